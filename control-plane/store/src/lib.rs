@@ -1,1 +1,4 @@
-//! placeholder
+//! State behind ports: SQL for what must survive, memory or Redis for what must be fast.
+
+pub mod counter;
+pub mod ledger;
