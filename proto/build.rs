@@ -6,6 +6,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("cargo:rerun-if-changed={file}");
     }
     let descriptors = protox::compile(files, ["."])?;
-    prost_build::Config::new().compile_fds(descriptors)?;
+    // Maps are ordered, so that a snapshot encodes to the same bytes every time (digests depend on it).
+    prost_build::Config::new().btree_map(["."]).compile_fds(descriptors)?;
     Ok(())
 }
