@@ -1,0 +1,34 @@
+# The entry points. Each does all of its own set-up; `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+target := $(abspath $(or $(CARGO_TARGET_DIR),target))
+export ASP_FILTER_WASM ?= $(target)/wasm32-wasip1/wasm/asp_filter.wasm
+
+.PHONY: help setup wasm build run test check
+
+help: ## Lists the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: ## Installs what `make run` needs below .tools/
+	@scripts/setup run
+
+wasm: ## Builds the edge filter
+	@scripts/setup wasm
+	@scripts/build-wasm
+
+build: setup ## Builds the filter and the binaries
+	@scripts/build-wasm
+	cargo build --locked --release -p asp
+
+run: build ## Starts everything on this machine, in the foreground
+	@source .tools/env; exec $(target)/release/asp serve --dev --stack --primitives primitives
+
+test: ## Runs every test that proves safety, real Envoy and real clients included
+	@scripts/setup test
+	@source .tools/env; scripts/test
+
+check: ## Checks form: fmt, clippy, sizes, dependencies, docs, licences
+	@scripts/setup check
+	@scripts/check
