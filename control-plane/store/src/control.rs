@@ -1,0 +1,245 @@
+//! The port to the control plane's durable state: servers, policy, limits, revocations and their audit.
+//!
+//! Owns the records and what a write promises: it happens whole or not at all, it is audited in the same
+//! transaction, and it bumps one monotone revision (invariants I-5 and I-6).
+//! Refuses: any judgement of what a record means; the caller has validated it.
+//! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every backend.
+
+#[cfg(any(test, feature = "testing"))]
+pub mod suite;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+/// Servers a control plane keeps.
+pub const MAX_SERVERS: usize = 1_000;
+/// Exposure exceptions of one org: every server over every protocol, at most.
+pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
+/// Bindings of one org.
+pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
+/// Rate limits of one org.
+pub const MAX_LIMITS_PER_ORG: usize = 1_000;
+/// Live revocations: 16 bytes each in an edge snapshot that must stay below 2 MiB.
+pub const MAX_REVOCATIONS: usize = 100_000;
+
+/// Why the store refused or failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The precondition (`If-Match`) does not hold; carries the resource's revision, if it exists.
+    #[error("the resource is at revision {current:?}")]
+    Conflict { current: Option<u64> },
+    #[error("no such resource")]
+    NotFound,
+    /// A bound of this module.
+    #[error("at most {bound} {what}")]
+    Full { what: &'static str, bound: usize },
+    /// The database failed; the text is for the log, never for a client.
+    #[error("store: {0}")]
+    Backend(String),
+}
+
+/// One source file of a server, path relative to the primitives root, `/` separators.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceFile {
+    pub path: String,
+    pub text: String,
+}
+
+/// A server as stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerRecord {
+    pub name: String,
+    pub files: Vec<SourceFile>,
+    /// The compiler's hash over what the server means; equal hashes make a write a no-op.
+    pub content_hash: String,
+    /// Revision of its last change.
+    pub revision: u64,
+    /// Unix milliseconds.
+    pub updated_at: u64,
+}
+
+/// An exception from a server's default exposure. The key is (org, server, protocol).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExposureRecord {
+    pub org: String,
+    pub server: String,
+    /// `mcp`, `a2a` or `rest`.
+    pub protocol: String,
+    pub enabled: bool,
+}
+
+/// Who may call what. The key is everything but `allowed`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BindingRecord {
+    pub org: String,
+    /// `user`, `wcit` or `group`.
+    pub target_type: String,
+    pub target: String,
+    /// Primitive id: exact, `prefix*` or `*`.
+    pub primitive: String,
+    /// `mcp`, `a2a`, `rest` or `*`.
+    pub protocol: String,
+    pub allowed: bool,
+}
+
+/// A token-bucket limit of an org; each selector exact or a pattern, `*` for any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitRecord {
+    pub server: String,
+    pub primitive: String,
+    pub user: String,
+    pub wcit: String,
+    pub capacity: u64,
+    /// As the admin wrote it, e.g. `100/s`.
+    pub refill: String,
+}
+
+/// A revocation. The id is the caller's (a UUID).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevocationRecord {
+    pub id: String,
+    /// `token`, `token_hash`, `user`, `org` or `linked_token`.
+    pub kind: String,
+    /// Empty where the kind needs none.
+    pub org: String,
+    /// The jti, hash, user or org that is revoked.
+    pub target: String,
+    /// Issuer (`iss`) of a revoked jti; empty for every issuer.
+    pub issuer: String,
+    pub reason: String,
+    /// Unix milliseconds: of user and org, tokens issued up to this second are dead.
+    pub created_at: u64,
+    /// Unix milliseconds after which the record is pruned.
+    pub until: u64,
+}
+
+/// Everything a snapshot is made of, read at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControlState {
+    pub revision: u64,
+    pub servers: Vec<ServerRecord>,
+    pub exposure: Vec<ExposureRecord>,
+    pub bindings: Vec<BindingRecord>,
+    /// With their orgs, in the order of each org's list.
+    pub limits: Vec<(String, LimitRecord)>,
+    pub revocations: Vec<RevocationRecord>,
+}
+
+/// What must hold for a write to happen (`If-Match`, `If-None-Match`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precondition {
+    #[default]
+    None,
+    /// The resource is at this revision.
+    At(u64),
+    /// The resource exists.
+    Exists,
+    /// The resource does not exist.
+    Absent,
+}
+
+/// Who changes something, when, and under which condition.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// For the audit row, e.g. `ops@platform`.
+    pub actor: String,
+    /// Unix milliseconds.
+    pub at: u64,
+    pub precondition: Precondition,
+}
+
+/// The outcome of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Revision of the resource after the write; of a deleted resource, the revision of its deletion.
+    pub revision: u64,
+    /// False when the stored state already was what was asked for: nothing bumped, nothing audited.
+    pub changed: bool,
+}
+
+/// A list and the revision of its last change; 0 when it never had an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versioned<T> {
+    pub revision: u64,
+    pub value: T,
+}
+
+/// One change that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditRecord {
+    pub revision: u64,
+    /// Unix milliseconds.
+    pub at: u64,
+    pub actor: String,
+    /// e.g. `server.put`
+    pub action: String,
+    /// e.g. `server/demo`
+    pub resource: String,
+    /// Empty for changes that belong to no org.
+    pub org: String,
+    pub detail: String,
+}
+
+/// Which audit records to list, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct AuditQuery {
+    pub org: Option<String>,
+    /// Only records of a lower revision: the page after this one.
+    pub before: Option<u64>,
+    /// 1 to 1000.
+    pub limit: u32,
+}
+
+/// The port. Every write is atomic, audited and bumps the revision by one, unless it changes nothing.
+#[async_trait]
+pub trait ControlStore: Send + Sync {
+    /// The revision of the last change; 0 before the first.
+    async fn revision(&self) -> Result<u64, StoreError>;
+    /// Everything a snapshot needs, at one revision; expired revocations are left out by the caller.
+    async fn load(&self) -> Result<ControlState, StoreError>;
+
+    async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError>;
+    async fn put_server(
+        &self,
+        change: &Change,
+        name: &str,
+        files: &[SourceFile],
+        content_hash: &str,
+    ) -> Result<Written, StoreError>;
+    async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError>;
+
+    async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError>;
+    /// Inserts or replaces by key.
+    async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Written, StoreError>;
+    /// Removes all of an org's exceptions.
+    async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
+
+    async fn bindings(&self, org: &str) -> Result<Versioned<Vec<BindingRecord>>, StoreError>;
+    /// Inserts or replaces by key.
+    async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Written, StoreError>;
+    /// Removes all of an org's bindings.
+    async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
+
+    async fn limits(&self, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError>;
+    /// Replaces the whole list.
+    async fn put_limits(
+        &self,
+        change: &Change,
+        org: &str,
+        list: &[LimitRecord],
+    ) -> Result<Written, StoreError>;
+    async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
+
+    /// Newest first, at most `limit`, of one org or of all.
+    async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>, StoreError>;
+    async fn revocation(&self, id: &str) -> Result<Option<RevocationRecord>, StoreError>;
+    async fn add_revocation(&self, change: &Change, record: &RevocationRecord)
+    -> Result<Written, StoreError>;
+    async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError>;
+    /// Deletes revocations whose `until` has passed and audit rows below the newest `keep_audit`.
+    /// Returns how many revocations went; bumps the revision only if any did.
+    async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError>;
+
+    async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError>;
+}

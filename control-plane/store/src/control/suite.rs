@@ -1,0 +1,224 @@
+//! The conformance suite of [`ControlStore`]: every backend passes it, from an empty store.
+//!
+//! A failed expectation panics with what was expected: this is test code that backends in other crates
+//! call too, hence not `#[cfg(test)]` alone.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+use super::{
+    AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, LimitRecord, MAX_LIMITS_PER_ORG,
+    Precondition, RevocationRecord, SourceFile, StoreError,
+};
+
+/// Runs the whole suite. Leaves the store with a few records.
+pub async fn run(store: &dyn ControlStore) {
+    assert_eq!(store.revision().await.unwrap(), 0, "an empty store is at revision 0");
+    servers_are_idempotent_by_content(store).await;
+    preconditions_hold_or_refuse(store).await;
+    exposure_is_upserted_by_key(store).await;
+    bindings_are_upserted_by_key(store).await;
+    limits_are_replaced_as_a_list(store).await;
+    revocations_are_durable_and_pruned(store).await;
+    every_change_is_audited_at_its_revision(store).await;
+    a_load_is_one_consistent_picture(store).await;
+    concurrent_writers_all_land(store).await;
+}
+
+fn change() -> Change {
+    Change { actor: "suite".into(), at: 1_000, precondition: Precondition::None }
+}
+
+fn change_if(precondition: Precondition) -> Change {
+    Change { precondition, ..change() }
+}
+
+fn files(text: &str) -> Vec<SourceFile> {
+    vec![SourceFile { path: "demo/server.yaml".into(), text: text.into() }]
+}
+
+async fn servers_are_idempotent_by_content(store: &dyn ControlStore) {
+    assert_eq!(store.server("demo").await.unwrap(), None);
+    let first = store.put_server(&change(), "demo", &files("a"), "h1").await.unwrap();
+    assert!(first.changed);
+    assert_eq!(first.revision, store.revision().await.unwrap());
+
+    let again = store.put_server(&change(), "demo", &files("a"), "h1").await.unwrap();
+    assert!(!again.changed, "the same content changes nothing");
+    assert_eq!(again.revision, first.revision);
+    assert_eq!(store.revision().await.unwrap(), first.revision, "nothing is bumped");
+
+    let second = store.put_server(&change(), "demo", &files("b"), "h2").await.unwrap();
+    assert_eq!(second.revision, first.revision + 1);
+    let stored = store.server("demo").await.unwrap().unwrap();
+    assert_eq!((stored.files, stored.content_hash.as_str()), (files("b"), "h2"));
+    assert_eq!((stored.revision, stored.updated_at), (second.revision, 1_000));
+
+    store.delete_server(&change(), "demo").await.unwrap();
+    assert_eq!(store.server("demo").await.unwrap(), None);
+    assert!(matches!(store.delete_server(&change(), "demo").await, Err(StoreError::NotFound)));
+}
+
+async fn preconditions_hold_or_refuse(store: &dyn ControlStore) {
+    let absent = change_if(Precondition::Absent);
+    let exists = change_if(Precondition::Exists);
+    assert!(matches!(
+        store.put_server(&exists, "demo", &files("a"), "h1").await,
+        Err(StoreError::Conflict { current: None })
+    ));
+    let first = store.put_server(&absent, "demo", &files("a"), "h1").await.unwrap();
+    let before = store.revision().await.unwrap();
+    match store.put_server(&absent, "demo", &files("b"), "h2").await {
+        Err(StoreError::Conflict { current }) => assert_eq!(current, Some(first.revision)),
+        other => panic!("a second create must conflict, got {other:?}"),
+    }
+    let stale = change_if(Precondition::At(first.revision + 7));
+    assert!(matches!(
+        store.put_server(&stale, "demo", &files("b"), "h2").await,
+        Err(StoreError::Conflict { .. })
+    ));
+    assert_eq!(store.revision().await.unwrap(), before, "a refused write leaves no trace");
+    let current = change_if(Precondition::At(first.revision));
+    let second = store.put_server(&current, "demo", &files("b"), "h2").await.unwrap();
+    assert!(second.revision > first.revision);
+}
+
+async fn exposure_is_upserted_by_key(store: &dyn ControlStore) {
+    let mut record =
+        ExposureRecord { org: "acme".into(), server: "demo".into(), protocol: "mcp".into(), enabled: false };
+    let first = store.put_exposure(&change(), &record).await.unwrap();
+    assert!(!store.put_exposure(&change(), &record).await.unwrap().changed);
+    record.enabled = true;
+    let second = store.put_exposure(&change(), &record).await.unwrap();
+    assert!(second.revision > first.revision);
+    record.protocol = "a2a".into();
+    let third = store.put_exposure(&change(), &record).await.unwrap();
+    let listed = store.exposure("acme").await.unwrap();
+    assert_eq!(listed.value.len(), 2, "one per key");
+    assert_eq!(listed.revision, third.revision);
+    assert_eq!(store.exposure("other").await.unwrap().value, []);
+    assert!(store.delete_exposure(&change(), "acme").await.unwrap().changed);
+    assert!(!store.delete_exposure(&change(), "acme").await.unwrap().changed);
+    store.put_exposure(&change(), &record).await.unwrap();
+}
+
+async fn bindings_are_upserted_by_key(store: &dyn ControlStore) {
+    let mut record = BindingRecord {
+        org: "acme".into(),
+        target_type: "user".into(),
+        target: "*".into(),
+        primitive: "demo.*".into(),
+        protocol: "mcp".into(),
+        allowed: true,
+    };
+    store.put_binding(&change(), &record).await.unwrap();
+    assert!(!store.put_binding(&change(), &record).await.unwrap().changed);
+    record.allowed = false;
+    assert!(store.put_binding(&change(), &record).await.unwrap().changed);
+    assert_eq!(store.bindings("acme").await.unwrap().value, [record.clone()]);
+    let other = BindingRecord { org: "other".into(), ..record.clone() };
+    store.put_binding(&change(), &other).await.unwrap();
+    store.delete_bindings(&change(), "other").await.unwrap();
+    assert_eq!(store.bindings("other").await.unwrap().value, []);
+    assert_eq!(store.bindings("acme").await.unwrap().value, [record], "other orgs are untouched");
+}
+
+fn limit(primitive: &str, capacity: u64) -> LimitRecord {
+    LimitRecord {
+        server: "*".into(),
+        primitive: primitive.into(),
+        user: "*".into(),
+        wcit: "*".into(),
+        capacity,
+        refill: "100/s".into(),
+    }
+}
+
+async fn limits_are_replaced_as_a_list(store: &dyn ControlStore) {
+    let list = [limit("z", 1), limit("a", 2)];
+    let first = store.put_limits(&change(), "acme", &list).await.unwrap();
+    assert!(!store.put_limits(&change(), "acme", &list).await.unwrap().changed);
+    let read = store.limits("acme").await.unwrap();
+    assert_eq!((read.value.as_slice(), read.revision), (list.as_slice(), first.revision), "order is kept");
+    store.put_limits(&change(), "acme", &[limit("b", 3)]).await.unwrap();
+    assert_eq!(store.limits("acme").await.unwrap().value, [limit("b", 3)]);
+    store.delete_limits(&change(), "acme").await.unwrap();
+    assert_eq!(store.limits("acme").await.unwrap().value, []);
+    let many = vec![limit("a", 1); MAX_LIMITS_PER_ORG + 1];
+    assert!(matches!(store.put_limits(&change(), "acme", &many).await, Err(StoreError::Full { .. })));
+    store.put_limits(&change(), "acme", &list).await.unwrap();
+}
+
+fn revocation(id: &str, org: &str, until: u64) -> RevocationRecord {
+    RevocationRecord {
+        id: id.into(),
+        kind: "token".into(),
+        org: org.into(),
+        target: format!("jti-{id}"),
+        issuer: String::new(),
+        reason: "lost laptop".into(),
+        created_at: 1_000,
+        until,
+    }
+}
+
+async fn revocations_are_durable_and_pruned(store: &dyn ControlStore) {
+    store.add_revocation(&change(), &revocation("r1", "acme", 5_000)).await.unwrap();
+    store.add_revocation(&change(), &revocation("r2", "other", 9_000)).await.unwrap();
+    store.add_revocation(&change(), &revocation("r3", "acme", 9_000)).await.unwrap();
+    assert!(!store.add_revocation(&change(), &revocation("r3", "acme", 9_000)).await.unwrap().changed);
+    let of_acme = store.revocations(Some("acme"), 10).await.unwrap();
+    assert_eq!(of_acme.iter().map(|r| r.id.as_str()).collect::<Vec<_>>(), ["r3", "r1"]);
+    assert_eq!(store.revocations(None, 2).await.unwrap().len(), 2, "the page is bounded");
+
+    let at = |at| Change { at, ..change() };
+    let before = store.revision().await.unwrap();
+    assert_eq!(store.prune(&at(4_999), u64::from(u32::MAX)).await.unwrap(), 0);
+    assert_eq!(store.revision().await.unwrap(), before, "an empty prune bumps nothing");
+    assert_eq!(store.prune(&at(5_000), u64::from(u32::MAX)).await.unwrap(), 1);
+    assert_eq!(store.revocation("r1").await.unwrap(), None);
+    store.delete_revocation(&change(), "r2").await.unwrap();
+    assert!(matches!(store.delete_revocation(&change(), "r2").await, Err(StoreError::NotFound)));
+    assert_eq!(store.revocation("r3").await.unwrap(), Some(revocation("r3", "acme", 9_000)));
+}
+
+async fn every_change_is_audited_at_its_revision(store: &dyn ControlStore) {
+    let revision = store.revision().await.unwrap();
+    let all = store.audit(&AuditQuery { limit: 1_000, ..AuditQuery::default() }).await.unwrap();
+    let revisions: Vec<u64> = all.iter().map(|row| row.revision).collect();
+    assert_eq!(revisions, (1..=revision).rev().collect::<Vec<_>>(), "one row a revision, newest first");
+    assert_eq!((all[0].actor.as_str(), all[0].at), ("suite", 1_000));
+    let page = store
+        .audit(&AuditQuery { org: Some("acme".into()), before: Some(revision), limit: 2 })
+        .await
+        .unwrap();
+    assert_eq!(page.len(), 2);
+    assert!(page.iter().all(|row| row.org == "acme" && row.revision < revision));
+}
+
+async fn a_load_is_one_consistent_picture(store: &dyn ControlStore) {
+    let state = store.load().await.unwrap();
+    assert_eq!(state.revision, store.revision().await.unwrap());
+    assert_eq!(state.servers, [store.server("demo").await.unwrap().unwrap()]);
+    assert_eq!(state.exposure, store.exposure("acme").await.unwrap().value);
+    assert_eq!(state.bindings, store.bindings("acme").await.unwrap().value);
+    let limits: Vec<LimitRecord> = state.limits.iter().map(|(_, limit)| limit.clone()).collect();
+    assert_eq!(limits, store.limits("acme").await.unwrap().value);
+    assert_eq!(state.revocations, [revocation("r3", "acme", 9_000)]);
+}
+
+async fn concurrent_writers_all_land(store: &dyn ControlStore) {
+    let before = store.revision().await.unwrap();
+    let change = change();
+    let records: Vec<ExposureRecord> = (0..4)
+        .map(|i| ExposureRecord {
+            org: format!("org-{i}"),
+            server: "demo".into(),
+            protocol: "rest".into(),
+            enabled: true,
+        })
+        .collect();
+    let put = |i: usize| store.put_exposure(&change, &records[i]);
+    let (a, b, c, d) = tokio::join!(put(0), put(1), put(2), put(3));
+    let mut revisions = [a, b, c, d].map(|written| written.unwrap().revision);
+    revisions.sort_unstable();
+    assert_eq!(revisions, [before + 1, before + 2, before + 3, before + 4]);
+}

@@ -1,0 +1,345 @@
+//! The control store on SQLite: one file (WAL) or memory, for a single machine.
+//!
+//! Owns the connection, the migrations and the shape of a write ([`Write`]). The statements are the
+//! portable ones: `$n` parameters, BIGINT milliseconds, no SQLite functions.
+//! Keeps true: a write's first statement bumps the revision, so that writers queue on it and a read lock
+//! is never upgraded (which SQLite refuses with "busy").
+
+mod audit;
+mod policy;
+mod revocations;
+mod rows;
+mod servers;
+
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Row, SqlSafeStr, Sqlite, SqlitePool, Transaction};
+
+use crate::control::{
+    AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, LimitRecord,
+    Precondition, RevocationRecord, ServerRecord, SourceFile, StoreError, Versioned, Written,
+};
+
+/// Reads run beside the single writer; more connections only cost memory.
+const MAX_CONNECTIONS: u32 = 4;
+/// Longer than any write takes; another `asp` process on the same file may hold the lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The migrations, oldest first. A published one is never edited.
+const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "control", include_str!("../migrations/0001_control.sql"))];
+
+/// The control store on SQLite.
+pub struct SqliteStore {
+    pool: SqlitePool,
+}
+
+impl SqliteStore {
+    /// Opens or creates the file and brings its schema up to date.
+    pub async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // Survives a power loss: revocations and policy must (I-6).
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(BUSY_TIMEOUT);
+        SqliteStore::connect(options, MAX_CONNECTIONS).await
+    }
+
+    /// A store that lives as long as the value.
+    pub async fn in_memory() -> Result<SqliteStore, StoreError> {
+        let options = SqliteConnectOptions::new().filename(":memory:");
+        // Every connection would see a database of its own.
+        SqliteStore::connect(options, 1).await
+    }
+
+    async fn connect(options: SqliteConnectOptions, connections: u32) -> Result<SqliteStore, StoreError> {
+        let pool = SqlitePoolOptions::new()
+            .max_connections(connections)
+            .min_connections(1)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connect_with(options)
+            .await?;
+        let migrations = MIGRATIONS
+            .iter()
+            .map(|(version, name, sql)| {
+                Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
+            })
+            .collect();
+        Migrator::with_migrations(migrations)
+            .run(&pool)
+            .await
+            .map_err(|e| StoreError::Backend(format!("migrate: {e}")))?;
+        Ok(SqliteStore { pool })
+    }
+
+    /// Closes the pool; pending writes finish first.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// Starts a write on `resource`: bumps the revision, then checks the precondition.
+    async fn write<'c>(&self, change: &'c Change, resource: String) -> Result<Write<'c>, StoreError> {
+        let mut tx = self.pool.begin().await?;
+        let row = sqlx::query(
+            "UPDATE control_revision SET revision = revision + 1 WHERE id = 1 RETURNING revision",
+        )
+        .fetch_one(&mut *tx)
+        .await?;
+        let revision = rows::unsigned(&row, "revision")?;
+        let current = resource_revision(&mut tx, &resource).await?;
+        let holds = match change.precondition {
+            Precondition::None => true,
+            Precondition::At(expected) => current == Some(expected),
+            Precondition::Exists => current.is_some(),
+            Precondition::Absent => current.is_none(),
+        };
+        if !holds {
+            return Err(StoreError::Conflict { current });
+        }
+        Ok(Write { tx, revision, current, resource, change, org: String::new() })
+    }
+}
+
+/// A write under way. Dropped without [`Write::commit`], nothing has happened.
+struct Write<'c> {
+    tx: Transaction<'static, Sqlite>,
+    /// The revision this write makes.
+    revision: u64,
+    /// The resource's revision before.
+    current: Option<u64>,
+    resource: String,
+    change: &'c Change,
+    /// For the audit row.
+    org: String,
+}
+
+impl Write<'_> {
+    /// Ends a write that found nothing to change.
+    async fn unchanged(self) -> Result<Written, StoreError> {
+        self.tx.rollback().await?;
+        Ok(Written { revision: self.current.unwrap_or(0), changed: false })
+    }
+
+    /// Records the resource's new revision, or its absence.
+    async fn stamp(&mut self, exists: bool) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM resources WHERE name = $1")
+            .bind(&self.resource)
+            .execute(&mut *self.tx)
+            .await?;
+        if exists {
+            sqlx::query("INSERT INTO resources (name, revision) VALUES ($1, $2)")
+                .bind(&self.resource)
+                .bind(rows::signed(self.revision)?)
+                .execute(&mut *self.tx)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Audits and commits.
+    async fn commit(mut self, action: &str, detail: &str) -> Result<Written, StoreError> {
+        sqlx::query(
+            "INSERT INTO audit (revision, at, actor, action, resource, org, detail) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        )
+        .bind(rows::signed(self.revision)?)
+        .bind(rows::signed(self.change.at)?)
+        .bind(&self.change.actor)
+        .bind(action)
+        .bind(&self.resource)
+        .bind(&self.org)
+        .bind(detail)
+        .execute(&mut *self.tx)
+        .await?;
+        self.tx.commit().await?;
+        Ok(Written { revision: self.revision, changed: true })
+    }
+}
+
+async fn resource_revision(
+    tx: &mut Transaction<'static, Sqlite>,
+    resource: &str,
+) -> Result<Option<u64>, StoreError> {
+    let row = sqlx::query("SELECT revision FROM resources WHERE name = $1")
+        .bind(resource)
+        .fetch_optional(&mut **tx)
+        .await?;
+    row.map(|row| rows::unsigned(&row, "revision")).transpose()
+}
+
+async fn current_revision(tx: &mut Transaction<'static, Sqlite>) -> Result<u64, StoreError> {
+    let row = sqlx::query("SELECT revision FROM control_revision WHERE id = 1").fetch_one(&mut **tx).await?;
+    rows::unsigned(&row, "revision")
+}
+
+async fn count(
+    tx: &mut Transaction<'static, Sqlite>,
+    sql: &'static str,
+    key: &str,
+) -> Result<usize, StoreError> {
+    let row = sqlx::query(sql).bind(key).fetch_one(&mut **tx).await?;
+    let count: i64 = row.try_get(0)?;
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> StoreError {
+        StoreError::Backend(error.to_string())
+    }
+}
+
+#[async_trait]
+impl ControlStore for SqliteStore {
+    async fn revision(&self) -> Result<u64, StoreError> {
+        let row =
+            sqlx::query("SELECT revision FROM control_revision WHERE id = 1").fetch_one(&self.pool).await?;
+        rows::unsigned(&row, "revision")
+    }
+
+    async fn load(&self) -> Result<ControlState, StoreError> {
+        // One read transaction: WAL gives it one consistent picture.
+        let mut tx = self.pool.begin().await?;
+        Ok(ControlState {
+            revision: current_revision(&mut tx).await?,
+            servers: servers::all(&mut tx).await?,
+            exposure: policy::all_exposure(&mut tx).await?,
+            bindings: policy::all_bindings(&mut tx).await?,
+            limits: policy::all_limits(&mut tx).await?,
+            revocations: revocations::all(&mut tx).await?,
+        })
+    }
+
+    async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError> {
+        servers::one(self, name).await
+    }
+
+    async fn put_server(
+        &self,
+        change: &Change,
+        name: &str,
+        files: &[SourceFile],
+        content_hash: &str,
+    ) -> Result<Written, StoreError> {
+        servers::put(self, change, name, files, content_hash).await
+    }
+
+    async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError> {
+        servers::delete(self, change, name).await
+    }
+
+    async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {
+        policy::exposure(self, org).await
+    }
+
+    async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Written, StoreError> {
+        policy::put_exposure(self, change, record).await
+    }
+
+    async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+        policy::delete_exposure(self, change, org).await
+    }
+
+    async fn bindings(&self, org: &str) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
+        policy::bindings(self, org).await
+    }
+
+    async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Written, StoreError> {
+        policy::put_binding(self, change, record).await
+    }
+
+    async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+        policy::delete_bindings(self, change, org).await
+    }
+
+    async fn limits(&self, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
+        policy::limits(self, org).await
+    }
+
+    async fn put_limits(
+        &self,
+        change: &Change,
+        org: &str,
+        list: &[LimitRecord],
+    ) -> Result<Written, StoreError> {
+        policy::put_limits(self, change, org, list).await
+    }
+
+    async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+        policy::put_limits(self, change, org, &[]).await
+    }
+
+    async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>, StoreError> {
+        revocations::list(self, org, limit).await
+    }
+
+    async fn revocation(&self, id: &str) -> Result<Option<RevocationRecord>, StoreError> {
+        revocations::one(self, id).await
+    }
+
+    async fn add_revocation(
+        &self,
+        change: &Change,
+        record: &RevocationRecord,
+    ) -> Result<Written, StoreError> {
+        revocations::add(self, change, record).await
+    }
+
+    async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError> {
+        revocations::delete(self, change, id).await
+    }
+
+    async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError> {
+        audit::prune(self, keep_audit).await?;
+        revocations::prune(self, change).await
+    }
+
+    async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
+        audit::list(self, query).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::suite;
+
+    #[tokio::test]
+    async fn the_port_suite_passes_in_memory() {
+        suite::run(&SqliteStore::in_memory().await.unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn the_port_suite_passes_on_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        suite::run(&SqliteStore::open(&dir.path().join("asp.db")).await.unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn a_reopened_file_has_everything_it_had() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("asp.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        suite::run(&store).await;
+        let before = store.load().await.unwrap();
+        store.close().await;
+        let again = SqliteStore::open(&path).await.unwrap();
+        assert_eq!(again.load().await.unwrap(), before);
+        assert!(before.revision > 0);
+    }
+
+    #[tokio::test]
+    async fn two_processes_on_one_file_see_each_others_revision() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("asp.db");
+        let here = SqliteStore::open(&path).await.unwrap();
+        let there = SqliteStore::open(&path).await.unwrap();
+        suite::run(&there).await;
+        assert_eq!(here.load().await.unwrap(), there.load().await.unwrap());
+    }
+}

@@ -1,0 +1,289 @@
+//! Policy of an org: exposure exceptions, bindings and rate limits.
+//!
+//! Each of the three is one resource of the org with one ETag.
+
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, Sqlite, Transaction};
+
+use super::{SqliteStore, resource_revision, rows};
+use crate::control::{
+    BindingRecord, Change, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG, MAX_EXPOSURE_PER_ORG,
+    MAX_LIMITS_PER_ORG, StoreError, Versioned, Written,
+};
+
+type Tx = Transaction<'static, Sqlite>;
+
+// === exposure ===
+
+pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>, StoreError> {
+    let rows =
+        sqlx::query("SELECT org, server, protocol, enabled FROM exposure ORDER BY org, server, protocol")
+            .fetch_all(&mut **tx)
+            .await?;
+    rows.iter().map(exposure_record).collect()
+}
+
+pub(super) async fn exposure(
+    store: &SqliteStore,
+    org: &str,
+) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {
+    let mut tx = store.pool.begin().await?;
+    let revision = resource_revision(&mut tx, &format!("exposure/{org}")).await?.unwrap_or(0);
+    let rows = sqlx::query(
+        "SELECT org, server, protocol, enabled FROM exposure WHERE org = $1 ORDER BY server, protocol",
+    )
+    .bind(org)
+    .fetch_all(&mut *tx)
+    .await?;
+    let value = rows.iter().map(exposure_record).collect::<Result<_, _>>()?;
+    Ok(Versioned { revision, value })
+}
+
+pub(super) async fn put_exposure(
+    store: &SqliteStore,
+    change: &Change,
+    record: &ExposureRecord,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("exposure/{}", record.org)).await?;
+    write.org = record.org.clone();
+    let stored = sqlx::query("SELECT enabled FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3")
+        .bind(&record.org)
+        .bind(&record.server)
+        .bind(&record.protocol)
+        .fetch_optional(&mut *write.tx)
+        .await?;
+    match stored {
+        Some(row) if rows::flag(&row, "enabled")? == record.enabled => return write.unchanged().await,
+        Some(_) => {}
+        None => {
+            let sql = "SELECT COUNT(*) FROM exposure WHERE org = $1";
+            if super::count(&mut write.tx, sql, &record.org).await? >= MAX_EXPOSURE_PER_ORG {
+                return Err(StoreError::Full {
+                    what: "exposure exceptions of an org",
+                    bound: MAX_EXPOSURE_PER_ORG,
+                });
+            }
+        }
+    }
+    sqlx::query(
+        "INSERT INTO exposure (org, server, protocol, enabled) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (org, server, protocol) DO UPDATE SET enabled = excluded.enabled",
+    )
+    .bind(&record.org)
+    .bind(&record.server)
+    .bind(&record.protocol)
+    .bind(i64::from(record.enabled))
+    .execute(&mut *write.tx)
+    .await?;
+    write.stamp(true).await?;
+    let detail = format!("{} {} enabled={}", record.server, record.protocol, record.enabled);
+    write.commit("exposure.put", &detail).await
+}
+
+pub(super) async fn delete_exposure(
+    store: &SqliteStore,
+    change: &Change,
+    org: &str,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("exposure/{org}")).await?;
+    write.org = org.to_owned();
+    let deleted =
+        sqlx::query("DELETE FROM exposure WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
+    if deleted.rows_affected() == 0 {
+        return write.unchanged().await;
+    }
+    write.stamp(false).await?;
+    write.commit("exposure.delete", "").await
+}
+
+fn exposure_record(row: &SqliteRow) -> Result<ExposureRecord, StoreError> {
+    Ok(ExposureRecord {
+        org: row.try_get("org")?,
+        server: row.try_get("server")?,
+        protocol: row.try_get("protocol")?,
+        enabled: rows::flag(row, "enabled")?,
+    })
+}
+
+// === bindings ===
+
+pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT org, target_type, target, primitive, protocol, allowed FROM bindings \
+         ORDER BY org, target_type, target, primitive, protocol",
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    rows.iter().map(binding_record).collect()
+}
+
+pub(super) async fn bindings(
+    store: &SqliteStore,
+    org: &str,
+) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
+    let mut tx = store.pool.begin().await?;
+    let revision = resource_revision(&mut tx, &format!("bindings/{org}")).await?.unwrap_or(0);
+    let rows = sqlx::query(
+        "SELECT org, target_type, target, primitive, protocol, allowed FROM bindings WHERE org = $1 \
+         ORDER BY target_type, target, primitive, protocol",
+    )
+    .bind(org)
+    .fetch_all(&mut *tx)
+    .await?;
+    let value = rows.iter().map(binding_record).collect::<Result<_, _>>()?;
+    Ok(Versioned { revision, value })
+}
+
+pub(super) async fn put_binding(
+    store: &SqliteStore,
+    change: &Change,
+    record: &BindingRecord,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("bindings/{}", record.org)).await?;
+    write.org = record.org.clone();
+    let stored = sqlx::query(
+        "SELECT allowed FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
+         AND primitive = $4 AND protocol = $5",
+    )
+    .bind(&record.org)
+    .bind(&record.target_type)
+    .bind(&record.target)
+    .bind(&record.primitive)
+    .bind(&record.protocol)
+    .fetch_optional(&mut *write.tx)
+    .await?;
+    match stored {
+        Some(row) if rows::flag(&row, "allowed")? == record.allowed => return write.unchanged().await,
+        Some(_) => {}
+        None => {
+            let sql = "SELECT COUNT(*) FROM bindings WHERE org = $1";
+            if super::count(&mut write.tx, sql, &record.org).await? >= MAX_BINDINGS_PER_ORG {
+                return Err(StoreError::Full { what: "bindings of an org", bound: MAX_BINDINGS_PER_ORG });
+            }
+        }
+    }
+    sqlx::query(
+        "INSERT INTO bindings (org, target_type, target, primitive, protocol, allowed) \
+         VALUES ($1, $2, $3, $4, $5, $6) \
+         ON CONFLICT (org, target_type, target, primitive, protocol) DO UPDATE SET allowed = excluded.allowed",
+    )
+    .bind(&record.org)
+    .bind(&record.target_type)
+    .bind(&record.target)
+    .bind(&record.primitive)
+    .bind(&record.protocol)
+    .bind(i64::from(record.allowed))
+    .execute(&mut *write.tx)
+    .await?;
+    write.stamp(true).await?;
+    let detail = format!(
+        "{}:{} {} {} allowed={}",
+        record.target_type, record.target, record.primitive, record.protocol, record.allowed
+    );
+    write.commit("binding.put", &detail).await
+}
+
+pub(super) async fn delete_bindings(
+    store: &SqliteStore,
+    change: &Change,
+    org: &str,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("bindings/{org}")).await?;
+    write.org = org.to_owned();
+    let deleted =
+        sqlx::query("DELETE FROM bindings WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
+    if deleted.rows_affected() == 0 {
+        return write.unchanged().await;
+    }
+    write.stamp(false).await?;
+    write.commit("bindings.delete", "").await
+}
+
+fn binding_record(row: &SqliteRow) -> Result<BindingRecord, StoreError> {
+    Ok(BindingRecord {
+        org: row.try_get("org")?,
+        target_type: row.try_get("target_type")?,
+        target: row.try_get("target")?,
+        primitive: row.try_get("primitive")?,
+        protocol: row.try_get("protocol")?,
+        allowed: rows::flag(row, "allowed")?,
+    })
+}
+
+// === rate limits ===
+
+pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT org, server, primitive, user_id, wcit, capacity, refill FROM limits ORDER BY org, position",
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    rows.iter().map(|row| Ok((row.try_get("org")?, limit_record(row)?))).collect()
+}
+
+pub(super) async fn limits(
+    store: &SqliteStore,
+    org: &str,
+) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
+    let mut tx = store.pool.begin().await?;
+    let revision = resource_revision(&mut tx, &format!("limits/{org}")).await?.unwrap_or(0);
+    Ok(Versioned { revision, value: list_of(&mut tx, org).await? })
+}
+
+/// Replaces the org's list; an empty one deletes the resource.
+pub(super) async fn put_limits(
+    store: &SqliteStore,
+    change: &Change,
+    org: &str,
+    list: &[LimitRecord],
+) -> Result<Written, StoreError> {
+    if list.len() > MAX_LIMITS_PER_ORG {
+        return Err(StoreError::Full { what: "rate limits of an org", bound: MAX_LIMITS_PER_ORG });
+    }
+    let mut write = store.write(change, format!("limits/{org}")).await?;
+    write.org = org.to_owned();
+    if list_of(&mut write.tx, org).await? == list {
+        return write.unchanged().await;
+    }
+    sqlx::query("DELETE FROM limits WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
+    for (position, limit) in (0_i64..).zip(list) {
+        sqlx::query(
+            "INSERT INTO limits (org, position, server, primitive, user_id, wcit, capacity, refill) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        )
+        .bind(org)
+        .bind(position)
+        .bind(&limit.server)
+        .bind(&limit.primitive)
+        .bind(&limit.user)
+        .bind(&limit.wcit)
+        .bind(rows::signed(limit.capacity)?)
+        .bind(&limit.refill)
+        .execute(&mut *write.tx)
+        .await?;
+    }
+    write.stamp(!list.is_empty()).await?;
+    let action = if list.is_empty() { "limits.delete" } else { "limits.put" };
+    write.commit(action, &format!("{} limits", list.len())).await
+}
+
+async fn list_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT server, primitive, user_id, wcit, capacity, refill FROM limits WHERE org = $1 ORDER BY position",
+    )
+    .bind(org)
+    .fetch_all(&mut **tx)
+    .await?;
+    rows.iter().map(limit_record).collect()
+}
+
+fn limit_record(row: &SqliteRow) -> Result<LimitRecord, StoreError> {
+    Ok(LimitRecord {
+        server: row.try_get("server")?,
+        primitive: row.try_get("primitive")?,
+        user: row.try_get("user_id")?,
+        wcit: row.try_get("wcit")?,
+        capacity: rows::unsigned(row, "capacity")?,
+        refill: row.try_get("refill")?,
+    })
+}

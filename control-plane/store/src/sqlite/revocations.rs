@@ -1,0 +1,119 @@
+//! Revocations: written durably before anyone is told (invariant I-6).
+
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, Sqlite, Transaction};
+
+use super::{SqliteStore, rows};
+use crate::control::{Change, MAX_REVOCATIONS, Precondition, RevocationRecord, StoreError, Written};
+
+const SELECT_ALL: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at FROM revocations \
+     ORDER BY created_at, id";
+const SELECT_PAGE: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at FROM revocations \
+     WHERE $1 = '' OR org = $1 ORDER BY created_at DESC, id DESC LIMIT $2";
+const SELECT_ONE: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at FROM revocations \
+     WHERE id = $1";
+
+pub(super) async fn all(tx: &mut Transaction<'static, Sqlite>) -> Result<Vec<RevocationRecord>, StoreError> {
+    let rows = sqlx::query(SELECT_ALL).fetch_all(&mut **tx).await?;
+    rows.iter().map(record).collect()
+}
+
+pub(super) async fn list(
+    store: &SqliteStore,
+    org: Option<&str>,
+    limit: u32,
+) -> Result<Vec<RevocationRecord>, StoreError> {
+    let rows = sqlx::query(SELECT_PAGE)
+        .bind(org.unwrap_or(""))
+        .bind(i64::from(limit))
+        .fetch_all(&store.pool)
+        .await?;
+    rows.iter().map(record).collect()
+}
+
+pub(super) async fn one(store: &SqliteStore, id: &str) -> Result<Option<RevocationRecord>, StoreError> {
+    let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&store.pool).await?;
+    row.as_ref().map(record).transpose()
+}
+
+pub(super) async fn add(
+    store: &SqliteStore,
+    change: &Change,
+    new: &RevocationRecord,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("revocation/{}", new.id)).await?;
+    write.org = new.org.clone();
+    if write.current.is_some() {
+        return write.unchanged().await;
+    }
+    let live =
+        super::count(&mut write.tx, "SELECT COUNT(*) FROM revocations WHERE id <> $1", &new.id).await?;
+    if live >= MAX_REVOCATIONS {
+        return Err(StoreError::Full { what: "live revocations", bound: MAX_REVOCATIONS });
+    }
+    sqlx::query(
+        "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(&new.id)
+    .bind(&new.kind)
+    .bind(&new.org)
+    .bind(&new.target)
+    .bind(&new.issuer)
+    .bind(&new.reason)
+    .bind(rows::signed(new.created_at)?)
+    .bind(rows::signed(new.until)?)
+    .execute(&mut *write.tx)
+    .await?;
+    write.stamp(true).await?;
+    write.commit("revocation.add", &format!("{} {}", new.kind, new.target)).await
+}
+
+pub(super) async fn delete(store: &SqliteStore, change: &Change, id: &str) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("revocation/{id}")).await?;
+    let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&mut *write.tx).await?;
+    let Some(row) = row else {
+        return Err(StoreError::NotFound);
+    };
+    write.org = row.try_get("org")?;
+    sqlx::query("DELETE FROM revocations WHERE id = $1").bind(id).execute(&mut *write.tx).await?;
+    write.stamp(false).await?;
+    write.commit("revocation.delete", "").await
+}
+
+/// Deletes what no living token can match any more.
+pub(super) async fn prune(store: &SqliteStore, change: &Change) -> Result<u64, StoreError> {
+    let now = rows::signed(change.at)?;
+    // A look without the write lock first: most runs find nothing.
+    let due = sqlx::query("SELECT COUNT(*) FROM revocations WHERE until_at <= $1")
+        .bind(now)
+        .fetch_one(&store.pool)
+        .await?;
+    if due.try_get::<i64, _>(0)? == 0 {
+        return Ok(0);
+    }
+    let change = Change { precondition: Precondition::None, ..change.clone() };
+    let mut write = store.write(&change, "revocation/*".to_owned()).await?;
+    sqlx::query("DELETE FROM resources WHERE name IN (SELECT 'revocation/' || id FROM revocations WHERE until_at <= $1)")
+        .bind(now)
+        .execute(&mut *write.tx)
+        .await?;
+    let pruned =
+        sqlx::query("DELETE FROM revocations WHERE until_at <= $1").bind(now).execute(&mut *write.tx).await?;
+    let pruned = pruned.rows_affected();
+    write.commit("revocation.prune", &format!("{pruned} expired")).await?;
+    Ok(pruned)
+}
+
+fn record(row: &SqliteRow) -> Result<RevocationRecord, StoreError> {
+    Ok(RevocationRecord {
+        id: row.try_get("id")?,
+        kind: row.try_get("kind")?,
+        org: row.try_get("org")?,
+        target: row.try_get("target")?,
+        issuer: row.try_get("issuer")?,
+        reason: row.try_get("reason")?,
+        created_at: rows::unsigned(row, "created_at")?,
+        until: rows::unsigned(row, "until_at")?,
+    })
+}
