@@ -1,1 +1,16 @@
-//! placeholder
+//! The end-to-end harness: starts the built binaries and real Envoy on free ports, and ends them.
+//!
+//! Owns: processes and their logs, rendering of Envoy's configuration, an xDS server of its own, raw HTTP.
+//! Refuses: skipping. A missing binary or tool is an error that says what is missing.
+//! Keeps true: no fixed port, no state outside a temporary directory, every started process is ended by
+//! its own id, every wait has a bound.
+
+pub mod envoy;
+pub mod http1;
+pub mod http2;
+pub mod port;
+pub mod process;
+pub mod stack;
+pub mod tool;
+pub mod wait;
+pub mod xds;

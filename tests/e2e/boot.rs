@@ -1,0 +1,134 @@
+//! Envoy before, without and with a control plane (I-5): nothing known means everything is refused, a
+//! bad snapshot changes nothing.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use asp_e2e::envoy::{self, Envoy};
+use asp_e2e::port::Reserved;
+use asp_e2e::xds::{EXTENSION_TYPE, XdsServer};
+use asp_e2e::{http1, tool, wait};
+use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Sessions};
+use libtest_mimic::Trial;
+use prost::Message;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::trial::Shared;
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("boot::without_a_control_plane_every_request_is_refused_well_formed", |_| {
+            refuses_everything()
+        }),
+        shared.trial("boot::the_first_snapshot_takes_effect_once_the_control_plane_is_there", |_| {
+            first_snapshot()
+        }),
+        shared.trial("boot::a_bad_snapshot_is_refused_with_a_reason_and_the_last_good_one_stays", |_| {
+            bad_snapshot()
+        }),
+    ]
+}
+
+async fn refuses_everything() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let nobody = Reserved::new()?;
+    let envoy = start(&directory, nobody.port()).await?;
+    for path in ["/demo/mcp", "/demo/a2a", "/healthz", "/.well-known/agent-card.json", "/", "/../etc"] {
+        let answer = http1::get(envoy.address, path, &[]).await?;
+        assert_eq!(answer.status, 503, "{path}: {}", answer.text());
+        assert_eq!(answer.reason().as_deref(), Some("upstream_unavailable"), "{path}: {}", answer.text());
+    }
+    let posted =
+        http1::post(envoy.address, "/demo/mcp", &[], r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).await?;
+    assert_eq!((posted.status, posted.reason().as_deref()), (503, Some("upstream_unavailable")));
+    no_reload(&envoy).await
+}
+
+async fn first_snapshot() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let xds = XdsServer::start().await?;
+    let envoy = start(&directory, xds.address.port()).await?;
+    let answer = http1::get(envoy.address, "/demo/mcp", &[]).await?;
+    assert_eq!(answer.status, 503, "nothing was pushed yet: {}", answer.text());
+    xds.push_edge(snapshot(7))?;
+    knows_demo(&envoy).await?;
+    let unknown = http1::get(envoy.address, "/nothing/mcp", &[]).await?;
+    assert_eq!((unknown.status, unknown.reason().as_deref()), (404, Some("unknown_server")));
+    no_reload(&envoy).await
+}
+
+async fn bad_snapshot() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let xds = XdsServer::start().await?;
+    let envoy = start(&directory, xds.address.port()).await?;
+    xds.push_edge(snapshot(7))?;
+    knows_demo(&envoy).await?;
+    for bad in [b"\xff\xff no snapshot".to_vec(), snapshot(6)] {
+        let rejected = envoy.stat("extension_config_discovery.http_filter.asp-edge.update_rejected").await?;
+        xds.push_edge(bad)?;
+        wait::until("the bad snapshot is refused", wait::CONVERGE, || async {
+            let now =
+                envoy.stat("extension_config_discovery.http_filter.asp-edge.update_rejected").await.ok()?;
+            (now > rejected).then_some(())
+        })
+        .await?;
+        let answer = http1::get(envoy.address, "/demo/mcp", &[]).await?;
+        assert_eq!(answer.status, 401, "the last good snapshot stays: {}", answer.text());
+    }
+    let refusals: Vec<_> = xds.reports().into_iter().filter_map(|report| report.nack).collect();
+    assert_eq!(refusals.len(), 2, "each refusal reaches the control plane: {refusals:?}");
+    assert!(xds.reports().iter().any(|report| report.type_url == EXTENSION_TYPE && report.nack.is_none()));
+    xds.push_edge(snapshot(8))?;
+    knows_demo(&envoy).await?;
+    no_reload(&envoy).await
+}
+
+async fn start(directory: &TempDir, xds_port: u16) -> Result<Envoy> {
+    Envoy::start(envoy::Settings {
+        directory: directory.path(),
+        template: tool::root()?.join("envoy/bootstrap.yaml"),
+        port: Reserved::new()?,
+        xds_port,
+        tls: None,
+        variables: BTreeMap::new(),
+    })
+    .await
+}
+
+async fn knows_demo(envoy: &Envoy) -> Result<()> {
+    let address = envoy.address;
+    wait::until("a request without a token is refused with 401", wait::CONVERGE, || async move {
+        http1::get(address, "/demo/mcp", &[]).await.ok().filter(|answer| answer.status == 401)
+    })
+    .await
+    .map(drop)
+    .with_context(|| envoy.process.tail())
+}
+
+async fn no_reload(envoy: &Envoy) -> Result<()> {
+    let reloads = envoy.stats("vm_reload").await?;
+    assert!(reloads.values().all(|count| *count == 0), "the filter's VM was restarted: {reloads:?}");
+    Ok(())
+}
+
+/// One server, `demo`, that wants a token no one can have.
+fn snapshot(revision: u64) -> Vec<u8> {
+    let server = EdgeServer {
+        name: "demo".into(),
+        protocols: vec![Protocol::Mcp.into()],
+        default_allow: true,
+        schemes: vec![AuthScheme::Jwt.into()],
+        sessions: Sessions::Stateful.into(),
+        ..Default::default()
+    };
+    let mut snapshot = EdgeSnapshot {
+        revision,
+        workers: 2,
+        servers: vec![server],
+        public_url: "http://asp.test".into(),
+        ..Default::default()
+    };
+    snapshot.digest = Sha256::digest(snapshot.encode_to_vec()).to_vec();
+    snapshot.encode_to_vec()
+}

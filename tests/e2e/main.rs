@@ -1,0 +1,34 @@
+//! The end-to-end tests: one binary, one module for each behaviour. Run with `make test`, or
+//! `cargo test --release -p asp-e2e -- <part of a name>` once `scripts/setup test` and the build are done.
+
+// Test code may fail loudly; Clippy sees no `#[test]` here because this binary has its own main.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod boot;
+mod clients;
+mod local_replies;
+mod trial;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+use crate::trial::Shared;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let shared = Shared::new(runtime.handle().clone());
+    let mut trials = Vec::new();
+    trials.extend(local_replies::trials(&shared));
+    trials.extend(boot::trials(&shared));
+    trials.extend(clients::trials(&shared));
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    match runtime.block_on(shared.stop()) {
+        Ok(()) => conclusion.exit_code(),
+        Err(error) => {
+            eprintln!("the shared stack: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

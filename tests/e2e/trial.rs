@@ -1,0 +1,57 @@
+//! Test cases over one runtime, and the stack that most of them share.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow};
+use asp_e2e::stack::{Options, Stack};
+use libtest_mimic::{Failed, Trial};
+use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
+
+/// Error lines that the shared tests cause on purpose.
+const EXPECTED: &[&str] = &[];
+
+/// What every test gets.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    runtime: Handle,
+    stack: Arc<OnceCell<Result<Stack, String>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(runtime: Handle) -> Shared {
+        Shared { runtime, stack: Arc::default() }
+    }
+
+    /// A running stack with the repository's primitives, started by the first test that asks. Tests must
+    /// leave its policy as they found it.
+    pub(crate) async fn stack(&self) -> Result<&Stack> {
+        let start = || async { Stack::start(Options::repository()?).await };
+        let stack =
+            self.stack.get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) }).await;
+        stack.as_ref().map_err(|error| anyhow!("the shared stack did not start: {error}"))
+    }
+
+    /// A test named by a sentence.
+    pub(crate) fn trial<F, T>(&self, name: &str, test: T) -> Trial
+    where
+        F: Future<Output = Result<()>>,
+        T: FnOnce(Shared) -> F + Send + 'static,
+    {
+        let shared = self.clone();
+        Trial::test(name, move || {
+            let runtime = shared.runtime.clone();
+            runtime.block_on(test(shared)).map_err(|error| Failed::from(format!("{error:#}")))
+        })
+    }
+
+    /// Ends the shared stack, if one was started, and judges its logs.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        let stack = Arc::get_mut(&mut self.stack).and_then(OnceCell::take);
+        match stack {
+            Some(Ok(stack)) => stack.stop(EXPECTED).await,
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A real Envoy: its configuration rendered as the development stack does, its admin interface.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
+
+use crate::http1;
+use crate::port::Reserved;
+use crate::process::Process;
+use crate::{tool, wait};
+
+/// What an Envoy is started with.
+pub struct Settings<'a> {
+    /// Where the rendered configuration and Envoy's own files go.
+    pub directory: &'a Path,
+    /// The template, e.g. envoy/bootstrap.yaml of the repository.
+    pub template: PathBuf,
+    pub port: Reserved,
+    pub xds_port: u16,
+    /// Certificate and key, for the variant with TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// Further variables of the template.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// A running Envoy.
+pub struct Envoy {
+    pub process: Process,
+    pub address: SocketAddr,
+    admin: SocketAddr,
+    _port: Reserved,
+}
+
+impl Envoy {
+    /// Starts Envoy and waits until it listens; it needs no control plane for that.
+    pub async fn start(settings: Settings<'_>) -> Result<Envoy> {
+        let root = tool::root()?;
+        let socket = match &settings.tls {
+            None => fs::read_to_string(root.join("envoy/downstream-plain.json"))?,
+            Some((certificate, key)) => fs::read_to_string(root.join("envoy/downstream-tls.json"))?
+                .replace("${ASP_TLS_CERT}", &certificate.to_string_lossy())
+                .replace("${ASP_TLS_KEY}", &key.to_string_lossy()),
+        };
+        let mut variables = settings.variables;
+        for (name, value) in [
+            ("ASP_PORT", settings.port.port().to_string()),
+            ("ASP_BIND", "127.0.0.1".into()),
+            ("ASP_ENVOY_ADMIN_PORT", "0".into()),
+            ("ASP_XDS_PORT", settings.xds_port.to_string()),
+            ("ASP_FILTER_WASM", tool::filter_wasm()?.to_string_lossy().into_owned()),
+            ("ASP_TRANSPORT_SOCKET", socket.trim().to_string()),
+        ] {
+            variables.insert(name.into(), value);
+        }
+        let config = settings.directory.join("envoy.yaml");
+        fs::write(&config, render(&fs::read_to_string(&settings.template)?, &variables)?)?;
+        let admin_file = settings.directory.join("envoy-admin");
+        let mut command = Command::new(tool::envoy()?);
+        command.arg("--config-path").arg(&config).arg("--admin-address-path").arg(&admin_file);
+        // Several Envoys share this machine: no hot restart, so no shared memory to collide on.
+        command.args(["--concurrency", "2", "--disable-hot-restart", "--log-level", "warning"]);
+        let mut process = Process::start("envoy", command)?;
+        let address = settings.port.address();
+        let admin = ready(&mut process, &admin_file).await?;
+        Ok(Envoy { process, address, admin, _port: settings.port })
+    }
+
+    /// The value of a counter or gauge; an absent one is 0.
+    pub async fn stat(&self, name: &str) -> Result<u64> {
+        let all = self.stats(name).await?;
+        Ok(all.get(name).copied().unwrap_or(0))
+    }
+
+    /// Every counter and gauge whose name contains `part`.
+    pub async fn stats(&self, part: &str) -> Result<BTreeMap<String, u64>> {
+        let answer = http1::get(self.admin, "/stats", &[]).await?;
+        let mut found = BTreeMap::new();
+        for line in answer.text().lines().filter(|line| line.contains(part)) {
+            if let Some((name, value)) = line.rsplit_once(": ")
+                && let Ok(value) = value.parse()
+            {
+                found.insert(name.to_string(), value);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The text of an admin path, e.g. `/config_dump`.
+    pub async fn admin(&self, path: &str) -> Result<String> {
+        Ok(http1::get(self.admin, path, &[]).await?.text())
+    }
+}
+
+/// Fills in a template's `${NAME}`s; an unknown one is an error.
+pub fn render(template: &str, variables: &BTreeMap<String, String>) -> Result<String> {
+    let mut text = template.to_string();
+    for (name, value) in variables {
+        text = text.replace(&format!("${{{name}}}"), value);
+    }
+    if let Some((_, rest)) = text.split_once("${") {
+        bail!("the template names an unknown variable: ${{{}", rest.chars().take(40).collect::<String>());
+    }
+    Ok(text)
+}
+
+async fn ready(process: &mut Process, admin_file: &Path) -> Result<SocketAddr> {
+    let deadline = tokio::time::Instant::now() + wait::START;
+    loop {
+        process.check_alive()?;
+        if let Ok(text) = fs::read_to_string(admin_file)
+            && let Ok(admin) = text.trim().parse()
+            && http1::get(admin, "/ready", &[]).await.is_ok_and(|answer| answer.status == 200)
+        {
+            return Ok(admin);
+        }
+        if tokio::time::Instant::now() >= deadline {
+            return Err(anyhow::anyhow!(process.tail())).context("envoy is not ready");
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,121 @@
+//! One child process: its log, its end.
+//!
+//! A child is ended by its own id: SIGTERM and a bounded wait in [`Process::stop`], SIGKILL on drop.
+
+use std::collections::VecDeque;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// Lines kept of a process's output; older ones are dropped.
+const LOG_LINES: usize = 20_000;
+/// How long a process may take to end after SIGTERM: the platform's own drain bound and some.
+const STOP: Duration = Duration::from_secs(30);
+
+/// The last lines a process wrote to stdout and stderr.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<VecDeque<String>>>);
+
+impl Log {
+    pub fn lines(&self) -> Vec<String> {
+        self.0.lock().iter().cloned().collect()
+    }
+
+    pub fn contains(&self, text: &str) -> bool {
+        self.0.lock().iter().any(|line| line.contains(text))
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = self.0.lock();
+        if lines.len() == LOG_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+
+    fn tail(&self, count: usize) -> String {
+        let lines = self.0.lock();
+        let skipped = lines.len().saturating_sub(count);
+        lines.iter().skip(skipped).map(|line| format!("  {line}\n")).collect()
+    }
+}
+
+/// A running child process.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: Log,
+}
+
+impl Process {
+    /// Starts `command`; its output goes to the log, its input is empty.
+    pub fn start(name: &str, mut command: Command) -> Result<Process> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().with_context(|| format!("start {name}"))?;
+        let log = Log::default();
+        if let Some(stdout) = child.stdout.take() {
+            tokio::spawn(collect(stdout, log.clone()));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(collect(stderr, log.clone()));
+        }
+        Ok(Process { name: name.into(), child, log })
+    }
+
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Fails when the process has ended, with the end of its log.
+    pub fn check_alive(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("{} ended with {status}:\n{}", self.name, self.log.tail(40));
+        }
+        Ok(())
+    }
+
+    /// The end of the log, for a failure's message.
+    pub fn tail(&self) -> String {
+        format!("{}:\n{}", self.name, self.log.tail(40))
+    }
+
+    /// Sends a signal, which a failover test uses to kill or freeze the process.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let id = self.child.id().context("the process has ended")?;
+        let pid = Pid::from_raw(i32::try_from(id)?).context("a process id is positive")?;
+        kill_process(pid, signal).with_context(|| format!("signal {}", self.name))
+    }
+
+    /// Waits for the process to end by itself.
+    pub async fn wait(&mut self, bound: Duration) -> Result<ExitStatus> {
+        match timeout(bound, self.child.wait()).await {
+            Ok(status) => Ok(status?),
+            Err(_) => bail!("{} still runs after {} s:\n{}", self.name, bound.as_secs(), self.log.tail(40)),
+        }
+    }
+
+    /// Ends the process with SIGTERM; fails when it needs more than the drain bound.
+    pub async fn stop(&mut self) -> Result<ExitStatus> {
+        if self.child.try_wait()?.is_none() {
+            self.signal(Signal::TERM)?;
+        }
+        self.wait(STOP).await
+    }
+}
+
+async fn collect(output: impl AsyncRead + Unpin, log: Log) {
+    let mut reader = BufReader::new(output);
+    let mut line = Vec::new();
+    // Bytes, not `lines()`: one invalid byte must not end the collection.
+    while matches!(reader.read_until(b'\n', &mut line).await, Ok(count) if count > 0) {
+        log.push(String::from_utf8_lossy(&line).trim_end().to_string());
+        line.clear();
+    }
+}

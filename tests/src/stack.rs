@@ -1,0 +1,172 @@
+//! A whole platform on this machine: `asp serve` with both roles, real Envoy, a state directory of its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::envoy::{self, Envoy};
+use crate::port::Reserved;
+use crate::process::{Log, Process};
+use crate::{http1, tool, wait};
+
+/// What a stack serves.
+pub struct Options {
+    /// A directory of primitive specs; the repository's own by default.
+    pub primitives: PathBuf,
+    /// Further settings of `asp`, by environment variable.
+    pub environment: BTreeMap<String, String>,
+}
+
+impl Options {
+    pub fn repository() -> Result<Options> {
+        Ok(Options { primitives: tool::root()?.join("primitives"), environment: BTreeMap::new() })
+    }
+}
+
+/// A running stack. Dropping it ends its processes; [`Stack::stop`] ends them in order and judges their logs.
+pub struct Stack {
+    pub envoy: Envoy,
+    pub asp: Process,
+    pub ports: Ports,
+    pub state: TempDir,
+}
+
+/// Where `asp` listens (`ports.json` in its state directory).
+#[derive(Clone, Debug, Deserialize)]
+pub struct Ports {
+    pub admin: u16,
+    pub gateway: u16,
+    pub xds: u16,
+}
+
+impl Stack {
+    /// Starts everything and waits until Envoy answers `/healthz` with what the gateway says.
+    pub async fn start(options: Options) -> Result<Stack> {
+        let state = tempfile::tempdir()?;
+        let port = Reserved::new()?;
+        let public_url = format!("http://{}", port.address());
+        let mut asp = Process::start("asp", serve(&options, state.path(), &public_url)?)?;
+        let ports = ports(&mut asp, state.path()).await?;
+        let settings = envoy::Settings {
+            directory: state.path(),
+            template: tool::root()?.join("envoy/bootstrap.yaml"),
+            port,
+            xds_port: ports.xds,
+            tls: None,
+            variables: BTreeMap::new(),
+        };
+        let envoy = Envoy::start(settings).await?;
+        let mut stack = Stack { envoy, asp, ports, state };
+        stack.wait_ready().await?;
+        Ok(stack)
+    }
+
+    /// The address of the edge.
+    pub fn edge(&self) -> SocketAddr {
+        self.envoy.address
+    }
+
+    /// The address of the gateway behind it.
+    pub fn gateway(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.ports.gateway))
+    }
+
+    /// The address of the admin API.
+    pub fn admin(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.ports.admin))
+    }
+
+    /// The URL of a server's MCP endpoint, as a client is told it.
+    pub fn mcp_url(&self, server: &str) -> String {
+        format!("http://{}/{server}/mcp", self.edge())
+    }
+
+    /// Mints a token with `asp token`; the arguments are its own, e.g. `["--org", "acme", "--user", "alice"]`.
+    pub async fn token(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(tool::asp()?);
+        command.arg("token").args(arguments).env("ASP_STATE_DIR", self.state.path()).kill_on_drop(true);
+        let output = command.output().await?;
+        if !output.status.success() {
+            bail!("asp token: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8(output.stdout)?.trim().to_string())
+    }
+
+    /// A token of org `acme`, user `alice`.
+    pub async fn alice(&self) -> Result<String> {
+        self.token(&["--org", "acme", "--user", "alice"]).await
+    }
+
+    /// Ends the stack in order; fails on a process that does not end and on every unlisted error it logged.
+    pub async fn stop(mut self, expected: &[&str]) -> Result<()> {
+        let asp = self.asp.stop().await?;
+        self.envoy.process.stop().await?;
+        if !asp.success() {
+            bail!("asp ended with {asp}");
+        }
+        let faults = faults(&[self.asp.log(), self.envoy.process.log()], expected);
+        if !faults.is_empty() {
+            bail!("errors in the logs:\n{}", faults.join("\n"));
+        }
+        Ok(())
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        let edge = self.edge();
+        let healthy = wait::until("the edge answers /healthz", wait::START, || async move {
+            http1::get(edge, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
+        });
+        if let Err(error) = healthy.await {
+            let detail = format!("{}\n{}", self.asp.tail(), self.envoy.process.tail());
+            return Err(error.context(detail));
+        }
+        Ok(())
+    }
+}
+
+/// Lines of the logs that report an error, except those that contain one of `expected`.
+pub fn faults(logs: &[&Log], expected: &[&str]) -> Vec<String> {
+    let is_error = |line: &String| {
+        line.contains("\"level\":\"ERROR\"")
+            || line.contains("][error]")
+            || line.contains("][critical]")
+            || line.contains("panicked at")
+    };
+    let listed = |line: &String| expected.iter().any(|text| line.contains(text));
+    logs.iter().flat_map(|log| log.lines()).filter(|line| is_error(line) && !listed(line)).collect()
+}
+
+fn serve(options: &Options, state: &Path, public_url: &str) -> Result<Command> {
+    let mut command = Command::new(tool::asp()?);
+    command.args(["serve", "--dev", "--primitives"]).arg(&options.primitives);
+    command
+        .env("ASP_STATE_DIR", state)
+        .env("ASP_PUBLIC_URL", public_url)
+        .env("ASP_FILTER_WASM", tool::filter_wasm()?)
+        .env("ASP_ADMIN_PORT", "0")
+        .env("ASP_GATEWAY_PORT", "0")
+        .env("ASP_XDS_PORT", "0")
+        .envs(&options.environment);
+    Ok(command)
+}
+
+async fn ports(asp: &mut Process, state: &Path) -> Result<Ports> {
+    let file = state.join("ports.json");
+    let deadline = tokio::time::Instant::now() + wait::START;
+    loop {
+        asp.check_alive()?;
+        if let Ok(text) = fs::read_to_string(&file) {
+            return serde_json::from_str(&text).context("read ports.json");
+        }
+        if tokio::time::Instant::now() >= deadline {
+            bail!("asp wrote no ports.json\n{}", asp.tail());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}

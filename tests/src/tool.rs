@@ -1,0 +1,73 @@
+//! Where the built binaries and the installed tools are. What is missing is an error, never a skip.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// The repository's root.
+pub fn root() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map(Path::to_path_buf).context("the tests crate lies below the repository's root")
+}
+
+/// The `asp` binary: `ASP_BIN`, else target/release/asp.
+pub fn asp() -> Result<PathBuf> {
+    built("ASP_BIN", "release/asp", "cargo build --release -p asp")
+}
+
+/// The built filter: `ASP_FILTER_WASM`, else target/wasm32-wasip1/wasm/asp_filter.wasm.
+pub fn filter_wasm() -> Result<PathBuf> {
+    built("ASP_FILTER_WASM", "wasm32-wasip1/wasm/asp_filter.wasm", "make wasm")
+}
+
+pub fn envoy() -> Result<PathBuf> {
+    installed("ASP_ENVOY_BIN", "envoy/envoy")
+}
+
+pub fn node() -> Result<PathBuf> {
+    installed("ASP_NODE_BIN", "node/bin/node")
+}
+
+pub fn python() -> Result<PathBuf> {
+    installed("ASP_PYTHON_BIN", "python/bin/python")
+}
+
+/// The reference server's program.
+pub fn everything_js() -> Result<PathBuf> {
+    installed(
+        "ASP_EVERYTHING_JS",
+        "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js",
+    )
+}
+
+/// The folder below which set-up puts the Node clients.
+pub fn clients() -> Result<PathBuf> {
+    installed("ASP_CLIENTS_DIR", "clients")
+}
+
+fn built(variable: &str, below_target: &str, command: &str) -> Result<PathBuf> {
+    let path = match env::var_os(variable) {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let target = env::var_os("CARGO_TARGET_DIR").map_or(root()?.join("target"), PathBuf::from);
+            target.join(below_target)
+        }
+    };
+    existing(path, command)
+}
+
+fn installed(variable: &str, below_tools: &str) -> Result<PathBuf> {
+    let path = match env::var_os(variable) {
+        Some(path) => PathBuf::from(path),
+        None => root()?.join(".tools").join(below_tools),
+    };
+    existing(path, "scripts/setup test")
+}
+
+fn existing(path: PathBuf, command: &str) -> Result<PathBuf> {
+    if !path.exists() {
+        bail!("{} is missing; `{command}` makes it", path.display());
+    }
+    Ok(path)
+}

@@ -1,0 +1,32 @@
+//! Waiting with a bound: polls a condition instead of sleeping for a guessed time.
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use tokio::time::{Instant, sleep};
+
+/// Hang guard for anything that starts: ten times what it takes on a busy machine.
+pub const START: Duration = Duration::from_secs(60);
+/// Hang guard for a change to take effect: ten times the goal of one second.
+pub const CONVERGE: Duration = Duration::from_secs(10);
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// Polls `probe` until it returns a value; fails with `what` when the bound has passed.
+pub async fn until<T, F, P>(what: &str, bound: Duration, mut probe: P) -> Result<T>
+where
+    P: FnMut() -> F,
+    F: Future<Output = Option<T>>,
+{
+    let deadline = Instant::now() + bound;
+    loop {
+        if let Some(value) = probe().await {
+            return Ok(value);
+        }
+        if Instant::now() >= deadline {
+            bail!("{what}: not within {} s", bound.as_secs());
+        }
+        sleep(POLL).await;
+    }
+}

@@ -1,0 +1,347 @@
+//! An xDS server of the harness's own: serves what a test says, wrong snapshots included, and records how
+//! every subscriber answered.
+//!
+//! State of the world over ADS, ECDS and EDS streams, one version number for everything.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use envoy_types::pb::envoy::config::core::v3::address::Address as AddressKind;
+use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
+use envoy_types::pb::envoy::config::core::v3::{
+    Address, AsyncDataSource, DataSource, SocketAddress, TypedExtensionConfig, async_data_source, data_source,
+};
+use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
+};
+use envoy_types::pb::envoy::extensions::filters::http::wasm::v3::Wasm;
+use envoy_types::pb::envoy::extensions::wasm::v3::{FailurePolicy, PluginConfig, VmConfig, plugin_config};
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::{
+    EndpointDiscoveryService, EndpointDiscoveryServiceServer,
+};
+use envoy_types::pb::envoy::service::extension::v3::extension_config_discovery_service_server::{
+    ExtensionConfigDiscoveryService, ExtensionConfigDiscoveryServiceServer,
+};
+use envoy_types::pb::google::protobuf::{Any, BoolValue, BytesValue};
+use futures::Stream;
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::tool;
+
+pub const EXTENSION_TYPE: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
+pub const ENDPOINT_TYPE: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+pub const GATEWAY_TYPE: &str = "type.googleapis.com/asp.snapshot.v1.GatewaySnapshot";
+
+/// Answers kept; a subscriber that loops shows as a full list, not as a full memory.
+const REPORTS: usize = 10_000;
+/// Responses waiting for a slow subscriber.
+const QUEUE: usize = 16;
+
+/// One answer of a subscriber: an ACK, or a NACK with its reason.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub node: String,
+    pub type_url: String,
+    /// The version the subscriber holds.
+    pub version: String,
+    pub nack: Option<String>,
+}
+
+/// Everything served at one version, by type URL.
+#[derive(Clone, Default)]
+struct World {
+    version: u64,
+    resources: BTreeMap<&'static str, Any>,
+}
+
+/// A running xDS server; it ends when dropped.
+pub struct XdsServer {
+    pub address: SocketAddr,
+    world: watch::Sender<World>,
+    reports: Arc<Mutex<Vec<Report>>>,
+    task: JoinHandle<()>,
+}
+
+impl XdsServer {
+    pub async fn start() -> Result<XdsServer> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let (world, watched) = watch::channel(World::default());
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let service = Service { world: watched, reports: reports.clone() };
+        let task = tokio::spawn(async move {
+            let server = tonic::transport::Server::builder()
+                .add_service(AggregatedDiscoveryServiceServer::new(service.clone()))
+                .add_service(ExtensionConfigDiscoveryServiceServer::new(service.clone()))
+                .add_service(EndpointDiscoveryServiceServer::new(service));
+            if let Err(error) = server.serve_with_incoming(TcpListenerStream::new(listener)).await {
+                eprintln!("xDS server of the harness: {error}");
+            }
+        });
+        Ok(XdsServer { address, world, reports, task })
+    }
+
+    /// Serves these bytes as the edge snapshot; they need not be one.
+    pub fn push_edge(&self, snapshot: Vec<u8>) -> Result<String> {
+        let filter = filter_config(snapshot)?;
+        Ok(self.set(EXTENSION_TYPE, filter))
+    }
+
+    /// Serves these addresses as the endpoints of the cluster `gateway`.
+    pub fn push_endpoints(&self, addresses: &[SocketAddr]) -> String {
+        self.set(ENDPOINT_TYPE, pack(ENDPOINT_TYPE, &endpoints("gateway", addresses)))
+    }
+
+    /// Serves these bytes as the gateways' snapshot; they need not be one.
+    pub fn push_gateway(&self, snapshot: Vec<u8>) -> String {
+        self.set(GATEWAY_TYPE, Any { type_url: GATEWAY_TYPE.into(), value: snapshot })
+    }
+
+    /// What the subscribers answered so far, oldest first.
+    pub fn reports(&self) -> Vec<Report> {
+        self.reports.lock().clone()
+    }
+
+    /// Whether some subscriber of this type answered for `version`, and with what reason if it refused.
+    pub fn answer(&self, type_url: &str, version: &str) -> Option<Option<String>> {
+        let reports = self.reports.lock();
+        let of_type = || reports.iter().filter(|report| report.type_url == type_url);
+        let refused = of_type().find(|report| report.nack.is_some());
+        if of_type().any(|report| report.version == version && report.nack.is_none()) {
+            return Some(None);
+        }
+        refused.map(|report| report.nack.clone())
+    }
+
+    fn set(&self, type_url: &'static str, resource: Any) -> String {
+        let mut version = 0;
+        self.world.send_modify(|world| {
+            world.version += 1;
+            version = world.version;
+            world.resources.insert(type_url, resource);
+        });
+        version.to_string()
+    }
+}
+
+impl Drop for XdsServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Clone)]
+struct Service {
+    world: watch::Receiver<World>,
+    reports: Arc<Mutex<Vec<Report>>>,
+}
+
+type Answers = Pin<Box<dyn Stream<Item = Result<DiscoveryResponse, Status>> + Send>>;
+type NoAnswers = Pin<Box<dyn Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Send>>;
+
+impl Service {
+    fn serve(&self, mut requests: Streaming<DiscoveryRequest>) -> Response<Answers> {
+        let (answers, stream) = mpsc::channel(QUEUE);
+        let mut service = self.clone();
+        tokio::spawn(async move {
+            let mut subscriptions: BTreeMap<String, u64> = BTreeMap::new();
+            let mut node = String::new();
+            loop {
+                tokio::select! {
+                    request = requests.message() => {
+                        let Ok(Some(request)) = request else { return };
+                        service.record(&mut node, &request);
+                        subscriptions.entry(request.type_url).or_insert(0);
+                    }
+                    changed = service.world.changed() => if changed.is_err() { return },
+                }
+                if !service.answer(&mut subscriptions, &answers).await {
+                    return;
+                }
+            }
+        });
+        Response::new(Box::pin(ReceiverStream::new(stream)))
+    }
+
+    fn record(&self, node: &mut String, request: &DiscoveryRequest) {
+        if let Some(sent) = &request.node {
+            node.clone_from(&sent.id);
+        }
+        let mut reports = self.reports.lock();
+        if request.response_nonce.is_empty() || reports.len() == REPORTS {
+            return;
+        }
+        reports.push(Report {
+            node: node.clone(),
+            type_url: request.type_url.clone(),
+            version: request.version_info.clone(),
+            nack: request.error_detail.as_ref().map(|status| status.message.clone()),
+        });
+    }
+
+    /// Sends every subscribed type whose latest version was not sent yet; false when the stream is gone.
+    async fn answer(
+        &mut self,
+        subscriptions: &mut BTreeMap<String, u64>,
+        answers: &mpsc::Sender<Result<DiscoveryResponse, Status>>,
+    ) -> bool {
+        let world = self.world.borrow_and_update().clone();
+        for (type_url, sent) in subscriptions.iter_mut().filter(|(_, sent)| **sent < world.version) {
+            let Some(resource) = world.resources.get(type_url.as_str()) else { continue };
+            let response = DiscoveryResponse {
+                version_info: world.version.to_string(),
+                nonce: world.version.to_string(),
+                type_url: type_url.clone(),
+                resources: vec![resource.clone()],
+                ..Default::default()
+            };
+            *sent = world.version;
+            if answers.send(Ok(response)).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for Service {
+    type StreamAggregatedResourcesStream = Answers;
+    type DeltaAggregatedResourcesStream = NoAnswers;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        Ok(self.serve(request.into_inner()))
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<NoAnswers>, Status> {
+        Err(Status::unimplemented("delta"))
+    }
+}
+
+#[tonic::async_trait]
+impl ExtensionConfigDiscoveryService for Service {
+    type StreamExtensionConfigsStream = Answers;
+    type DeltaExtensionConfigsStream = NoAnswers;
+
+    async fn stream_extension_configs(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        Ok(self.serve(request.into_inner()))
+    }
+
+    async fn delta_extension_configs(
+        &self,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<NoAnswers>, Status> {
+        Err(Status::unimplemented("delta"))
+    }
+
+    async fn fetch_extension_configs(
+        &self,
+        _: Request<DiscoveryRequest>,
+    ) -> Result<Response<DiscoveryResponse>, Status> {
+        Err(Status::unimplemented("fetch"))
+    }
+}
+
+#[tonic::async_trait]
+impl EndpointDiscoveryService for Service {
+    type StreamEndpointsStream = Answers;
+    type DeltaEndpointsStream = NoAnswers;
+
+    async fn stream_endpoints(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Answers>, Status> {
+        Ok(self.serve(request.into_inner()))
+    }
+
+    async fn delta_endpoints(
+        &self,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<NoAnswers>, Status> {
+        Err(Status::unimplemented("delta"))
+    }
+
+    async fn fetch_endpoints(
+        &self,
+        _: Request<DiscoveryRequest>,
+    ) -> Result<Response<DiscoveryResponse>, Status> {
+        Err(Status::unimplemented("fetch"))
+    }
+}
+
+/// The filter's configuration as the control plane sends it, around any bytes.
+fn filter_config(snapshot: Vec<u8>) -> Result<Any> {
+    let wasm_file = tool::filter_wasm()?.to_str().context("the filter's path is UTF-8")?.to_string();
+    let file =
+        DataSource { specifier: Some(data_source::Specifier::Filename(wasm_file)), ..Default::default() };
+    let code = AsyncDataSource { specifier: Some(async_data_source::Specifier::Local(file)) };
+    let vm = VmConfig {
+        vm_id: "asp-edge".into(),
+        runtime: "envoy.wasm.runtime.v8".into(),
+        code: Some(code),
+        ..Default::default()
+    };
+    let config = PluginConfig {
+        name: "asp-edge".into(),
+        root_id: "asp-edge".into(),
+        failure_policy: FailurePolicy::FailReload.into(),
+        allow_on_headers_stop_iteration: Some(BoolValue { value: true }),
+        configuration: Some(pack(
+            "type.googleapis.com/google.protobuf.BytesValue",
+            &BytesValue { value: snapshot },
+        )),
+        vm: Some(plugin_config::Vm::VmConfig(vm)),
+        ..Default::default()
+    };
+    let filter = Wasm { config: Some(config) };
+    let filter = pack("type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm", &filter);
+    let resource = TypedExtensionConfig { name: "asp-edge".into(), typed_config: Some(filter) };
+    Ok(pack(EXTENSION_TYPE, &resource))
+}
+
+fn endpoints(cluster: &str, addresses: &[SocketAddr]) -> ClusterLoadAssignment {
+    let lb_endpoints = addresses
+        .iter()
+        .map(|address| {
+            let socket = SocketAddress {
+                address: address.ip().to_string(),
+                port_specifier: Some(PortSpecifier::PortValue(address.port().into())),
+                ..Default::default()
+            };
+            let address = Address { address: Some(AddressKind::SocketAddress(socket)) };
+            let endpoint = Endpoint { address: Some(address), ..Default::default() };
+            LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..Default::default() }
+        })
+        .collect();
+    let locality = LocalityLbEndpoints { lb_endpoints, ..Default::default() };
+    ClusterLoadAssignment { cluster_name: cluster.into(), endpoints: vec![locality], ..Default::default() }
+}
+
+fn pack(type_url: &str, message: &impl Message) -> Any {
+    Any { type_url: type_url.into(), value: message.encode_to_vec() }
+}
