@@ -5,11 +5,33 @@
 //! Refuses: I/O, clocks, randomness and hosts of its own; all of them come in through [`Env`].
 //! Invariant I-1: the edge accelerates, the gateway decides. Both run this code, so a request that never
 //! passed the filter is refused exactly as one that did.
+//!
+//! Signatures are checked by the `jsonwebtoken` provider the binary installed
+//! (`jsonwebtoken::crypto::CryptoProvider::install_default`); without one the first token panics.
 
+mod affinity;
+mod coarse;
+pub mod cors;
 pub mod edge;
+pub mod envelope;
+mod exposure;
+mod headers;
+mod modern;
+mod origin;
+mod path;
+mod pattern;
 pub mod reason;
+pub mod reply;
+mod revocation;
+mod route;
+mod server;
 pub mod snapshot;
+mod token;
 
-pub use edge::{Admitted, Caller, Edge, Env, Face, Forward, Header, Pending, Reply, Role, Step, Verdict};
-pub use reason::Reason;
+pub use edge::{Admitted, Edge, Env, Forward, Header, Pending, Role, Step, Verdict};
+pub use envelope::{Envelope, EnvelopeKind};
+pub use path::Face;
+pub use reason::{Era, Reason};
+pub use reply::{Reply, refuse, refuse_problem};
 pub use snapshot::{Snapshot, SnapshotError};
+pub use token::{Caller, LEEWAY_SECONDS};

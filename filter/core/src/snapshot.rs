@@ -3,7 +3,16 @@
 //! [`Snapshot::decode`] does the whole semantic check, so that a bad snapshot is refused (NACK) and the
 //! last good one stays (invariant I-5). No bytes at all is the boot snapshot: everything is denied.
 
-use asp_proto::snapshot::EdgeSnapshot;
+use std::collections::HashMap;
+
+use asp_proto::snapshot::{EdgeSnapshot, Protocol};
+
+use crate::coarse::Limits;
+use crate::exposure::Exceptions;
+use crate::revocation::Revocations;
+use crate::route::Routes;
+use crate::server::Server;
+use crate::token::issuer::Issuers;
 
 /// Why a snapshot was refused. The text is shown to the operator.
 #[derive(Debug, thiserror::Error)]
@@ -14,16 +23,39 @@ pub enum SnapshotError {
     Invalid { path: String, fault: String },
 }
 
+impl SnapshotError {
+    pub(crate) fn invalid(path: String, fault: &str) -> SnapshotError {
+        SnapshotError::Invalid { path, fault: fault.to_owned() }
+    }
+}
+
 /// An indexed, immutable edge snapshot.
 pub struct Snapshot {
-    message: EdgeSnapshot,
     boot: bool,
+    revision: u64,
+    public_url: String,
+    servers: HashMap<String, Server>,
+    issuers: Issuers,
+    exceptions: Exceptions,
+    limits: Limits,
+    routes: Routes,
+    revocations: Revocations,
 }
 
 impl Snapshot {
     /// Denies everything: what an edge knows before its first push.
     pub fn boot() -> Snapshot {
-        Snapshot { message: EdgeSnapshot::default(), boot: true }
+        Snapshot {
+            boot: true,
+            revision: 0,
+            public_url: String::new(),
+            servers: HashMap::new(),
+            issuers: Issuers::default(),
+            exceptions: Exceptions::default(),
+            limits: Limits::default(),
+            routes: Routes::default(),
+            revocations: Revocations::default(),
+        }
     }
 
     /// Decodes and checks `bytes`; empty bytes are the boot snapshot.
@@ -36,8 +68,31 @@ impl Snapshot {
     }
 
     /// Checks and indexes a decoded message (the gateway's copy comes inside its own snapshot).
-    pub fn from_message(message: EdgeSnapshot) -> Result<Snapshot, SnapshotError> {
-        Ok(Snapshot { message, boot: false })
+    ///
+    /// Refused: a public URL that is no origin, server names outside `[a-z0-9-]{1,63}` or given twice, unknown
+    /// or repeated issuers, keys that do not fit their algorithm, unsorted revocations, rates that are none.
+    pub fn from_message(mut message: EdgeSnapshot) -> Result<Snapshot, SnapshotError> {
+        check_public_url(&message.public_url)?;
+        let revocations = Revocations::take(&mut message)?;
+        let issuers = Issuers::index(&message.issuers)?;
+        let mut servers = HashMap::new();
+        for entry in &message.servers {
+            let server = Server::index(entry, &message.public_url, message.dev, &issuers)?;
+            if servers.insert(server.name.clone(), server).is_some() {
+                return Err(SnapshotError::invalid(format!("servers[{}]", entry.name), "is given twice"));
+            }
+        }
+        Ok(Snapshot {
+            boot: false,
+            revision: message.revision,
+            servers,
+            issuers,
+            exceptions: Exceptions::index(&message.exposure_exceptions)?,
+            limits: Limits::index(&message.coarse_limits, message.workers)?,
+            routes: Routes::index(&message.routes)?,
+            revocations,
+            public_url: message.public_url,
+        })
     }
 
     /// Whether this is the deny-all boot snapshot.
@@ -47,6 +102,56 @@ impl Snapshot {
 
     /// The snapshot's revision; 0 at boot.
     pub fn revision(&self) -> u64 {
-        self.message.revision
+        self.revision
+    }
+
+    /// Whether callers of `org` ("" for a caller without one) reach `server` over `protocol`. The edge asks
+    /// this for callers it judged; the gateway must ask it for those it judges itself.
+    pub fn exposed(&self, server: &str, org: &str, protocol: Protocol) -> bool {
+        let Some(entry) = self.servers.get(server) else { return false };
+        self.exceptions.of(org, server, protocol).unwrap_or(entry.default_allow)
+    }
+
+    /// The scopes every caller of `server` needs.
+    pub fn required_scopes(&self, server: &str) -> &[String] {
+        self.servers.get(server).map(|server| server.scopes.as_slice()).unwrap_or_default()
+    }
+
+    /// The origin clients use, without a trailing slash.
+    pub fn public_url(&self) -> &str {
+        &self.public_url
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Option<&Server> {
+        self.servers.get(name)
+    }
+
+    pub(crate) fn issuers(&self) -> &Issuers {
+        &self.issuers
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    pub(crate) fn revocations(&self) -> &Revocations {
+        &self.revocations
     }
 }
+
+/// An http(s) origin: it is the default audience, the default Origin and part of a header.
+fn check_public_url(url: &str) -> Result<(), SnapshotError> {
+    let authority = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
+    match authority {
+        Some(authority) if !authority.is_empty() && authority.bytes().all(plain) => Ok(()),
+        _ => Err(SnapshotError::invalid("public_url".to_owned(), "is not an http(s) origin")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

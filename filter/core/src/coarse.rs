@@ -1,0 +1,175 @@
+//! Coarse limits: a bucket per limit and org in each Envoy worker, to stop gross abuse only.
+//!
+//! Owns the generic cell rate algorithm (GCRA: one time stamp per bucket) and a table of fixed size. Each
+//! worker grants its share of the rate. When a set of the table is full the bucket nearest to empty goes, so a
+//! flood of keys can only make a limit laxer, never stricter: the exact limits are the gateway's.
+
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Mutex, PoisonError};
+
+use asp_proto::snapshot::CoarseLimit;
+
+use crate::pattern::{Pattern, exact_or_any};
+use crate::snapshot::SnapshotError;
+
+/// Sets of the table; 16,384 buckets in all, 256 KiB.
+const SETS: usize = 4096;
+const WAYS: usize = 4;
+const MICROS: f64 = 1_000_000.0;
+/// A bucket that refills more slowly than this is no rate limit.
+const MIN_RATE: f64 = 0.000_01;
+
+/// What a limit is matched against.
+pub(crate) struct Subject<'a> {
+    pub(crate) server: &'a str,
+    pub(crate) org: &'a str,
+    pub(crate) user: &'a str,
+    pub(crate) wcit: &'a str,
+    pub(crate) primitive: Option<&'a str>,
+}
+
+/// Which of the limits to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Limits over every primitive: known from the headers.
+    Every,
+    /// Limits over named primitives.
+    Named,
+}
+
+/// The limits of a snapshot.
+#[derive(Default)]
+pub(crate) struct Limits {
+    rules: Vec<Rule>,
+}
+
+struct Rule {
+    /// Tells buckets of different limits apart, across snapshots.
+    identity: String,
+    server: Pattern,
+    org: Pattern,
+    user: Pattern,
+    wcit: Pattern,
+    primitive: Pattern,
+    /// Microseconds between two requests at the full rate of one worker.
+    interval: f64,
+    /// Microseconds a bucket may run ahead: burst minus one intervals.
+    tolerance: f64,
+}
+
+impl Limits {
+    pub(crate) fn index(messages: &[CoarseLimit], workers: u32) -> Result<Limits, SnapshotError> {
+        let workers = f64::from(workers.max(1));
+        let mut rules = Vec::new();
+        for (position, limit) in messages.iter().enumerate() {
+            let path = format!("coarse_limits[{position}].rate_per_second");
+            if !limit.rate_per_second.is_finite() || limit.rate_per_second < MIN_RATE {
+                return Err(SnapshotError::invalid(path, "is not a positive rate"));
+            }
+            let interval = MICROS * workers / limit.rate_per_second;
+            let burst = (f64::from(limit.burst) / workers).ceil().max(1.0);
+            rules.push(Rule {
+                identity: identity(limit),
+                server: exact_or_any(&limit.server),
+                org: exact_or_any(&limit.org),
+                user: exact_or_any(&limit.user),
+                wcit: exact_or_any(&limit.wcit),
+                primitive: Pattern::new(&limit.primitive),
+                interval,
+                tolerance: interval * (burst - 1.0),
+            });
+        }
+        Ok(Limits { rules })
+    }
+}
+
+fn identity(limit: &CoarseLimit) -> String {
+    [&limit.server, &limit.org, &limit.user, &limit.wcit, &limit.primitive].map(String::as_str).join("\0")
+}
+
+impl Rule {
+    fn covers(&self, subject: &Subject<'_>, stage: Stage) -> bool {
+        let every = self.primitive == Pattern::Any;
+        every == (stage == Stage::Every)
+            && self.server.covers(Some(subject.server))
+            && self.org.covers(Some(subject.org))
+            && self.user.covers(Some(subject.user))
+            && self.wcit.covers(Some(subject.wcit))
+            && self.primitive.covers(subject.primitive)
+    }
+}
+
+/// The buckets of one worker. Shared by threads in tests only.
+pub(crate) struct Buckets {
+    state: RandomState,
+    sets: Mutex<Vec<[Bucket; WAYS]>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Bucket {
+    /// 0: free.
+    key: u64,
+    /// Theoretical arrival time, Unix microseconds.
+    arrival: f64,
+}
+
+impl Default for Buckets {
+    fn default() -> Buckets {
+        Buckets { state: RandomState::new(), sets: Mutex::new(Vec::new()) }
+    }
+}
+
+impl Buckets {
+    /// Takes one request from every limit that covers `subject`, or from none of them; then says in how many
+    /// seconds to come back (at least 1). `now_ms` is Unix milliseconds.
+    pub(crate) fn take(&self, limits: &Limits, subject: &Subject<'_>, stage: Stage, now_ms: u64) -> Result<(), u64> {
+        let rules: Vec<&Rule> = limits.rules.iter().filter(|rule| rule.covers(subject, stage)).collect();
+        if rules.is_empty() {
+            return Ok(());
+        }
+        // Exact up to 2^53 microseconds, two centuries from now.
+        let now = now_ms as f64 * 1000.0;
+        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        if sets.is_empty() {
+            sets.resize(SETS, [Bucket::default(); WAYS]);
+        }
+        let mut wait: f64 = 0.0;
+        for rule in &rules {
+            let arrival = bucket(&mut sets, self.key(rule, subject.org), now).map_or(now, |bucket| bucket.arrival);
+            wait = wait.max(arrival - now - rule.tolerance);
+        }
+        if wait > 0.0 {
+            return Err((wait / MICROS).ceil().max(1.0) as u64);
+        }
+        for rule in &rules {
+            if let Some(bucket) = bucket(&mut sets, self.key(rule, subject.org), now) {
+                bucket.arrival = bucket.arrival.max(now) + rule.interval;
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&self, rule: &Rule, org: &str) -> u64 {
+        let mut hasher = self.state.build_hasher();
+        (&rule.identity, org).hash(&mut hasher);
+        std::hash::Hasher::finish(&hasher).max(1)
+    }
+}
+
+/// The bucket of `key`; a new one takes the place of the bucket of its set that is nearest to empty.
+fn bucket(sets: &mut [[Bucket; WAYS]], key: u64, now: f64) -> Option<&mut Bucket> {
+    let set = sets.get_mut(usize::try_from(key % SETS as u64).unwrap_or_default())?;
+    let position = match set.iter().position(|bucket| bucket.key == key) {
+        Some(position) => position,
+        None => {
+            let (position, slot) =
+                set.iter_mut().enumerate().min_by(|(_, a), (_, b)| a.arrival.total_cmp(&b.arrival))?;
+            *slot = Bucket { key, arrival: now };
+            position
+        }
+    };
+    set.get_mut(position)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! Cross-origin answers for browser clients (the Fetch standard, section 3.2).
+//!
+//! Owns the preflight answer and the headers a response to an allowed Origin carries. Never allows
+//! credentials mode: callers prove themselves by a bearer token, and the affinity cookie is only a hint.
+
+use crate::reply::Reply;
+
+/// Request headers a browser client may send beside the safelisted ones.
+const ALLOWED: [&str; 16] = [
+    "accept",
+    "authorization",
+    "content-type",
+    "mcp-session-id",
+    "mcp-protocol-version",
+    "mcp-method",
+    "mcp-name",
+    "last-event-id",
+    "idempotency-key",
+    "if-none-match",
+    "a2a-version",
+    "a2a-extensions",
+    "x-a2a-extensions",
+    "traceparent",
+    "tracestate",
+    "baggage",
+];
+/// Mirrored tool parameters of 2026-07-28 have a name per tool.
+const ALLOWED_PREFIX: &str = "mcp-param-";
+const METHODS: &str = "GET, POST, PUT, DELETE, OPTIONS";
+const EXPOSED: &str = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, a2a-extensions";
+/// Ten minutes: an allow-list change reaches browsers within that time.
+const MAX_AGE_SECONDS: &str = "600";
+/// Names taken from one `Access-Control-Request-Headers`.
+const MAX_REQUESTED: usize = 64;
+
+/// The headers of every response to a request with an allowed Origin; the gateway adds them to its own.
+pub fn response_headers(origin: &str) -> [(&'static str, String); 3] {
+    [
+        ("access-control-allow-origin", origin.to_owned()),
+        ("access-control-expose-headers", EXPOSED.to_owned()),
+        ("vary", "origin".to_owned()),
+    ]
+}
+
+/// The answer to a preflight whose Origin is allowed. `requested` is `Access-Control-Request-Headers`.
+pub(crate) fn preflight(origin: &str, requested: Option<&[u8]>) -> Reply {
+    let mut allowed = ALLOWED.join(", ");
+    let requested = requested.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default();
+    for name in requested.split(',').take(MAX_REQUESTED) {
+        let name = name.trim().to_ascii_lowercase();
+        if name.starts_with(ALLOWED_PREFIX) && name.bytes().all(is_token_byte) {
+            allowed.push_str(", ");
+            allowed.push_str(&name);
+        }
+    }
+    let headers = vec![
+        ("access-control-allow-origin", origin.to_owned()),
+        ("access-control-allow-methods", METHODS.to_owned()),
+        ("access-control-allow-headers", allowed),
+        ("access-control-max-age", MAX_AGE_SECONDS.to_owned()),
+        ("vary", "origin, access-control-request-headers".to_owned()),
+    ];
+    Reply { status: 204, headers, body: Vec::new(), reason: None }
+}
+
+/// `tchar` of RFC 9110 section 5.6.2, lower case.
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preflight_allows_the_known_headers_and_mirrored_parameters_only() {
+        let reply = preflight("https://a", Some(b"Mcp-Param-Region, x-evil, mcp-param-\r\nset-cookie"));
+        assert_eq!((reply.status, reply.reason), (204, None));
+        let allowed = &reply.headers.iter().find(|(name, _)| *name == "access-control-allow-headers").unwrap().1;
+        assert!(allowed.contains("authorization") && allowed.ends_with("baggage, mcp-param-region"), "{allowed}");
+    }
+}

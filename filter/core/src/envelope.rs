@@ -1,0 +1,243 @@
+//! The bounded scan of a JSON-RPC body: which message it is, and for which primitive.
+//!
+//! Owns the JSON-RPC 2.0 envelope rules and MCP's batch rule; `json` below owns syntax. No DOM is built and
+//! unknown members are passed over. A syntax fault anywhere wins over an envelope fault, so that the answer
+//! does not depend on where reading stopped.
+
+use std::borrow::Cow;
+
+use crate::reason::Reason;
+
+mod json;
+
+use json::{Cursor, Syntax, Value};
+
+/// Most messages in a 2025-03-26 batch.
+pub const MAX_BATCH: usize = 50;
+/// Longest accepted `method`, in bytes.
+pub const MAX_METHOD_BYTES: usize = 128;
+/// Longest accepted `id`, in bytes of JSON text.
+pub const MAX_ID_BYTES: usize = 1024;
+
+const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// What the bounded scan of a JSON-RPC body found. No DOM is built.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Envelope {
+    pub kind: EnvelopeKind,
+    /// Empty for a response and for a batch.
+    pub method: String,
+    /// The `id` exactly as written (JSON text), when there is one.
+    pub id: Option<String>,
+    /// `params.name` of tools/call and prompts/get, `params.uri` of resources/read.
+    pub name: Option<String>,
+    /// `params._meta["io.modelcontextprotocol/protocolVersion"]` when it is a string.
+    pub meta_version: Option<String>,
+    /// The messages of a batch, in order; empty otherwise.
+    pub batch: Vec<Envelope>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EnvelopeKind {
+    #[default]
+    Request,
+    Notification,
+    Response,
+    /// A batch of that many messages (2025-03-26 only).
+    Batch(usize),
+}
+
+/// Whether an array of messages is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batches {
+    Accepted,
+    Refused,
+}
+
+/// Scans one JSON-RPC body.
+///
+/// `ParseError`: the body is not JSON by the rules of RFC 8259, deeper than 127 levels, or holds a number
+/// beyond a double. `InvalidRequest`: it is JSON but no JSON-RPC 2.0 message.
+pub fn scan(body: &[u8], batches: Batches) -> Result<Envelope, Reason> {
+    let scanned = scan_text(body).map_err(|Syntax| Reason::ParseError)?;
+    let envelope = scanned.ok_or(Reason::InvalidRequest)?;
+    let batch = matches!(envelope.kind, EnvelopeKind::Batch(_));
+    if batch && batches == Batches::Refused {
+        return Err(Reason::InvalidRequest);
+    }
+    Ok(envelope)
+}
+
+/// `None`: well-formed JSON that is no envelope.
+fn scan_text(body: &[u8]) -> Result<Option<Envelope>, Syntax> {
+    let mut cursor = Cursor::new(body)?;
+    let envelope = match cursor.peek() {
+        Some(b'{') => message(&mut cursor)?,
+        Some(b'[') => batch(&mut cursor)?,
+        _ => {
+            cursor.value()?;
+            None
+        }
+    };
+    cursor.end()?;
+    Ok(envelope.filter(|_| !cursor.repeated_key))
+}
+
+fn batch(cursor: &mut Cursor<'_>) -> Result<Option<Envelope>, Syntax> {
+    let mut messages = Vec::new();
+    let mut valid = true;
+    cursor.array(|cursor| {
+        let element = match cursor.peek() {
+            Some(b'{') if messages.len() < MAX_BATCH => message(cursor)?,
+            _ => {
+                cursor.value()?;
+                None
+            }
+        };
+        match element {
+            // A batch belongs to 2025-03-26; a message of a later era inside is no part of that revision.
+            Some(element) if element.meta_version.is_none() => messages.push(element),
+            _ => valid = false,
+        }
+        Ok(())
+    })?;
+    if !valid || messages.is_empty() {
+        return Ok(None);
+    }
+    let kind = EnvelopeKind::Batch(messages.len());
+    Ok(Some(Envelope { kind, batch: messages, ..Envelope::default() }))
+}
+
+/// The members of one message, as far as they were seen.
+#[derive(Default)]
+struct Draft<'a> {
+    version: bool,
+    method: Option<Cow<'a, str>>,
+    id: Option<&'a str>,
+    name: Option<Cow<'a, str>>,
+    uri: Option<Cow<'a, str>>,
+    meta_version: Option<Cow<'a, str>>,
+    result: bool,
+    error: bool,
+    /// A member has a type or size that no message has.
+    invalid: bool,
+}
+
+fn message(cursor: &mut Cursor<'_>) -> Result<Option<Envelope>, Syntax> {
+    let mut draft = Draft::default();
+    cursor.object(|cursor, key| {
+        match key {
+            "params" => params(cursor, &mut draft)?,
+            "jsonrpc" => {
+                draft.version = matches!(cursor.value()?, Value::String(text) if text.unescape() == "2.0");
+            }
+            "method" => match cursor.value()? {
+                Value::String(text) => draft.method = Some(text.unescape()),
+                _ => draft.invalid = true,
+            },
+            "id" => match id(cursor.value()?) {
+                Some(text) => draft.id = Some(text),
+                None => draft.invalid = true,
+            },
+            "result" => {
+                cursor.value()?;
+                draft.result = true;
+            }
+            "error" => {
+                draft.invalid |= cursor.value()? != Value::Object;
+                draft.error = true;
+            }
+            _ => {
+                cursor.value()?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(draft.finish())
+}
+
+fn params<'a>(cursor: &mut Cursor<'a>, draft: &mut Draft<'a>) -> Result<(), Syntax> {
+    if cursor.peek() != Some(b'{') {
+        // An array is a valid envelope whose parameters no method accepts; null stands for absent.
+        draft.invalid |= !matches!(cursor.value()?, Value::Array | Value::Null);
+        return Ok(());
+    }
+    cursor.object(|cursor, key| {
+        match key {
+            "_meta" if cursor.peek() == Some(b'{') => meta(cursor, draft)?,
+            "name" => draft.name = string(cursor)?,
+            "uri" => draft.uri = string(cursor)?,
+            _ => {
+                cursor.value()?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn meta<'a>(cursor: &mut Cursor<'a>, draft: &mut Draft<'a>) -> Result<(), Syntax> {
+    cursor.object(|cursor, key| {
+        match key {
+            META_VERSION => draft.meta_version = string(cursor)?,
+            _ => {
+                cursor.value()?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn string<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Cow<'a, str>>, Syntax> {
+    Ok(match cursor.value()? {
+        Value::String(text) => Some(text.unescape()),
+        _ => None,
+    })
+}
+
+/// A string or an integer of at most 64 bits (MCP `RequestId`); anything else would not survive a round trip.
+fn id(value: Value<'_>) -> Option<&str> {
+    let text = match value {
+        Value::String(text) => text.literal,
+        Value::Number(number) => {
+            let integer = number.parse::<i64>().is_ok() || number.parse::<u64>().is_ok();
+            integer.then_some(number)?
+        }
+        _ => return None,
+    };
+    (text.len() <= MAX_ID_BYTES).then_some(text)
+}
+
+// === impl Draft ===
+
+impl Draft<'_> {
+    /// `None` when the members do not make a message (JSON-RPC 2.0 sections 4 and 5).
+    fn finish(self) -> Option<Envelope> {
+        if self.invalid || !self.version {
+            return None;
+        }
+        let kind = match (&self.method, self.result, self.error, self.id) {
+            (Some(method), false, false, _) if method.len() > MAX_METHOD_BYTES => return None,
+            (Some(_), false, false, Some(_)) => EnvelopeKind::Request,
+            (Some(_), false, false, None) => EnvelopeKind::Notification,
+            (None, true, false, Some(_)) | (None, false, true, Some(_)) => EnvelopeKind::Response,
+            _ => return None,
+        };
+        let method = self.method.unwrap_or_default().into_owned();
+        let name = match method.as_str() {
+            "tools/call" | "prompts/get" => self.name,
+            "resources/read" => self.uri,
+            _ => None,
+        };
+        Some(Envelope {
+            kind,
+            method,
+            id: self.id.map(str::to_owned),
+            name: name.map(Cow::into_owned),
+            meta_version: self.meta_version.map(Cow::into_owned),
+            batch: Vec::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

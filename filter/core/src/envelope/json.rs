@@ -1,0 +1,310 @@
+//! A bounded JSON reader (RFC 8259) that builds nothing.
+//!
+//! Owns syntax: one pass over the text, no recursion on input, depth at most [`MAX_DEPTH`], which is where
+//! `serde_json` stops too, so that edge and gateway accept the same texts. Refuses invalid UTF-8, byte order
+//! marks, lone surrogates, control characters in strings and numbers beyond a double.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+/// Deepest nesting accepted; one more level is a syntax error.
+pub(crate) const MAX_DEPTH: usize = 127;
+/// Most members of an object whose keys are compared; the envelope's objects have a handful.
+const MAX_MEMBERS: usize = 1024;
+/// A number this short without an exponent cannot exceed a double.
+const SURELY_FINITE_DIGITS: usize = 300;
+
+/// The text is not JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Syntax;
+
+/// A value that was read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    /// A string literal with its quotes.
+    String(Text<'a>),
+    Number(&'a str),
+    Bool,
+    Null,
+    Array,
+    Object,
+}
+
+/// A checked string literal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Text<'a> {
+    /// With the quotes.
+    pub(crate) literal: &'a str,
+    escaped: bool,
+}
+
+impl<'a> Text<'a> {
+    /// The value without quotes and escapes.
+    pub(crate) fn unescape(self) -> Cow<'a, str> {
+        if self.escaped {
+            return Cow::Owned(serde_json::from_str(self.literal).unwrap_or_default());
+        }
+        let inner = self.literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        Cow::Borrowed(inner.unwrap_or_default())
+    }
+}
+
+/// A position in a text.
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    position: usize,
+    /// Open objects and arrays around the position.
+    depth: usize,
+    /// Whether an object read by [`Cursor::object`] repeated a key or had too many.
+    pub(crate) repeated_key: bool,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(body: &'a [u8]) -> Result<Cursor<'a>, Syntax> {
+        let text = std::str::from_utf8(body).map_err(|_| Syntax)?;
+        Ok(Cursor { text, position: 0, depth: 0, repeated_key: false })
+    }
+
+    /// The next byte that is not white space.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
+            self.position += 1;
+        }
+        self.byte()
+    }
+
+    /// Refuses anything but white space up to the end.
+    pub(crate) fn end(&mut self) -> Result<(), Syntax> {
+        self.peek().map_or(Ok(()), |_| Err(Syntax))
+    }
+
+    /// Reads an object; `member` must read the value of the key it is given.
+    pub(crate) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Cursor<'a>, &str) -> Result<(), Syntax>,
+    ) -> Result<(), Syntax> {
+        let mut keys: HashSet<Cow<'a, str>> = HashSet::new();
+        self.open(b'{')?;
+        let mut first = true;
+        while self.item(b'}', &mut first)? {
+            let key = self.key()?.unescape();
+            member(self, &key)?;
+            self.repeated_key |= keys.len() >= MAX_MEMBERS || !keys.insert(key);
+        }
+        Ok(())
+    }
+
+    /// Reads an array; `element` must read one value.
+    pub(crate) fn array(
+        &mut self,
+        mut element: impl FnMut(&mut Cursor<'a>) -> Result<(), Syntax>,
+    ) -> Result<(), Syntax> {
+        self.open(b'[')?;
+        let mut first = true;
+        while self.item(b']', &mut first)? {
+            element(self)?;
+        }
+        Ok(())
+    }
+
+    /// Reads any value to its end.
+    pub(crate) fn value(&mut self) -> Result<Value<'a>, Syntax> {
+        match self.peek().ok_or(Syntax)? {
+            b'{' => self.composite().map(|()| Value::Object),
+            b'[' => self.composite().map(|()| Value::Array),
+            _ => self.scalar(),
+        }
+    }
+
+    /// Reads an object or array to its end, keeping the open brackets in two words instead of on the stack.
+    fn composite(&mut self) -> Result<(), Syntax> {
+        let floor = self.depth;
+        // Bit 0 is the innermost open bracket: set for an object. MAX_DEPTH bits suffice.
+        let mut objects: u128 = 0;
+        let mut first = false;
+        loop {
+            // At a value.
+            match self.peek().ok_or(Syntax)? {
+                open @ (b'{' | b'[') => {
+                    self.open(open)?;
+                    objects = (objects << 1) | u128::from(open == b'{');
+                    first = true;
+                }
+                _ => {
+                    self.scalar()?;
+                }
+            }
+            // After a value, or just inside a bracket: close what ends here.
+            loop {
+                if self.depth == floor {
+                    return Ok(());
+                }
+                let object = objects & 1 == 1;
+                if self.item(if object { b'}' } else { b']' }, &mut first)? {
+                    if object {
+                        self.key()?;
+                    }
+                    break;
+                }
+                objects >>= 1;
+                first = false;
+            }
+        }
+    }
+
+    fn open(&mut self, bracket: u8) -> Result<(), Syntax> {
+        self.take(bracket)?;
+        self.depth += 1;
+        if self.depth > MAX_DEPTH { Err(Syntax) } else { Ok(()) }
+    }
+
+    /// Moves to the next member or element of the innermost bracket; false when it was closed.
+    fn item(&mut self, close: u8, first: &mut bool) -> Result<bool, Syntax> {
+        if self.peek() == Some(close) {
+            self.position += 1;
+            self.depth = self.depth.saturating_sub(1);
+            return Ok(false);
+        }
+        if !std::mem::take(first) {
+            self.take(b',')?;
+        }
+        Ok(true)
+    }
+
+    fn key(&mut self) -> Result<Text<'a>, Syntax> {
+        self.peek();
+        let key = self.string()?;
+        self.take(b':')?;
+        Ok(key)
+    }
+
+    fn scalar(&mut self) -> Result<Value<'a>, Syntax> {
+        match self.byte().ok_or(Syntax)? {
+            b'"' => self.string().map(Value::String),
+            b't' => self.literal("true", Value::Bool),
+            b'f' => self.literal("false", Value::Bool),
+            b'n' => self.literal("null", Value::Null),
+            _ => self.number().map(Value::Number),
+        }
+    }
+
+    fn literal(&mut self, word: &str, value: Value<'a>) -> Result<Value<'a>, Syntax> {
+        if !self.rest().starts_with(word) {
+            return Err(Syntax);
+        }
+        self.position += word.len();
+        Ok(value)
+    }
+
+    fn string(&mut self) -> Result<Text<'a>, Syntax> {
+        let start = self.position;
+        let mut escaped = false;
+        self.exactly(b'"')?;
+        loop {
+            match self.byte().ok_or(Syntax)? {
+                b'"' => break,
+                b'\\' => {
+                    escaped = true;
+                    self.position += 1;
+                    self.escape()?;
+                }
+                0..=0x1f => return Err(Syntax),
+                _ => self.position += 1,
+            }
+        }
+        self.position += 1;
+        let literal = self.text.get(start..self.position).ok_or(Syntax)?;
+        Ok(Text { literal, escaped })
+    }
+
+    /// After a backslash.
+    fn escape(&mut self) -> Result<(), Syntax> {
+        let kind = self.byte().ok_or(Syntax)?;
+        self.position += 1;
+        match kind {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(()),
+            b'u' => match self.unit()? {
+                0xd800..=0xdbff => {
+                    self.exactly(b'\\')?;
+                    self.exactly(b'u')?;
+                    if matches!(self.unit()?, 0xdc00..=0xdfff) { Ok(()) } else { Err(Syntax) }
+                }
+                0xdc00..=0xdfff => Err(Syntax),
+                _ => Ok(()),
+            },
+            _ => Err(Syntax),
+        }
+    }
+
+    /// Four hex digits.
+    fn unit(&mut self) -> Result<u16, Syntax> {
+        let digits = self.text.get(self.position..self.position + 4).ok_or(Syntax)?;
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(Syntax);
+        }
+        self.position += 4;
+        u16::from_str_radix(digits, 16).map_err(|_| Syntax)
+    }
+
+    fn number(&mut self) -> Result<&'a str, Syntax> {
+        let start = self.position;
+        if self.byte() == Some(b'-') {
+            self.position += 1;
+        }
+        match self.byte() {
+            Some(b'0') => self.position += 1,
+            _ => self.digits()?,
+        }
+        if self.byte() == Some(b'.') {
+            self.position += 1;
+            self.digits()?;
+        }
+        let mut exponent = false;
+        if let Some(b'e' | b'E') = self.byte() {
+            exponent = true;
+            self.position += 1;
+            if let Some(b'+' | b'-') = self.byte() {
+                self.position += 1;
+            }
+            self.digits()?;
+        }
+        let number = self.text.get(start..self.position).ok_or(Syntax)?;
+        let finite = (!exponent && number.len() <= SURELY_FINITE_DIGITS)
+            || number.parse::<f64>().is_ok_and(f64::is_finite);
+        if finite { Ok(number) } else { Err(Syntax) }
+    }
+
+    fn digits(&mut self) -> Result<(), Syntax> {
+        let start = self.position;
+        while self.byte().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.position += 1;
+        }
+        if self.position == start { Err(Syntax) } else { Ok(()) }
+    }
+
+    /// Takes `byte`, after white space.
+    fn take(&mut self, byte: u8) -> Result<(), Syntax> {
+        self.peek();
+        self.exactly(byte)
+    }
+
+    fn exactly(&mut self, byte: u8) -> Result<(), Syntax> {
+        if self.byte() != Some(byte) {
+            return Err(Syntax);
+        }
+        self.position += 1;
+        Ok(())
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.position).copied()
+    }
+
+    fn rest(&self) -> &'a str {
+        self.text.get(self.position..).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+#[path = "json_tests.rs"]
+mod tests;

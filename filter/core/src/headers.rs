@@ -1,0 +1,162 @@
+//! One pass over the client's headers: what the judgement needs, and what must go.
+//!
+//! Owns the list of headers that may appear only once and the removal of every internal header (I-9).
+//! A security header given twice is refused rather than resolved: components behind the edge might pick
+//! another one. Envoy joins some repeated headers with a comma before a filter sees them, so a comma in a
+//! header that has no list form counts as a repetition.
+
+use crate::affinity;
+
+/// Prefix of the headers that exist only between the edge and the gateway.
+const INTERNAL_PREFIX: &str = "x-asp-";
+
+/// Headers whose grammar has no comma.
+const WITHOUT_COMMA: [&str; 4] = ["host", "origin", "authorization", "content-type"];
+/// Headers that may be repeated, as lists may; the last one counts, and only in a preflight.
+const LISTS: [&str; 2] = ["access-control-request-method", "access-control-request-headers"];
+
+/// The headers a judgement reads. Values are raw bytes without surrounding white space.
+#[derive(Debug, Default)]
+pub(crate) struct Headers<'a> {
+    pub(crate) method: &'a [u8],
+    pub(crate) path: &'a [u8],
+    pub(crate) host: Option<&'a [u8]>,
+    pub(crate) origin: Option<&'a [u8]>,
+    pub(crate) authorization: Option<&'a [u8]>,
+    pub(crate) content_type: Option<&'a [u8]>,
+    pub(crate) content_length: Option<&'a [u8]>,
+    pub(crate) session_id: Option<&'a [u8]>,
+    pub(crate) protocol_version: Option<&'a [u8]>,
+    pub(crate) mcp_method: Option<&'a [u8]>,
+    pub(crate) mcp_name: Option<&'a [u8]>,
+    pub(crate) affinity_cookie: Option<&'a [u8]>,
+    pub(crate) preflight_method: Option<&'a [u8]>,
+    pub(crate) preflight_headers: Option<&'a [u8]>,
+    /// Names of the client's internal headers, to be removed.
+    pub(crate) internal: Vec<String>,
+    /// Whether a header that may appear once appeared twice.
+    pub(crate) repeated: bool,
+}
+
+impl<'a> Headers<'a> {
+    pub(crate) fn read(headers: &'a [(String, Vec<u8>)]) -> Headers<'a> {
+        let mut view = Headers::default();
+        let mut authority = None;
+        for (name, value) in headers {
+            let value = value.trim_ascii();
+            match name.as_str() {
+                ":method" => view.method = value,
+                ":path" => view.path = value,
+                ":authority" => authority = Some(value),
+                "cookie" => view.cookies(value),
+                name if name.starts_with(INTERNAL_PREFIX) => {
+                    if !view.internal.iter().any(|known| known == name) {
+                        view.internal.push(name.to_owned());
+                    }
+                }
+                name => view.once(name, value),
+            }
+        }
+        view.merge_authority(authority);
+        view
+    }
+
+    /// Keeps a header that may appear once; ignores those nobody asks for.
+    fn once(&mut self, name: &str, value: &'a [u8]) {
+        let slot = match name {
+            "host" => &mut self.host,
+            "origin" => &mut self.origin,
+            "authorization" => &mut self.authorization,
+            "content-type" => &mut self.content_type,
+            "content-length" => &mut self.content_length,
+            "mcp-session-id" => &mut self.session_id,
+            "mcp-protocol-version" => &mut self.protocol_version,
+            "mcp-method" => &mut self.mcp_method,
+            "mcp-name" => &mut self.mcp_name,
+            "access-control-request-method" => &mut self.preflight_method,
+            "access-control-request-headers" => &mut self.preflight_headers,
+            _ => return,
+        };
+        self.repeated |= slot.replace(value).is_some() && !LISTS.contains(&name);
+        self.repeated |= WITHOUT_COMMA.contains(&name) && value.contains(&b',');
+    }
+
+    fn cookies(&mut self, header: &'a [u8]) {
+        for pair in header.split(|byte| *byte == b';') {
+            let pair = pair.trim_ascii();
+            if let Some(value) = pair.strip_prefix(affinity::COOKIE).and_then(|rest| rest.strip_prefix(b"=")) {
+                self.repeated |= self.affinity_cookie.replace(value).is_some();
+            }
+        }
+    }
+
+    /// HTTP/2 may carry both; they must agree (RFC 9113 section 8.3.1).
+    fn merge_authority(&mut self, authority: Option<&'a [u8]>) {
+        let Some(authority) = authority else { return };
+        self.repeated |= authority.contains(&b',');
+        self.repeated |= self.host.is_some_and(|host| !host.eq_ignore_ascii_case(authority));
+        self.host = Some(authority);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn a_security_header_given_twice_is_seen() {
+        for name in [
+            "host",
+            "origin",
+            "authorization",
+            "content-type",
+            "mcp-session-id",
+            "mcp-protocol-version",
+            "mcp-method",
+            "mcp-name",
+            "content-length",
+        ] {
+            let headers = list(&[(name, "a"), (name, "a")]);
+            assert!(Headers::read(&headers).repeated, "{name}");
+            let headers = list(&[(name, "a")]);
+            assert!(!Headers::read(&headers).repeated, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_repetition_that_envoy_joined_is_seen() {
+        for name in [":authority", "host", "origin", "authorization", "content-type"] {
+            let headers = list(&[(name, "a,a")]);
+            assert!(Headers::read(&headers).repeated, "{name}");
+        }
+        let headers = list(&[("mcp-name", "a,b"), ("accept", "a,b")]);
+        assert!(!Headers::read(&headers).repeated);
+    }
+
+    #[test]
+    fn authority_and_host_must_agree() {
+        let headers = list(&[(":authority", "A:1"), ("host", "a:1")]);
+        assert!(!Headers::read(&headers).repeated);
+        let headers = list(&[(":authority", "a"), ("host", "b")]);
+        assert!(Headers::read(&headers).repeated);
+    }
+
+    #[test]
+    fn every_internal_header_is_listed_once_for_removal() {
+        let headers = list(&[("x-asp-route", "a"), ("x-asp-route", "b"), ("x-asp-zzz", ""), ("x-other", "c")]);
+        assert_eq!(Headers::read(&headers).internal, ["x-asp-route", "x-asp-zzz"]);
+    }
+
+    #[test]
+    fn our_cookie_is_found_among_others_and_refused_twice() {
+        let headers = list(&[("cookie", "a=b; asp-affinity=k; asp-affinity2=x"), ("cookie", "c=d")]);
+        let view = Headers::read(&headers);
+        assert_eq!((view.affinity_cookie, view.repeated), (Some(b"k".as_slice()), false));
+        let headers = list(&[("cookie", "asp-affinity=k"), ("cookie", "asp-affinity=j")]);
+        assert!(Headers::read(&headers).repeated);
+    }
+}

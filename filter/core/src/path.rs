@@ -1,0 +1,164 @@
+//! Which part of the platform a request path belongs to (design §7).
+//!
+//! Owns the exact path rules; refuses whatever is not spelled one way only: percent-encoding, dot segments,
+//! empty segments, backslashes, control bytes and everything outside ASCII. A path that passes here means the
+//! same to every component behind the edge, because there is nothing left to normalise.
+
+/// The part of the platform a path belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Face {
+    Mcp,
+    A2a,
+    Rest,
+    /// `/<server>/.well-known/…` and `/.well-known/*`: public, no token.
+    WellKnown,
+    /// `/healthz`
+    Health,
+}
+
+/// A path that follows the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target<'a> {
+    pub(crate) face: Face,
+    /// Empty for root paths.
+    pub(crate) server: &'a str,
+    /// Whether the path is exactly `/<server>/mcp` or `/<server>/a2a`, where JSON-RPC is spoken.
+    pub(crate) jsonrpc: bool,
+}
+
+const MAX_SERVER_NAME: usize = 63;
+
+/// Reads a `:path` value; the query is allowed and ignored.
+pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
+    let path = without_query(path);
+    if !path.iter().copied().all(is_plain) {
+        return None;
+    }
+    let path = std::str::from_utf8(path).ok()?.strip_prefix('/')?;
+    if path == "healthz" {
+        return Some(Target { face: Face::Health, server: "", jsonrpc: false });
+    }
+    let mut segments = path.split('/');
+    if segments.clone().any(|segment| matches!(segment, "" | "." | "..")) {
+        return None;
+    }
+    let first = segments.next()?;
+    let second = segments.next()?;
+    let more = segments.next().is_some();
+    if first == ".well-known" {
+        return Some(Target { face: Face::WellKnown, server: "", jsonrpc: false });
+    }
+    if !is_server_name(first) {
+        return None;
+    }
+    let (face, jsonrpc) = match (second, more) {
+        ("mcp", false) => (Face::Mcp, true),
+        ("a2a", false) => (Face::A2a, true),
+        ("a2a", true) => (Face::A2a, false),
+        ("rest", true) => (Face::Rest, false),
+        (".well-known", true) => (Face::WellKnown, false),
+        _ => return None,
+    };
+    Some(Target { face, server: first, jsonrpc })
+}
+
+/// Whether a path that may break every rule still looks like a JSON-RPC endpoint, so that a mistyped server
+/// name is answered in the caller's own protocol (I-11).
+pub(crate) fn looks_like_jsonrpc(path: &[u8]) -> bool {
+    let mut segments = without_query(path).rsplit(|byte| *byte == b'/');
+    let last = segments.next().unwrap_or_default();
+    last == b"mcp" || last == b"a2a" || segments.any(|segment| segment == b"a2a")
+}
+
+/// `[a-z0-9-]{1,63}`
+pub(crate) fn is_server_name(name: &str) -> bool {
+    (1..=MAX_SERVER_NAME).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+fn without_query(path: &[u8]) -> &[u8] {
+    path.split(|byte| *byte == b'?').next().unwrap_or_default()
+}
+
+/// The characters of a path segment (RFC 3986 section 3.3) and the slash, without percent-encoding.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn face(path: &str) -> Option<(Face, &str, bool)> {
+        parse(path.as_bytes()).map(|target| (target.face, target.server, target.jsonrpc))
+    }
+
+    #[test]
+    fn every_face_has_its_path() {
+        assert_eq!(face("/demo/mcp"), Some((Face::Mcp, "demo", true)));
+        assert_eq!(face("/demo/mcp?x=%2e%2e/"), Some((Face::Mcp, "demo", true)));
+        assert_eq!(face("/d-3/a2a"), Some((Face::A2a, "d-3", true)));
+        assert_eq!(face("/demo/a2a/tasks/T1:cancel"), Some((Face::A2a, "demo", false)));
+        assert_eq!(face("/demo/rest/echo"), Some((Face::Rest, "demo", false)));
+        assert_eq!(face("/demo/.well-known/agent-card.json"), Some((Face::WellKnown, "demo", false)));
+        assert_eq!(
+            face("/.well-known/oauth-protected-resource/demo/mcp"),
+            Some((Face::WellKnown, "", false))
+        );
+        assert_eq!(face("/healthz"), Some((Face::Health, "", false)));
+    }
+
+    #[test]
+    fn a_path_spelled_any_other_way_is_unknown() {
+        let long = format!("/{}/mcp", "a".repeat(64));
+        let bad = [
+            "",
+            "/",
+            "demo/mcp",
+            "/demo",
+            "/demo/",
+            "/demo/mcp/",
+            "/demo/mcp/x",
+            "/demo/rest",
+            "/demo/rest/",
+            "//demo/mcp",
+            "/demo//mcp",
+            "/Demo/mcp",
+            "/demo/MCP",
+            "/demo/other",
+            "/demo%2fmcp",
+            "/%64emo/mcp",
+            "/demo/%6dcp",
+            "/demo/../demo/mcp",
+            "/./demo/mcp",
+            "/demo/rest/../mcp",
+            "/demo/rest/a%2e%2e",
+            "/demo\\mcp",
+            "/demo/mcp#x",
+            "/demo/mcp\0",
+            "/demo/mcp ",
+            "/d\u{435}mo/mcp",
+            "/demo.x/mcp",
+            "/demo_x/mcp",
+            "/.well-known",
+            "/.well-known/",
+            "/.well-known/../demo/mcp",
+            "/healthz/",
+            "/healthz/x",
+            "/mcp",
+            long.as_str(),
+        ];
+        for path in bad {
+            assert_eq!(face(path), None, "{path:?}");
+        }
+        assert_eq!(parse(b"/demo/mcp\xff"), None);
+    }
+
+    #[test]
+    fn a_bad_path_is_answered_in_the_protocol_it_aims_at() {
+        assert!(looks_like_jsonrpc(b"/Demo/mcp?x"));
+        assert!(looks_like_jsonrpc(b"/../a2a/tasks"));
+        assert!(!looks_like_jsonrpc(b"/demo/rest/mcp-tools"));
+        assert!(!looks_like_jsonrpc(b""));
+    }
+}

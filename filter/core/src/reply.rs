@@ -1,0 +1,160 @@
+//! The bytes of every refusal: JSON-RPC on the MCP and A2A paths, a problem document elsewhere.
+//!
+//! Owns the two body shapes, the bearer challenge and `Retry-After`. Refuses to say anything that is not in
+//! [`Reason`]: no detail of a token, a policy or a parser reaches the client (I-11, I-10).
+
+use serde_json::json;
+
+use crate::cors;
+use crate::reason::{Era, Reason};
+
+/// A refusal, ready to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+    /// `None` for answers that are no refusal (a CORS preflight).
+    pub reason: Option<Reason>,
+}
+
+/// A JSON-RPC refusal; `id` is JSON text, `None` leaves the member out.
+pub fn refuse(reason: Reason, era: Era, id: Option<&str>) -> Reply {
+    let error = json!({
+        "code": reason.jsonrpc_code(),
+        "message": reason.message(),
+        "data": {
+            "reason": reason.as_str(),
+            "code": reason.taxonomy(),
+            "recovery_hint": reason.recovery_hint(),
+        },
+    });
+    let body = match id {
+        Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#),
+        None => format!(r#"{{"jsonrpc":"2.0","error":{error}}}"#),
+    };
+    reply(reason, era, "application/json", body)
+}
+
+/// A refusal as a problem document (RFC 9457), for REST, well-known and root paths.
+pub fn refuse_problem(reason: Reason, era: Era) -> Reply {
+    let body = json!({
+        "type": format!("urn:asp:reason:{}", reason.as_str()),
+        "title": reason.message(),
+        "status": reason.http_status(era),
+        "reason": reason.as_str(),
+        "code": reason.taxonomy(),
+        "recovery_hint": reason.recovery_hint(),
+    });
+    reply(reason, era, "application/problem+json", body.to_string())
+}
+
+fn reply(reason: Reason, era: Era, content_type: &str, body: String) -> Reply {
+    let headers = vec![("content-type", content_type.to_owned()), ("cache-control", "no-store".to_owned())];
+    Reply { status: reason.http_status(era), headers, body: body.into_bytes(), reason: Some(reason) }
+}
+
+/// The value of `WWW-Authenticate` (RFC 6750 section 3, RFC 9728 section 5.1).
+///
+/// `server` names the protected resource `<public_url>/<server>/mcp`; `scopes` are those every caller needs.
+pub fn challenge(reason: Reason, public_url: &str, server: &str, scopes: &[String]) -> String {
+    let mut value = String::from("Bearer ");
+    match reason {
+        Reason::TokenMissing => {}
+        Reason::InsufficientScope => value.push_str("error=\"insufficient_scope\", "),
+        _ => value.push_str("error=\"invalid_token\", "),
+    }
+    if !scopes.is_empty() {
+        value.push_str("scope=\"");
+        value.push_str(&scopes.join(" "));
+        value.push_str("\", ");
+    }
+    value.push_str("resource_metadata=\"");
+    value.push_str(public_url);
+    value.push_str("/.well-known/oauth-protected-resource/");
+    value.push_str(server);
+    value.push_str("/mcp\"");
+    value
+}
+
+/// How refusals of one request look: set up while its headers are read, used by every later stage.
+#[derive(Clone, Debug)]
+pub(crate) struct Voice {
+    pub(crate) jsonrpc: bool,
+    pub(crate) era: Era,
+    /// An allowed Origin, echoed so that a browser client can read why it was refused.
+    pub(crate) origin: Option<String>,
+}
+
+impl Voice {
+    pub(crate) fn refuse(&self, reason: Reason) -> Reply {
+        let mut reply = match self.jsonrpc {
+            true => refuse(reason, self.era, None),
+            false => refuse_problem(reason, self.era),
+        };
+        if let Some(origin) = &self.origin {
+            reply.headers.extend(cors::response_headers(origin));
+        }
+        reply
+    }
+
+    pub(crate) fn refuse_with(&self, reason: Reason, name: &'static str, value: String) -> Reply {
+        let mut reply = self.refuse(reason);
+        reply.headers.push((name, value));
+        reply
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jsonrpc_refusal_has_no_id_unless_one_is_given() {
+        let reply = refuse(Reason::TokenMissing, Era::Legacy, None);
+        assert_eq!(reply.status, 401);
+        assert_eq!(
+            String::from_utf8(reply.body).unwrap(),
+            r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"a bearer token is required","data":{"reason":"token_missing","code":4001,"recovery_hint":"SEND_BEARER_TOKEN"}}}"#
+        );
+        let reply = refuse(Reason::UnknownMethod, Era::Modern, Some("\"a\\\"b\""));
+        assert_eq!(reply.status, 404);
+        assert!(reply.body.starts_with(br#"{"jsonrpc":"2.0","id":"a\"b","error":{"code":-32601"#));
+    }
+
+    #[test]
+    fn a_problem_document_names_the_reason_as_its_type() {
+        let reply = refuse_problem(Reason::UnknownServer, Era::Legacy);
+        assert_eq!((reply.status, reply.headers[0].1.as_str()), (404, "application/problem+json"));
+        assert_eq!(
+            String::from_utf8(reply.body).unwrap(),
+            r#"{"type":"urn:asp:reason:unknown_server","title":"no such server","status":404,"reason":"unknown_server","code":6012,"recovery_hint":"CHECK_SERVER_NAME"}"#
+        );
+    }
+
+    #[test]
+    fn every_reason_gives_a_parsable_body_in_both_shapes() {
+        for reason in Reason::ALL {
+            for body in [refuse(reason, Era::Legacy, Some("7")).body, refuse_problem(reason, Era::Modern).body] {
+                assert!(serde_json::from_slice::<serde_json::Value>(&body).unwrap().is_object());
+            }
+        }
+    }
+
+    #[test]
+    fn the_challenge_follows_the_reason() {
+        let scopes = ["a:read".to_owned(), "a:write".to_owned()];
+        assert_eq!(
+            challenge(Reason::TokenMissing, "https://h", "demo", &[]),
+            r#"Bearer resource_metadata="https://h/.well-known/oauth-protected-resource/demo/mcp""#
+        );
+        assert_eq!(
+            challenge(Reason::TokenRevoked, "https://h", "demo", &scopes),
+            r#"Bearer error="invalid_token", scope="a:read a:write", resource_metadata="https://h/.well-known/oauth-protected-resource/demo/mcp""#
+        );
+        assert!(
+            challenge(Reason::InsufficientScope, "https://h", "demo", &scopes)
+                .starts_with(r#"Bearer error="insufficient_scope", scope="a:read a:write", "#)
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! One server of a snapshot, indexed for judging requests.
+//!
+//! Owns the defaults of what a server leaves out and refuses a server that could not be judged: a bad name,
+//! an unknown issuer. Without any scheme a server wants a signed token.
+
+use asp_proto::snapshot::{AuthScheme, EdgeServer, Protocol};
+
+use crate::origin::Origins;
+use crate::path::{self, Face};
+use crate::snapshot::SnapshotError;
+use crate::token::claims::canonical_audience;
+use crate::token::issuer::Issuers;
+
+const DEFAULT_MAX_BODY_BYTES: usize = 1 << 20;
+
+/// What the edge knows of a server.
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) default_allow: bool,
+    pub(crate) origins: Origins,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) issuers: Vec<String>,
+    /// Accepted `aud` values, canonical.
+    pub(crate) audiences: Vec<String>,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) max_body: usize,
+    pub(crate) accepts: Accepts,
+    protocols: Vec<i32>,
+}
+
+/// The credentials a server takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Accepts {
+    /// A signed token, judged at the edge.
+    pub(crate) jwt: bool,
+    /// A bearer token only the gateway can judge.
+    pub(crate) opaque: bool,
+    /// A credential elsewhere that only the gateway can judge: a pre-shared key or a client certificate.
+    pub(crate) elsewhere: bool,
+    /// No credential at all.
+    pub(crate) nothing: bool,
+}
+
+impl Server {
+    pub(crate) fn index(
+        message: &EdgeServer,
+        public_url: &str,
+        dev: bool,
+        issuers: &Issuers,
+    ) -> Result<Server, SnapshotError> {
+        let fault = |member: &str, fault: &str| {
+            Err(SnapshotError::invalid(format!("servers[{}].{member}", message.name), fault))
+        };
+        if !path::is_server_name(&message.name) {
+            return fault("name", "is not [a-z0-9-]{1,63}");
+        }
+        if let Some(unknown) = message.issuers.iter().find(|name| !issuers.has_name(name)) {
+            return fault("issuers", &format!("names the unknown issuer {unknown:?}"));
+        }
+        if message.scopes.iter().any(|scope| !is_scope(scope)) {
+            return fault("scopes", "holds a character no scope has");
+        }
+        let audiences = match message.audiences.as_slice() {
+            [] => {
+                let base = format!("{public_url}/{}", message.name);
+                vec![public_url.to_owned(), base.clone(), format!("{base}/mcp")]
+            }
+            listed => listed.to_vec(),
+        };
+        let max_body = match usize::try_from(message.max_body_bytes) {
+            Ok(bytes) if bytes > 0 => bytes,
+            _ => DEFAULT_MAX_BODY_BYTES,
+        };
+        Ok(Server {
+            name: message.name.clone(),
+            default_allow: message.default_allow,
+            origins: Origins::new(&message.origins, public_url, dev),
+            hosts: message.hosts.clone(),
+            issuers: message.issuers.clone(),
+            audiences: audiences.iter().map(|audience| canonical_audience(audience)).collect(),
+            scopes: message.scopes.clone(),
+            max_body,
+            accepts: accepts(&message.schemes),
+            protocols: message.protocols.clone(),
+        })
+    }
+
+    /// Whether the server has this face at all, whoever asks.
+    pub(crate) fn has(&self, face: Face) -> bool {
+        protocol(face).is_none_or(|protocol| self.protocols.contains(&(protocol as i32)))
+    }
+}
+
+/// The protocol whose exposure governs a face; `None` for public documents.
+pub(crate) fn protocol(face: Face) -> Option<Protocol> {
+    match face {
+        Face::Mcp => Some(Protocol::Mcp),
+        Face::A2a => Some(Protocol::A2a),
+        Face::Rest => Some(Protocol::Rest),
+        Face::WellKnown | Face::Health => None,
+    }
+}
+
+fn accepts(schemes: &[i32]) -> Accepts {
+    let mut accepts = Accepts::default();
+    for scheme in schemes {
+        match AuthScheme::try_from(*scheme) {
+            Ok(AuthScheme::Opaque) => accepts.opaque = true,
+            Ok(AuthScheme::Psk | AuthScheme::Mtls) => accepts.elsewhere = true,
+            Ok(AuthScheme::None) => accepts.nothing = true,
+            // A scheme of a newer snapshot counts as the strictest one this reader can judge.
+            Ok(AuthScheme::Jwt | AuthScheme::Unspecified) | Err(_) => accepts.jwt = true,
+        }
+    }
+    accepts.jwt |= schemes.is_empty();
+    accepts
+}
+
+/// A scope-token of RFC 6749 section 3.3; it is quoted into a header.
+fn is_scope(scope: &str) -> bool {
+    !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
+}

@@ -1,0 +1,243 @@
+//! Bearer tokens: who the caller is, by the rules of RFC 8725 (best current practice), RFC 9068 and RFC 6750.
+//!
+//! Owns the order of the checks: form, issuer, algorithm and key, signature; then, on every request, time,
+//! issuer and audience of the server, revocation. Refuses to say why a token is bad beyond the closed
+//! reasons. Never follows a header member of the token (`jku`, `x5u`, `jwk`, `x5c` are ignored, `crit` refused).
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use crate::reason::Reason;
+use crate::server::Server;
+use crate::snapshot::Snapshot;
+
+mod cache;
+pub(crate) mod claims;
+mod compact;
+pub(crate) mod issuer;
+mod key;
+
+use cache::{Cache, Known};
+use claims::Claims;
+use issuer::Issuer;
+
+/// Accepted clock difference between issuer and edge. RFC 8725bis allows half a minute; hosts that keep time
+/// by NTP need far less, and every second of it prolongs a dead token's life.
+pub const LEEWAY_SECONDS: u64 = 10;
+
+/// A caller proved by a verified token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub org: String,
+    pub user: String,
+    pub groups: Vec<String>,
+    pub scopes: Vec<String>,
+    /// `client_id` (RFC 9068) or `azp`; empty when the token names none.
+    pub client: String,
+    /// The token's id: `jti`, else the lower-case hex SHA-256 of the compact token.
+    pub wcit: String,
+    /// The issuer's name in the snapshot.
+    pub issuer: String,
+    /// Unix seconds.
+    pub issued_at: u64,
+    /// Unix seconds.
+    pub expires_at: u64,
+}
+
+/// What stays true of a token as long as its issuer's keys and rules do.
+pub(crate) struct Verified {
+    caller: Arc<Caller>,
+    audiences: Vec<String>,
+    issuer_audience: bool,
+    not_before: u64,
+    /// Entries under which the token may be revoked.
+    marks: [Option<[u8; 16]>; 2],
+}
+
+/// What an `Authorization` header offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered<'a> {
+    Nothing,
+    /// A credential after `Bearer`.
+    Bearer(&'a str),
+    /// Another scheme, or bytes that no bearer token has.
+    Other,
+}
+
+/// Judges tokens and remembers the good ones. Shared by threads.
+#[derive(Default)]
+pub(crate) struct Tokens {
+    cache: Mutex<Cache>,
+}
+
+/// Reads an `Authorization` value; the scheme is case-insensitive (RFC 9110 section 11.1).
+pub(crate) fn offered(authorization: Option<&[u8]>) -> Offered<'_> {
+    let Some(value) = authorization else { return Offered::Nothing };
+    let Ok(value) = std::str::from_utf8(value) else { return Offered::Other };
+    let (scheme, credential) = value.split_once(' ').unwrap_or((value, ""));
+    match scheme.eq_ignore_ascii_case("bearer") {
+        true => Offered::Bearer(credential.trim_start_matches(' ')),
+        false => Offered::Other,
+    }
+}
+
+/// Whether a bearer credential has the form of a signed token.
+pub(crate) fn looks_like_jwt(token: &str) -> bool {
+    compact::looks_like_jwt(token)
+}
+
+impl Tokens {
+    /// Judges `token` for `server` at `now` (Unix seconds).
+    pub(crate) fn judge(
+        &self,
+        snapshot: &Snapshot,
+        server: &Server,
+        token: &str,
+        now: u64,
+    ) -> Result<Arc<Caller>, Reason> {
+        let verified = self.verified(snapshot, token)?;
+        let caller = &verified.caller;
+        if !server.issuers.iter().any(|name| *name == caller.issuer) {
+            return Err(Reason::TokenInvalid);
+        }
+        let for_server = verified.audiences.iter().any(|audience| server.audiences.contains(audience));
+        if !for_server && !verified.issuer_audience {
+            return Err(Reason::TokenInvalid);
+        }
+        if caller.issued_at > now + LEEWAY_SECONDS || verified.not_before > now + LEEWAY_SECONDS {
+            return Err(Reason::TokenInvalid);
+        }
+        if caller.expires_at.saturating_add(LEEWAY_SECONDS) <= now {
+            return Err(Reason::TokenExpired);
+        }
+        let revoked = verified.marks.iter().flatten().any(|mark| snapshot.revocations().has_mark(mark));
+        if revoked || snapshot.revocations().before(&caller.org, &caller.user, caller.issued_at) {
+            return Err(Reason::TokenRevoked);
+        }
+        Ok(Arc::clone(caller))
+    }
+
+    /// The token's lasting facts, from the cache or by checking its signature.
+    fn verified(&self, snapshot: &Snapshot, token: &str) -> Result<Arc<Verified>, Reason> {
+        if token.len() > compact::MAX_TOKEN_BYTES {
+            return Err(Reason::TokenInvalid);
+        }
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        let key = (digest, snapshot.issuers().generation);
+        match self.cache().get(&key) {
+            Some(Known::Good(verified)) => return Ok(verified),
+            Some(Known::Bad) => return Err(Reason::TokenInvalid),
+            None => {}
+        }
+        // The lock is not held here: threads may check the same token twice, and never wait for each other.
+        match verify(snapshot, token, &digest) {
+            Ok(verified) => {
+                let verified = Arc::new(verified);
+                self.cache().put_good(key, Arc::clone(&verified));
+                Ok(verified)
+            }
+            Err(Fault::Cheap) => Err(Reason::TokenInvalid),
+            Err(Fault::Costly) => {
+                self.cache().put_bad(key);
+                Err(Reason::TokenInvalid)
+            }
+        }
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
+        // A cache is right or absent in each entry; a panic elsewhere does not make it wrong.
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Fault {
+    /// Found without cryptography; not worth remembering.
+    Cheap,
+    /// A bad signature, or claims under a good one that no time makes acceptable.
+    Costly,
+}
+
+fn verify(snapshot: &Snapshot, token: &str, digest: &[u8; 32]) -> Result<Verified, Fault> {
+    let parts = compact::parse(token).ok_or(Fault::Cheap)?;
+    let iss = parts.claims.get("iss").and_then(|iss| iss.as_str()).ok_or(Fault::Cheap)?;
+    let issuer = snapshot.issuers().by_iss(iss).ok_or(Fault::Cheap)?;
+    let key = header_key(&parts, issuer).ok_or(Fault::Cheap)?;
+    let good = jsonwebtoken::crypto::verify(
+        parts.signature,
+        parts.signed.as_bytes(),
+        &key.decoding,
+        key.algorithm,
+    );
+    if !good.unwrap_or(false) {
+        return Err(Fault::Costly);
+    }
+    let claims = claims::read(&parts.claims, issuer).ok_or(Fault::Costly)?;
+    Ok(facts(claims, issuer, digest))
+}
+
+/// The key the header points to, if everything else in the header is acceptable.
+fn header_key<'a>(parts: &compact::Compact<'_>, issuer: &'a Issuer) -> Option<&'a key::VerificationKey> {
+    let header = &parts.header;
+    if header.contains_key("crit") {
+        return None;
+    }
+    if !issuer.accepts_typ(header.get("typ")?.as_str()?) {
+        return None;
+    }
+    let kid = match header.get("kid") {
+        Some(kid) => Some(kid.as_str().filter(|kid| issuer::is_kid(kid))?),
+        None => None,
+    };
+    let key = issuer.key(kid)?;
+    (header.get("alg")?.as_str()? == key.name).then_some(key)
+}
+
+fn facts(claims: Claims, issuer: &Issuer, digest: &[u8; 32]) -> Verified {
+    let hash = hex(digest);
+    let token_mark = claims.jti.as_ref().map(|jti| mark(&["token", &issuer.iss, jti]));
+    let hash_mark = mark(&["token_hash", &hash]);
+    let issuer_audience = issuer.audiences.iter().any(|accepted| {
+        let accepted = claims::canonical_audience(accepted);
+        claims.audiences.contains(&accepted)
+    });
+    let caller = Caller {
+        org: claims.org,
+        user: claims.user,
+        groups: claims.groups,
+        scopes: claims.scopes,
+        client: claims.client,
+        wcit: claims.jti.unwrap_or(hash),
+        issuer: issuer.name.clone(),
+        issued_at: claims.issued_at,
+        expires_at: claims.expires_at,
+    };
+    Verified {
+        caller: Arc::new(caller),
+        audiences: claims.audiences,
+        issuer_audience,
+        not_before: claims.not_before,
+        marks: [token_mark, Some(hash_mark)],
+    }
+}
+
+/// The first 16 bytes of SHA-256 over the parts joined by NUL: an entry of the snapshot's `revoked`.
+pub(crate) fn mark(parts: &[&str]) -> [u8; 16] {
+    let digest: [u8; 32] = Sha256::digest(parts.join("\0")).into();
+    let mut mark = [0; 16];
+    mark.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    mark
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

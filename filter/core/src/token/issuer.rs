@@ -1,0 +1,139 @@
+//! The issuers of a snapshot: which keys, token types and claims belong to whom.
+//!
+//! Owns the index from the `iss` claim to an issuer and from `kid` to a key. A key is only ever looked up
+//! inside its issuer, so that no issuer can sign for another (RFC 8725 section 3.8).
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use asp_proto::snapshot as proto;
+
+use super::key::{self, VerificationKey};
+use crate::snapshot::SnapshotError;
+
+const DEFAULT_TYP: &str = "at+jwt";
+const DEFAULT_LIFETIME_SECONDS: u64 = 86_400;
+const MAX_KID_BYTES: usize = 128;
+
+/// One issuer, ready to judge tokens.
+pub(crate) struct Issuer {
+    pub(crate) name: String,
+    pub(crate) iss: String,
+    pub(crate) audiences: Vec<String>,
+    pub(crate) claims: ClaimNames,
+    pub(crate) max_lifetime: u64,
+    typ: Vec<String>,
+    keys: HashMap<String, VerificationKey>,
+}
+
+/// Names of the claims that carry the caller.
+pub(crate) struct ClaimNames {
+    pub(crate) org: String,
+    pub(crate) user: String,
+    pub(crate) groups: String,
+    pub(crate) scopes: String,
+}
+
+/// All issuers of a snapshot.
+#[derive(Default)]
+pub(crate) struct Issuers {
+    by_iss: HashMap<String, Issuer>,
+    /// Differs whenever an issuer or key differs: part of every cache key.
+    pub(crate) generation: u64,
+}
+
+impl Issuers {
+    pub(crate) fn index(messages: &[proto::Issuer]) -> Result<Issuers, SnapshotError> {
+        let mut by_iss = HashMap::new();
+        let mut hasher = DefaultHasher::new();
+        for (position, message) in messages.iter().enumerate() {
+            let path = format!("issuers[{position}]");
+            prost::Message::encode_to_vec(message).hash(&mut hasher);
+            let issuer = issuer(message, &path)?;
+            let named_twice = by_iss.values().any(|known: &Issuer| known.name == issuer.name);
+            if named_twice || by_iss.insert(issuer.iss.clone(), issuer).is_some() {
+                return Err(SnapshotError::invalid(path, "repeats the name or iss of another issuer"));
+            }
+        }
+        Ok(Issuers { by_iss, generation: hasher.finish() })
+    }
+
+    pub(crate) fn by_iss(&self, iss: &str) -> Option<&Issuer> {
+        self.by_iss.get(iss)
+    }
+
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.by_iss.values().any(|issuer| issuer.name == name)
+    }
+}
+
+impl Issuer {
+    /// The key a token names; one without `kid` only fits an issuer with a single key.
+    pub(crate) fn key(&self, kid: Option<&str>) -> Option<&VerificationKey> {
+        match kid {
+            Some(kid) => self.keys.get(kid),
+            None if self.keys.len() == 1 => self.keys.values().next(),
+            None => None,
+        }
+    }
+
+    /// Whether the header's `typ` is accepted; "application/" may be left out (RFC 7515 section 4.1.9).
+    pub(crate) fn accepts_typ(&self, typ: &str) -> bool {
+        let typ = typ.to_ascii_lowercase();
+        let typ = typ.strip_prefix("application/").unwrap_or(&typ);
+        self.typ.iter().any(|accepted| accepted == typ)
+    }
+}
+
+/// A `kid` is a lookup key and nothing else: short, printable, no white space.
+pub(crate) fn is_kid(kid: &str) -> bool {
+    (1..=MAX_KID_BYTES).contains(&kid.len()) && kid.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn issuer(message: &proto::Issuer, path: &str) -> Result<Issuer, SnapshotError> {
+    if message.name.is_empty() || message.iss.is_empty() {
+        return Err(SnapshotError::invalid(path.to_owned(), "needs a name and an iss"));
+    }
+    let mut keys = HashMap::new();
+    for (position, entry) in message.keys.iter().enumerate() {
+        let path = format!("{path}.keys[{position}]");
+        if !is_kid(&entry.kid) {
+            return Err(SnapshotError::invalid(path, "kid is not 1 to 128 visible ASCII characters"));
+        }
+        let built = key::build(&entry.alg, &entry.jwk);
+        let key = built.map_err(|fault| SnapshotError::invalid(path.clone(), &fault))?;
+        if keys.insert(entry.kid.clone(), key).is_some() {
+            return Err(SnapshotError::invalid(path, "repeats the kid of another key"));
+        }
+    }
+    let typ = match message.typ.as_slice() {
+        [] => vec![DEFAULT_TYP.to_owned()],
+        listed => listed.iter().map(|typ| typ.to_ascii_lowercase()).collect(),
+    };
+    let max_lifetime = match message.max_lifetime_seconds {
+        0 => DEFAULT_LIFETIME_SECONDS,
+        seconds => seconds,
+    };
+    Ok(Issuer {
+        name: message.name.clone(),
+        iss: message.iss.clone(),
+        audiences: message.audiences.clone(),
+        claims: claim_names(message.claims.as_ref()),
+        max_lifetime,
+        typ,
+        keys,
+    })
+}
+
+fn claim_names(message: Option<&proto::ClaimNames>) -> ClaimNames {
+    let named = |name: Option<&String>, default: &str| match name {
+        Some(name) if !name.is_empty() => name.clone(),
+        _ => default.to_owned(),
+    };
+    ClaimNames {
+        org: named(message.map(|names| &names.org), "org"),
+        user: named(message.map(|names| &names.user), "sub"),
+        groups: named(message.map(|names| &names.groups), "groups"),
+        scopes: named(message.map(|names| &names.scopes), "scope"),
+    }
+}

@@ -1,0 +1,181 @@
+//! A public signing key, checked once when a snapshot is decoded.
+//!
+//! Owns the bond of one key to one algorithm (RFC 8725 section 3.1): type, curve and size must fit the
+//! algorithm the issuer's configuration names; the token never chooses. Refuses symmetric keys, private key
+//! members, RSA below 2048 bits and every algorithm that is not listed here.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::Deserialize;
+
+const MIN_RSA_BYTES: usize = 2048 / 8;
+/// Verification time grows with the square; nobody uses more.
+const MAX_RSA_BYTES: usize = 8192 / 8;
+const MAX_EXPONENT_BYTES: usize = 4;
+
+/// A verification key and the only algorithm it may be used with.
+pub(crate) struct VerificationKey {
+    pub(crate) decoding: DecodingKey,
+    pub(crate) algorithm: Algorithm,
+    /// The algorithm's JOSE name, compared with the token's header.
+    pub(crate) name: &'static str,
+}
+
+/// The members of a JWK that matter (RFC 7517, RFC 7518 section 6, RFC 8037).
+#[derive(Deserialize)]
+struct Jwk {
+    kty: String,
+    alg: Option<String>,
+    #[serde(rename = "use")]
+    usage: Option<String>,
+    crv: Option<String>,
+    n: Option<String>,
+    e: Option<String>,
+    x: Option<String>,
+    y: Option<String>,
+    d: Option<serde::de::IgnoredAny>,
+}
+
+/// Builds the key of algorithm `alg` from JWK JSON; the error text is for the operator.
+pub(crate) fn build(alg: &str, jwk: &str) -> Result<VerificationKey, String> {
+    let jwk: Jwk = serde_json::from_str(jwk).map_err(|error| format!("not a JWK: {error}"))?;
+    if jwk.d.is_some() {
+        return Err("holds a private key".to_owned());
+    }
+    if jwk.alg.as_deref().is_some_and(|named| named != alg) {
+        return Err(format!("its own alg is not {alg}"));
+    }
+    if jwk.usage.as_deref().is_some_and(|usage| usage != "sig") {
+        return Err("is not for signatures".to_owned());
+    }
+    let (name, algorithm, decoding) = match alg {
+        "RS256" => ("RS256", Algorithm::RS256, rsa(&jwk)?),
+        "RS384" => ("RS384", Algorithm::RS384, rsa(&jwk)?),
+        "RS512" => ("RS512", Algorithm::RS512, rsa(&jwk)?),
+        "ES256" => ("ES256", Algorithm::ES256, ec(&jwk, "P-256", 32)?),
+        "ES384" => ("ES384", Algorithm::ES384, ec(&jwk, "P-384", 48)?),
+        "EdDSA" => ("EdDSA", Algorithm::EdDSA, ed25519(&jwk)?),
+        other => return Err(format!("algorithm {other:?} is not accepted")),
+    };
+    Ok(VerificationKey { decoding, algorithm, name })
+}
+
+fn rsa(jwk: &Jwk) -> Result<DecodingKey, String> {
+    expect("kty", &jwk.kty, "RSA")?;
+    let modulus = without_leading_zeros(bytes("n", jwk.n.as_deref())?);
+    let exponent = without_leading_zeros(bytes("e", jwk.e.as_deref())?);
+    if !(MIN_RSA_BYTES..=MAX_RSA_BYTES).contains(&modulus.len()) {
+        return Err(format!("an RSA key of {} bits is not accepted", modulus.len() * 8));
+    }
+    let odd = exponent.last().is_some_and(|last| last & 1 == 1);
+    if !odd || exponent.len() > MAX_EXPONENT_BYTES || exponent == [1] {
+        return Err("RSA exponent is not accepted".to_owned());
+    }
+    Ok(DecodingKey::from_rsa_raw_components(&modulus, &exponent))
+}
+
+/// Whether the point lies on the curve is checked by the signature library on each use.
+fn ec(jwk: &Jwk, curve: &str, size: usize) -> Result<DecodingKey, String> {
+    expect("kty", &jwk.kty, "EC")?;
+    expect("crv", jwk.crv.as_deref().unwrap_or_default(), curve)?;
+    let mut point = vec![4];
+    for (name, coordinate) in [("x", &jwk.x), ("y", &jwk.y)] {
+        let coordinate = bytes(name, coordinate.as_deref())?;
+        if coordinate.len() != size {
+            return Err(format!("{name} is not {size} bytes long"));
+        }
+        point.extend(coordinate);
+    }
+    Ok(DecodingKey::from_ec_der(&point))
+}
+
+fn ed25519(jwk: &Jwk) -> Result<DecodingKey, String> {
+    expect("kty", &jwk.kty, "OKP")?;
+    expect("crv", jwk.crv.as_deref().unwrap_or_default(), "Ed25519")?;
+    let key = bytes("x", jwk.x.as_deref())?;
+    if key.len() != 32 {
+        return Err("x is not 32 bytes long".to_owned());
+    }
+    Ok(DecodingKey::from_ed_der(&key))
+}
+
+fn expect(member: &str, found: &str, wanted: &str) -> Result<(), String> {
+    if found == wanted { Ok(()) } else { Err(format!("{member} is not {wanted}")) }
+}
+
+fn bytes(member: &str, text: Option<&str>) -> Result<Vec<u8>, String> {
+    let text = text.ok_or_else(|| format!("{member} is missing"))?;
+    URL_SAFE_NO_PAD.decode(text).map_err(|error| format!("{member}: {error}"))
+}
+
+fn without_leading_zeros(mut bytes: Vec<u8>) -> Vec<u8> {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    bytes.drain(..zeros);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(length: usize) -> String {
+        URL_SAFE_NO_PAD.encode(vec![0x81; length])
+    }
+
+    fn ec_jwk(crv: &str, length: usize) -> String {
+        format!(r#"{{"kty":"EC","crv":"{crv}","x":"{0}","y":"{0}","kid":"k"}}"#, encoded(length))
+    }
+
+    fn rsa_jwk(bits: usize, exponent: &str) -> String {
+        format!(r#"{{"kty":"RSA","n":"{}","e":"{exponent}"}}"#, encoded(bits / 8))
+    }
+
+    fn okp_jwk(length: usize) -> String {
+        format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{}"}}"#, encoded(length))
+    }
+
+    #[test]
+    fn a_key_that_fits_its_algorithm_is_built() {
+        for (alg, jwk) in [
+            ("ES256", ec_jwk("P-256", 32)),
+            ("ES384", ec_jwk("P-384", 48)),
+            ("RS256", rsa_jwk(2048, "AQAB")),
+            ("RS384", rsa_jwk(4096, "AQAB")),
+            ("RS512", rsa_jwk(8192, "Aw")),
+            ("EdDSA", okp_jwk(32)),
+        ] {
+            let key = build(alg, &jwk).unwrap_or_else(|fault| panic!("{alg}: {fault}"));
+            assert_eq!((key.name, format!("{:?}", key.algorithm).as_str()), (alg, alg));
+        }
+    }
+
+    #[test]
+    fn a_key_that_does_not_fit_is_refused() {
+        for (alg, jwk) in [
+            ("ES384", ec_jwk("P-256", 32)),
+            ("ES256", ec_jwk("P-384", 48)),
+            ("ES256", ec_jwk("P-256", 31)),
+            ("ES256", ec_jwk("secp256k1", 32)),
+            ("ES256", rsa_jwk(2048, "AQAB")),
+            ("RS256", ec_jwk("P-256", 32)),
+            ("RS256", rsa_jwk(1024, "AQAB")),
+            ("RS256", rsa_jwk(16384, "AQAB")),
+            ("RS256", rsa_jwk(2048, "AQ")),
+            ("RS256", rsa_jwk(2048, "Ag")),
+            ("RS256", rsa_jwk(2048, "AQAB=")),
+            ("PS256", rsa_jwk(2048, "AQAB")),
+            ("EdDSA", okp_jwk(33)),
+            ("HS256", r#"{"kty":"oct","k":"c2VjcmV0"}"#.to_owned()),
+            ("RS256", r#"{"kty":"oct","k":"c2VjcmV0"}"#.to_owned()),
+            ("none", okp_jwk(32)),
+            ("", okp_jwk(32)),
+            ("EdDSA", "not json".to_owned()),
+            ("EdDSA", okp_jwk(32).replace('}', r#","alg":"ES256"}"#)),
+            ("EdDSA", okp_jwk(32).replace('}', r#","use":"enc"}"#)),
+            ("EdDSA", okp_jwk(32).replace('}', r#","d":"AAAA"}"#)),
+        ] {
+            assert!(build(alg, &jwk).is_err(), "{alg} {jwk:.60}");
+        }
+    }
+}

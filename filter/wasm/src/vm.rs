@@ -1,0 +1,104 @@
+//! What outlives a configuration push: the snapshot in force, verified tokens, coarse buckets.
+//!
+//! A push gives every VM a new root context, so this state belongs to the thread, not to the context. A
+//! snapshot with a lower revision than the one in force is not applied (I-5).
+
+use std::cell::RefCell;
+use std::hash::{BuildHasher, RandomState};
+use std::rc::Rc;
+
+use asp_edge::{Edge, Role, Snapshot, SnapshotError};
+
+/// The state of one VM.
+pub struct Vm {
+    pub edge: Edge,
+    current: RefCell<Rc<Snapshot>>,
+    /// Keyed by the host's randomness once; gives affinity keys without a host call per request.
+    seed: RandomState,
+    drawn: std::cell::Cell<u64>,
+}
+
+/// What became of a configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// In force from the next request on; the revision.
+    InForce(u64),
+    /// Older than what is in force and not applied. Envoy configures each worker by itself and takes one
+    /// worker's refusal for a broken VM, so this is no refusal to Envoy.
+    Older(u64),
+}
+
+impl Default for Vm {
+    fn default() -> Vm {
+        Vm {
+            edge: Edge::new(Role::Filter),
+            current: RefCell::new(Rc::new(Snapshot::boot())),
+            seed: RandomState::new(),
+            drawn: std::cell::Cell::new(0),
+        }
+    }
+}
+
+impl Vm {
+    /// Decodes and puts in force; an error leaves the old snapshot in force and makes Envoy refuse the push.
+    pub fn configure(&self, bytes: &[u8]) -> Result<Applied, SnapshotError> {
+        let snapshot = Snapshot::decode(bytes)?;
+        let revision = snapshot.revision();
+        let mut current = self.current.borrow_mut();
+        if revision < current.revision() {
+            return Ok(Applied::Older(revision));
+        }
+        *current = Rc::new(snapshot);
+        Ok(Applied::InForce(revision))
+    }
+
+    /// The snapshot in force; a request keeps the one it began with.
+    pub fn current(&self) -> Rc<Snapshot> {
+        Rc::clone(&self.current.borrow())
+    }
+
+    /// Eight bytes nobody outside can predict.
+    pub fn random(&self) -> [u8; 8] {
+        let number = self.drawn.get();
+        self.drawn.set(number.wrapping_add(1));
+        self.seed.hash_one(number).to_be_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asp_proto::snapshot::EdgeSnapshot;
+    use prost::Message;
+
+    fn snapshot(revision: u64) -> Vec<u8> {
+        EdgeSnapshot { revision, public_url: "https://h".into(), ..EdgeSnapshot::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn a_higher_or_equal_revision_is_put_in_force_and_a_lower_one_is_not() {
+        let vm = Vm::default();
+        assert!(vm.current().is_boot());
+        assert_eq!(vm.configure(&snapshot(5)).unwrap(), Applied::InForce(5));
+        assert_eq!(vm.configure(&snapshot(4)).unwrap(), Applied::Older(4));
+        assert_eq!(vm.configure(b"").unwrap(), Applied::Older(0));
+        assert_eq!(vm.current().revision(), 5);
+        assert_eq!(vm.configure(&snapshot(6)).unwrap(), Applied::InForce(6));
+    }
+
+    #[test]
+    fn a_bad_configuration_leaves_the_old_one_in_force() {
+        let vm = Vm::default();
+        vm.configure(&snapshot(5)).unwrap();
+        assert!(vm.configure(b"\xff\xff").is_err());
+        assert_eq!(vm.current().revision(), 5);
+    }
+
+    #[test]
+    fn no_two_draws_are_equal() {
+        let vm = Vm::default();
+        let draws: std::collections::HashSet<_> = (0..1000).map(|_| vm.random()).collect();
+        assert_eq!(draws.len(), 1000);
+        assert!(!draws.contains(&Vm::default().random()));
+    }
+}
