@@ -1,1 +1,31 @@
-//! placeholder
+//! The primitive registry: specs in, a compiled catalog or every fault of them out.
+//!
+//! Owns the two file formats (`server.yaml` and the primitive spec), their validation, the compilation to
+//! MCP definitions, A2A cards and runtime manifests, and the assembly of snapshots. Refuses I/O beyond
+//! [`read_dir`], clocks, async and SQL, so that `asp lint` and the admin API run the same code.
+//! Keeps true (I-5): what comes out is immutable, complete and reproducible byte for byte.
+
+mod assemble;
+mod check;
+mod compile;
+mod conflict;
+mod document;
+mod fault;
+mod link;
+mod manifest;
+mod published;
+mod rules;
+mod server_file;
+mod source;
+mod spec;
+mod structure;
+
+pub use assemble::{Inputs, assemble};
+pub use check::{Catalog, CompiledServer, Report, check};
+pub use compile::compile_mcp;
+pub use conflict::conflicts;
+pub use fault::{Fault, FaultCode};
+pub use manifest::{DEFAULT_INPUT_TIMEOUT_SECONDS, DEFAULT_MAX_RUNTIME_SECONDS, runtime_manifest};
+pub use published::{server_schema, spec_schema};
+pub use rules::schema::{SchemaError, compile_schema};
+pub use source::{MAX_FILES, ReadError, Source, read_dir};

@@ -1,0 +1,216 @@
+//! The whole check: every file by itself, then all of them together, then the compilation.
+//!
+//! Keeps true: every fault of every file is reported, in the order of files and lines; there is a catalog
+//! exactly when there is no fault.
+
+use std::collections::HashSet;
+
+use asp_proto::snapshot;
+use serde::Serialize;
+
+use crate::compile::compile_server;
+use crate::document::Document;
+use crate::fault::{Fault, FaultCode, Findings};
+use crate::link::{self, Declared, Index};
+use crate::published::{server_validator, spec_validator};
+use crate::rules;
+use crate::server_file::ServerFile;
+use crate::source::{MAX_FILES, Source};
+use crate::spec::Spec;
+use crate::structure;
+
+/// What a check found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub faults: Vec<Fault>,
+    pub warnings: Vec<Fault>,
+    /// Present exactly when there is no fault.
+    #[serde(skip)]
+    pub catalog: Option<Catalog>,
+}
+
+/// The compiled servers, sorted by name.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    pub servers: Vec<CompiledServer>,
+}
+
+/// One server with all it needs; can be stored and assembled by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompiledServer {
+    pub edge: snapshot::EdgeServer,
+    pub server: snapshot::Server,
+    /// What it lists and the elicitations and delegates those depend on, sorted by id.
+    pub primitives: Vec<snapshot::Primitive>,
+    /// Lower-case hex SHA-256 of the three above.
+    pub content_hash: String,
+    /// Paths of the sources it was compiled from, sorted.
+    pub files: Vec<String>,
+}
+
+/// A file that parsed.
+struct Parsed<'a> {
+    source: &'a Source,
+    document: Document,
+}
+
+/// Checks and compiles all sources together.
+pub fn check(sources: &[Source]) -> Report {
+    let mut faults = Vec::new();
+    let mut parsed = Vec::new();
+    for source in sources.iter().take(MAX_FILES) {
+        faults.extend(check_path(source));
+        let (document, found) = Document::parse(source);
+        faults.extend(found);
+        if let Some(document) = document {
+            parsed.push(Parsed { source, document });
+        }
+    }
+    faults.extend(check_file_set(sources));
+    let (servers, specs) = decode(&parsed);
+    let catalog = link_and_compile(servers, specs, &mut faults);
+    let (warnings, mut faults): (Vec<_>, Vec<_>) =
+        faults.into_iter().partition(|fault| fault.code.is_warning());
+    let order =
+        |a: &Fault, b: &Fault| (&a.file, a.line, &a.path, a.code).cmp(&(&b.file, b.line, &b.path, b.code));
+    let mut warnings = warnings;
+    warnings.sort_by(order);
+    faults.sort_by(order);
+    let catalog = if faults.is_empty() { Some(catalog) } else { None };
+    Report { faults, warnings, catalog }
+}
+
+/// A decoded file with its findings; the value is absent when its structure is broken.
+struct Decoded<'a, T> {
+    source: &'a Source,
+    value: Option<T>,
+    findings: Findings<'a>,
+}
+
+fn decode<'a>(parsed: &'a [Parsed<'a>]) -> (Vec<Decoded<'a, ServerFile>>, Vec<Decoded<'a, Spec>>) {
+    let mut servers = Vec::new();
+    let mut specs = Vec::new();
+    for file in parsed {
+        let mut findings = Findings::new(&file.source.path, &file.document);
+        rules::check_texts(&file.document, &mut findings);
+        let json = file.document.to_json();
+        if file.source.is_server() {
+            let value: Option<ServerFile> = structure::decode(&json, server_validator(), &mut findings);
+            if let Some(server) = &value {
+                rules::check_server(server, file.source.folder(), &mut findings);
+            }
+            servers.push(Decoded { source: file.source, value, findings });
+        } else {
+            let value: Option<Spec> = structure::decode(&json, spec_validator(), &mut findings);
+            if let Some(spec) = &value {
+                rules::check_spec(spec, &mut findings);
+            }
+            specs.push(Decoded { source: file.source, value, findings });
+        }
+    }
+    (servers, specs)
+}
+
+fn link_and_compile(
+    mut servers: Vec<Decoded<'_, ServerFile>>,
+    specs: Vec<Decoded<'_, Spec>>,
+    faults: &mut Vec<Fault>,
+) -> Catalog {
+    let mut whole = Vec::new();
+    let mut findings = Vec::new();
+    for decoded in specs {
+        match decoded.value {
+            Some(spec) => {
+                whole.push((decoded.source, spec));
+                findings.push(decoded.findings);
+            }
+            None => faults.extend(decoded.findings.into_list()),
+        }
+    }
+    let declared: Vec<Declared<'_>> = whole
+        .iter()
+        .map(|(source, spec)| Declared { spec, file: &source.path, folder: source.folder() })
+        .collect();
+    let index = Index::new(&declared);
+    link::check_duplicate_ids(&declared, &mut findings);
+    for (item, findings) in declared.iter().zip(&mut findings) {
+        link::check_dependencies(item, &index, findings);
+    }
+    let mut compiled = Vec::new();
+    let mut used = HashSet::new();
+    for decoded in &mut servers {
+        let Some(server) = &decoded.value else { continue };
+        let members = link::members(server, &index, &mut decoded.findings);
+        let needed = link::needed(&members, &declared, &index);
+        used.extend(members.iter().chain(&needed).map(|member| member.file.to_string()));
+        if !decoded.findings.has_faults() {
+            compiled.push(compile_server(server, &decoded.source.path, &members, &needed));
+        }
+    }
+    // A single spec may be checked without any server.
+    let has_servers = !servers.is_empty();
+    for (item, mut findings) in declared.iter().zip(findings) {
+        if has_servers && !used.contains(item.file) {
+            let hint = "list it in a server.yaml, or remove it";
+            findings.add(FaultCode::UnlistedPrimitive, "/id", "no server uses this primitive", hint);
+        }
+        faults.extend(findings.into_list());
+    }
+    faults.extend(servers.into_iter().flat_map(|server| server.findings.into_list()));
+    compiled.sort_by(|a, b| a.server.name.cmp(&b.server.name));
+    Catalog { servers: compiled }
+}
+
+/// `<folder>/<file>.yaml|yml|json`, the folder named like a server.
+fn check_path(source: &Source) -> Option<Fault> {
+    let parts: Vec<&str> = source.path.split('/').collect();
+    let fits = match parts.as_slice() {
+        [folder, file] => {
+            rules::is_server_name(folder)
+                && Source::is_spec_name(file)
+                && !file.starts_with('.')
+                && file.len() <= 200
+        }
+        _ => false,
+    };
+    if fits {
+        return None;
+    }
+    Some(Fault {
+        code: FaultCode::BadPath,
+        file: source.path.clone(),
+        line: 0,
+        path: String::new(),
+        message: "a file stands in a server's folder and ends in .yaml, .yml or .json".into(),
+        hint: "move it to <server>/<file>.yaml; folders use a-z 0-9 -".into(),
+    })
+}
+
+/// One server file a folder, each path once, not too many.
+fn check_file_set(sources: &[Source]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut fault = |code, file: &str, message: String, hint: &str| {
+        let (file, hint) = (file.to_string(), hint.to_string());
+        faults.push(Fault { code, file, line: 0, path: String::new(), message, hint });
+    };
+    let mut paths = HashSet::new();
+    let mut folders = HashSet::new();
+    for source in sources {
+        if !paths.insert(source.path.as_str()) {
+            fault(
+                FaultCode::DuplicateId,
+                &source.path,
+                "the path is given twice".into(),
+                "send each file once",
+            );
+        } else if source.is_server() && !folders.insert(source.folder()) {
+            let message = "a second server file in this folder".into();
+            fault(FaultCode::DuplicateId, &source.path, message, "keep one of the server files");
+        }
+    }
+    if sources.len() > MAX_FILES {
+        let message = format!("{} files, the limit is {MAX_FILES}", sources.len());
+        fault(FaultCode::TooMany, "", message, "split the catalog");
+    }
+    faults
+}

@@ -1,0 +1,241 @@
+//! From checked specs to the snapshot's messages.
+//!
+//! Owns the mapping of every spec key to its place in the snapshot. Refuses nothing: what comes here has
+//! passed every rule. Keeps true: schemas are served as their author wrote them (key order kept), except
+//! that `nullable: true` becomes a union with null.
+
+mod card;
+mod mcp;
+mod server;
+
+pub use mcp::compile_mcp;
+pub(crate) use server::{Member, compile_server, listing};
+
+use asp_proto::snapshot::{self, runtime};
+use serde_json::{Value, json};
+
+use crate::rules::{quantity, schema};
+use crate::spec::{Body, Field, HttpProxy, Kind, Mode, Mutation, RiskClass, Runtime, Sampling, Scheme, Spec};
+
+/// Compiles one primitive.
+pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
+    let mutation = mutation(spec);
+    let input = spec.schema.input_schema.as_ref().map(schema::without_nullable);
+    let output = spec.schema.output_schema.as_ref().map(schema::without_nullable);
+    snapshot::Primitive {
+        id: spec.id.clone(),
+        version: spec.version.clone(),
+        kind: kind(spec.kind).into(),
+        title: spec.name.clone(),
+        summary: spec.summary.clone().unwrap_or_default(),
+        mcp: mcp::definitions(spec, mutation, input.as_ref(), output.as_ref()),
+        a2a_skill: card::skill(spec).map(|skill| skill.to_string()).unwrap_or_default(),
+        input_schema: input.map(|schema| schema.to_string()).unwrap_or_default(),
+        output_schema: output.map(|schema| schema.to_string()).unwrap_or_default(),
+        mutation: wire_mutation(mutation).into(),
+        risk_class: risk_class(spec).into(),
+        scopes: scopes(spec).to_vec(),
+        max_runtime_seconds: spec.capabilities.max_runtime_seconds.unwrap_or(0),
+        heartbeat_seconds: spec.progress_policy.as_ref().map_or(0, |policy| policy.heartbeat_seconds),
+        input_timeout_seconds: spec.capabilities.input_timeout_seconds.unwrap_or(0),
+        limit: spec.security.rate_limit_max.as_ref().map(|limit| snapshot::SpecLimit {
+            invocation_count: limit.invocation_count,
+            window_seconds: quantity::window_seconds(limit).unwrap_or(u32::MAX),
+            concurrent_invocations: limit.concurrent_invocations.unwrap_or(0),
+        }),
+        elicitations: ids(&spec.dependencies.elicitations),
+        delegations: ids(&spec.dependencies.delegations),
+        runtime: runtime_of(spec),
+        idempotency_argument: spec.idempotency.as_ref().map_or_else(String::new, |key| key.argument.clone()),
+        supports_progress: spec.capabilities.supports_progress,
+        supports_cancellation: spec.capabilities.supports_cancellation,
+        allowed_domains: spec.security.allowed_domains.clone(),
+        question: question(spec).map(|question| question.to_string()).unwrap_or_default(),
+        owner: spec.owner.clone(),
+        tags: spec.tags.clone(),
+    }
+}
+
+/// What a call changes; without a word the worst is assumed of what runs, the best of what is read.
+pub(crate) fn mutation(spec: &Spec) -> Mutation {
+    let unstated = if spec.kind.is_tool() { Mutation::Destructive } else { Mutation::ReadOnly };
+    spec.mutation.unwrap_or(unstated)
+}
+
+fn scopes(spec: &Spec) -> &[String] {
+    spec.security.auth.as_ref().map_or(&[], |auth| auth.scopes.as_slice())
+}
+
+fn ids(dependencies: &[crate::spec::Dependency]) -> Vec<String> {
+    dependencies.iter().map(|dependency| bare_id(&dependency.id).to_string()).collect()
+}
+
+/// `folder/id` → `id`.
+pub(crate) fn bare_id(reference: &str) -> &str {
+    reference.rsplit('/').next().unwrap_or(reference)
+}
+
+fn kind(kind: Kind) -> snapshot::Kind {
+    match kind {
+        Kind::Tool => snapshot::Kind::Tool,
+        Kind::Task => snapshot::Kind::Task,
+        Kind::Resource => snapshot::Kind::Resource,
+        Kind::ResourceTemplate => snapshot::Kind::ResourceTemplate,
+        Kind::Prompt => snapshot::Kind::Prompt,
+        Kind::Elicitation => snapshot::Kind::Elicitation,
+        Kind::Delegate => snapshot::Kind::Delegate,
+    }
+}
+
+fn wire_mutation(mutation: Mutation) -> snapshot::Mutation {
+    match mutation {
+        Mutation::ReadOnly => snapshot::Mutation::ReadOnly,
+        Mutation::Idempotent => snapshot::Mutation::Idempotent,
+        Mutation::NonIdempotent => snapshot::Mutation::NonIdempotent,
+        Mutation::Destructive => snapshot::Mutation::Destructive,
+    }
+}
+
+fn risk_class(spec: &Spec) -> snapshot::RiskClass {
+    match spec.security.risk_class.unwrap_or(RiskClass::Medium) {
+        RiskClass::Low => snapshot::RiskClass::Low,
+        RiskClass::Medium => snapshot::RiskClass::Medium,
+        RiskClass::High => snapshot::RiskClass::High,
+    }
+}
+
+pub(crate) fn wire_scheme(scheme: Scheme) -> snapshot::AuthScheme {
+    match scheme {
+        Scheme::Jwt => snapshot::AuthScheme::Jwt,
+        Scheme::Opaque => snapshot::AuthScheme::Opaque,
+        Scheme::Psk => snapshot::AuthScheme::Psk,
+        Scheme::Mtls => snapshot::AuthScheme::Mtls,
+        Scheme::None => snapshot::AuthScheme::None,
+    }
+}
+
+fn runtime_of(spec: &Spec) -> Option<snapshot::Runtime> {
+    let mode = match &spec.runtime {
+        Some(runtime) => run(spec, runtime)?,
+        None => runtime::Mode::Static(snapshot::Static { json: static_json(spec)?.to_string() }),
+    };
+    Some(snapshot::Runtime { mode: Some(mode) })
+}
+
+fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
+    let cpu_millis = written.resources.as_ref().and_then(quantity::cpu_millis).unwrap_or(0);
+    let memory_bytes = written.resources.as_ref().and_then(quantity::memory_bytes).unwrap_or(0);
+    let entrypoint = written.entrypoint.clone().unwrap_or_default();
+    Some(match written.mode {
+        Mode::Builtin => runtime::Mode::Builtin(snapshot::Builtin { entrypoint }),
+        Mode::Plugin => runtime::Mode::Plugin(snapshot::Plugin {
+            language: written.language.map_or_else(String::new, |language| language.word().into()),
+            entrypoint,
+            cpu_millis,
+            memory_bytes,
+            artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
+        }),
+        Mode::McpStdio => runtime::Mode::McpStdio(snapshot::McpStdio {
+            package: written.package.clone().unwrap_or_default(),
+            tool: written.tool.clone().unwrap_or_else(|| spec.id.clone()),
+            cpu_millis,
+            memory_bytes,
+        }),
+        Mode::Proxy => match (&written.http, &written.mcp) {
+            (Some(http), _) => runtime::Mode::ProxyHttp(proxy_http(http)),
+            (None, Some(mcp)) => runtime::Mode::ProxyMcp(snapshot::ProxyMcp {
+                url: mcp.url.clone(),
+                tool: mcp.tool.clone().unwrap_or_else(|| spec.id.clone()),
+            }),
+            (None, None) => return None,
+        },
+    })
+}
+
+fn proxy_http(http: &HttpProxy) -> snapshot::ProxyHttp {
+    snapshot::ProxyHttp {
+        method: http.method.word().into(),
+        url: http.url.clone(),
+        query: http.query.clone(),
+        headers: http.headers.clone(),
+        body: match &http.body {
+            None => String::new(),
+            Some(Body::Word(word)) => word.clone(),
+            Some(Body::Pointers(pointers)) => json!(pointers).to_string(),
+        },
+        result: http.result.clone().unwrap_or_default(),
+        timeout_ms: http.timeout_ms.unwrap_or(0),
+        retries: http.retries,
+    }
+}
+
+/// A prompt's messages or a resource's contents in MCP's own form.
+fn static_json(spec: &Spec) -> Option<Value> {
+    if let Some(messages) = &spec.schema.messages {
+        return Some(messages.iter().map(mcp::message).collect());
+    }
+    let contents = spec.schema.contents.as_ref()?;
+    let uri = spec.schema.uri.as_deref().unwrap_or_default();
+    Some(contents.iter().map(|item| mcp::contents(item, uri, spec.schema.mime_type.as_deref())).collect())
+}
+
+/// What an elicitation asks or a delegate fixes of its sampling request.
+fn question(spec: &Spec) -> Option<Value> {
+    match spec.kind {
+        Kind::Elicitation => Some(json!({
+            "message": spec.schema.message.as_ref().or(spec.summary.as_ref()).unwrap_or(&spec.name),
+            "requestedSchema": requested_schema(spec),
+        })),
+        Kind::Delegate => Some(sampling(spec.schema.sampling.as_ref()?)),
+        _ => None,
+    }
+}
+
+/// The answers of an elicitation as MCP's restricted JSON Schema.
+pub(crate) fn requested_schema(spec: &Spec) -> Value {
+    if let Some(schema) = &spec.schema.requested_schema {
+        return schema.clone();
+    }
+    let fields = spec.schema.fields.as_deref().unwrap_or_default();
+    let properties: serde_json::Map<_, _> =
+        fields.iter().map(|field| (field.name.clone(), field_schema(field))).collect();
+    let required: Vec<_> = fields.iter().filter(|field| field.required).map(|field| &field.name).collect();
+    json!({"type": "object", "properties": properties, "required": required})
+}
+
+fn field_schema(field: &Field) -> Value {
+    let mut schema = json!({"type": field.kind.word()});
+    let Some(object) = schema.as_object_mut() else { return schema };
+    if let Some(label) = &field.label {
+        object.insert("title".into(), json!(label));
+    }
+    if let Some(description) = &field.description {
+        object.insert("description".into(), json!(description));
+    }
+    if !field.choices.is_empty() {
+        object.insert("enum".into(), json!(field.choices));
+    }
+    if let Some(default) = &field.default {
+        object.insert("default".into(), default.clone());
+    }
+    schema
+}
+
+fn sampling(sampling: &Sampling) -> Value {
+    let mut request = json!({"maxTokens": sampling.max_tokens});
+    let Some(object) = request.as_object_mut() else { return request };
+    if let Some(prompt) = &sampling.system_prompt {
+        object.insert("systemPrompt".into(), json!(prompt));
+    }
+    if let Some(temperature) = sampling.temperature {
+        object.insert("temperature".into(), json!(temperature));
+    }
+    if !sampling.stop_sequences.is_empty() {
+        object.insert("stopSequences".into(), json!(sampling.stop_sequences));
+    }
+    if !sampling.model_hints.is_empty() {
+        let hints: Vec<_> = sampling.model_hints.iter().map(|name| json!({"name": name})).collect();
+        object.insert("modelPreferences".into(), json!({"hints": hints}));
+    }
+    request
+}

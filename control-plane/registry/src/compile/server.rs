@@ -1,0 +1,140 @@
+//! From `server.yaml` and the primitives it lists to one self-contained server.
+//!
+//! Owns names, list order and the content hash. Keeps true: a compiled server carries every primitive it
+//! needs, so it can be stored and assembled without the files it came from.
+
+use std::collections::BTreeSet;
+
+use asp_proto::snapshot;
+use prost::Message as _;
+use sha2::{Digest, Sha256};
+
+use super::{card, compile_primitive, mcp, wire_scheme};
+use crate::CompiledServer;
+use crate::server_file::{DefaultExposure, Protocol, ServerFile, Sessions};
+use crate::spec::{Exposed, Kind, Spec};
+
+/// A primitive as a server lists it: the spec, the name given by `as`, the file it stands in.
+pub(crate) struct Member<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) alias: Option<&'a str>,
+    pub(crate) file: &'a str,
+}
+
+/// Compiles a server. `needed` are the elicitations and delegates the listed primitives depend on.
+pub(crate) fn compile_server(
+    file: &ServerFile,
+    path: &str,
+    members: &[Member<'_>],
+    needed: &[Member<'_>],
+) -> CompiledServer {
+    let mut primitives: Vec<snapshot::Primitive> =
+        members.iter().chain(needed).map(|member| compile_primitive(member.spec)).collect();
+    primitives.sort_by(|a, b| (&a.id, &a.version).cmp(&(&b.id, &b.version)));
+    primitives.dedup_by(|a, b| a.id == b.id && a.version == b.version);
+    let listings: Vec<_> = members.iter().map(|member| listing(file, member)).collect();
+    let mut server = snapshot::Server {
+        name: file.name.clone(),
+        title: file.title.clone().unwrap_or_else(|| file.name.clone()),
+        description: file.description.clone().unwrap_or_default(),
+        version: version(file).into(),
+        instructions: file.instructions.clone().unwrap_or_default(),
+        listings,
+        a2a_card: String::new(),
+    };
+    if file.protocols.contains(&Protocol::A2a) {
+        server.a2a_card = card::card(file, &server, &primitives).to_string();
+    }
+    let edge = edge_server(file);
+    let content_hash = content_hash(&edge, &server, &primitives);
+    let mut files = BTreeSet::from([path.to_string()]);
+    files.extend(members.iter().chain(needed).map(|member| member.file.to_string()));
+    CompiledServer { edge, server, primitives, content_hash, files: files.into_iter().collect() }
+}
+
+pub(super) fn version(file: &ServerFile) -> &str {
+    file.version.as_deref().unwrap_or("0.0.0")
+}
+
+/// The exposed names of a member, "" where it is not exposed.
+pub(crate) fn listing(file: &ServerFile, member: &Member<'_>) -> snapshot::Listing {
+    let spec = member.spec;
+    let speaks = |protocol| file.protocols.contains(&protocol) && spec.kind.is_exposable();
+    let mut listing =
+        snapshot::Listing { id: spec.id.clone(), version: spec.version.clone(), ..Default::default() };
+    if speaks(Protocol::Mcp) && mcp_enabled(spec) {
+        listing.mcp_name = match spec.kind {
+            Kind::Resource => spec.schema.uri.clone().unwrap_or_default(),
+            Kind::ResourceTemplate => spec.schema.uri_template.clone().unwrap_or_default(),
+            _ => member.alias.unwrap_or_else(|| mcp::name(spec)).to_string(),
+        };
+    }
+    let skill = spec.exposure.a2a.skill.as_ref();
+    if speaks(Protocol::A2a) && spec.kind.is_tool() && skill.is_none_or(|skill| skill.enabled) {
+        let own = skill.and_then(|skill| skill.id.as_deref()).unwrap_or(&spec.id);
+        listing.a2a_skill = member.alias.unwrap_or(own).to_string();
+    }
+    let operation = spec.exposure.rest.operation.as_ref();
+    if speaks(Protocol::Rest) && spec.kind.is_tool() && enabled(operation) {
+        let own = operation.and_then(|operation| operation.name.as_deref()).unwrap_or(&spec.id);
+        listing.rest_name = member.alias.unwrap_or(own).to_string();
+    }
+    listing
+}
+
+fn mcp_enabled(spec: &Spec) -> bool {
+    enabled(match spec.kind {
+        Kind::Resource | Kind::ResourceTemplate => spec.exposure.mcp.resource.as_ref(),
+        Kind::Prompt => spec.exposure.mcp.prompt.as_ref(),
+        _ => spec.exposure.mcp.tool.as_ref(),
+    })
+}
+
+fn enabled(exposed: Option<&Exposed>) -> bool {
+    exposed.is_none_or(|exposed| exposed.enabled)
+}
+
+fn edge_server(file: &ServerFile) -> snapshot::EdgeServer {
+    let protocols = file.protocols.iter().map(|protocol| wire_protocol(*protocol).into()).collect();
+    let sessions = match file.sessions {
+        Sessions::Stateful => snapshot::Sessions::Stateful,
+        Sessions::Stateless => snapshot::Sessions::Stateless,
+        Sessions::Both => snapshot::Sessions::Both,
+    };
+    snapshot::EdgeServer {
+        name: file.name.clone(),
+        protocols,
+        default_allow: file.default_exposure == DefaultExposure::Allow,
+        origins: file.origins.iter().map(|origin| origin.to_ascii_lowercase()).collect(),
+        hosts: file.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+        schemes: file.auth.schemes.iter().map(|scheme| wire_scheme(*scheme).into()).collect(),
+        issuers: file.auth.issuers.clone(),
+        audiences: file.auth.audiences.clone(),
+        scopes: file.auth.scopes.clone(),
+        max_body_bytes: file.max_body_bytes.unwrap_or(0),
+        sessions: sessions.into(),
+    }
+}
+
+fn wire_protocol(protocol: Protocol) -> snapshot::Protocol {
+    match protocol {
+        Protocol::Mcp => snapshot::Protocol::Mcp,
+        Protocol::A2a => snapshot::Protocol::A2a,
+        Protocol::Rest => snapshot::Protocol::Rest,
+    }
+}
+
+/// Lower-case hex SHA-256 over the encoded messages, each after its length.
+fn content_hash(
+    edge: &snapshot::EdgeServer,
+    server: &snapshot::Server,
+    primitives: &[snapshot::Primitive],
+) -> String {
+    let mut hash = Sha256::new();
+    hash.update(edge.encode_length_delimited_to_vec());
+    hash.update(server.encode_length_delimited_to_vec());
+    for primitive in primitives {
+        hash.update(primitive.encode_length_delimited_to_vec());
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

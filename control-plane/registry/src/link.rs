@@ -1,0 +1,179 @@
+//! Rules across files: ids, references, dependencies, exposed names.
+//!
+//! Owns the resolution of `folder/id`. Keeps true: an id is declared once, everything a server lists and
+//! everything that depends on something is there and of the right kind, and a name means one primitive.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::compile::{self, Member};
+use crate::fault::{FaultCode, Findings};
+use crate::server_file::ServerFile;
+use crate::spec::{Dependency, Kind, Scheme, Spec};
+
+/// More tools than models choose from well.
+const MANY_TOOLS: usize = 64;
+
+/// A spec and where it stands.
+pub(crate) struct Declared<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) file: &'a str,
+    pub(crate) folder: &'a str,
+}
+
+/// Every declared primitive by folder and id.
+pub(crate) struct Index<'a> {
+    by_place: HashMap<(&'a str, &'a str), &'a Declared<'a>>,
+}
+
+impl<'a> Index<'a> {
+    pub(crate) fn new(declared: &'a [Declared<'a>]) -> Index<'a> {
+        let mut by_place = HashMap::new();
+        for item in declared {
+            by_place.entry((item.folder, item.spec.id.as_str())).or_insert(item);
+        }
+        Index { by_place }
+    }
+
+    fn resolve(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
+        let (folder, id) = reference.split_once('/').unwrap_or((folder, reference));
+        self.by_place.get(&(folder, id)).copied()
+    }
+}
+
+/// The first declaration of an id wins; the others are faults of their files.
+pub(crate) fn check_duplicate_ids(declared: &[Declared<'_>], findings: &mut [Findings<'_>]) {
+    let mut first: HashMap<&str, &str> = HashMap::new();
+    for (item, findings) in declared.iter().zip(findings) {
+        let Some(earlier) = first.get(item.spec.id.as_str()) else {
+            first.insert(&item.spec.id, item.file);
+            continue;
+        };
+        let message = format!("{earlier} declares the id `{}` as well", item.spec.id);
+        let hint = "policy and limits name a primitive by its id: use another one";
+        findings.add(FaultCode::DuplicateId, "/id", message, hint);
+    }
+}
+
+/// The dependencies of a spec are declared and of the right kind.
+pub(crate) fn check_dependencies(item: &Declared<'_>, index: &Index<'_>, findings: &mut Findings<'_>) {
+    let lists = [
+        ("elicitations", Kind::Elicitation, &item.spec.dependencies.elicitations),
+        ("delegations", Kind::Delegate, &item.spec.dependencies.delegations),
+    ];
+    for (key, kind, dependencies) in lists {
+        for (position, dependency) in dependencies.iter().enumerate() {
+            let path = format!("/primitiveDependencies/{key}/{position}/id");
+            let problem = match index.resolve(item.folder, &dependency.id) {
+                None => format!("no file declares `{}`", dependency.id),
+                Some(found) if found.spec.kind != kind => {
+                    format!("`{}` is of type {}, not {}", dependency.id, found.spec.kind.word(), kind.word())
+                }
+                Some(_) => continue,
+            };
+            let hint = format!("declare a {} with this id in the folder, or write folder/id", kind.word());
+            findings.add(FaultCode::UnresolvedDependency, &path, problem, hint);
+        }
+    }
+}
+
+/// The primitives a server lists, in list order; faults go to the server's file.
+pub(crate) fn members<'a>(
+    server: &'a ServerFile,
+    index: &Index<'a>,
+    findings: &mut Findings<'_>,
+) -> Vec<Member<'a>> {
+    let mut members = Vec::new();
+    for (position, listed) in server.primitives.iter().enumerate() {
+        let path = format!("/primitives/{position}/ref");
+        let Some(found) = index.resolve(&server.name, &listed.reference) else {
+            let message = format!("no file declares `{}`", listed.reference);
+            let hint = "write folder/id of a declared primitive";
+            findings.add(FaultCode::UnresolvedRef, &path, message, hint);
+            continue;
+        };
+        if !found.spec.kind.is_exposable() {
+            let message =
+                format!("`{}` is of type {} and is never listed", found.spec.id, found.spec.kind.word());
+            let hint = "remove it; primitives that depend on it bring it along";
+            findings.add(FaultCode::NotExposable, &path, message, hint);
+            continue;
+        }
+        if listed.alias.is_some() && found.spec.kind.is_resource() {
+            let path = format!("/primitives/{position}/as");
+            let hint = "remove `as`";
+            findings.add(FaultCode::MisplacedKey, &path, "the name of a resource is its URI", hint);
+        }
+        check_scheme(server, found.spec, &path, findings);
+        members.push(Member { spec: found.spec, alias: listed.alias.as_deref(), file: found.file });
+    }
+    check_names(server, &members, findings);
+    members
+}
+
+fn check_scheme(server: &ServerFile, spec: &Spec, path: &str, findings: &mut Findings<'_>) {
+    let Some(auth) = &spec.security.auth else { return };
+    if auth.scheme == Scheme::None || server.auth.schemes.contains(&auth.scheme) {
+        return;
+    }
+    let message = format!("`{}` wants {}, which is not in auth.schemes", spec.id, auth.scheme.word());
+    let hint = "add the scheme to the server, or list the primitive elsewhere";
+    findings.add(FaultCode::AuthConflict, path, message, hint);
+}
+
+fn check_names(server: &ServerFile, members: &[Member<'_>], findings: &mut Findings<'_>) {
+    let mut seen = HashSet::new();
+    let mut tools = 0;
+    for (position, member) in members.iter().enumerate() {
+        let listing = compile::listing(server, member);
+        // Tools, prompts and resources have lists of their own in MCP.
+        let list = match member.spec.kind {
+            Kind::Tool | Kind::Task => "mcp tool",
+            Kind::Prompt => "mcp prompt",
+            _ => "mcp resource",
+        };
+        tools += usize::from(list == "mcp tool" && !listing.mcp_name.is_empty());
+        let names = [
+            (list, listing.mcp_name),
+            ("a2a skill", listing.a2a_skill),
+            ("rest operation", listing.rest_name),
+        ];
+        for (list, name) in names {
+            if !name.is_empty() && !seen.insert((list, name.clone())) {
+                let path = format!("/primitives/{position}");
+                let message = format!("a second {list} called `{name}`");
+                findings.add(
+                    FaultCode::DuplicateName,
+                    &path,
+                    message,
+                    "give one of them another name with `as`",
+                );
+            }
+        }
+    }
+    if tools > MANY_TOOLS {
+        let message = format!("{tools} tools; models choose badly from more than {MANY_TOOLS}");
+        findings.add(FaultCode::ManyTools, "/primitives", message, "split the server by task");
+    }
+}
+
+/// The elicitations and delegates the members depend on, each once.
+pub(crate) fn needed<'a>(
+    members: &[Member<'a>],
+    declared: &'a [Declared<'a>],
+    index: &Index<'a>,
+) -> Vec<Member<'a>> {
+    let mut needed: Vec<Member<'a>> = Vec::new();
+    let mut seen = HashSet::new();
+    for member in members {
+        let folder = declared.iter().find(|item| item.file == member.file).map_or("", |item| item.folder);
+        let dependencies = &member.spec.dependencies;
+        for Dependency { id } in dependencies.elicitations.iter().chain(&dependencies.delegations) {
+            if let Some(found) = index.resolve(folder, id)
+                && seen.insert(found.file)
+            {
+                needed.push(Member { spec: found.spec, alias: None, file: found.file });
+            }
+        }
+    }
+    needed
+}

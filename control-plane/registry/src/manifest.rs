@@ -1,0 +1,102 @@
+//! The runtime manifest: what the plugin manager needs to run a primitive.
+//!
+//! Owns one JSON object per primitive, `{id, version, kind, mode, …}` with limits in plain units. Keys that
+//! mean nothing for the mode are left out.
+
+use asp_proto::snapshot::{self, runtime};
+use serde_json::{Map, Value, json};
+
+/// Default of `capabilities.maxRuntimeSeconds`.
+pub const DEFAULT_MAX_RUNTIME_SECONDS: u32 = 60;
+/// Default of `capabilities.inputTimeoutSeconds`.
+pub const DEFAULT_INPUT_TIMEOUT_SECONDS: u32 = 300;
+
+/// The manifest of one primitive. Times are seconds, memory is bytes, cpu is thousandths of a core.
+pub fn runtime_manifest(primitive: &snapshot::Primitive) -> Value {
+    let mut object = Map::new();
+    object.insert("id".into(), json!(primitive.id));
+    object.insert("version".into(), json!(primitive.version));
+    object.insert("kind".into(), json!(word(primitive.kind().as_str_name(), "KIND_")));
+    let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+    let mut limits = limits(primitive);
+    if let Some(mode) = mode {
+        describe(mode, &mut object, &mut limits);
+    }
+    object.insert("limits".into(), Value::Object(limits));
+    object.insert("mutation".into(), json!(word(primitive.mutation().as_str_name(), "MUTATION_")));
+    object.insert("riskClass".into(), json!(word(primitive.risk_class().as_str_name(), "RISK_CLASS_")));
+    object.insert("supportsProgress".into(), json!(primitive.supports_progress));
+    object.insert("supportsCancellation".into(), json!(primitive.supports_cancellation));
+    object.insert("allowedDomains".into(), json!(primitive.allowed_domains));
+    object.insert("elicitations".into(), json!(primitive.elicitations));
+    object.insert("delegations".into(), json!(primitive.delegations));
+    Value::Object(object)
+}
+
+fn limits(primitive: &snapshot::Primitive) -> Map<String, Value> {
+    let or = |value: u32, default: u32| if value == 0 { default } else { value };
+    let mut limits = Map::new();
+    let runtime = or(primitive.max_runtime_seconds, DEFAULT_MAX_RUNTIME_SECONDS);
+    limits.insert("maxRuntimeSeconds".into(), json!(runtime));
+    let input = or(primitive.input_timeout_seconds, DEFAULT_INPUT_TIMEOUT_SECONDS);
+    limits.insert("inputTimeoutSeconds".into(), json!(input));
+    if primitive.heartbeat_seconds > 0 {
+        limits.insert("heartbeatSeconds".into(), json!(primitive.heartbeat_seconds));
+    }
+    if let Some(limit) = &primitive.limit {
+        limits.insert("invocationCount".into(), json!(limit.invocation_count));
+        limits.insert("windowSeconds".into(), json!(limit.window_seconds));
+        if limit.concurrent_invocations > 0 {
+            limits.insert("concurrentInvocations".into(), json!(limit.concurrent_invocations));
+        }
+    }
+    limits
+}
+
+fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut Map<String, Value>) {
+    let mut set = |key: &str, value: Value| {
+        object.insert(key.into(), value);
+    };
+    let mut resources = (0, 0);
+    match mode {
+        runtime::Mode::Builtin(builtin) => {
+            set("mode", json!("builtin"));
+            set("entrypoint", json!(builtin.entrypoint));
+        }
+        runtime::Mode::ProxyHttp(http) => {
+            set("mode", json!("proxy"));
+            set("http", json!({"method": http.method, "url": http.url}));
+        }
+        runtime::Mode::ProxyMcp(mcp) => {
+            set("mode", json!("proxy"));
+            set("mcp", json!({"url": mcp.url, "tool": mcp.tool}));
+        }
+        runtime::Mode::Plugin(plugin) => {
+            set("mode", json!("plugin"));
+            set("language", json!(plugin.language));
+            set("entrypoint", json!(plugin.entrypoint));
+            if !plugin.artifact_sha256.is_empty() {
+                set("artifactSha256", json!(plugin.artifact_sha256));
+            }
+            resources = (plugin.cpu_millis, plugin.memory_bytes);
+        }
+        runtime::Mode::McpStdio(stdio) => {
+            set("mode", json!("mcp-stdio"));
+            set("package", json!(stdio.package));
+            set("tool", json!(stdio.tool));
+            resources = (stdio.cpu_millis, stdio.memory_bytes);
+        }
+        runtime::Mode::Static(_) => set("mode", json!("static")),
+    }
+    if resources.0 > 0 {
+        limits.insert("cpuMillis".into(), json!(resources.0));
+    }
+    if resources.1 > 0 {
+        limits.insert("memoryBytes".into(), json!(resources.1));
+    }
+}
+
+/// `KIND_RESOURCE_TEMPLATE` → `resource_template`.
+fn word(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
+}

@@ -1,0 +1,74 @@
+//! The JSON Schemas of the two file formats.
+//!
+//! Generated from the Rust types, checked in under `primitives/schema/`, used by editors and, here, to find
+//! every structural fault of a file at once. Keeps true: what is published is what is checked.
+
+use std::sync::OnceLock;
+
+use jsonschema::Validator;
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
+use serde_json::Value;
+
+use crate::server_file::ServerFile;
+use crate::spec::Spec;
+
+/// The JSON Schema 2020-12 of a primitive spec.
+pub fn spec_schema() -> Value {
+    generate::<Spec>("Primitive spec")
+}
+
+/// The JSON Schema 2020-12 of `server.yaml`.
+pub fn server_schema() -> Value {
+    generate::<ServerFile>("Server")
+}
+
+/// Compiled once; `None` only if the generated schema itself were broken, which a test rules out.
+pub(crate) fn spec_validator() -> Option<&'static Validator> {
+    static VALIDATOR: OnceLock<Option<Validator>> = OnceLock::new();
+    VALIDATOR.get_or_init(|| jsonschema::options().offline().build(&spec_schema()).ok()).as_ref()
+}
+
+/// See [`spec_validator`].
+pub(crate) fn server_validator() -> Option<&'static Validator> {
+    static VALIDATOR: OnceLock<Option<Validator>> = OnceLock::new();
+    VALIDATOR.get_or_init(|| jsonschema::options().offline().build(&server_schema()).ok()).as_ref()
+}
+
+fn generate<T: JsonSchema>(title: &str) -> Value {
+    let settings =
+        SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null as fn(&mut Schema)));
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    without_null(&mut schema);
+    schema.insert("title".into(), Value::String(title.into()));
+    schema.to_value()
+}
+
+/// An optional key is absent, never null: `null` in a spec is a mistake, and the plain form gives one exact
+/// fault where `anyOf` with null gives two vague ones. Number formats such as `uint32` are no JSON Schema.
+fn without_null(schema: &mut Schema) {
+    let Some(object) = schema.as_object_mut() else { return };
+    object.remove("format");
+    if object.get("default").is_some_and(Value::is_null) {
+        object.remove("default");
+    }
+    if let Some(Value::Array(types)) = object.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            object.insert("type".into(), only);
+        }
+    }
+    let Some(Value::Array(choices)) = object.get_mut("anyOf") else { return };
+    let is_null = |choice: &Value| choice.get("type").is_some_and(|name| name == "null");
+    if !choices.iter().any(is_null) {
+        return;
+    }
+    choices.retain(|choice| !is_null(choice));
+    if let [Value::Object(only)] = choices.as_slice() {
+        let only = only.clone();
+        object.remove("anyOf");
+        object.extend(only);
+    }
+}

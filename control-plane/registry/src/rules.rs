@@ -1,0 +1,141 @@
+//! What a file may hold beyond its types.
+//!
+//! Owns the order of the rules of one file; each rule is a module and adds faults, none stops another.
+//! Rules across files are in `link`.
+
+mod hints;
+mod name;
+mod prompt;
+mod proxy;
+pub(crate) mod quantity;
+pub(crate) mod schema;
+mod server;
+mod shape;
+mod text;
+mod uri;
+
+pub(crate) use name::is_server_name;
+pub(crate) use server::check_server;
+
+use serde_json::Value;
+
+use crate::document::Document;
+use crate::fault::{FaultCode, Findings};
+use crate::spec::Spec;
+
+/// Rules every file obeys, known or not.
+pub(crate) fn check_texts(document: &Document, findings: &mut Findings<'_>) {
+    text::check(document, findings);
+}
+
+/// Rules of a primitive spec.
+pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
+    name::check(spec, findings);
+    shape::check(spec, findings);
+    hints::check(spec, findings);
+    quantity::check(spec, findings);
+    check_domains(spec, findings);
+    check_icons(spec, findings);
+    let input = check_input(spec, findings);
+    let output = spec.schema.output_schema.as_ref().and_then(|written| {
+        let rules = schema::Rules { object_root: spec.kind.is_tool(), header_annotations: false };
+        schema::check(written, "/primitiveSchema/output_schema", rules, findings)
+    });
+    check_examples(spec, input.as_ref(), output.as_ref(), findings);
+    check_places(spec, findings);
+    prompt::check(spec, findings);
+    proxy::check(spec, findings);
+}
+
+fn check_input(spec: &Spec, findings: &mut Findings<'_>) -> Option<jsonschema::Validator> {
+    let written = spec.schema.input_schema.as_ref()?;
+    let rules = schema::Rules { object_root: spec.kind.is_tool(), header_annotations: true };
+    let validator = schema::check(written, "/primitiveSchema/input_schema", rules, findings);
+    if let Some(key) = &spec.idempotency {
+        let property = written.pointer("/properties").and_then(|properties| properties.get(&key.argument));
+        if property.and_then(|property| property.get("type")).and_then(Value::as_str) != Some("string") {
+            let message = format!("the input schema has no text argument `{}`", key.argument);
+            let hint = "name a top-level property of type string";
+            findings.add(FaultCode::BadMapping, "/idempotency/argument", message, hint);
+        }
+    }
+    validator
+}
+
+fn check_examples(
+    spec: &Spec,
+    input: Option<&jsonschema::Validator>,
+    output: Option<&jsonschema::Validator>,
+    findings: &mut Findings<'_>,
+) {
+    for (index, example) in spec.examples.iter().enumerate() {
+        if example.text.is_none() && example.input.is_none() {
+            let path = format!("/examples/{index}/input");
+            findings.add(
+                FaultCode::MissingKey,
+                &path,
+                "an example needs `text` or `input`",
+                "add `text` or `input`",
+            );
+        }
+        for (key, value, validator) in [("input", &example.input, input), ("output", &example.output, output)]
+        {
+            let (Some(value), Some(validator)) = (value, validator) else { continue };
+            for error in validator.iter_errors(value) {
+                let path = format!("/examples/{index}/{key}{}", error.instance_path().as_str());
+                let hint = format!("correct the example or the {key} schema");
+                findings.add(FaultCode::BadExample, &path, error.to_string(), hint);
+            }
+        }
+    }
+}
+
+fn check_domains(spec: &Spec, findings: &mut Findings<'_>) {
+    for (index, domain) in spec.security.allowed_domains.iter().enumerate() {
+        if !uri::is_host_name(domain) {
+            let path = format!("/security/allowedDomains/{index}");
+            let message = format!("`{domain}` is not a host name");
+            let hint =
+                "write a full host name such as api.example.com: no scheme, port, path, wildcard or address";
+            findings.add(FaultCode::BadHost, &path, message, hint);
+        }
+    }
+}
+
+fn check_icons(spec: &Spec, findings: &mut Findings<'_>) {
+    for (index, icon) in spec.icons.iter().enumerate() {
+        let is_https = icon.src.starts_with("https://") && uri::http_url(&icon.src).is_ok();
+        if !is_https && !icon.src.starts_with("data:image/") {
+            let path = format!("/icons/{index}/src");
+            let message = "an icon is an https URL or a data:image URI";
+            findings.add(FaultCode::BadUrl, &path, message, "host the icon on https or embed it");
+        }
+    }
+}
+
+/// A resource's URI, a template, and the URIs of static contents.
+fn check_places(spec: &Spec, findings: &mut Findings<'_>) {
+    let hint = "write scheme:path, e.g. demo://about; file, data and script schemes are refused";
+    if let Some(uri) = &spec.schema.uri
+        && let Err(reason) = uri::resource_uri(uri)
+    {
+        findings.add(FaultCode::BadUri, "/primitiveSchema/uri", reason, hint);
+    }
+    for (index, item) in spec.schema.contents.iter().flatten().enumerate() {
+        if let Some(uri) = &item.uri
+            && let Err(reason) = uri::resource_uri(uri)
+        {
+            findings.add(FaultCode::BadUri, &format!("/primitiveSchema/contents/{index}/uri"), reason, hint);
+        }
+    }
+    let Some(template) = &spec.schema.uri_template else { return };
+    let judged = match uri::template_variables(template) {
+        Ok(variables) if variables.is_empty() => Err("the template has no variable".to_string()),
+        Ok(_) => uri::resource_uri(&uri::filled(template)),
+        Err(reason) => Err(reason),
+    };
+    if let Err(reason) = judged {
+        let hint = "use plain {name} expressions (RFC 6570 level 1), e.g. demo://items/{id}";
+        findings.add(FaultCode::BadUriTemplate, "/primitiveSchema/uriTemplate", reason, hint);
+    }
+}

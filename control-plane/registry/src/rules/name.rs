@@ -1,0 +1,89 @@
+//! Ids, versions, exposed names and scopes.
+
+use crate::fault::{FaultCode, Findings};
+use crate::spec::Spec;
+
+/// MCP 2025-11-25 section "Tool Names": 1 to 128 of `[A-Za-z0-9_.-]`. Ids obey the same rule, since an id
+/// is the default name.
+pub(super) fn is_name(text: &str) -> bool {
+    (1..=128).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+}
+
+/// `[a-z0-9-]{1,63}`: a path segment clients write.
+pub(crate) fn is_server_name(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+/// RFC 6749 section 3.3: visible ASCII without `"` and `\`.
+pub(super) fn is_scope(text: &str) -> bool {
+    (1..=128).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
+}
+
+/// A2A leaves skill ids open; visible ASCII keeps them comparable.
+pub(super) fn is_skill_id(text: &str) -> bool {
+    (1..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
+    const NAME_HINT: &str = "use 1 to 128 of the characters A-Z a-z 0-9 _ . -";
+    if !is_name(&spec.id) {
+        findings.add(FaultCode::BadId, "/id", format!("`{}` is no primitive id", shown(&spec.id)), NAME_HINT);
+    }
+    check_version(&spec.version, findings);
+    let mcp = &spec.exposure.mcp;
+    let rest = &spec.exposure.rest;
+    for (path, exposed) in [
+        ("/exposure/mcp/tool/name", &mcp.tool),
+        ("/exposure/mcp/resource/name", &mcp.resource),
+        ("/exposure/mcp/prompt/name", &mcp.prompt),
+        ("/exposure/rest/operation/name", &rest.operation),
+    ] {
+        let Some(name) = exposed.as_ref().and_then(|exposed| exposed.name.as_deref()) else { continue };
+        if !is_name(name) {
+            let message = format!("`{}` is no exposed name", shown(name));
+            findings.add(FaultCode::BadExposedName, path, message, NAME_HINT);
+        }
+    }
+    if let Some(id) = spec.exposure.a2a.skill.as_ref().and_then(|skill| skill.id.as_deref())
+        && !is_skill_id(id)
+    {
+        let message = format!("`{}` is no skill id", shown(id));
+        let hint = "use 1 to 256 visible ASCII characters";
+        findings.add(FaultCode::BadExposedName, "/exposure/a2a/skill/id", message, hint);
+    }
+    for (index, argument) in spec.schema.arguments.iter().flatten().enumerate() {
+        if !is_name(&argument.name) {
+            let path = format!("/primitiveSchema/arguments/{index}/name");
+            let message = format!("`{}` is no argument name", shown(&argument.name));
+            findings.add(FaultCode::BadExposedName, &path, message, NAME_HINT);
+        }
+    }
+    if let Some(auth) = &spec.security.auth {
+        check_scopes(&auth.scopes, "/security/auth/scopes", findings);
+    }
+}
+
+pub(super) fn check_version(version: &str, findings: &mut Findings<'_>) {
+    if let Err(error) = semver::Version::parse(version) {
+        let message = format!("`{}` is no semantic version: {error}", shown(version));
+        findings.add(FaultCode::BadVersion, "/version", message, "write MAJOR.MINOR.PATCH, e.g. 1.0.0");
+    }
+}
+
+pub(super) fn check_scopes(scopes: &[String], path: &str, findings: &mut Findings<'_>) {
+    for (index, scope) in scopes.iter().enumerate() {
+        if !is_scope(scope) {
+            let message = format!("`{}` is no scope", shown(scope));
+            let hint = "use visible ASCII without spaces, quotes and backslashes";
+            findings.add(FaultCode::BadScope, &format!("{path}/{index}"), message, hint);
+        }
+    }
+}
+
+/// A hostile value is shown short and escaped.
+pub(super) fn shown(text: &str) -> String {
+    text.chars().take(60).collect::<String>().escape_debug().to_string()
+}

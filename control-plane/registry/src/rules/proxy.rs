@@ -1,0 +1,212 @@
+//! What a proxied call sends, and where.
+//!
+//! Keeps true: the host is fixed by the author, never by an argument; no credential stands in a spec; every
+//! mapping names something that exists. The executor judges the resolved address again at each call.
+
+use serde_json::Value;
+
+use super::{name, uri};
+use crate::fault::{FaultCode, Findings};
+use crate::spec::{Body, HttpProxy, Kind, Spec};
+
+/// Headers that carry credentials, frame the message or belong to the platform.
+const REFUSED_HEADERS: [&str; 14] = [
+    "authorization",
+    "connection",
+    "content-length",
+    "cookie",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "x-deadline-ms",
+];
+
+pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
+    let Some(runtime) = &spec.runtime else { return };
+    if let Some(mcp) = &runtime.mcp {
+        check_url(&mcp.url, "/runtime/mcp/url", findings);
+    }
+    if let Some(http) = &runtime.http {
+        check_http(spec, http, findings);
+    }
+}
+
+fn check_url(url: &str, path: &str, findings: &mut Findings<'_>) {
+    match uri::http_url(url) {
+        Err(reason) => {
+            let hint = "write https://host/path with a plain host and no credentials";
+            findings.add(FaultCode::BadUrl, path, reason, hint);
+        }
+        Ok(parsed) if !parsed.is_https || uri::is_private_host(parsed.host) => {
+            let message = format!("{} is plain http or private", name::shown(parsed.host));
+            let hint = "the operator must add an upstream entry for it";
+            findings.add(FaultCode::PrivateUpstream, path, message, hint);
+        }
+        Ok(_) => {}
+    }
+}
+
+fn check_http(spec: &Spec, http: &HttpProxy, findings: &mut Findings<'_>) {
+    let arguments = Arguments::of(spec);
+    check_url_template(http, &arguments, findings);
+    for (key, template) in &http.query {
+        let path = format!("/runtime/http/query/{}", crate::document::escape(key));
+        check_template(template, &path, &arguments, findings);
+    }
+    for (key, template) in &http.headers {
+        let path = format!("/runtime/http/headers/{}", crate::document::escape(key));
+        check_header(key, &path, findings);
+        check_template(template, &path, &arguments, findings);
+    }
+    match &http.body {
+        Some(Body::Word(word)) if word != "args" => {
+            let message = format!("`{}` is no body", name::shown(word));
+            findings.add(FaultCode::BadMapping, "/runtime/http/body", message, "write `args` or a mapping");
+        }
+        Some(Body::Pointers(pointers)) => {
+            for (key, pointer) in pointers {
+                let path = format!("/runtime/http/body/{}", crate::document::escape(key));
+                check_pointer(pointer, &path, Some(&arguments), findings);
+            }
+        }
+        _ => {}
+    }
+    if let Some(pointer) = &http.result {
+        check_pointer(pointer, "/runtime/http/result", None, findings);
+    }
+}
+
+fn check_url_template(http: &HttpProxy, arguments: &Arguments<'_>, findings: &mut Findings<'_>) {
+    let path = "/runtime/http/url";
+    check_url(&uri::filled(&http.url), path, findings);
+    let authority = http.url.split_once("://").map_or("", |(_, rest)| rest);
+    if authority.split(['/', '?']).next().is_some_and(|authority| authority.contains(['{', '}'])) {
+        let hint = "write the host out; only path and query may hold arguments";
+        findings.add(FaultCode::BadUrl, path, "an argument would choose the host", hint);
+    }
+    let Some(variables) = check_template(&http.url, path, arguments, findings) else { return };
+    for variable in variables {
+        if arguments.knows(&variable) && !arguments.always(&variable) {
+            let message = format!("`{variable}` may be absent, and the URL would have a hole");
+            let hint = "make the argument required or give it a default";
+            findings.add(FaultCode::BadMapping, path, message, hint);
+        }
+    }
+}
+
+/// Checks a template; its variables when it is one.
+fn check_template(
+    template: &str,
+    path: &str,
+    arguments: &Arguments<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Vec<String>> {
+    match uri::template_variables(template) {
+        Err(reason) => {
+            let hint = "use plain {name} expressions (RFC 6570 level 1)";
+            findings.add(FaultCode::BadUriTemplate, path, reason, hint);
+            None
+        }
+        Ok(variables) => {
+            for variable in &variables {
+                if !arguments.knows(variable) {
+                    let message = format!("no argument is called `{variable}`");
+                    let hint = "name a top-level property of the input schema";
+                    findings.add(FaultCode::BadMapping, path, message, hint);
+                }
+            }
+            Some(variables.into_iter().map(str::to_string).collect())
+        }
+    }
+}
+
+fn check_header(key: &str, path: &str, findings: &mut Findings<'_>) {
+    let lower = key.to_ascii_lowercase();
+    let is_token = !key.is_empty() && key.bytes().all(is_token_byte);
+    if !is_token || REFUSED_HEADERS.contains(&lower.as_str()) || lower.starts_with("x-asp-") {
+        let message = format!("a spec may not set the header `{}`", name::shown(key));
+        let hint = "remove it; the platform supplies credentials and framing";
+        findings.add(FaultCode::BadHeader, path, message, hint);
+    }
+}
+
+/// RFC 9110 section 5.6.2.
+pub(super) fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn check_pointer(pointer: &str, path: &str, arguments: Option<&Arguments<'_>>, findings: &mut Findings<'_>) {
+    let escapes_fit = pointer.split('~').skip(1).all(|part| part.starts_with('0') || part.starts_with('1'));
+    if !(pointer.is_empty() || pointer.starts_with('/')) || !escapes_fit {
+        let message = format!("`{}` is no JSON pointer", name::shown(pointer));
+        findings.add(
+            FaultCode::BadMapping,
+            path,
+            message,
+            "write /key/inner, or an empty text for all of it",
+        );
+        return;
+    }
+    let Some(arguments) = arguments else { return };
+    let Some(first) = pointer.split('/').nth(1) else { return };
+    let first = first.replace("~1", "/").replace("~0", "~");
+    if !arguments.knows(&first) {
+        let message = format!("no argument is called `{}`", name::shown(&first));
+        let hint = "name a top-level property of the input schema";
+        findings.add(FaultCode::BadMapping, path, message, hint);
+    }
+}
+
+/// The arguments a call has, by the spec's kind.
+struct Arguments<'a> {
+    spec: &'a Spec,
+}
+
+impl<'a> Arguments<'a> {
+    fn of(spec: &'a Spec) -> Arguments<'a> {
+        Arguments { spec }
+    }
+
+    fn knows(&self, argument: &str) -> bool {
+        match self.spec.kind {
+            Kind::Prompt => self.spec.schema.arguments.iter().flatten().any(|known| known.name == argument),
+            Kind::ResourceTemplate => self.in_template(argument),
+            _ => self.property(argument).is_some(),
+        }
+    }
+
+    /// Whether every call has a value for it.
+    fn always(&self, argument: &str) -> bool {
+        match self.spec.kind {
+            Kind::Prompt => self
+                .spec
+                .schema
+                .arguments
+                .iter()
+                .flatten()
+                .any(|known| known.name == argument && known.required),
+            Kind::ResourceTemplate => self.in_template(argument),
+            _ => {
+                let schema = self.spec.schema.input_schema.as_ref();
+                let required = schema.and_then(|schema| schema.get("required")).and_then(Value::as_array);
+                required.is_some_and(|list| list.iter().any(|name| name == argument))
+                    || self.property(argument).is_some_and(|property| property.get("default").is_some())
+            }
+        }
+    }
+
+    fn property(&self, argument: &str) -> Option<&'a Value> {
+        self.spec.schema.input_schema.as_ref()?.get("properties")?.get(argument)
+    }
+
+    fn in_template(&self, argument: &str) -> bool {
+        let template = self.spec.schema.uri_template.as_deref().unwrap_or_default();
+        uri::template_variables(template).is_ok_and(|variables| variables.contains(&argument))
+    }
+}

@@ -1,0 +1,308 @@
+//! JSON Schemas of arguments and results.
+//!
+//! Owns which schemas are accepted: valid JSON Schema 2020-12, self-contained, cheap to hold and to
+//! evaluate on any input. Refuses the rest before anything compiles it, because compiling is where a
+//! hostile schema bites. Also owns the one change the platform makes, `nullable`.
+
+mod cost;
+mod header;
+mod nullable;
+mod walk;
+
+pub(crate) use nullable::without_nullable;
+
+use jsonschema::{Draft, PatternOptions, Registry, Validator};
+use serde_json::{Value, json};
+
+use crate::fault::{FaultCode, Findings};
+
+const MAX_BYTES: usize = 256 * 1024;
+const MAX_DEPTH: usize = 64;
+const MAX_ENUM: usize = 1_000;
+/// Memory of one compiled pattern; `(a{1,1000}){1,1000}` would need a thousand times that.
+const MAX_PATTERN_BYTES: usize = 1024 * 1024;
+/// Below this a double no longer tells multiples from their neighbours.
+const MIN_MULTIPLE: f64 = 1e-9;
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+/// The name under which a schema is registered while its defaults are judged.
+const SELF: &str = "urn:asp:schema";
+
+/// What a schema must be beside valid.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    /// The root must be `type: object` (MCP up to 2025-11-25, tools).
+    pub(super) object_root: bool,
+    /// `x-mcp-header` may stand here.
+    pub(super) header_annotations: bool,
+}
+
+/// Why a schema was refused at compilation.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub struct SchemaError {
+    /// JSON pointer into the schema.
+    pub path: String,
+    pub reason: String,
+}
+
+/// Compiles a checked schema as the platform evaluates it everywhere: 2020-12, `format` asserted, patterns
+/// in linear time, no reference leaves the schema.
+pub fn compile_schema(schema: &Value) -> Result<Validator, SchemaError> {
+    options().build(schema).map_err(|error| SchemaError {
+        path: error.instance_path().as_str().to_string(),
+        reason: error.to_string(),
+    })
+}
+
+fn options<'a>() -> jsonschema::ValidationOptions<'a> {
+    jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .offline()
+        .should_validate_formats(true)
+        .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
+}
+
+/// Checks a schema that stands at `at`; the validator when it is sound.
+pub(super) fn check(
+    schema: &Value,
+    at: &str,
+    rules: Rules,
+    findings: &mut Findings<'_>,
+) -> Option<Validator> {
+    let mut local = Vec::new();
+    let validator = Checker { schema, at, rules, faults: &mut local }.run();
+    let sound = !local.iter().any(|fault: &Found| !fault.code.is_warning());
+    for fault in local {
+        findings.add(fault.code, &format!("{at}{}", fault.path), fault.message, fault.hint);
+    }
+    if sound { validator } else { None }
+}
+
+/// A fault inside a schema; `path` is relative to its root.
+struct Found {
+    code: FaultCode,
+    path: String,
+    message: String,
+    hint: String,
+}
+
+type Faults = Vec<Found>;
+
+fn found(code: FaultCode, path: &str, message: impl Into<String>, hint: impl Into<String>) -> Found {
+    Found { code, path: path.to_string(), message: message.into(), hint: hint.into() }
+}
+
+struct Checker<'s> {
+    schema: &'s Value,
+    at: &'s str,
+    rules: Rules,
+    faults: &'s mut Faults,
+}
+
+impl Checker<'_> {
+    /// The cheap checks first; whatever could be expensive runs only on what passed them.
+    fn run(&mut self) -> Option<Validator> {
+        if !self.check_size() {
+            return None;
+        }
+        let subschemas = walk::subschemas(self.schema);
+        for sub in &subschemas {
+            self.check_keywords(sub);
+        }
+        self.check_root();
+        header::check(self.schema, &subschemas, self.rules.header_annotations, self.faults);
+        cost::check(&subschemas, self.faults);
+        if self.is_refused() {
+            return None;
+        }
+        self.check_meta();
+        if self.is_refused() {
+            return None;
+        }
+        let compiled = without_nullable(self.schema);
+        match compile_schema(&compiled) {
+            Err(error) => {
+                let hint = "correct the schema; JSON Schema 2020-12 is the dialect";
+                self.faults.push(found(FaultCode::BadSchema, "", error.reason, hint));
+                None
+            }
+            Ok(validator) => {
+                self.check_defaults(&compiled, &subschemas);
+                Some(validator)
+            }
+        }
+    }
+
+    fn is_refused(&self) -> bool {
+        self.faults.iter().any(|fault| !fault.code.is_warning())
+    }
+
+    fn check_size(&mut self) -> bool {
+        let bytes = self.schema.to_string().len();
+        let depth = depth(self.schema);
+        let message = if bytes > MAX_BYTES {
+            format!("the schema has {bytes} bytes, the limit is {MAX_BYTES}")
+        } else if depth > MAX_DEPTH {
+            format!("the schema is {depth} levels deep, the limit is {MAX_DEPTH}")
+        } else {
+            return true;
+        };
+        self.faults.push(found(FaultCode::SchemaBudget, "", message, "simplify the schema"));
+        false
+    }
+
+    fn check_keywords(&mut self, sub: &walk::Sub<'_>) {
+        let Some(object) = sub.schema.as_object() else { return };
+        let path = sub.pointer.as_str();
+        for keyword in ["$id", "$schema", "$vocabulary"] {
+            let Some(value) = object.get(keyword) else { continue };
+            let allowed = path.is_empty()
+                && match keyword {
+                    "$schema" => {
+                        value.as_str().is_some_and(|dialect| dialect.trim_end_matches('#') == DIALECT)
+                    }
+                    "$id" => true,
+                    _ => false,
+                };
+            if !allowed {
+                let hint = format!("`$schema` at the root may say {DIALECT}; `$id` stands at the root only");
+                let message = format!("`{keyword}` with this value is not allowed here");
+                self.faults.push(found(FaultCode::BadSchema, &format!("{path}/{keyword}"), message, hint));
+            }
+        }
+        if object.get("enum").and_then(Value::as_array).is_some_and(|list| list.len() > MAX_ENUM) {
+            let message = format!("more than {MAX_ENUM} values");
+            let hint = "use a pattern, or check the value in the primitive";
+            self.faults.push(found(FaultCode::SchemaBudget, &format!("{path}/enum"), message, hint));
+        }
+        if object.get("multipleOf").and_then(Value::as_f64).is_some_and(|step| step < MIN_MULTIPLE) {
+            let message = "a step this small cannot be checked exactly";
+            let hint = "use a step of at least 1e-9";
+            self.faults.push(found(FaultCode::BadSchema, &format!("{path}/multipleOf"), message, hint));
+        }
+        if object.get("nullable") == Some(&Value::Bool(true)) {
+            let hint = "write type: [<type>, \"null\"]; `nullable` is no JSON Schema";
+            let message = "`nullable: true` is compiled to a union with null";
+            self.faults.push(found(FaultCode::NullableRewritten, &format!("{path}/nullable"), message, hint));
+        }
+        if let Some(format) = object.get("format").and_then(Value::as_str)
+            && !options().is_known_format(Draft::Draft202012, format)
+        {
+            let message = format!("the format `{}` is not asserted", super::name::shown(format));
+            let hint = "use a format of JSON Schema 2020-12, or a pattern";
+            self.faults.push(found(FaultCode::UnknownFormat, &format!("{path}/format"), message, hint));
+        }
+        self.check_patterns(object, path);
+    }
+
+    fn check_patterns(&mut self, object: &serde_json::Map<String, Value>, path: &str) {
+        let mut patterns = Vec::new();
+        if let Some(pattern) = object.get("pattern").and_then(Value::as_str) {
+            patterns.push((format!("{path}/pattern"), pattern));
+        }
+        for key in
+            object.get("patternProperties").and_then(Value::as_object).into_iter().flat_map(|map| map.keys())
+        {
+            patterns
+                .push((format!("{path}/patternProperties/{}", crate::document::escape(key)), key.as_str()));
+        }
+        for (path, pattern) in patterns {
+            if let Err(error) = options().build(&json!({"pattern": pattern})) {
+                let hint = "use a pattern without look-around and back-references, with small repeat counts";
+                self.faults.push(found(FaultCode::SchemaPattern, &path, error.to_string(), hint));
+            }
+        }
+    }
+
+    fn check_root(&mut self) {
+        if !self.rules.object_root {
+            return;
+        }
+        if self.schema.get("type").and_then(Value::as_str) != Some("object") {
+            let hint = "write type: object; MCP up to 2025-11-25 knows no other tool schema";
+            self.faults.push(found(FaultCode::SchemaRoot, "/type", "the root is not `type: object`", hint));
+        }
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        for (key, property) in properties.into_iter().flatten() {
+            if property.is_boolean() {
+                let path = format!("/properties/{}", crate::document::escape(key));
+                let message = "a tool's property is an object, not true or false";
+                self.faults.push(found(FaultCode::SchemaRoot, &path, message, "write {} for any value"));
+            }
+        }
+    }
+
+    fn check_meta(&mut self) {
+        let validator = jsonschema::draft202012::meta::validator();
+        for error in validator.iter_errors(self.schema) {
+            let path = error.instance_path().as_str().to_string();
+            let hint = "correct the keyword; JSON Schema 2020-12 is the dialect";
+            self.faults.push(found(FaultCode::BadSchema, &path, error.to_string(), hint));
+        }
+    }
+
+    /// Every default must satisfy the subschema it stands in; references are resolved against the whole.
+    fn check_defaults(&mut self, compiled: &Value, subschemas: &[walk::Sub<'_>]) {
+        let with_default: Vec<_> = subschemas
+            .iter()
+            .filter_map(|sub| Some((sub.pointer.as_str(), sub.schema.get("default")?)))
+            .collect();
+        if with_default.is_empty() {
+            return;
+        }
+        let registry = Registry::new()
+            .draft(Draft::Draft202012)
+            .add(SELF, jsonschema::Resource::from_contents(renamed(compiled)))
+            .and_then(|registry| registry.prepare());
+        let Ok(registry) = registry else {
+            let message = format!("the schema at {} cannot be registered", self.at);
+            self.faults.push(found(FaultCode::BadSchema, "", message, "remove `$id`"));
+            return;
+        };
+        for (pointer, default) in with_default {
+            let reference = json!({"$ref": format!("{SELF}#{}", fragment(pointer))});
+            let problem = match options().with_registry(&registry).build(&reference) {
+                Ok(validator) => validator.validate(default).err().map(|error| error.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(problem) = problem {
+                let hint = "correct the default or the schema it stands in";
+                self.faults.push(found(FaultCode::BadDefault, &format!("{pointer}/default"), problem, hint));
+            }
+        }
+    }
+}
+
+/// The schema without its own `$id`, so that [`SELF`] names it.
+fn renamed(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("$id");
+    }
+    schema
+}
+
+/// A JSON pointer as a URI fragment (RFC 6901 section 6).
+fn fragment(pointer: &str) -> String {
+    let mut fragment = String::new();
+    for byte in pointer.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/$".contains(&byte) {
+            fragment.push(char::from(byte));
+        } else {
+            fragment.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    fragment
+}
+
+/// Levels of nesting; recursion is bounded by the document's depth.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

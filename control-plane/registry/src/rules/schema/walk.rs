@@ -1,0 +1,95 @@
+//! Where subschemas stand inside a schema.
+//!
+//! Owns the keyword table of JSON Schema 2020-12, so that a property called `nullable` or `pattern` is
+//! never taken for the keyword.
+
+use serde_json::Value;
+
+use crate::document::escape;
+
+/// How a subschema is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// To the same value as the schema around it.
+    InPlace,
+    /// To the property of this name.
+    Property,
+    /// To properties chosen by a pattern or left over.
+    OtherProperties,
+    /// To items, or to the names of properties.
+    Items,
+    /// Not by itself: a definition.
+    Definition,
+}
+
+/// The shape of a keyword's value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    One,
+    List,
+    Map,
+}
+
+/// A subschema, with the JSON pointer from the root.
+pub(super) struct Sub<'a> {
+    pub(super) pointer: String,
+    pub(super) schema: &'a Value,
+}
+
+/// What a keyword holds, if subschemas.
+pub(super) fn keyword(key: &str) -> Option<(Shape, Step)> {
+    Some(match key {
+        "allOf" | "anyOf" | "oneOf" => (Shape::List, Step::InPlace),
+        "not" | "if" | "then" | "else" => (Shape::One, Step::InPlace),
+        "dependentSchemas" => (Shape::Map, Step::InPlace),
+        "properties" => (Shape::Map, Step::Property),
+        "patternProperties" => (Shape::Map, Step::OtherProperties),
+        "additionalProperties" | "unevaluatedProperties" => (Shape::One, Step::OtherProperties),
+        "prefixItems" => (Shape::List, Step::Items),
+        "items" | "contains" | "unevaluatedItems" | "propertyNames" => (Shape::One, Step::Items),
+        "contentSchema" => (Shape::One, Step::Definition),
+        "$defs" | "definitions" => (Shape::Map, Step::Definition),
+        _ => return None,
+    })
+}
+
+/// The subschemas directly inside `schema`: pointer from it, how they apply, the key under which they stand
+/// and the subschema.
+pub(super) fn children(schema: &Value) -> Vec<(String, Step, &Value)> {
+    let mut children = Vec::new();
+    for (key, value) in schema.as_object().into_iter().flatten() {
+        let Some((shape, step)) = keyword(key) else { continue };
+        match (shape, value) {
+            (Shape::One, value) => children.push((format!("/{}", escape(key)), step, value)),
+            (Shape::List, Value::Array(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    children.push((format!("/{}/{index}", escape(key)), step, item));
+                }
+            }
+            (Shape::Map, Value::Object(map)) => {
+                for (name, item) in map {
+                    children.push((format!("/{}/{}", escape(key), escape(name)), step, item));
+                }
+            }
+            // Of the wrong shape: the meta-schema says so.
+            _ => {}
+        }
+    }
+    children.retain(|(_, _, child)| child.is_object() || child.is_boolean());
+    children
+}
+
+/// Every subschema, the root first.
+pub(super) fn subschemas(root: &Value) -> Vec<Sub<'_>> {
+    let mut found = vec![Sub { pointer: String::new(), schema: root }];
+    let mut next = 0;
+    while let Some(sub) = found.get(next) {
+        let inner: Vec<_> = children(sub.schema)
+            .into_iter()
+            .map(|(relative, _, schema)| Sub { pointer: format!("{}{relative}", sub.pointer), schema })
+            .collect();
+        found.extend(inner);
+        next += 1;
+    }
+    found
+}

@@ -1,0 +1,157 @@
+//! Rules of `server.yaml`.
+
+use super::{name, uri};
+use crate::fault::{FaultCode, Findings};
+use crate::server_file::{Card, Protocol, ServerFile};
+use crate::spec::Scheme;
+
+/// Every list call sends all of them; beyond this a server should be split.
+const MAX_PRIMITIVES: usize = 1_000;
+const MAX_LIST: usize = 256;
+/// What the gateway writes in place of the platform's public URL.
+const PUBLIC_URL: &str = "${public_url}";
+
+/// Checks a server that stands in `folder`.
+pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findings<'_>) {
+    if !name::is_server_name(&file.name) || file.name != folder {
+        let message = format!("the server `{}` stands in the folder `{folder}`", name::shown(&file.name));
+        let hint = "use 1 to 63 of a-z 0-9 - and give folder and server the same name";
+        findings.add(FaultCode::BadServerName, "/name", message, hint);
+    }
+    if let Some(version) = &file.version {
+        name::check_version(version, findings);
+    }
+    check_auth(file, findings);
+    check_hosts(file, findings);
+    check_card(&file.card, findings);
+    check_lists(file, findings);
+    let speaks_a2a = file.protocols.contains(&Protocol::A2a);
+    if speaks_a2a && file.description.is_none() && file.card.description.is_none() {
+        let hint = "add `description`: agents choose by it";
+        findings.add(FaultCode::NoSummary, "/description", "the agent card has no description", hint);
+    }
+}
+
+fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
+    let auth = &file.auth;
+    let has = |scheme| auth.schemes.contains(&scheme);
+    if has(Scheme::None) && auth.schemes.len() > 1 {
+        let message = "`none` beside another scheme lets every caller choose to be nobody";
+        findings.add(FaultCode::AuthConflict, "/auth/schemes", message, "remove `none` or the others");
+    }
+    if has(Scheme::None) && !(auth.scopes.is_empty() && auth.issuers.is_empty()) {
+        let message = "callers without authentication have no scopes and no issuer";
+        findings.add(FaultCode::AuthConflict, "/auth/schemes", message, "remove `scopes` and `issuers`");
+    }
+    if has(Scheme::Jwt) && auth.issuers.is_empty() {
+        let hint = "name the issuers whose tokens are accepted";
+        findings.add(FaultCode::AuthConflict, "/auth/issuers", "jwt without an issuer accepts nobody", hint);
+    }
+    if !has(Scheme::Jwt) && !has(Scheme::None) && !auth.issuers.is_empty() {
+        let hint = "add jwt to `schemes`, or remove `issuers`";
+        findings.add(FaultCode::AuthConflict, "/auth/issuers", "issuers without the jwt scheme", hint);
+    }
+    for (index, issuer) in auth.issuers.iter().enumerate() {
+        if !name::is_name(issuer) {
+            let path = format!("/auth/issuers/{index}");
+            let message = format!("`{}` is no issuer name", name::shown(issuer));
+            findings.add(FaultCode::BadValue, &path, message, "use the name the operator gave the issuer");
+        }
+    }
+    name::check_scopes(&auth.scopes, "/auth/scopes", findings);
+    for (index, audience) in auth.audiences.iter().enumerate() {
+        let fits =
+            (1..=512).contains(&audience.len()) && audience.bytes().all(|byte| byte.is_ascii_graphic());
+        if !fits {
+            let path = format!("/auth/audiences/{index}");
+            let hint = "write the exact `aud` value, 1 to 512 visible ASCII characters";
+            findings.add(FaultCode::BadValue, &path, "this is no audience", hint);
+        }
+    }
+}
+
+fn check_hosts(file: &ServerFile, findings: &mut Findings<'_>) {
+    for (index, host) in file.hosts.iter().enumerate() {
+        if let Err(reason) = uri::host_of(host) {
+            let hint = "write host or host:port";
+            findings.add(FaultCode::BadHost, &format!("/hosts/{index}"), reason, hint);
+        }
+    }
+    for (index, origin) in file.origins.iter().enumerate() {
+        if !uri::is_origin(origin) {
+            let path = format!("/origins/{index}");
+            let message = format!("`{}` is no web origin", name::shown(origin));
+            let hint = "write scheme://host[:port] in lower case, nothing after it, no wildcard";
+            findings.add(FaultCode::BadOrigin, &path, message, hint);
+        }
+    }
+}
+
+fn check_card(card: &Card, findings: &mut Findings<'_>) {
+    let provider = card.provider.as_ref().map(|provider| &provider.url);
+    let urls = [
+        ("/card/url", card.url.as_ref()),
+        ("/card/provider/url", provider),
+        ("/card/documentationUrl", card.documentation_url.as_ref()),
+        ("/card/iconUrl", card.icon_url.as_ref()),
+    ];
+    for (path, url) in urls {
+        let Some(url) = url else { continue };
+        // The public URL is the operator's and has been checked; any will do to judge the rest.
+        let filled = match url.strip_prefix(PUBLIC_URL) {
+            Some(rest) => format!("https://public.example{rest}"),
+            None => url.clone(),
+        };
+        if let Err(reason) = uri::http_url(&filled) {
+            let hint = "write an absolute https URL; `${public_url}` may stand at its start";
+            findings.add(FaultCode::BadUrl, path, reason, hint);
+        }
+    }
+    let modes = [
+        ("defaultInputModes", &card.default_input_modes),
+        ("defaultOutputModes", &card.default_output_modes),
+    ];
+    for (key, modes) in modes {
+        for (index, mode) in modes.iter().enumerate() {
+            if !is_media_type(mode) {
+                let path = format!("/card/{key}/{index}");
+                let message = format!("`{}` is no media type", name::shown(mode));
+                findings.add(FaultCode::BadValue, &path, message, "write type/subtype");
+            }
+        }
+    }
+}
+
+/// `type/subtype` without parameters (RFC 9110 section 8.3.1).
+pub(super) fn is_media_type(text: &str) -> bool {
+    let is_token = |part: &str| !part.is_empty() && part.bytes().all(super::proxy::is_token_byte);
+    text.len() <= 128
+        && text.split_once('/').is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
+}
+
+fn check_lists(file: &ServerFile, findings: &mut Findings<'_>) {
+    let lists = [
+        ("/primitives", file.primitives.len(), MAX_PRIMITIVES),
+        ("/origins", file.origins.len(), MAX_LIST),
+        ("/hosts", file.hosts.len(), MAX_LIST),
+        ("/auth/issuers", file.auth.issuers.len(), MAX_LIST),
+        ("/auth/scopes", file.auth.scopes.len(), MAX_LIST),
+        ("/auth/audiences", file.auth.audiences.len(), MAX_LIST),
+    ];
+    for (path, length, limit) in lists {
+        if length > limit {
+            let message = format!("{length} items, the limit is {limit}");
+            findings.add(FaultCode::TooMany, path, message, "split the server");
+        }
+    }
+    for (index, listed) in file.primitives.iter().enumerate() {
+        if let Some(alias) = &listed.alias
+            && !name::is_name(alias)
+        {
+            let path = format!("/primitives/{index}/as");
+            let message = format!("`{}` is no exposed name", name::shown(alias));
+            let hint = "use 1 to 128 of the characters A-Z a-z 0-9 _ . -";
+            findings.add(FaultCode::BadExposedName, &path, message, hint);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Which keys a kind and a runtime mode need, and which mean nothing there.
+//!
+//! Keeps true: no key is silently ignored. A key without a meaning is a fault, since its author expects one.
+
+use crate::fault::{FaultCode, Findings};
+use crate::spec::{ContentType, Kind, Mode, Spec};
+
+pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
+    check_schema_keys(spec, findings);
+    check_contents(spec, findings);
+    check_runtime(spec, findings);
+    check_exposure(spec, findings);
+    check_annotations(spec, findings);
+}
+
+/// Every key of `primitiveSchema`, whether it is written, and the kinds it belongs to.
+fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
+    use Kind::{Delegate, Elicitation, Prompt, Resource, ResourceTemplate, Task, Tool};
+    let schema = &spec.schema;
+    let keys: [(&str, bool, &[Kind]); 12] = [
+        ("input_schema", schema.input_schema.is_some(), &[Tool, Task, Delegate]),
+        ("output_schema", schema.output_schema.is_some(), &[Tool, Task, Delegate]),
+        ("uri", schema.uri.is_some(), &[Resource]),
+        ("uriTemplate", schema.uri_template.is_some(), &[ResourceTemplate]),
+        ("mimeType", schema.mime_type.is_some(), &[Resource, ResourceTemplate]),
+        ("contents", schema.contents.is_some(), &[Resource]),
+        ("arguments", schema.arguments.is_some(), &[Prompt]),
+        ("messages", schema.messages.is_some(), &[Prompt]),
+        ("message", schema.message.is_some(), &[Elicitation]),
+        ("fields", schema.fields.is_some(), &[Elicitation]),
+        ("requested_schema", schema.requested_schema.is_some(), &[Elicitation]),
+        ("sampling", schema.sampling.is_some(), &[Delegate]),
+    ];
+    for (key, written, kinds) in keys {
+        if written && !kinds.contains(&spec.kind) {
+            misplaced(spec, &format!("/primitiveSchema/{key}"), key, findings);
+        }
+    }
+    let required: &[(&str, bool)] = match spec.kind {
+        Tool | Task => &[("input_schema", schema.input_schema.is_some())],
+        Resource => &[("uri", schema.uri.is_some())],
+        ResourceTemplate => &[("uriTemplate", schema.uri_template.is_some())],
+        Elicitation => &[("fields", schema.fields.is_some() || schema.requested_schema.is_some())],
+        Delegate => &[("sampling", schema.sampling.is_some() || spec.runtime.is_some())],
+        Prompt => &[],
+    };
+    for (key, present) in required {
+        if !present {
+            missing(&format!("/primitiveSchema/{key}"), key, spec.kind.word(), findings);
+        }
+    }
+    if schema.fields.is_some() && schema.requested_schema.is_some() {
+        let message = "`fields` and `requested_schema` say the same thing twice";
+        findings.add(FaultCode::MisplacedKey, "/primitiveSchema/fields", message, "keep one of the two");
+    }
+}
+
+fn check_contents(spec: &Spec, findings: &mut Findings<'_>) {
+    for (index, item) in spec.schema.contents.iter().flatten().enumerate() {
+        let path = format!("/primitiveSchema/contents/{index}");
+        match (&item.text, &item.blob) {
+            (None, None) => missing(&format!("{path}/text"), "text", "resource contents", findings),
+            (Some(_), Some(_)) => {
+                let hint = "keep `text` for text, `blob` for everything else";
+                findings.add(
+                    FaultCode::MisplacedKey,
+                    &format!("{path}/blob"),
+                    "both `text` and `blob`",
+                    hint,
+                );
+            }
+            (None, Some(blob)) => check_base64(blob, &format!("{path}/blob"), findings),
+            (Some(_), None) => {}
+        }
+    }
+    for (index, message) in spec.schema.messages.iter().flatten().enumerate() {
+        let path = format!("/primitiveSchema/messages/{index}/content");
+        let block = &message.content;
+        let is_text = block.kind == ContentType::Text;
+        let keys = [
+            ("text", block.text.is_some(), is_text),
+            ("data", block.data.is_some(), !is_text),
+            ("mimeType", block.mime_type.is_some(), !is_text),
+        ];
+        for (key, written, wanted) in keys {
+            match (written, wanted) {
+                (false, true) => missing(&format!("{path}/{key}"), key, "content block", findings),
+                (true, false) => misplaced(spec, &format!("{path}/{key}"), key, findings),
+                _ => {}
+            }
+        }
+        if let (Some(data), false) = (&block.data, is_text) {
+            check_base64(data, &format!("{path}/data"), findings);
+        }
+    }
+}
+
+fn check_base64(text: &str, path: &str, findings: &mut Findings<'_>) {
+    let body = text.trim_end_matches('=');
+    let fits = text.len().is_multiple_of(4)
+        && text.len() - body.len() <= 2
+        && body.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/');
+    if !fits {
+        let hint = "encode it with the standard alphabet and padding (RFC 4648 section 4)";
+        findings.add(FaultCode::BadValue, path, "this is not Base64", hint);
+    }
+}
+
+fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
+    let is_static = spec.schema.messages.is_some() || spec.schema.contents.is_some();
+    let Some(runtime) = &spec.runtime else {
+        let needs = match spec.kind {
+            Kind::Elicitation | Kind::Delegate => false,
+            Kind::Prompt | Kind::Resource => !is_static,
+            Kind::Tool | Kind::Task | Kind::ResourceTemplate => true,
+        };
+        if needs {
+            missing("/runtime", "runtime", spec.kind.word(), findings);
+        }
+        return;
+    };
+    if spec.kind == Kind::Elicitation {
+        misplaced(spec, "/runtime", "runtime", findings);
+        return;
+    }
+    if is_static {
+        let message = "static content and `runtime` exclude each other";
+        let hint = "remove `runtime`, or the `messages` or `contents`";
+        findings.add(FaultCode::MisplacedKey, "/runtime", message, hint);
+    }
+    use Mode::{Builtin, McpStdio, Plugin, Proxy};
+    let keys: [(&str, bool, &[Mode], &[Mode]); 8] = [
+        ("entrypoint", runtime.entrypoint.is_some(), &[Builtin, Plugin], &[Builtin, Plugin]),
+        ("language", runtime.language.is_some(), &[Plugin], &[Plugin]),
+        ("resources", runtime.resources.is_some(), &[Plugin, McpStdio], &[]),
+        ("artifactSha256", runtime.artifact_sha256.is_some(), &[Plugin], &[]),
+        ("http", runtime.http.is_some(), &[Proxy], &[]),
+        ("mcp", runtime.mcp.is_some(), &[Proxy], &[]),
+        ("package", runtime.package.is_some(), &[McpStdio], &[McpStdio]),
+        ("tool", runtime.tool.is_some(), &[McpStdio], &[]),
+    ];
+    for (key, written, allowed, required) in keys {
+        let path = format!("/runtime/{key}");
+        if written && !allowed.contains(&runtime.mode) {
+            let message = format!("`{key}` means nothing in this mode");
+            findings.add(FaultCode::MisplacedKey, &path, message, format!("remove `{key}` or change `mode`"));
+        }
+        if !written && required.contains(&runtime.mode) {
+            missing(&path, key, "runtime mode", findings);
+        }
+    }
+    if runtime.mode == Proxy && runtime.http.is_none() && runtime.mcp.is_none() {
+        missing("/runtime/http", "http", "runtime mode", findings);
+    }
+    if runtime.mode == Proxy && runtime.http.is_some() && runtime.mcp.is_some() {
+        findings.add(FaultCode::MisplacedKey, "/runtime/mcp", "both `http` and `mcp`", "keep one of the two");
+    }
+    check_entrypoint(spec, findings);
+    check_domains_used(spec, findings);
+}
+
+fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {
+    let Some(runtime) = &spec.runtime else { return };
+    let hint = "write a path or module inside the package, without `..`, spaces and backslashes";
+    let named = [("entrypoint", &runtime.entrypoint), ("package", &runtime.package), ("tool", &runtime.tool)];
+    for (key, value) in named {
+        let Some(value) = value else { continue };
+        let plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./$:@-{}".contains(&byte));
+        let inside = !value.starts_with(['/', '-', '.']) && !value.split('/').any(|part| part == "..");
+        // The upstream's own name of a resource is a URI, so only its characters are judged.
+        if value.is_empty() || value.len() > 256 || !plain || (key != "tool" && !inside) {
+            let message = format!("`{}` is no {key}", super::name::shown(value));
+            findings.add(FaultCode::BadEntrypoint, &format!("/runtime/{key}"), message, hint);
+        }
+    }
+    if let Some(hash) = &runtime.artifact_sha256
+        && !(hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')))
+    {
+        let hint = "write 64 lower-case hex digits";
+        findings.add(FaultCode::BadValue, "/runtime/artifactSha256", "this is no SHA-256", hint);
+    }
+}
+
+/// Only plugins and stdio servers have an egress proxy to open.
+fn check_domains_used(spec: &Spec, findings: &mut Findings<'_>) {
+    let runs_sandboxed =
+        spec.runtime.as_ref().is_some_and(|runtime| matches!(runtime.mode, Mode::Plugin | Mode::McpStdio));
+    if !spec.security.allowed_domains.is_empty() && !runs_sandboxed {
+        let message = "`allowedDomains` opens the network of a sandboxed worker, and this runs in none";
+        findings.add(FaultCode::MisplacedKey, "/security/allowedDomains", message, "remove `allowedDomains`");
+    }
+}
+
+fn check_exposure(spec: &Spec, findings: &mut Findings<'_>) {
+    let exposure = &spec.exposure;
+    let kind = spec.kind;
+    let keys = [
+        ("mcp/tool", exposure.mcp.tool.is_some(), kind.is_tool()),
+        ("mcp/resource", exposure.mcp.resource.is_some(), kind.is_resource()),
+        ("mcp/prompt", exposure.mcp.prompt.is_some(), kind == Kind::Prompt),
+        ("a2a/skill", exposure.a2a.skill.is_some(), kind.is_tool()),
+        ("rest/operation", exposure.rest.operation.is_some(), kind.is_tool()),
+    ];
+    for (key, written, fits) in keys {
+        if written && !fits {
+            let message = format!("a primitive of type {} cannot be exposed as {key}", kind.word());
+            let hint = "remove the exposure, or correct `type`";
+            findings.add(FaultCode::NotExposable, &format!("/exposure/{key}"), message, hint);
+        }
+    }
+}
+
+fn check_annotations(spec: &Spec, findings: &mut Findings<'_>) {
+    let hints = &spec.annotations;
+    let kind = spec.kind;
+    let keys = [
+        ("title", hints.title.is_some(), kind.is_tool()),
+        ("readOnlyHint", hints.read_only_hint.is_some(), kind.is_tool()),
+        ("destructiveHint", hints.destructive_hint.is_some(), kind.is_tool()),
+        ("idempotentHint", hints.idempotent_hint.is_some(), kind.is_tool()),
+        ("openWorldHint", hints.open_world_hint.is_some(), kind.is_tool()),
+        ("audience", !hints.audience.is_empty(), kind.is_resource()),
+        ("priority", hints.priority.is_some(), kind.is_resource()),
+    ];
+    for (key, written, fits) in keys {
+        if written && !fits {
+            misplaced(spec, &format!("/annotations/{key}"), key, findings);
+        }
+    }
+    if spec.idempotency.is_some() && !kind.is_tool() {
+        misplaced(spec, "/idempotency", "idempotency", findings);
+    }
+}
+
+fn missing(path: &str, key: &str, of: &str, findings: &mut Findings<'_>) {
+    let message = format!("the key `{key}` is missing; a {of} needs it");
+    findings.add(FaultCode::MissingKey, path, message, format!("add `{key}`"));
+}
+
+fn misplaced(spec: &Spec, path: &str, key: &str, findings: &mut Findings<'_>) {
+    let message = format!("`{key}` means nothing for a primitive of type {}", spec.kind.word());
+    findings.add(FaultCode::MisplacedKey, path, message, format!("remove `{key}` or correct `type`"));
+}

@@ -1,0 +1,154 @@
+//! `server.yaml`: a server, its protocols and callers, and the primitives it lists.
+//!
+//! Owns the keys and their defaults. Refuses unknown keys. What they may hold beyond their types is
+//! judged in `rules/server.rs`.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::spec::Scheme;
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ServerFile {
+    #[expect(dead_code, reason = "the structural check has read it; there is one version")]
+    pub api_version: ApiVersion,
+    /// The folder's name: `[a-z0-9-]{1,63}`. Clients reach it at `/<name>/mcp`.
+    pub name: String,
+    #[serde(default)]
+    pub title: Option<String>,
+    #[serde(default)]
+    pub description: Option<String>,
+    /// Semantic version; 0.0.0 when absent.
+    #[serde(default)]
+    pub version: Option<String>,
+    /// What a model should know before it uses the server (MCP `instructions`).
+    #[serde(default)]
+    pub instructions: Option<String>,
+    #[schemars(length(min = 1))]
+    pub protocols: Vec<Protocol>,
+    #[serde(default)]
+    pub sessions: Sessions,
+    #[serde(default)]
+    pub default_exposure: DefaultExposure,
+    pub auth: ServerAuth,
+    /// Web origins that may call; empty: the public URL's only.
+    #[serde(default)]
+    pub origins: Vec<String>,
+    /// Values of Host the server answers on; empty: any.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Largest request body in bytes; 1 MiB when absent.
+    #[serde(default)]
+    #[schemars(range(min = 1024, max = 67108864))]
+    pub max_body_bytes: Option<u32>,
+    #[serde(default)]
+    pub card: Card,
+    /// In list order.
+    #[serde(default)]
+    pub primitives: Vec<Listed>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+pub(crate) enum ApiVersion {
+    #[serde(rename = "asp/v1")]
+    V1,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Protocol {
+    Mcp,
+    A2a,
+    Rest,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Sessions {
+    #[default]
+    Stateful,
+    Stateless,
+    Both,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DefaultExposure {
+    #[default]
+    Deny,
+    Allow,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServerAuth {
+    /// `none` stands alone and is served in development mode only.
+    #[schemars(length(min = 1))]
+    pub schemes: Vec<Scheme>,
+    /// Names of the issuers whose tokens are accepted.
+    #[serde(default)]
+    pub issuers: Vec<String>,
+    /// Scopes every caller needs.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+    /// Accepted `aud` values; empty: the public URL, the server's URL and its MCP endpoint.
+    #[serde(default)]
+    pub audiences: Vec<String>,
+}
+
+/// What the A2A agent card says beyond the skills. In `url`, `${public_url}` stands for the platform's
+/// public URL.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Card {
+    /// The title when absent.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The server's description when absent.
+    #[serde(default)]
+    pub description: Option<String>,
+    /// `${public_url}/<server>/a2a` when absent.
+    #[serde(default)]
+    pub url: Option<String>,
+    #[serde(default)]
+    pub provider: Option<Provider>,
+    #[serde(default)]
+    pub documentation_url: Option<String>,
+    #[serde(default)]
+    pub icon_url: Option<String>,
+    /// Media types; `application/json` and `text/plain` when empty.
+    #[serde(default)]
+    pub default_input_modes: Vec<String>,
+    #[serde(default)]
+    pub default_output_modes: Vec<String>,
+    #[serde(default)]
+    pub capabilities: CardCapabilities,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Provider {
+    pub organization: String,
+    pub url: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct CardCapabilities {
+    #[serde(default)]
+    pub streaming: Option<bool>,
+    #[serde(default)]
+    pub push_notifications: Option<bool>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Listed {
+    /// `folder/id` of a primitive.
+    #[serde(rename = "ref")]
+    pub reference: String,
+    /// Another exposed name in this server; not for resources, whose name is their URI.
+    #[serde(default, rename = "as")]
+    pub alias: Option<String>,
+}

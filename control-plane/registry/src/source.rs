@@ -1,0 +1,137 @@
+//! The files a catalog is compiled from.
+//!
+//! Owns reading a primitives folder. Refuses links that leave the folder, other file types, too many and
+//! too large files. Keeps true: the list is sorted by path, so the same folder reads the same everywhere.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::document::MAX_BYTES;
+
+/// Most files in one primitives folder.
+pub const MAX_FILES: usize = 10_000;
+/// Folders of servers, not deeper: `<server>/<file>`.
+const MAX_LEVELS: usize = 2;
+/// Folders beside the servers that hold no sources.
+const SKIPPED: [&str; 2] = ["invalid", "schema"];
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Relative to the primitives root, with `/` between the parts, e.g. `demo/server.yaml`.
+    pub path: String,
+    pub text: String,
+}
+
+/// Why a primitives folder could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("read {path}: {source}")]
+    Io { path: String, source: io::Error },
+    #[error("{path} is a link that leaves the primitives folder")]
+    Outside { path: String },
+    #[error("{path} is not a regular file")]
+    NotAFile { path: String },
+    #[error("{path} has more than {MAX_BYTES} bytes")]
+    TooLarge { path: String },
+    #[error("{path} is not UTF-8 text")]
+    NotText { path: String },
+    #[error("more than {MAX_FILES} files")]
+    TooMany,
+}
+
+impl Source {
+    /// The folder, which is the server's name; "" for a file outside any folder.
+    pub(crate) fn folder(&self) -> &str {
+        self.path.split_once('/').map_or("", |(folder, _)| folder)
+    }
+
+    /// The last part of the path.
+    pub(crate) fn file_name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.path.ends_with(".json")
+    }
+
+    /// Whether the file declares a server, not a primitive.
+    pub(crate) fn is_server(&self) -> bool {
+        matches!(self.file_name(), "server.yaml" | "server.yml" | "server.json")
+    }
+
+    pub(crate) fn is_spec_name(name: &str) -> bool {
+        name.ends_with(".yaml") || name.ends_with(".yml") || name.ends_with(".json")
+    }
+}
+
+/// Reads every `.yaml`, `.yml` and `.json` file of the server folders below `root`, sorted by path.
+/// `invalid/` and `schema/` are left out, as is everything whose name starts with a dot.
+pub fn read_dir(root: &Path) -> Result<Vec<Source>, ReadError> {
+    let root = root.canonicalize().map_err(|source| io_error(root, source))?;
+    let mut found = Vec::new();
+    collect(&root, &root, 1, &mut found)?;
+    let mut sources = Vec::with_capacity(found.len());
+    for path in found {
+        sources.push(read_file(&root, &path)?);
+    }
+    sources.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(sources)
+}
+
+fn collect(root: &Path, folder: &Path, level: usize, found: &mut Vec<PathBuf>) -> Result<(), ReadError> {
+    for entry in fs::read_dir(folder).map_err(|source| io_error(folder, source))? {
+        let path = entry.map_err(|source| io_error(folder, source))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            return Err(ReadError::NotText { path: path.display().to_string() });
+        };
+        if name.starts_with('.') || (level == 1 && SKIPPED.contains(&name)) {
+            continue;
+        }
+        let real = path.canonicalize().map_err(|source| io_error(&path, source))?;
+        if !real.starts_with(root) {
+            return Err(ReadError::Outside { path: shown(root, &path) });
+        }
+        // A plugin's own folder lies deeper and is no part of the catalog.
+        if real.is_dir() {
+            if level < MAX_LEVELS {
+                collect(root, &path, level + 1, found)?;
+            }
+            continue;
+        }
+        if !Source::is_spec_name(name) {
+            continue;
+        }
+        if !real.is_file() {
+            return Err(ReadError::NotAFile { path: shown(root, &path) });
+        }
+        if found.len() >= MAX_FILES {
+            return Err(ReadError::TooMany);
+        }
+        found.push(path);
+    }
+    Ok(())
+}
+
+fn read_file(root: &Path, path: &Path) -> Result<Source, ReadError> {
+    let length = fs::metadata(path).map_err(|source| io_error(path, source))?.len();
+    if length > MAX_BYTES as u64 {
+        return Err(ReadError::TooLarge { path: shown(root, path) });
+    }
+    let bytes = fs::read(path).map_err(|source| io_error(path, source))?;
+    let text = String::from_utf8(bytes).map_err(|_| ReadError::NotText { path: shown(root, path) })?;
+    Ok(Source { path: shown(root, path), text })
+}
+
+fn shown(root: &Path, path: &Path) -> String {
+    let relative = path.strip_prefix(root).unwrap_or(path);
+    let parts: Vec<_> = relative.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+    parts.join("/")
+}
+
+fn io_error(path: &Path, source: io::Error) -> ReadError {
+    ReadError::Io { path: path.display().to_string(), source }
+}

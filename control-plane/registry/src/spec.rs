@@ -1,0 +1,346 @@
+//! The primitive spec as its author writes it.
+//!
+//! Owns the keys, in the mixed case the format has had from its first sample, and their defaults. Refuses
+//! unknown keys. What the keys may hold beyond their types is judged in `rules`.
+//!
+//! Against the first sample these keys are restored or corrected, and these are added:
+//! - `primitiveDependencies` is an object `{elicitations: [{id}], delegations: [{id}]}` (it was an array
+//!   holding keys, which is no JSON);
+//! - `summary` and the schemas are whole (the sample's lines were cut off at the page's edge);
+//! - added: `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
+//!   `capabilities.inputTimeoutSeconds`, `exposure.rest`, `exposure.a2a.skill.inputModes|outputModes`,
+//!   and the runtime modes `builtin` and `mcp-stdio`.
+
+mod exposure;
+mod runtime;
+mod schema;
+
+pub(crate) use exposure::{Exposed, Exposure};
+pub(crate) use runtime::{Body, Cpu, HttpProxy, Mode, Resources, Runtime};
+pub(crate) use schema::{ContentType, Contents, Field, FieldType, Message, PrimitiveSchema, Role, Sampling};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A primitive: one unit of work or one static element that servers expose over MCP, A2A and REST.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Spec {
+    /// Policy, limits and audit name the primitive by this: `[A-Za-z0-9_.-]{1,128}`.
+    pub id: String,
+    /// The title people read.
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    /// Semantic version.
+    pub version: String,
+    /// Who answers for it, an address or alias.
+    pub owner: String,
+    /// What it does: the description a model chooses by.
+    #[serde(default)]
+    pub summary: Option<String>,
+    #[serde(default)]
+    pub tags: Vec<String>,
+    #[serde(default)]
+    pub capabilities: Capabilities,
+    #[serde(default, rename = "primitiveSchema")]
+    pub schema: PrimitiveSchema,
+    #[serde(default)]
+    pub progress_policy: Option<ProgressPolicy>,
+    /// What a plugin may ask for while it runs; an id that is not here is refused.
+    #[serde(default, rename = "primitiveDependencies")]
+    pub dependencies: Dependencies,
+    #[serde(default)]
+    pub security: Security,
+    #[serde(default)]
+    pub exposure: Exposure,
+    /// How it runs; absent for static prompts and resources, elicitations and plain delegates.
+    #[serde(default)]
+    pub runtime: Option<Runtime>,
+    /// What a call changes. Drives hints, retries, the ledger and approval. Absent: destructive for tools
+    /// and tasks, read_only for the rest.
+    #[serde(default)]
+    pub mutation: Option<Mutation>,
+    #[serde(default)]
+    pub annotations: Annotations,
+    #[serde(default)]
+    pub examples: Vec<Example>,
+    #[serde(default)]
+    pub icons: Vec<Icon>,
+    #[serde(default)]
+    pub idempotency: Option<Idempotency>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    Tool,
+    Task,
+    Resource,
+    ResourceTemplate,
+    Prompt,
+    Elicitation,
+    Delegate,
+}
+
+impl Kind {
+    /// Whether MCP lists it as a tool: a task is a tool that takes its time.
+    pub(crate) fn is_tool(self) -> bool {
+        matches!(self, Kind::Tool | Kind::Task)
+    }
+
+    pub(crate) fn is_resource(self) -> bool {
+        matches!(self, Kind::Resource | Kind::ResourceTemplate)
+    }
+
+    /// Whether clients can see it at all.
+    pub(crate) fn is_exposable(self) -> bool {
+        !matches!(self, Kind::Elicitation | Kind::Delegate)
+    }
+
+    /// The word of the spec.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Kind::Tool => "tool",
+            Kind::Task => "task",
+            Kind::Resource => "resource",
+            Kind::ResourceTemplate => "resource_template",
+            Kind::Prompt => "prompt",
+            Kind::Elicitation => "elicitation",
+            Kind::Delegate => "delegate",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Mutation {
+    ReadOnly,
+    Idempotent,
+    NonIdempotent,
+    Destructive,
+}
+
+impl Mutation {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Mutation::ReadOnly => "read_only",
+            Mutation::Idempotent => "idempotent",
+            Mutation::NonIdempotent => "non_idempotent",
+            Mutation::Destructive => "destructive",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Capabilities {
+    #[serde(default)]
+    pub supports_progress: bool,
+    #[serde(default)]
+    pub supports_cancellation: bool,
+    /// Absent: as `primitiveDependencies.elicitations` says.
+    #[serde(default)]
+    pub supports_elicitation: Option<bool>,
+    /// Absent: as `primitiveDependencies.delegations` says.
+    #[serde(default)]
+    pub supports_delegation: Option<bool>,
+    /// Hard bound of one call in seconds; 60 when absent, at most a day.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 86400))]
+    pub max_runtime_seconds: Option<u32>,
+    /// How long a question to the user may stay open, in seconds; 300 when absent, at most a day.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 86400))]
+    pub input_timeout_seconds: Option<u32>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct ProgressPolicy {
+    /// Silence of three of these on a task is a wedge.
+    #[schemars(range(min = 1, max = 3600))]
+    pub heartbeat_seconds: u32,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Dependencies {
+    #[serde(default)]
+    pub elicitations: Vec<Dependency>,
+    #[serde(default)]
+    pub delegations: Vec<Dependency>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Dependency {
+    /// The id of a primitive in the same folder, or `folder/id`.
+    pub id: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Security {
+    /// high: linked tokens are never stored, calls need an explicit allow or an approval; medium (when
+    /// absent): stored within the session; low: cached per user.
+    #[serde(default)]
+    pub risk_class: Option<RiskClass>,
+    /// Hosts a plugin may reach.
+    #[serde(default)]
+    pub allowed_domains: Vec<String>,
+    #[serde(default)]
+    pub auth: Option<PrimitiveAuth>,
+    #[serde(default)]
+    pub rate_limit_max: Option<RateLimit>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RiskClass {
+    Low,
+    Medium,
+    High,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PrimitiveAuth {
+    #[serde(rename = "type")]
+    pub scheme: Scheme,
+    /// Scopes a caller needs beside those of the server.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+}
+
+/// How callers prove who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Scheme {
+    Jwt,
+    Opaque,
+    Psk,
+    Mtls,
+    None,
+}
+
+impl Scheme {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Scheme::Jwt => "jwt",
+            Scheme::Opaque => "opaque",
+            Scheme::Psk => "psk",
+            Scheme::Mtls => "mtls",
+            Scheme::None => "none",
+        }
+    }
+}
+
+/// At most `invocationCount` calls in any window of `timeUnitCount` × `timeUnit`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct RateLimit {
+    pub invocation_count: u32,
+    #[serde(default = "one")]
+    pub time_unit_count: u32,
+    #[serde(default)]
+    pub time_unit: TimeUnit,
+    /// Calls running at once; no bound when absent.
+    #[serde(default)]
+    pub concurrent_invocations: Option<u32>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TimeUnit {
+    #[default]
+    Seconds,
+    Minutes,
+    Hours,
+    Days,
+}
+
+impl TimeUnit {
+    pub(crate) fn seconds(self) -> u64 {
+        match self {
+            TimeUnit::Seconds => 1,
+            TimeUnit::Minutes => 60,
+            TimeUnit::Hours => 3_600,
+            TimeUnit::Days => 86_400,
+        }
+    }
+}
+
+/// Hints for clients. `readOnlyHint`, `destructiveHint` and `idempotentHint` follow from `mutation` and
+/// may be written only to say the same.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Annotations {
+    /// `annotations.title` of a tool; `name` when absent.
+    #[serde(default)]
+    pub title: Option<String>,
+    #[serde(default)]
+    pub read_only_hint: Option<bool>,
+    #[serde(default)]
+    pub destructive_hint: Option<bool>,
+    #[serde(default)]
+    pub idempotent_hint: Option<bool>,
+    /// Whether a tool reaches out into an open world (web search); false when absent.
+    #[serde(default)]
+    pub open_world_hint: Option<bool>,
+    /// Whom a resource is for.
+    #[serde(default)]
+    pub audience: Vec<Role>,
+    /// How important a resource is, 0 to 1.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1))]
+    pub priority: Option<f64>,
+}
+
+/// An example call: words an agent would use, arguments, or both.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Example {
+    #[serde(default)]
+    pub text: Option<String>,
+    /// Arguments; checked against the input schema.
+    #[serde(default)]
+    pub input: Option<Value>,
+    /// The result; checked against the output schema.
+    #[serde(default)]
+    pub output: Option<Value>,
+}
+
+/// An icon (MCP 2025-11-25).
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Icon {
+    /// https or data URI.
+    pub src: String,
+    #[serde(default)]
+    pub mime_type: Option<String>,
+    /// e.g. `48x48` or `any`.
+    #[serde(default)]
+    pub sizes: Vec<String>,
+    #[serde(default)]
+    pub theme: Option<Theme>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Theme {
+    Light,
+    Dark,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Idempotency {
+    /// The top-level text argument that carries the idempotency key.
+    pub argument: String,
+}

@@ -1,0 +1,73 @@
+//! Where a primitive can be seen, and under which name.
+//!
+//! A protocol that is not mentioned exposes the primitive under its id wherever the server speaks that
+//! protocol and the kind fits it; `enabled: false` hides it there.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Exposure {
+    #[serde(default)]
+    pub mcp: Mcp,
+    #[serde(default)]
+    pub a2a: A2a,
+    #[serde(default)]
+    pub rest: Rest,
+}
+
+/// The key that fits the primitive's kind: `tool` for tools and tasks.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Mcp {
+    #[serde(default)]
+    pub tool: Option<Exposed>,
+    #[serde(default)]
+    pub resource: Option<Exposed>,
+    #[serde(default)]
+    pub prompt: Option<Exposed>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct A2a {
+    #[serde(default)]
+    pub skill: Option<Skill>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rest {
+    #[serde(default)]
+    pub operation: Option<Exposed>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Exposed {
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// The primitive's id when absent: `[A-Za-z0-9_.-]{1,128}`.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Skill {
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// The primitive's id when absent; visible ASCII, often a URI.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// Media types; the card's when empty.
+    #[serde(default)]
+    pub input_modes: Vec<String>,
+    #[serde(default)]
+    pub output_modes: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
+}

@@ -1,0 +1,150 @@
+//! How a primitive runs.
+//!
+//! One flat mapping: `mode` says which of the other keys have a meaning; the rest are misplaced.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Runtime {
+    pub mode: Mode,
+    /// builtin: a registered name. plugin: a file or module inside the package.
+    #[serde(default)]
+    pub entrypoint: Option<String>,
+    /// plugin
+    #[serde(default)]
+    pub language: Option<Language>,
+    /// plugin, mcp-stdio
+    #[serde(default)]
+    pub resources: Option<Resources>,
+    /// plugin: SHA-256 of the package, 64 lower-case hex digits; empty while it is not published.
+    #[serde(default, rename = "artifactSha256")]
+    pub artifact_sha256: Option<String>,
+    /// proxy: one HTTP request a call.
+    #[serde(default)]
+    pub http: Option<HttpProxy>,
+    /// proxy: a tool, prompt or resource of another MCP server.
+    #[serde(default)]
+    pub mcp: Option<McpProxy>,
+    /// mcp-stdio: the installed package; its command line is pinned there.
+    #[serde(default)]
+    pub package: Option<String>,
+    /// mcp-stdio: the server's own name of the primitive.
+    #[serde(default)]
+    pub tool: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    Builtin,
+    Proxy,
+    Plugin,
+    McpStdio,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Language {
+    Python,
+    Node,
+    Java,
+}
+
+impl Language {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Language::Python => "python",
+            Language::Node => "node",
+            Language::Java => "java",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Resources {
+    /// Cores: `1`, `0.5` or `500m`.
+    #[serde(default)]
+    pub cpu: Option<Cpu>,
+    /// Bytes: `512M`, `1G`, `256Mi`, `1Gi`. As in Kubernetes, `M` is 10^6 and `Mi` is 2^20.
+    #[serde(default)]
+    pub memory: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Cpu {
+    Cores(f64),
+    Quantity(String),
+}
+
+/// One HTTP/JSON request per call. `url`, `query` and `headers` are RFC 6570 level 1 templates over the
+/// arguments; a query parameter or header whose argument is absent is left out.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HttpProxy {
+    #[serde(default)]
+    pub method: Method,
+    pub url: String,
+    #[serde(default)]
+    pub query: BTreeMap<String, String>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// `args`: the arguments are the body; a mapping builds an object of JSON pointers into the arguments.
+    #[serde(default)]
+    pub body: Option<Body>,
+    /// JSON pointer into the response, all of it when absent.
+    #[serde(default)]
+    pub result: Option<String>,
+    #[serde(default, rename = "timeoutMs")]
+    #[schemars(range(min = 1, max = 600000))]
+    pub timeout_ms: Option<u32>,
+    /// Only for read_only and idempotent primitives.
+    #[serde(default)]
+    #[schemars(range(max = 5))]
+    pub retries: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum Method {
+    Get,
+    #[default]
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+impl Method {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
+            Method::Delete => "DELETE",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Body {
+    Word(String),
+    Pointers(BTreeMap<String, String>),
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct McpProxy {
+    /// The upstream's Streamable HTTP endpoint.
+    pub url: String,
+    /// The upstream's own name (for a resource: its URI or template); the primitive's id when absent.
+    #[serde(default)]
+    pub tool: Option<String>,
+}

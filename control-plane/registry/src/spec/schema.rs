@@ -1,0 +1,190 @@
+//! `primitiveSchema`: what goes in and comes out, by kind.
+//!
+//! One flat mapping: the kind says which keys have a meaning; the rest are misplaced.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PrimitiveSchema {
+    /// tool, task, delegate: JSON Schema 2020-12 of the arguments, served as written.
+    #[serde(default)]
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub input_schema: Option<Value>,
+    /// tool, task, delegate: JSON Schema 2020-12 of the structured result.
+    #[serde(default)]
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub output_schema: Option<Value>,
+    /// resource
+    #[serde(default)]
+    pub uri: Option<String>,
+    /// resource_template: RFC 6570 level 1.
+    #[serde(default, rename = "uriTemplate")]
+    pub uri_template: Option<String>,
+    /// resource, resource_template
+    #[serde(default, rename = "mimeType")]
+    pub mime_type: Option<String>,
+    /// resource without a runtime: what it holds.
+    #[serde(default)]
+    pub contents: Option<Vec<Contents>>,
+    /// prompt
+    #[serde(default)]
+    pub arguments: Option<Vec<PromptArgument>>,
+    /// prompt without a runtime; `{{argument}}` in a text is replaced.
+    #[serde(default)]
+    pub messages: Option<Vec<Message>>,
+    /// elicitation: what the user is asked; the summary when absent.
+    #[serde(default)]
+    pub message: Option<String>,
+    /// elicitation: the answers, short form.
+    #[serde(default)]
+    pub fields: Option<Vec<Field>>,
+    /// elicitation: the answers as MCP's restricted JSON Schema.
+    #[serde(default)]
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub requested_schema: Option<Value>,
+    /// delegate: the constant part of a sampling request.
+    #[serde(default)]
+    pub sampling: Option<Sampling>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Contents {
+    /// The resource's URI when absent.
+    #[serde(default)]
+    pub uri: Option<String>,
+    /// The resource's media type when absent.
+    #[serde(default, rename = "mimeType")]
+    pub mime_type: Option<String>,
+    #[serde(default)]
+    pub text: Option<String>,
+    /// Base64 (RFC 4648 section 4).
+    #[serde(default)]
+    pub blob: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PromptArgument {
+    pub name: String,
+    #[serde(default)]
+    pub title: Option<String>,
+    #[serde(default)]
+    pub description: Option<String>,
+    #[serde(default)]
+    pub required: bool,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Message {
+    pub role: Role,
+    pub content: Block,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    User,
+    Assistant,
+}
+
+impl Role {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Role::User => "user",
+            Role::Assistant => "assistant",
+        }
+    }
+}
+
+/// A content block that every MCP revision knows.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Block {
+    #[serde(rename = "type")]
+    pub kind: ContentType,
+    /// text
+    #[serde(default)]
+    pub text: Option<String>,
+    /// image, audio: Base64
+    #[serde(default)]
+    pub data: Option<String>,
+    /// image, audio
+    #[serde(default, rename = "mimeType")]
+    pub mime_type: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ContentType {
+    Text,
+    Image,
+    Audio,
+}
+
+/// One answer of an elicitation.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Field {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: FieldType,
+    #[serde(default)]
+    pub label: Option<String>,
+    #[serde(default)]
+    pub description: Option<String>,
+    /// An answer is needed unless this is false.
+    #[serde(default = "yes")]
+    pub required: bool,
+    /// The allowed texts.
+    #[serde(default, rename = "enum")]
+    pub choices: Vec<String>,
+    #[serde(default)]
+    pub default: Option<Value>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum FieldType {
+    String,
+    Number,
+    Integer,
+    Boolean,
+}
+
+impl FieldType {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            FieldType::String => "string",
+            FieldType::Number => "number",
+            FieldType::Integer => "integer",
+            FieldType::Boolean => "boolean",
+        }
+    }
+}
+
+/// The part of `sampling/createMessage` the author fixes; the plugin supplies the rest.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct Sampling {
+    #[serde(default)]
+    pub system_prompt: Option<String>,
+    #[schemars(range(min = 1, max = 1000000))]
+    pub max_tokens: u32,
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 2))]
+    pub temperature: Option<f64>,
+    #[serde(default)]
+    pub stop_sequences: Vec<String>,
+    /// Model names, most wanted first.
+    #[serde(default)]
+    pub model_hints: Vec<String>,
+}
+
+fn yes() -> bool {
+    true
+}

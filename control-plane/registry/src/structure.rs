@@ -1,0 +1,77 @@
+//! The structural check: keys, types and closed sets, by the published JSON Schema.
+//!
+//! Owns the translation of schema violations into faults. Keeps true: every structural fault of a file is
+//! found in one pass, and a file without one decodes.
+
+use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::document::escape;
+use crate::fault::{FaultCode, Findings};
+
+/// Adds the structural faults of `value` and, when there is none, returns it typed.
+pub(crate) fn decode<T: DeserializeOwned>(
+    value: &Value,
+    validator: Option<&'static Validator>,
+    findings: &mut Findings<'_>,
+) -> Option<T> {
+    let Some(validator) = validator else {
+        findings.add(FaultCode::Syntax, "", "the format's own schema is broken", "report this");
+        return None;
+    };
+    let mut clean = true;
+    for error in validator.iter_errors(value) {
+        clean = false;
+        translate(error.kind(), error.instance_path().as_str(), &error.to_string(), findings);
+    }
+    if !clean {
+        return None;
+    }
+    match serde_json::from_value(value.clone()) {
+        Ok(typed) => Some(typed),
+        // Only numbers beyond the range of their Rust type come here.
+        Err(error) => {
+            let hint = "use a whole number in the documented range";
+            findings.add(FaultCode::WrongType, "", error.to_string(), hint);
+            None
+        }
+    }
+}
+
+fn translate(kind: &ValidationErrorKind, path: &str, text: &str, findings: &mut Findings<'_>) {
+    match kind {
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            for key in unexpected {
+                let message = format!("the key `{key}` is not known here");
+                let hint = "remove it or correct its spelling; primitives/schema lists the keys";
+                findings.add(FaultCode::UnknownKey, &format!("{path}/{}", escape(key)), message, hint);
+            }
+        }
+        ValidationErrorKind::Required { property } => {
+            let key = property.as_str().unwrap_or_default();
+            let message = format!("the key `{key}` is missing");
+            findings.add(
+                FaultCode::MissingKey,
+                &format!("{path}/{}", escape(key)),
+                message,
+                format!("add `{key}`"),
+            );
+        }
+        ValidationErrorKind::Type { .. } => {
+            findings.add(FaultCode::WrongType, path, text, "write a value of that type; quote texts");
+        }
+        ValidationErrorKind::AnyOf { .. } | ValidationErrorKind::OneOfNotValid { .. } => {
+            findings.add(FaultCode::WrongType, path, text, "primitives/README.md shows the accepted forms");
+        }
+        ValidationErrorKind::Enum { options } => {
+            let hint = format!("write one of {options}");
+            findings.add(FaultCode::BadValue, path, text, hint);
+        }
+        ValidationErrorKind::Constant { expected_value } => {
+            findings.add(FaultCode::BadValue, path, text, format!("write {expected_value}"));
+        }
+        _ => findings.add(FaultCode::BadValue, path, text, "use a value in the documented range"),
+    }
+}
