@@ -1,1 +1,161 @@
-//! placeholder
+//! The gateway: judges a request like the edge, resolves it in the live snapshot, runs it through the one
+//! pipeline and answers in the caller's own protocol.
+//!
+//! Owns: sessions, calls, faces and executors of one replica. Refuses: configuration of its own; everything
+//! it knows came in a snapshot (I-5), and until the first one it is not ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use asp_edge::{Edge, Role};
+use asp_proto::snapshot::{GatewaySnapshot, Protocol};
+use asp_store::counter::MemoryCounters;
+use asp_store::ledger::MemoryLedger;
+use parking_lot::Mutex;
+use secrecy::{ExposeSecret, SecretSlice};
+
+pub mod call;
+pub mod executors;
+pub mod faces;
+mod http;
+pub mod live;
+pub mod metrics;
+pub mod policy;
+pub mod schema;
+pub mod seal;
+pub mod sessions;
+pub mod suspended;
+pub mod uri_template;
+
+use call::ledger::Ledgers;
+use call::limits::Limiter;
+use call::pipeline::Pipeline;
+use live::Live;
+use metrics::Metrics;
+use seal::Sealer;
+use sessions::Sessions;
+use suspended::Suspended;
+
+/// How often idle sessions and ended calls are forgotten.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// The keys that seal what travels through clients; each at least 32 bytes.
+pub struct SealKeys {
+    pub current: SecretSlice<u8>,
+    pub previous: Option<SecretSlice<u8>>,
+}
+
+/// What a gateway is started with.
+pub struct Config {
+    pub seal_keys: SealKeys,
+    /// The origin clients use, no trailing slash.
+    pub public_url: String,
+    pub dev: bool,
+}
+
+/// The public part of the configuration.
+pub struct Settings {
+    pub public_url: String,
+    pub dev: bool,
+}
+
+/// One replica.
+pub struct Gateway {
+    pub config: Settings,
+    pub sealer: Arc<Sealer>,
+    pub sessions: Sessions,
+    pub suspended: Suspended,
+    pub pipeline: Arc<Pipeline>,
+    edge: Edge,
+    live: ArcSwapOption<Live>,
+    /// Serializes `apply`, so that revisions are compared and swapped together.
+    applying: Mutex<()>,
+}
+
+impl Gateway {
+    /// A gateway without a snapshot.
+    pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
+        let previous = config.seal_keys.previous.as_ref().map(|key| key.expose_secret());
+        let sealer = Arc::new(Sealer::new(config.seal_keys.current.expose_secret(), previous)?);
+        Ok(Arc::new(Gateway {
+            config: Settings { public_url: config.public_url, dev: config.dev },
+            sessions: Sessions::new(sealer.clone()),
+            suspended: Suspended::default(),
+            pipeline: Arc::new(Pipeline {
+                limiter: Limiter::new(Arc::new(MemoryCounters::default())),
+                ledgers: Ledgers {
+                    durable: Arc::new(MemoryLedger::default()),
+                    quick: Arc::new(MemoryLedger::default()),
+                },
+                executors: executors::Executors::default(),
+                metrics: Arc::new(Metrics::default()),
+            }),
+            sealer,
+            edge: Edge::new(Role::Gateway),
+            live: ArcSwapOption::empty(),
+            applying: Mutex::default(),
+        }))
+    }
+
+    /// Applies a snapshot whole; `Err` is the reason for the NACK, and what was known stays.
+    pub fn apply(&self, snapshot: GatewaySnapshot) -> Result<(), String> {
+        let _one_at_a_time = self.applying.lock();
+        let (known, offered) = (self.revision(), snapshot.revision);
+        if offered < known {
+            return Err(format!("revision {offered} is older than {known}"));
+        }
+        let live = Live::build(snapshot)?;
+        self.live.store(Some(Arc::new(live)));
+        self.pipeline.metrics.applied(offered);
+        Ok(())
+    }
+
+    /// The applied revision; 0 before the first.
+    pub fn revision(&self) -> u64 {
+        self.live.load().as_ref().map_or(0, |live| live.revision)
+    }
+
+    /// Whether a snapshot was applied.
+    pub fn is_ready(&self) -> bool {
+        self.live.load().is_some()
+    }
+
+    /// The whole gateway port, `/healthz`, `/readyz` and `/metrics` included.
+    pub fn router(self: &Arc<Self>) -> axum::Router {
+        http::router(self.clone())
+    }
+
+    /// Forgets what has expired until the gateway is dropped; run it as a task.
+    pub async fn sweep(gateway: std::sync::Weak<Gateway>) {
+        let mut ticks = tokio::time::interval(SWEEP_EVERY);
+        loop {
+            ticks.tick().await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            gateway.sessions.sweep();
+            gateway.suspended.sweep();
+        }
+    }
+
+    fn live(&self) -> Option<Arc<Live>> {
+        self.live.load_full()
+    }
+
+    fn edge(&self) -> &Edge {
+        &self.edge
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.pipeline.metrics
+    }
+}
+
+/// A protocol's name in metrics and audit.
+pub(crate) const fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Mcp => "mcp",
+        Protocol::A2a => "a2a",
+        Protocol::Rest => "rest",
+        Protocol::Unspecified => "none",
+    }
+}

@@ -1,0 +1,220 @@
+//! The Call: one unit of work, whatever protocol asked for it (invariant I-2, design §5).
+//!
+//! Owns: the call's identity, its absolute deadline, its state, its bounded event log, its open questions
+//! and its one outcome. Refuses: protocol shapes (the faces) and policy (the stages). Keeps true: a call has
+//! exactly one outcome; after it no event follows; the log and the questions are bounded (I-4).
+
+use std::sync::Arc;
+
+use asp_edge::Caller;
+use asp_proto::snapshot::Protocol;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::live::{Entry, ServerView};
+
+pub mod approve;
+pub mod audit;
+pub mod entitlement;
+pub mod event;
+pub mod execute;
+pub mod identity;
+pub mod input;
+pub mod ledger;
+pub mod limits;
+pub mod outcome;
+pub mod output;
+pub mod pipeline;
+pub mod question;
+pub mod resolve;
+
+use event::{Event, EventLog};
+use outcome::Outcome;
+use question::Questions;
+
+/// Where a call is (design §5). `AuthRequired` and `InputRequired` are the suspended states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Submitted,
+    Working,
+    InputRequired,
+    Completed,
+    Failed,
+    Cancelled,
+    Rejected,
+}
+
+impl State {
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, State::Completed | State::Failed | State::Cancelled | State::Rejected)
+    }
+
+    /// The state's name in metrics and audit.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            State::Submitted => "submitted",
+            State::Working => "working",
+            State::InputRequired => "input_required",
+            State::Completed => "completed",
+            State::Failed => "failed",
+            State::Cancelled => "cancelled",
+            State::Rejected => "rejected",
+        }
+    }
+}
+
+/// What the caller's client can do when the call asks for something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientAbilities {
+    /// Answers form elicitations.
+    pub elicitation: bool,
+    /// Answers sampling requests.
+    pub sampling: bool,
+}
+
+/// What a face hands to the pipeline.
+pub struct Invocation {
+    pub caller: Arc<Caller>,
+    pub server: Arc<ServerView>,
+    pub protocol: Protocol,
+    pub entry: Arc<Entry>,
+    pub arguments: Value,
+    /// The protocol's own id of the request, for audit and plugins.
+    pub protocol_request_id: String,
+    /// The caller's idempotency key; with `session` set, the JSON-RPC id within it.
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// The caller's own wish; the spec's bound still holds.
+    pub deadline: Option<Instant>,
+    pub abilities: ClientAbilities,
+    /// The downstream session (legacy MCP), else empty.
+    pub session: String,
+    pub bytes_in: usize,
+}
+
+/// An idempotency key and its scope (design §6 stage 6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdempotencyKey {
+    /// Given by the caller; the scope is the principal, so that a refreshed token finds its answer.
+    Explicit(String),
+    /// The JSON-RPC id of a request in a legacy session.
+    SessionRequest { session: String, id: String },
+}
+
+/// A running or finished unit of work.
+pub struct Call {
+    pub id: Uuid,
+    pub caller: Arc<Caller>,
+    pub server: Arc<ServerView>,
+    pub entry: Arc<Entry>,
+    pub protocol: Protocol,
+    pub protocol_request_id: String,
+    pub session: String,
+    pub abilities: ClientAbilities,
+    pub started: Instant,
+    pub deadline: Instant,
+    pub bytes_in: usize,
+    pub events: Arc<EventLog>,
+    pub questions: Questions,
+    cancel: CancellationToken,
+    state: Mutex<State>,
+    outcome: watch::Sender<Option<Arc<Outcome>>>,
+}
+
+impl Call {
+    /// A submitted call; `deadline` is already the stricter of the caller's and the spec's.
+    fn new(invocation: &Invocation, started: Instant, deadline: Instant) -> Call {
+        Call {
+            id: Uuid::now_v7(),
+            caller: invocation.caller.clone(),
+            server: invocation.server.clone(),
+            entry: invocation.entry.clone(),
+            protocol: invocation.protocol,
+            protocol_request_id: invocation.protocol_request_id.clone(),
+            session: invocation.session.clone(),
+            abilities: invocation.abilities,
+            started,
+            deadline,
+            bytes_in: invocation.bytes_in,
+            events: Arc::default(),
+            questions: Questions::default(),
+            cancel: CancellationToken::new(),
+            state: Mutex::new(State::Submitted),
+            outcome: watch::Sender::new(None),
+        }
+    }
+
+    pub fn state(&self) -> State {
+        *self.state.lock()
+    }
+
+    /// Moves to another state; a terminal state is final.
+    fn enter(&self, next: State) {
+        let mut state = self.state.lock();
+        if !state.is_terminal() {
+            *state = next;
+        }
+    }
+
+    /// Records what happened on the way to the result. Ignored once the call has its outcome.
+    pub fn emit(&self, event: Event) {
+        if self.outcome.borrow().is_none() {
+            self.events.push(event);
+        }
+    }
+
+    /// Asks the executor to stop; the first cancel counts.
+    pub fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// Resolves when the call was cancelled.
+    pub async fn cancelled(&self) {
+        self.cancel.cancelled().await;
+    }
+
+    /// A token whose cancellation is the call's.
+    pub fn cancellation(&self) -> CancellationToken {
+        self.cancel.clone()
+    }
+
+    /// The outcome if there is one.
+    pub fn outcome(&self) -> Option<Arc<Outcome>> {
+        self.outcome.borrow().clone()
+    }
+
+    /// Waits for the outcome.
+    pub async fn finished(&self) -> Arc<Outcome> {
+        let mut outcome = self.outcome.subscribe();
+        loop {
+            if let Some(found) = outcome.borrow_and_update().clone() {
+                return found;
+            }
+            // The sender lives in `self`, so this only ends by a change.
+            if outcome.changed().await.is_err() {
+                return Arc::new(Outcome::lost());
+            }
+        }
+    }
+
+    /// Gives the call its outcome; the first one counts.
+    fn finish(&self, outcome: Outcome) {
+        self.enter(outcome.state());
+        self.outcome.send_if_modified(|slot| {
+            let first = slot.is_none();
+            if first {
+                *slot = Some(Arc::new(outcome));
+            }
+            first
+        });
+        self.questions.close();
+        self.events.close();
+    }
+}

@@ -1,0 +1,52 @@
+//! Stage 3: may this caller call this primitive over this protocol (design §6).
+//!
+//! Keeps true: list and call agree (I-10), because both ask [`visible`]; a missing scope is different: the
+//! primitive is listed and the call is answered with a challenge.
+
+use asp_edge::Caller;
+use asp_proto::snapshot::Protocol;
+
+use super::outcome::Refusal;
+use crate::live::{Entry, Live, ServerView};
+use crate::policy::Ruling;
+
+/// What the stage says of a call that may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entitled {
+    /// A human must approve before execution.
+    pub needs_approval: bool,
+}
+
+/// Whether `caller` can see `entry` on `server` over `protocol`.
+pub fn visible(live: &Live, server: &ServerView, caller: &Caller, entry: &Entry, protocol: Protocol) -> bool {
+    exposed(live, server, caller, protocol)
+        && !matches!(live.policy.rule(caller, &entry.primitive, protocol), Ruling::Denied(_))
+}
+
+/// Rules on a call.
+pub fn entitle(
+    live: &Live,
+    server: &ServerView,
+    caller: &Caller,
+    entry: &Entry,
+    protocol: Protocol,
+) -> Result<Entitled, Refusal> {
+    if !exposed(live, server, caller, protocol) {
+        return Err(Refusal::Unknown);
+    }
+    let needs_approval = match live.policy.rule(caller, &entry.primitive, protocol) {
+        Ruling::Denied(_) => return Err(Refusal::Unknown),
+        Ruling::Allowed(_) => false,
+        Ruling::NeedsApproval => true,
+    };
+    let missing = entry.primitive.scopes.iter().any(|scope| !caller.scopes.contains(scope));
+    if missing {
+        // All scopes of the operation in one challenge, so that one step-up is enough.
+        return Err(Refusal::MissingScopes { required: entry.primitive.scopes.clone() });
+    }
+    Ok(Entitled { needs_approval })
+}
+
+fn exposed(live: &Live, server: &ServerView, caller: &Caller, protocol: Protocol) -> bool {
+    server.speaks(protocol) && live.edge.exposed(&caller.org, &server.message.name, protocol)
+}

@@ -1,0 +1,260 @@
+//! What happens on the way to a result, in a bounded log that any number of readers follow.
+//!
+//! Keeps true: a writer never waits; a reader that falls behind loses the oldest events and never blocks the
+//! others; nothing follows the end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::question::Question;
+
+/// Most events a call keeps.
+const MAX_EVENTS: usize = 256;
+/// Longest text of one event in bytes; a longer one is cut.
+const MAX_TEXT: usize = 16 * 1024;
+
+/// One event of a call (design §5).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    Progress {
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    },
+    Log {
+        level: LogLevel,
+        logger: Option<String>,
+        data: Value,
+    },
+    /// A part of the result; MCP has no partial results, so the faces join or stream it.
+    Chunk {
+        text: String,
+    },
+    Artifact {
+        uri: String,
+        content_type: Option<String>,
+        description: Option<String>,
+    },
+    /// A plugin-defined phase, for observation only.
+    Status {
+        phase: String,
+    },
+    Asked(Question),
+}
+
+/// RFC 5424 severities as MCP names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+impl LogLevel {
+    pub const ALL: [LogLevel; 8] = [
+        LogLevel::Debug,
+        LogLevel::Info,
+        LogLevel::Notice,
+        LogLevel::Warning,
+        LogLevel::Error,
+        LogLevel::Critical,
+        LogLevel::Alert,
+        LogLevel::Emergency,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            LogLevel::Debug => "debug",
+            LogLevel::Info => "info",
+            LogLevel::Notice => "notice",
+            LogLevel::Warning => "warning",
+            LogLevel::Error => "error",
+            LogLevel::Critical => "critical",
+            LogLevel::Alert => "alert",
+            LogLevel::Emergency => "emergency",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<LogLevel> {
+        LogLevel::ALL.into_iter().find(|level| level.as_str() == text)
+    }
+}
+
+/// The bounded log of one call.
+pub struct EventLog {
+    inner: Mutex<Inner>,
+    /// How many events were ever pushed; `None` at the end.
+    pushed: watch::Sender<Pushed>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Pushed {
+    count: u64,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The number of the first kept event.
+    first: u64,
+    events: VecDeque<Event>,
+}
+
+impl Default for EventLog {
+    fn default() -> EventLog {
+        EventLog {
+            inner: Mutex::new(Inner::default()),
+            pushed: watch::Sender::new(Pushed { count: 0, closed: false }),
+        }
+    }
+}
+
+impl EventLog {
+    /// Appends an event; past the bound the oldest is dropped.
+    pub fn push(&self, event: Event) {
+        if self.pushed.borrow().closed {
+            return;
+        }
+        {
+            let mut inner = self.inner.lock();
+            if inner.events.len() == MAX_EVENTS {
+                inner.events.pop_front();
+                inner.first += 1;
+            }
+            inner.events.push_back(cut(event));
+        }
+        self.pushed.send_modify(|pushed| pushed.count += 1);
+    }
+
+    pub(super) fn close(&self) {
+        self.pushed.send_modify(|pushed| pushed.closed = true);
+    }
+
+    /// How many events were pushed so far.
+    pub fn count(&self) -> u64 {
+        self.pushed.borrow().count
+    }
+
+    /// A reader from event number `first`, or from the oldest that is kept.
+    pub fn reader_from(self: &Arc<Self>, first: u64) -> EventReader {
+        EventReader { pushed: self.pushed.subscribe(), log: self.clone(), next: first }
+    }
+}
+
+/// Follows a log.
+pub struct EventReader {
+    log: Arc<EventLog>,
+    next: u64,
+    pushed: watch::Receiver<Pushed>,
+}
+
+impl EventReader {
+    /// The next event; `None` after the end.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            let seen = *self.pushed.borrow_and_update();
+            if let Some(event) = self.take() {
+                return Some(event);
+            }
+            if seen.closed || self.pushed.changed().await.is_err() {
+                return self.take();
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<Event> {
+        let inner = self.log.inner.lock();
+        let at = self.next.max(inner.first);
+        let event = inner.events.get(usize::try_from(at - inner.first).ok()?)?.clone();
+        self.next = at + 1;
+        Some(event)
+    }
+}
+
+fn cut(event: Event) -> Event {
+    match event {
+        Event::Progress { progress, total, message } => {
+            Event::Progress { progress, total, message: message.map(cut_text) }
+        }
+        Event::Chunk { text } => Event::Chunk { text: cut_text(text) },
+        Event::Status { phase } => Event::Status { phase: cut_text(phase) },
+        other => other,
+    }
+}
+
+fn cut_text(mut text: String) -> String {
+    if text.len() > MAX_TEXT {
+        let mut end = MAX_TEXT;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(n: u64) -> Event {
+        Event::Progress { progress: n as f64, total: None, message: None }
+    }
+
+    #[tokio::test]
+    async fn every_reader_sees_every_event_in_order_and_then_the_end() {
+        let log = Arc::new(EventLog::default());
+        let mut early = log.reader_from(0);
+        log.push(progress(1));
+        log.push(progress(2));
+        let mut late = log.reader_from(0);
+        log.close();
+        log.push(progress(3));
+        for reader in [&mut early, &mut late] {
+            assert_eq!(reader.next().await, Some(progress(1)));
+            assert_eq!(reader.next().await, Some(progress(2)));
+            assert_eq!(reader.next().await, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_falls_behind_loses_the_oldest() {
+        let log = Arc::new(EventLog::default());
+        let mut reader = log.reader_from(0);
+        for n in 0..(MAX_EVENTS as u64 + 10) {
+            log.push(progress(n));
+        }
+        assert_eq!(reader.next().await, Some(progress(10)));
+        assert_eq!(log.inner.lock().events.len(), MAX_EVENTS);
+    }
+
+    #[tokio::test]
+    async fn a_waiting_reader_wakes() {
+        let log = Arc::new(EventLog::default());
+        let waiting = tokio::spawn({
+            let log = log.clone();
+            async move { log.reader_from(0).next().await }
+        });
+        tokio::task::yield_now().await;
+        log.push(progress(7));
+        assert_eq!(waiting.await.unwrap(), Some(progress(7)));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        let log = EventLog::default();
+        log.push(Event::Chunk { text: "ü".repeat(MAX_TEXT) });
+        let inner = log.inner.lock();
+        let Some(Event::Chunk { text }) = inner.events.front() else { panic!("no chunk") };
+        assert_eq!(text.len(), MAX_TEXT);
+    }
+}

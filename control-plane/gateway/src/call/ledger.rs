@@ -1,0 +1,184 @@
+//! Stage 6: the idempotency ledger. Decides whether a call executes, waits or replays (design §6).
+//!
+//! Keeps true: the key's scope is the principal and the primitive, never the token, so that a refreshed
+//! token finds its answer and nobody else does; what was executed is never executed again under its key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::snapshot::Mutation;
+use asp_store::ledger::{Claim, Ledger, LedgerKey, RequestHash};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::outcome::{Output, Refusal};
+use super::{Call, IdempotencyKey};
+
+/// How long the answer of a mutating call is kept (Stripe and the IETF draft: at least a day).
+const KEEP_MUTATING: Duration = Duration::from_secs(24 * 3600);
+/// How long the answer of a read-only call is kept: long enough for a client's retries.
+const KEEP_READING: Duration = Duration::from_secs(600);
+
+/// A claimed key. Ends with [`Held::settle`].
+pub struct Held {
+    ledger: Arc<dyn Ledger>,
+    key: LedgerKey,
+    mutating: bool,
+}
+
+/// What the ledger says of a call.
+pub enum Entered {
+    /// Execute; there is no key to keep.
+    Keyless,
+    /// Execute, then store the answer.
+    Held(Held),
+    /// Do not execute: this was the answer.
+    Replay(Output),
+}
+
+#[derive(Serialize, Deserialize)]
+enum Stored {
+    Output(Output),
+    OutcomeUnknown,
+}
+
+/// Claims the call's key, waiting for a running twin until the call's deadline.
+pub async fn enter(
+    ledgers: &Ledgers,
+    call: &Call,
+    key: Option<&IdempotencyKey>,
+    arguments: &Value,
+) -> Result<Entered, Refusal> {
+    let Some(key) = key else { return Ok(Entered::Keyless) };
+    let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
+    let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
+    let hashed = scope(call, key);
+    // A duplicate JSON-RPC id of a running request is an error of the client, not a retry to wait for.
+    let until = match key {
+        IdempotencyKey::Explicit(_) => call.deadline,
+        IdempotencyKey::SessionRequest { .. } => Instant::now(),
+    };
+    let claim = ledger
+        .claim(hashed, request_hash(call, arguments), until)
+        .await
+        .map_err(|e| Refusal::Internal(e.to_string()))?;
+    match (claim, key) {
+        (Claim::New, _) => Ok(Entered::Held(Held { ledger: ledger.clone(), key: hashed, mutating })),
+        (Claim::Replay(bytes), _) => replay(&bytes),
+        (Claim::Conflict, _) => Err(Refusal::KeyConflict),
+        (Claim::InFlight, IdempotencyKey::Explicit(_)) => Err(Refusal::InFlight),
+        (Claim::InFlight, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::DuplicateId),
+    }
+}
+
+/// The ledgers of one gateway: SQL for mutating calls, a cache for the others (I-6).
+#[derive(Clone)]
+pub struct Ledgers {
+    pub durable: Arc<dyn Ledger>,
+    pub quick: Arc<dyn Ledger>,
+}
+
+impl Held {
+    /// Stores what the execution ended with. A refusal that certainly left no effect frees the key.
+    pub async fn settle(self, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
+        let stored = match result {
+            Ok(output) => Stored::Output(output.clone()),
+            Err(refusal) if !self.mutating || left_no_effect(refusal) => return self.release().await,
+            Err(_) => Stored::OutcomeUnknown,
+        };
+        let bytes = serde_json::to_vec(&stored).map_err(|e| Refusal::Internal(e.to_string()))?;
+        let keep = if self.mutating { KEEP_MUTATING } else { KEEP_READING };
+        self.ledger
+            .complete(self.key, Bytes::from(bytes), keep)
+            .await
+            // The effect may have happened, but its answer is not safe: do not acknowledge it.
+            .map_err(|_| Refusal::OutcomeUnknown)
+    }
+
+    async fn release(self) -> Result<(), Refusal> {
+        self.ledger.release(self.key).await.map_err(|e| Refusal::Internal(e.to_string()))
+    }
+}
+
+/// Executors answer [`Refusal::Upstream`] only when the request was never delivered.
+const fn left_no_effect(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NotApproved(_) | Refusal::InputExpired | Refusal::Upstream(_))
+}
+
+fn replay(bytes: &[u8]) -> Result<Entered, Refusal> {
+    match serde_json::from_slice(bytes) {
+        Ok(Stored::Output(output)) => Ok(Entered::Replay(output)),
+        Ok(Stored::OutcomeUnknown) => Err(Refusal::OutcomeUnknown),
+        Err(error) => Err(Refusal::Internal(format!("stored answer: {error}"))),
+    }
+}
+
+fn scope(call: &Call, key: &IdempotencyKey) -> LedgerKey {
+    let caller = &call.caller;
+    let mut parts = vec![caller.org.as_str(), caller.user.as_str(), call.server.message.name.as_str()];
+    match key {
+        IdempotencyKey::Explicit(key) => parts.extend(["key", call.entry.primitive.id.as_str(), key]),
+        IdempotencyKey::SessionRequest { session, id } => parts.extend(["id", session, "in", id]),
+    }
+    LedgerKey(digest(&parts))
+}
+
+fn request_hash(call: &Call, arguments: &Value) -> RequestHash {
+    let primitive = &call.entry.primitive;
+    digest(&[primitive.id.as_str(), primitive.version.as_str(), &canonical(arguments)])
+}
+
+/// Each part is preceded by its length, so that no two lists of parts hash alike.
+fn digest(parts: &[&str]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().into()
+}
+
+/// JSON text with the members of every object in order, so that member order does not make a new request.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(object) => {
+            let mut names: Vec<_> = object.iter().collect();
+            names.sort_by(|a, b| a.0.cmp(b.0));
+            let members: Vec<String> = names
+                .into_iter()
+                .map(|(name, value)| format!("{}:{}", Value::String(name.clone()), canonical(value)))
+                .collect();
+            format!("{{{}}}", members.join(","))
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(canonical).collect();
+            format!("[{}]", items.join(","))
+        }
+        plain => plain.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn member_order_is_not_part_of_a_request_but_everything_else_is() {
+        assert_eq!(
+            canonical(&json!({"b": [1, {"d": 1, "c": 2}], "a": "x"})),
+            r#"{"a":"x","b":[1,{"c":2,"d":1}]}"#
+        );
+        assert_ne!(canonical(&json!([1, 2])), canonical(&json!([2, 1])));
+        assert_ne!(canonical(&json!({"a": "1"})), canonical(&json!({"a": 1})));
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        assert_ne!(digest(&["ab", "c"]), digest(&["a", "bc"]));
+        assert_ne!(digest(&["ab"]), digest(&["a", "b"]));
+    }
+}

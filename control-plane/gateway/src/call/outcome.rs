@@ -1,0 +1,176 @@
+//! How a call ends: with an output or with a refusal, each independent of any protocol.
+
+use asp_edge::Reason;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::State;
+
+/// The one end of a call.
+#[derive(Debug)]
+pub enum Outcome {
+    /// `replayed`: this is the stored answer of an earlier execution.
+    Done {
+        output: Output,
+        replayed: bool,
+    },
+    Refused(Refusal),
+}
+
+impl Outcome {
+    /// What is left when the task that ran the call vanished.
+    pub(super) fn lost() -> Outcome {
+        Outcome::Refused(Refusal::OutcomeUnknown)
+    }
+
+    pub(super) fn state(&self) -> State {
+        match self {
+            Outcome::Done { .. } => State::Completed,
+            Outcome::Refused(refusal) => refusal.state(),
+        }
+    }
+}
+
+/// What an executor produced.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Output {
+    /// Of a tool or task: MCP content blocks and, where the primitive has an output schema, a value.
+    Tool {
+        content: Vec<Value>,
+        #[serde(default)]
+        structured: Option<Value>,
+        #[serde(default)]
+        is_error: bool,
+        #[serde(default)]
+        meta: Map<String, Value>,
+    },
+    /// Of a resource: MCP resource contents.
+    Contents { contents: Vec<Value> },
+    /// Of a prompt: MCP prompt messages.
+    Messages { description: Option<String>, messages: Vec<Value> },
+}
+
+impl Output {
+    /// A structured result, with its JSON text as the content older clients read.
+    pub fn structured(value: Value) -> Output {
+        Output::Tool {
+            content: vec![text_block(&value.to_string())],
+            structured: Some(value),
+            is_error: false,
+            meta: Map::new(),
+        }
+    }
+
+    /// An error the model should see, e.g. a failed upstream call.
+    pub fn tool_error(text: &str) -> Output {
+        Output::Tool { content: vec![text_block(text)], structured: None, is_error: true, meta: Map::new() }
+    }
+
+    /// Size of the output on the wire in bytes, roughly; for audit.
+    pub fn size(&self) -> usize {
+        serde_json::to_vec(self).map_or(0, |bytes| bytes.len())
+    }
+
+    pub fn is_error(&self) -> bool {
+        matches!(self, Output::Tool { is_error: true, .. })
+    }
+}
+
+/// An MCP text content block.
+pub fn text_block(text: &str) -> Value {
+    serde_json::json!({"type": "text", "text": text})
+}
+
+/// Why a call was not done. The faces turn it into their own protocol's refusal.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Refusal {
+    /// Hidden and unknown are the same to the caller (I-10).
+    #[error("no such primitive")]
+    Unknown,
+    #[error("scopes are missing: {}", required.join(" "))]
+    MissingScopes { required: Vec<String> },
+    #[error("limit {limit} is used up")]
+    Limited { limit: String, retry_after_ms: u64 },
+    #[error("argument {pointer}: {message}")]
+    InvalidArguments { pointer: String, message: String },
+    #[error("idempotency key was used for another request")]
+    KeyConflict,
+    #[error("a request with this id is still running")]
+    DuplicateId,
+    #[error("the first request with this idempotency key is still running")]
+    InFlight,
+    #[error("the call needs an approval that {0}")]
+    NotApproved(Disapproval),
+    #[error("a question to the user was not answered in time")]
+    InputExpired,
+    #[error("the deadline has passed")]
+    Deadline,
+    #[error("cancelled")]
+    Cancelled,
+    #[error("{0}")]
+    Upstream(String),
+    #[error("the call may or may not have taken effect")]
+    OutcomeUnknown,
+    #[error("the result does not fit the output schema at {pointer}: {message}")]
+    InvalidOutput { pointer: String, message: String },
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// Why nobody approved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Disapproval {
+    #[error("this client cannot ask for")]
+    CannotAsk,
+    #[error("was declined")]
+    Declined,
+}
+
+impl Refusal {
+    /// The normalized reason for metrics, audit and every wire.
+    pub const fn reason(&self) -> Reason {
+        match self {
+            Refusal::Unknown => Reason::UnknownPrimitive,
+            Refusal::MissingScopes { .. } | Refusal::NotApproved(_) => Reason::InsufficientScope,
+            Refusal::Limited { .. } => Reason::RateLimited,
+            Refusal::InvalidArguments { .. } | Refusal::KeyConflict => Reason::InvalidParams,
+            Refusal::DuplicateId => Reason::InvalidRequest,
+            Refusal::InFlight | Refusal::InputExpired | Refusal::Deadline | Refusal::Cancelled => {
+                Reason::Deadline
+            }
+            Refusal::Upstream(_) => Reason::UpstreamUnavailable,
+            Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
+            Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
+        }
+    }
+
+    /// What the caller is told. Internal causes stay in the log (I-11).
+    pub fn public_message(&self) -> String {
+        match self {
+            Refusal::Internal(_) => Reason::Internal.message().into(),
+            Refusal::InvalidOutput { .. } => "the tool's result does not fit its output schema".into(),
+            other => other.to_string(),
+        }
+    }
+
+    const fn state(&self) -> State {
+        match self {
+            Refusal::Cancelled => State::Cancelled,
+            Refusal::Unknown
+            | Refusal::MissingScopes { .. }
+            | Refusal::Limited { .. }
+            | Refusal::InvalidArguments { .. }
+            | Refusal::KeyConflict
+            | Refusal::DuplicateId
+            | Refusal::InFlight
+            | Refusal::NotApproved(_) => State::Rejected,
+            Refusal::InputExpired
+            | Refusal::Deadline
+            | Refusal::Upstream(_)
+            | Refusal::OutcomeUnknown
+            | Refusal::InvalidOutput { .. }
+            | Refusal::Internal(_) => State::Failed,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The one pipeline every face uses (I-2): entitlement → limits → input → ledger → approve → execute →
+//! output → audit. Identity and resolve come before it, in the face's request, because they need only the
+//! snapshot.
+//!
+//! Keeps true: the order is fixed; every call that was begun ends with one outcome and one finish event,
+//! also when its task is dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::entitlement::{self, Entitled};
+use super::ledger::{Entered, Ledgers};
+use super::limits::{Grant, Limiter};
+use super::outcome::{Outcome, Output, Refusal};
+use super::{Call, IdempotencyKey, Invocation, approve, audit, execute, input, ledger, output};
+use crate::executors::Executors;
+use crate::live::Live;
+use crate::metrics::Metrics;
+
+/// Bound of a call whose spec names none.
+const DEFAULT_RUNTIME: Duration = Duration::from_secs(60);
+
+/// The stages and what they share.
+pub struct Pipeline {
+    pub limiter: Limiter,
+    pub ledgers: Ledgers,
+    pub executors: Executors,
+    pub metrics: Arc<Metrics>,
+}
+
+impl Pipeline {
+    /// Begins a call: it runs on its own until it has an outcome. A refusal by entitlement comes back at
+    /// once, because its answer differs by face (a 403 challenge, a hidden name).
+    pub fn begin(self: &Arc<Self>, live: Arc<Live>, invocation: Invocation) -> Result<Arc<Call>, Refusal> {
+        let started = Instant::now();
+        let bound = match invocation.entry.primitive.max_runtime_seconds {
+            0 => DEFAULT_RUNTIME,
+            seconds => Duration::from_secs(u64::from(seconds)),
+        };
+        let longest = started + bound;
+        let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
+        let call = Arc::new(Call::new(&invocation, started, deadline));
+        audit::start(&call);
+        let entitled = entitlement::entitle(&live, &call.server, &call.caller, &call.entry, call.protocol);
+        match entitled {
+            Err(refusal) => {
+                self.end(&call, Outcome::Refused(refusal.clone()));
+                Err(refusal)
+            }
+            Ok(entitled) => {
+                let running = Running { pipeline: self.clone(), call: call.clone() };
+                let Invocation { arguments, idempotency_key, .. } = invocation;
+                tokio::spawn(async move { running.to_end(live, entitled, arguments, idempotency_key).await });
+                Ok(call)
+            }
+        }
+    }
+
+    fn end(&self, call: &Call, outcome: Outcome) {
+        audit::finish(call, &outcome);
+        self.metrics.call_ended(call, &outcome);
+        call.finish(outcome);
+    }
+}
+
+/// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
+struct Running {
+    pipeline: Arc<Pipeline>,
+    call: Arc<Call>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.call.outcome().is_none() {
+            self.pipeline.end(&self.call, Outcome::lost());
+        }
+    }
+}
+
+impl Running {
+    async fn to_end(
+        self,
+        live: Arc<Live>,
+        entitled: Entitled,
+        arguments: Value,
+        key: Option<IdempotencyKey>,
+    ) {
+        self.pipeline.metrics.call_began();
+        let outcome = match self.stages(&live, entitled, arguments, key).await {
+            Ok((output, replayed)) => Outcome::Done { output, replayed },
+            Err(refusal) => Outcome::Refused(refusal),
+        };
+        if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
+            tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "call failed");
+        }
+        self.pipeline.end(&self.call, outcome);
+    }
+
+    async fn stages(
+        &self,
+        live: &Live,
+        entitled: Entitled,
+        mut arguments: Value,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(Output, bool), Refusal> {
+        let (call, pipeline) = (&self.call, &self.pipeline);
+        let grant = pipeline.limiter.admit(live, &call.server, &call.caller, &call.entry).await?;
+        input::check(&call.entry, &mut arguments)?;
+        match ledger::enter(&pipeline.ledgers, call, key.as_ref(), &arguments).await? {
+            Entered::Replay(output) => Ok((output, true)),
+            Entered::Keyless => Ok((self.perform(entitled, arguments, &grant).await?, false)),
+            Entered::Held(held) => {
+                let result = self.perform(entitled, arguments, &grant).await;
+                held.settle(&result).await?;
+                Ok((result?, false))
+            }
+        }
+    }
+
+    async fn perform(&self, entitled: Entitled, arguments: Value, grant: &Grant) -> Result<Output, Refusal> {
+        if entitled.needs_approval {
+            approve::approve(&self.call).await?;
+        }
+        let output =
+            execute::execute(&self.pipeline.executors, &self.call, arguments, grant.remaining).await?;
+        output::check(&self.call.entry, &output)?;
+        Ok(output)
+    }
+}

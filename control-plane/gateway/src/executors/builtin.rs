@@ -1,0 +1,109 @@
+//! Built-in primitives, by the Rust name a spec's `runtime.entrypoint` gives.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::Execution;
+use crate::call::event::Event;
+use crate::call::outcome::{Output, Refusal};
+
+/// The built-in code of this gateway.
+#[derive(Default)]
+pub struct Builtins;
+
+impl Builtins {
+    /// Runs `entrypoint`; an unknown one is an internal error, because the registry has checked the name.
+    pub async fn run(&self, entrypoint: &str, execution: Execution) -> Result<Output, Refusal> {
+        match entrypoint {
+            "echo" => Ok(echo(&execution)),
+            "clock" => clock(),
+            "count" => count(&execution).await,
+            "item" => Ok(item(&execution)),
+            _ => Err(Refusal::Internal(format!("no builtin is called {entrypoint:?}"))),
+        }
+    }
+}
+
+/// The names a spec may use.
+pub const ENTRYPOINTS: [&str; 4] = ["echo", "clock", "count", "item"];
+
+fn echo(execution: &Execution) -> Output {
+    let message = execution.arguments.get("message").cloned().unwrap_or(Value::Null);
+    let text = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
+    Output::Tool {
+        content: vec![crate::call::outcome::text_block(&text)],
+        structured: Some(json!({"message": message})),
+        is_error: false,
+        meta: serde_json::Map::new(),
+    }
+}
+
+fn clock() -> Result<Output, Refusal> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_err(|_| Refusal::Internal("the clock stands before 1970".into()))?;
+    let epoch_ms = now.as_millis() as u64;
+    Ok(Output::structured(json!({"now": rfc3339(epoch_ms), "epochMs": epoch_ms})))
+}
+
+/// Counts to `to`, one every `delayMs`, reporting progress.
+async fn count(execution: &Execution) -> Result<Output, Refusal> {
+    let number = |name: &str| execution.arguments.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let (to, delay) = (number("to"), Duration::from_millis(number("delayMs")));
+    for n in 1..=to {
+        tokio::select! {
+            () = execution.call.cancelled() => return Err(Refusal::Cancelled),
+            () = tokio::time::sleep(delay) => {}
+        }
+        execution.call.emit(Event::Progress {
+            progress: n as f64,
+            total: Some(to as f64),
+            message: Some(format!("counted {n} of {to}")),
+        });
+    }
+    Ok(Output::structured(json!({"counted": to})))
+}
+
+/// A resource of a template: the item its URI names.
+fn item(execution: &Execution) -> Output {
+    let text = |name: &str| execution.arguments.get(name).and_then(Value::as_str).unwrap_or_default();
+    let body = json!({"id": text("id"), "title": format!("Item {}", text("id"))});
+    Output::Contents {
+        contents: vec![json!({"uri": text("uri"), "mimeType": "application/json", "text": body.to_string()})],
+    }
+}
+
+/// RFC 3339 in UTC with milliseconds. Days are counted from 0000-03-01, so that leap days come last in a year.
+fn rfc3339(epoch_ms: u64) -> String {
+    let (seconds, millis) = (epoch_ms / 1000, epoch_ms % 1000);
+    let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
+    let z = days + 719_468;
+    let (era, day_of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_written_as_rfc_3339() {
+        let rows = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_785_196_799_999, "2026-07-27T23:59:59.999Z"),
+            (4_102_444_800_000, "2100-01-01T00:00:00.000Z"),
+        ];
+        for (epoch_ms, text) in rows {
+            assert_eq!(rfc3339(epoch_ms), text);
+        }
+    }
+}

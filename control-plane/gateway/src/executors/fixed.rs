@@ -1,0 +1,78 @@
+//! Static content: a prompt's messages and a resource's contents, as the spec writes them.
+
+use asp_proto::snapshot::Kind;
+use serde_json::Value;
+
+use super::Execution;
+use crate::call::outcome::{Output, Refusal};
+
+/// Answers with the content; `{{name}}` in a prompt's texts is replaced by the argument.
+pub fn run(content: &str, execution: &Execution) -> Result<Output, Refusal> {
+    let items: Vec<Value> =
+        serde_json::from_str(content).map_err(|e| Refusal::Internal(format!("static content: {e}")))?;
+    let primitive = &execution.call.entry.primitive;
+    Ok(match primitive.kind() {
+        Kind::Prompt => Output::Messages {
+            description: (!primitive.summary.is_empty()).then(|| primitive.summary.clone()),
+            messages: items.into_iter().map(|item| fill(item, &execution.arguments)).collect(),
+        },
+        _ => Output::Contents { contents: items },
+    })
+}
+
+fn fill(item: Value, arguments: &Value) -> Value {
+    match item {
+        Value::String(text) => Value::String(fill_text(&text, arguments)),
+        Value::Array(items) => Value::Array(items.into_iter().map(|item| fill(item, arguments)).collect()),
+        Value::Object(members) => {
+            Value::Object(members.into_iter().map(|(name, value)| (name, fill(value, arguments))).collect())
+        }
+        plain => plain,
+    }
+}
+
+/// One pass from left to right: an argument that contains `{{…}}` is not filled again.
+fn fill_text(text: &str, arguments: &Value) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{") {
+        filled.push_str(before);
+        match after.split_once("}}") {
+            Some((name, tail)) => {
+                match arguments.get(name.trim()) {
+                    Some(Value::String(value)) => filled.push_str(value),
+                    Some(Value::Null) | None => {}
+                    Some(other) => filled.push_str(&other.to_string()),
+                }
+                rest = tail;
+            }
+            None => {
+                filled.push_str("{{");
+                rest = after;
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arguments_fill_texts_once_and_missing_ones_leave_nothing() {
+        let arguments = json!({"name": "{{other}}", "n": 3, "other": "x"});
+        let rows = [
+            ("Hello {{name}}!", "Hello {{other}}!"),
+            ("{{ n }}{{n}}", "33"),
+            ("{{absent}}.", "."),
+            ("open {{name", "open {{name"),
+            ("plain", "plain"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(fill_text(text, &arguments), expected);
+        }
+    }
+}

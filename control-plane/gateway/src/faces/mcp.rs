@@ -1,0 +1,81 @@
+//! The MCP face: Streamable HTTP for every revision from 2025-03-26 to 2026-07-28 on one URL.
+//!
+//! Owns: the choice of era (design §7; MCP 2026-07-28 versioning) and the shape of every message. The
+//! legacy and the modern half share lists, calls and streams, and differ in handshake and envelope.
+
+use std::sync::Arc;
+
+use asp_edge::{Admitted, Caller, EnvelopeKind, Reason};
+use axum::body::Bytes;
+use axum::response::Response;
+use http::{HeaderMap, Method};
+
+use crate::Gateway;
+use crate::live::{Live, ServerView};
+
+pub mod codec;
+mod legacy;
+mod lists;
+mod modern;
+pub mod param_headers;
+mod requests;
+mod results;
+pub mod revision;
+mod stream;
+
+use codec::{Failure, RpcResponse};
+use revision::Revision;
+
+/// One admitted HTTP request of a known caller.
+pub struct McpRequest {
+    pub gateway: Arc<Gateway>,
+    pub live: Arc<Live>,
+    pub server: Arc<ServerView>,
+    pub caller: Arc<Caller>,
+    pub admitted: Admitted,
+    pub method: Method,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// Answers one request.
+pub async fn serve(request: McpRequest) -> Response {
+    match request.method {
+        Method::POST => post(request).await,
+        Method::DELETE => legacy::delete(&request),
+        // The stream of unrelated server messages is optional (2025-11-25 transports); 405 says so.
+        _ => codec::method_not_allowed(),
+    }
+}
+
+async fn post(request: McpRequest) -> Response {
+    let Some(envelope) = request.admitted.envelope.clone() else {
+        return Failure::of(Reason::InvalidRequest).respond(None);
+    };
+    if is_modern(&request, envelope.meta_version.as_deref()) {
+        return modern::post(request, envelope).await;
+    }
+    match envelope.kind {
+        EnvelopeKind::Batch(_) => legacy::batch(request).await,
+        _ => legacy::post(request, envelope).await,
+    }
+}
+
+/// Modern when the body says so, or when the header names 2026-07-28 or no revision that has a handshake.
+fn is_modern(request: &McpRequest, meta_version: Option<&str>) -> bool {
+    if meta_version.is_some() {
+        return true;
+    }
+    match codec::header(&request.headers, "mcp-protocol-version") {
+        None => false,
+        Some(version) => match Revision::parse(version) {
+            Some(revision) => revision.is_modern(),
+            None => version != revision::OLDEST_KNOWN,
+        },
+    }
+}
+
+/// A JSON-RPC answer as one JSON body.
+fn json(response: &RpcResponse) -> Response {
+    response.respond(http::StatusCode::OK)
+}

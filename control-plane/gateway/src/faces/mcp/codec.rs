@@ -1,0 +1,165 @@
+//! JSON-RPC 2.0 as MCP uses it: lenient where the specification leaves room, strict where policy looks.
+//!
+//! Messages are plain JSON: unknown members pass through. The envelope itself was checked by the edge's scan.
+
+use asp_edge::{Reason, reason::Era};
+use axum::body::Body;
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+/// One incoming message.
+#[derive(Debug, Deserialize)]
+pub struct Message {
+    #[serde(default)]
+    pub id: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub method: Option<String>,
+    #[serde(default)]
+    pub params: Option<Value>,
+    #[serde(default)]
+    pub result: Option<Value>,
+    #[serde(default)]
+    pub error: Option<Value>,
+}
+
+impl Message {
+    /// A member of `params`.
+    pub fn param(&self, name: &str) -> Option<&Value> {
+        self.params.as_ref()?.get(name)
+    }
+
+    /// A string member of `params`.
+    pub fn text_param(&self, name: &str) -> Option<&str> {
+        self.param(name)?.as_str()
+    }
+
+    /// A member of `params._meta`.
+    pub fn meta(&self, name: &str) -> Option<&Value> {
+        self.param("_meta")?.get(name)
+    }
+
+    /// The id as JSON text.
+    pub fn id_text(&self) -> Option<&str> {
+        self.id.as_ref().map(|id| id.get())
+    }
+}
+
+/// A JSON-RPC error on its way to the client.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    pub code: i32,
+    pub message: String,
+    pub data: Map<String, Value>,
+    pub status: StatusCode,
+    /// `WWW-Authenticate`, for a missing scope.
+    pub challenge: Option<String>,
+}
+
+impl Failure {
+    /// The failure every face gives for `reason`, with the status of the legacy era.
+    pub fn of(reason: Reason) -> Failure {
+        Failure::with(reason, reason.message())
+    }
+
+    /// The same with its own words.
+    pub fn with(reason: Reason, message: &str) -> Failure {
+        let mut data = Map::new();
+        data.insert("reason".into(), reason.as_str().into());
+        data.insert("code".into(), reason.taxonomy().into());
+        data.insert("recovery_hint".into(), reason.recovery_hint().into());
+        Failure {
+            code: reason.jsonrpc_code(),
+            message: message.into(),
+            data,
+            status: StatusCode::from_u16(reason.http_status(Era::Legacy)).unwrap_or(StatusCode::OK),
+            challenge: None,
+        }
+    }
+
+    /// Inside a call every legacy error is answered with 200: 404 would mean a dead session.
+    pub fn in_call(mut self) -> Failure {
+        self.status = StatusCode::OK;
+        self
+    }
+
+    pub fn status(mut self, status: StatusCode) -> Failure {
+        self.status = status;
+        self
+    }
+
+    pub fn data(mut self, name: &str, value: Value) -> Failure {
+        self.data.insert(name.into(), value);
+        self
+    }
+
+    /// As the whole HTTP response; `id` is JSON text.
+    pub fn respond(self, id: Option<&str>) -> Response {
+        let mut response = RpcResponse::failure(id, &self).respond(self.status);
+        if let Some(challenge) = self.challenge.and_then(|text| HeaderValue::try_from(text).ok()) {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
+
+/// A JSON-RPC response, already encoded on one line.
+pub struct RpcResponse {
+    pub text: String,
+}
+
+impl RpcResponse {
+    /// `id` is JSON text.
+    pub fn result(id: &str, result: &Value) -> RpcResponse {
+        RpcResponse { text: format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#) }
+    }
+
+    /// Without an `id` where none could be read (the member is left out, not null).
+    pub fn failure(id: Option<&str>, failure: &Failure) -> RpcResponse {
+        let error = json!({"code": failure.code, "message": failure.message, "data": failure.data});
+        let id = id.map(|id| format!(r#""id":{id},"#)).unwrap_or_default();
+        RpcResponse { text: format!(r#"{{"jsonrpc":"2.0",{id}"error":{error}}}"#) }
+    }
+
+    pub fn respond(&self, status: StatusCode) -> Response {
+        let mut response = Response::new(Body::from(self.text.clone()));
+        *response.status_mut() = status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        response
+    }
+}
+
+/// The answer to an accepted notification or response.
+pub fn accepted() -> Response {
+    status(StatusCode::ACCEPTED)
+}
+
+/// An empty answer.
+pub fn status(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+pub fn method_not_allowed() -> Response {
+    let mut response = status(StatusCode::METHOD_NOT_ALLOWED);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, DELETE"));
+    response
+}
+
+/// A header's value, when it is there and is visible ASCII; OWS is trimmed.
+pub fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+/// A JSON-RPC notification as text.
+pub fn notification(method: &str, params: Value) -> String {
+    json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()
+}
+
+/// A JSON-RPC request of the server as text.
+pub fn server_request(id: &str, method: &str, params: Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+}

@@ -1,0 +1,323 @@
+//! MCP 2025-03-26, 2025-06-18 and 2025-11-25: handshake, sealed session, one JSON-RPC message per POST
+//! (a batch in 2025-03-26), DELETE.
+//!
+//! Keeps true: a session belongs to one principal and one server; a lost connection does not cancel a call,
+//! `notifications/cancelled` does; a request id that is still running in the session is refused.
+
+use std::sync::Arc;
+
+use asp_edge::{Envelope, EnvelopeKind, Reason};
+use asp_proto::snapshot::Sessions as SessionMode;
+use axum::response::Response;
+use futures::future::join_all;
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use super::codec::{self, Failure, Message, RpcResponse, accepted, server_request};
+use super::requests::{self, Answer, Context};
+use super::results;
+use super::revision::Revision;
+use super::stream::{self, Era, View};
+use super::{McpRequest, json as json_response, lists};
+use crate::call::event::LogLevel;
+use crate::call::question::{Answer as UserAnswer, Question};
+use crate::call::{Call, ClientAbilities};
+use crate::sessions::{Profile, Session};
+
+/// A single message.
+pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
+    let message: Message = match serde_json::from_slice(&request.body) {
+        Ok(message) => message,
+        Err(_) => return Failure::of(Reason::InvalidRequest).respond(envelope.id.as_deref()),
+    };
+    if envelope.kind == EnvelopeKind::Request && envelope.method == "initialize" {
+        return initialize(&request, &message);
+    }
+    let session = match session(&request) {
+        Ok(session) => session,
+        Err(failure) => return failure.respond(envelope.id.as_deref()),
+    };
+    match envelope.kind {
+        EnvelopeKind::Request => handle(&request, &session, &message).await,
+        EnvelopeKind::Notification => {
+            notified(&session, &message);
+            accepted()
+        }
+        EnvelopeKind::Response | EnvelopeKind::Batch(_) => {
+            answered(&session, &message);
+            accepted()
+        }
+    }
+}
+
+/// A batch (2025-03-26 only): every message on its own, the answers as one array.
+pub(super) async fn batch(request: McpRequest) -> Response {
+    let session = match session(&request) {
+        Ok(session) if session.profile.revision == Revision::V2025_03_26 => session,
+        Ok(_) => {
+            return Failure::with(Reason::InvalidRequest, "this protocol version has no batches")
+                .respond(None);
+        }
+        Err(failure) => return failure.respond(None),
+    };
+    let messages: Vec<Message> = match serde_json::from_slice(&request.body) {
+        Ok(messages) => messages,
+        Err(_) => return Failure::of(Reason::InvalidRequest).respond(None),
+    };
+    let answers = join_all(messages.iter().map(|message| batched(&request, &session, message))).await;
+    let texts: Vec<String> = answers.into_iter().flatten().map(|response| response.text).collect();
+    if texts.is_empty() {
+        return accepted();
+    }
+    json_response(&RpcResponse { text: format!("[{}]", texts.join(",")) })
+}
+
+async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
+    let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
+        notified(session, message);
+        answered(session, message);
+        return None;
+    };
+    if message.method.as_deref() == Some("initialize") {
+        let failure = Failure::with(Reason::InvalidRequest, "initialize must not be part of a batch");
+        return Some(RpcResponse::failure(Some(id), &failure));
+    }
+    Some(match simple(request, session, message) {
+        Handled::Result(result) => RpcResponse::result(id, &result),
+        Handled::Failed(failure) => RpcResponse::failure(Some(id), &failure),
+        Handled::Call(call, asked) => {
+            match results::of_outcome(&*call.finished().await, asked, session.profile.revision) {
+                Ok(result) => RpcResponse::result(id, &Value::Object(result)),
+                Err(failure) => RpcResponse::failure(Some(id), &failure),
+            }
+        }
+    })
+}
+
+/// Ends a session.
+pub(super) fn delete(request: &McpRequest) -> Response {
+    match request.server.sessions() {
+        SessionMode::Stateless => codec::method_not_allowed(),
+        _ => match codec::header(&request.headers, "mcp-session-id") {
+            None => Failure::of(Reason::SessionMissing).respond(None),
+            Some(id) => {
+                match request.gateway.sessions.delete(id, &request.server.message.name, &request.caller) {
+                    Ok(()) => codec::status(StatusCode::OK),
+                    Err(reason) => Failure::of(reason).respond(None),
+                }
+            }
+        },
+    }
+}
+
+fn initialize(request: &McpRequest, message: &Message) -> Response {
+    let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None) };
+    let Some(asked) = message.text_param("protocolVersion") else {
+        return Failure::with(Reason::InvalidParams, "params.protocolVersion must be a string")
+            .respond(Some(id));
+    };
+    let revision = match Revision::parse(asked) {
+        Some(revision) if !revision.is_modern() => revision,
+        _ => Revision::LATEST_LEGACY,
+    };
+    let profile = Profile { revision, abilities: abilities(message) };
+    let mut result = Map::new();
+    result.insert("protocolVersion".into(), revision.as_str().into());
+    result.insert("capabilities".into(), lists::capabilities(request));
+    result.insert("serverInfo".into(), server_info(request, revision));
+    if !request.server.message.instructions.is_empty() {
+        result.insert("instructions".into(), request.server.message.instructions.clone().into());
+    }
+    let mut response = json_response(&RpcResponse::result(id, &Value::Object(result)));
+    if request.server.sessions() != SessionMode::Stateless
+        && let Err(failure) = open_session(request, profile, &mut response)
+    {
+        return failure.respond(Some(id));
+    }
+    response
+}
+
+/// Mints the session and its affinity cookie (design §7).
+fn open_session(request: &McpRequest, profile: Profile, response: &mut Response) -> Result<(), Failure> {
+    let hint = codec::header(&request.headers, "x-asp-affinity");
+    let minted = request
+        .gateway
+        .sessions
+        .create(hint, &request.server.message.name, &request.caller, profile)
+        .map_err(|_| Failure::of(Reason::Internal))?;
+    let secure = if request.gateway.config.public_url.starts_with("https:") { "; Secure" } else { "" };
+    let cookie = format!("asp-affinity={}; HttpOnly; SameSite=Lax; Path=/{secure}", minted.affinity);
+    for (name, value) in
+        [(header::HeaderName::from_static("mcp-session-id"), minted.token), (header::SET_COOKIE, cookie)]
+    {
+        let value = HeaderValue::try_from(value).map_err(|_| Failure::of(Reason::Internal))?;
+        response.headers_mut().insert(name, value);
+    }
+    Ok(())
+}
+
+fn abilities(message: &Message) -> ClientAbilities {
+    let declared = |name: &str| {
+        message
+            .param("capabilities")
+            .and_then(|capabilities| capabilities.get(name))
+            .is_some_and(Value::is_object)
+    };
+    ClientAbilities { elicitation: declared("elicitation"), sampling: declared("sampling") }
+}
+
+fn server_info(request: &McpRequest, revision: Revision) -> Value {
+    let server = &request.server.message;
+    let mut info = json!({"name": server.name, "version": server.version});
+    if let Some(info) = info.as_object_mut()
+        && revision >= Revision::V2025_06_18
+        && !server.title.is_empty()
+    {
+        info.insert("title".into(), server.title.clone().into());
+    }
+    info
+}
+
+/// The session of a request; one of its own where the server allows requests without.
+fn session(request: &McpRequest) -> Result<Arc<Session>, Failure> {
+    let revision = match codec::header(&request.headers, "mcp-protocol-version") {
+        None => None,
+        Some(text) => {
+            let failure = || Failure::of(Reason::UnsupportedVersion);
+            Some(Revision::parse(text).filter(|revision| !revision.is_modern()).ok_or_else(failure)?)
+        }
+    };
+    match (codec::header(&request.headers, "mcp-session-id"), request.server.sessions()) {
+        (Some(id), SessionMode::Stateful | SessionMode::Both | SessionMode::Unspecified) => request
+            .gateway
+            .sessions
+            .find(id, &request.server.message.name, &request.caller)
+            .map_err(Failure::of),
+        (None, SessionMode::Stateful | SessionMode::Unspecified) => Err(Failure::of(Reason::SessionMissing)),
+        (_, SessionMode::Stateless) | (None, SessionMode::Both) => {
+            // Absent header: assume 2025-03-26 (2025-06-18 transports, protocol version header).
+            let profile = Profile {
+                revision: revision.unwrap_or(Revision::V2025_03_26),
+                abilities: ClientAbilities::default(),
+            };
+            Ok(Arc::new(Session::ephemeral(profile)))
+        }
+    }
+}
+
+enum Handled {
+    Result(Value),
+    Failed(Failure),
+    Call(Arc<Call>, results::Asked),
+}
+
+async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Response {
+    let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None) };
+    match simple(request, session, message) {
+        Handled::Result(result) => json_response(&RpcResponse::result(id, &result)),
+        Handled::Failed(failure) => failure.respond(Some(id)),
+        Handled::Call(call, asked) => {
+            stream::respond(View {
+                call,
+                asked,
+                revision: session.profile.revision,
+                id: id.into(),
+                progress_token: stream::progress_token(message),
+                log_level: Some(session.log_level()),
+                accepts_stream: accepts_stream(request),
+                from_event: 0,
+                era: Box::new(Legacy { session: session.clone() }),
+            })
+            .await
+        }
+    }
+}
+
+fn simple(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Handled {
+    let context = Context {
+        revision: session.profile.revision,
+        abilities: ClientAbilities {
+            // A question needs a stream to travel on and a session to come back to.
+            elicitation: session.profile.abilities.elicitation
+                && session.is_kept()
+                && accepts_stream(request),
+            ..session.profile.abilities
+        },
+        session: session.key(),
+    };
+    match message.method.as_deref() {
+        Some("ping") => Handled::Result(json!({})),
+        Some("logging/setLevel") => match message.text_param("level").and_then(LogLevel::parse) {
+            Some(level) => {
+                session.set_log_level(level);
+                Handled::Result(json!({}))
+            }
+            None => Handled::Failed(
+                Failure::with(Reason::InvalidParams, "params.level is not a log level").in_call(),
+            ),
+        },
+        _ => match requests::dispatch(request, message, &context) {
+            None => Handled::Failed(Failure::of(Reason::UnknownMethod)),
+            Some(Err(failure)) => Handled::Failed(failure),
+            Some(Ok(Answer::Page(page))) => Handled::Result(Value::Object(page)),
+            Some(Ok(Answer::Call(call, asked))) => {
+                if let Some(id) = message.id_text() {
+                    session.track(id, &call);
+                }
+                Handled::Call(call, asked)
+            }
+        },
+    }
+}
+
+fn accepts_stream(request: &McpRequest) -> bool {
+    request
+        .headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.contains("text/event-stream") || value.contains("*/*"))
+}
+
+fn notified(session: &Session, message: &Message) {
+    if message.method.as_deref() == Some("notifications/cancelled")
+        && let Some(id) = message.param("requestId")
+        && let Some(call) = session.tracked(&id.to_string())
+    {
+        call.cancel();
+    }
+}
+
+/// A client's answer to a request of ours.
+fn answered(session: &Session, message: &Message) {
+    let Some(id) = message.id.as_ref().and_then(|id| serde_json::from_str::<String>(id.get()).ok()) else {
+        return;
+    };
+    let Some((call, question)) = session.take_question(&id) else { return };
+    let answer = message.result.as_ref().and_then(UserAnswer::parse).unwrap_or(UserAnswer::Cancelled);
+    call.questions.answer(&question, answer);
+}
+
+struct Legacy {
+    session: Arc<Session>,
+}
+
+impl Era for Legacy {
+    fn complete(&self, result: Map<String, Value>) -> Value {
+        Value::Object(result)
+    }
+
+    fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String> {
+        let id = format!("{}.{}", call.id, question.id);
+        self.session.put_question(&id, call, &question.id);
+        let params = json!({"message": question.message, "requestedSchema": question.requested_schema});
+        Some(server_request(&id, "elicitation/create", params))
+    }
+
+    fn suspend(&self, _call: &Arc<Call>) -> Option<Value> {
+        None
+    }
+
+    /// A lost connection is no cancel (2025-11-25 transports, disconnection).
+    fn abandoned(&self, _call: &Arc<Call>) {}
+}

@@ -1,0 +1,121 @@
+//! The four lists and what a caller sees in them (I-10): entitled primitives, in list order, paged.
+
+use asp_edge::Reason;
+use asp_proto::snapshot::{Kind, Protocol};
+use serde_json::{Map, Value, json};
+
+use super::McpRequest;
+use super::codec::{Failure, Message};
+use super::revision::Revision;
+use crate::call::entitlement;
+use crate::live::Entry;
+use crate::seal::Purpose;
+
+/// Most entries of one page.
+const PAGE: usize = 500;
+
+/// One of the lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    Tools,
+    Prompts,
+    Resources,
+    Templates,
+}
+
+impl List {
+    /// The list a method asks for.
+    pub(super) fn of_method(method: &str) -> Option<List> {
+        match method {
+            "tools/list" => Some(List::Tools),
+            "prompts/list" => Some(List::Prompts),
+            "resources/list" => Some(List::Resources),
+            "resources/templates/list" => Some(List::Templates),
+            _ => None,
+        }
+    }
+
+    const fn member(self) -> &'static str {
+        match self {
+            List::Tools => "tools",
+            List::Prompts => "prompts",
+            List::Resources => "resources",
+            List::Templates => "resourceTemplates",
+        }
+    }
+
+    fn holds(self, entry: &Entry) -> bool {
+        match self {
+            List::Tools => matches!(entry.primitive.kind(), Kind::Tool | Kind::Task),
+            List::Prompts => entry.primitive.kind() == Kind::Prompt,
+            List::Resources => entry.primitive.kind() == Kind::Resource,
+            List::Templates => entry.primitive.kind() == Kind::ResourceTemplate,
+        }
+    }
+}
+
+/// The list's page that `message` asks for.
+pub(super) fn page(
+    request: &McpRequest,
+    list: List,
+    revision: Revision,
+    message: &Message,
+) -> Result<Map<String, Value>, Failure> {
+    let context = cursor_context(request, list);
+    let start = match message.param("cursor") {
+        None | Some(Value::Null) => 0,
+        Some(cursor) => cursor
+            .as_str()
+            .and_then(|text| request.gateway.sealer.open(Purpose::Cursor, &context, text))
+            .and_then(|plain| Some(u64::from_be_bytes(plain.try_into().ok()?)))
+            .and_then(|start| usize::try_from(start).ok())
+            .ok_or_else(|| Failure::with(Reason::InvalidParams, "the cursor is not valid"))?,
+    };
+    let visible: Vec<Value> = request
+        .server
+        .entries
+        .iter()
+        .filter(|entry| !entry.listing.mcp_name.is_empty() && list.holds(entry))
+        .filter(|entry| {
+            entitlement::visible(&request.live, &request.server, &request.caller, entry, Protocol::Mcp)
+        })
+        .filter_map(|entry| entry.definition(revision))
+        .collect();
+    let mut result = Map::new();
+    let end = visible.len().min(start.saturating_add(PAGE));
+    let more = end < visible.len();
+    let page: Vec<Value> = visible.into_iter().take(end).skip(start).collect();
+    result.insert(list.member().into(), Value::Array(page));
+    if more {
+        let next = (end as u64).to_be_bytes();
+        let cursor = request
+            .gateway
+            .sealer
+            .seal(Purpose::Cursor, &context, &next)
+            .map_err(|_| Failure::of(Reason::Internal))?;
+        result.insert("nextCursor".into(), cursor.into());
+    }
+    Ok(result)
+}
+
+/// A cursor holds for one list of one server, for one org and user.
+fn cursor_context(request: &McpRequest, list: List) -> Vec<u8> {
+    let caller = &request.caller;
+    [list.member(), &request.server.message.name, &caller.org, &caller.user].join("\u{0}").into_bytes()
+}
+
+/// The capabilities of a server: the kinds it serves, whoever asks, so that they never vary by caller.
+pub(super) fn capabilities(request: &McpRequest) -> Value {
+    let mut capabilities = Map::new();
+    for entry in request.server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty()) {
+        let name = match entry.primitive.kind() {
+            Kind::Tool | Kind::Task => "tools",
+            Kind::Prompt => "prompts",
+            Kind::Resource | Kind::ResourceTemplate => "resources",
+            Kind::Elicitation | Kind::Delegate | Kind::Unspecified => continue,
+        };
+        capabilities.entry(name).or_insert_with(|| json!({}));
+    }
+    capabilities.insert("logging".into(), json!({}));
+    Value::Object(capabilities)
+}

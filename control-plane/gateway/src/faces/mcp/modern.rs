@@ -1,0 +1,280 @@
+//! MCP 2026-07-28: stateless. Every request carries its version, its capabilities and mirrored headers;
+//! closing the response cancels the call; a question ends the response and the client asks again.
+//!
+//! The order of the checks is what the official conformance probes force (design §7).
+
+use std::sync::Arc;
+
+use asp_edge::{Envelope, EnvelopeKind, Reason};
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::codec::{self, Failure, Message, RpcResponse, accepted};
+use super::lists::List;
+use super::param_headers::decode;
+use super::requests::{self, Answer, Context};
+use super::results::{Asked, set_meta};
+use super::revision::Revision;
+use super::stream::{self, Era, View};
+use super::{McpRequest, json as json_response, lists};
+use crate::call::event::LogLevel;
+use crate::call::question::Question;
+use crate::call::{Call, ClientAbilities};
+use crate::suspended::Suspended;
+
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// How long a client may reuse a list, in milliseconds. Short: a revoked tool must vanish (I-10).
+const LIST_TTL_MS: u64 = 1000;
+const REVISION: Revision = Revision::V2026_07_28;
+
+/// One message.
+pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
+    let id = envelope.id.as_deref();
+    match envelope.kind {
+        EnvelopeKind::Request => {}
+        EnvelopeKind::Notification => return accepted(),
+        EnvelopeKind::Response | EnvelopeKind::Batch(_) => {
+            return Failure::with(
+                Reason::InvalidRequest,
+                "this protocol version has requests and notifications only",
+            )
+            .respond(id);
+        }
+    }
+    let message: Message = match serde_json::from_slice(&request.body) {
+        Ok(message) => message,
+        Err(_) => return Failure::of(Reason::InvalidRequest).respond(id),
+    };
+    match answer(&request, &message, envelope.meta_version.as_deref()).await {
+        Ok(response) => response,
+        Err(failure) => failure.respond(id),
+    }
+}
+
+async fn answer(request: &McpRequest, message: &Message, version: Option<&str>) -> Result<Response, Failure> {
+    check_version(request, version)?;
+    let capabilities = message
+        .meta(CAPABILITIES)
+        .filter(|capabilities| capabilities.is_object())
+        .ok_or_else(|| missing_meta(CAPABILITIES))?;
+    let abilities = ClientAbilities {
+        elicitation: capabilities.get("elicitation").is_some_and(Value::is_object),
+        sampling: capabilities.get("sampling").is_some_and(Value::is_object),
+    };
+    check_mirrors(request, message)?;
+    let id = message.id_text().ok_or_else(|| Failure::of(Reason::InvalidRequest))?;
+    if message.method.as_deref() == Some("server/discover") {
+        let result = Modern::of(request).finish(discover(request), Caching::Public);
+        return Ok(json_response(&RpcResponse::result(id, &result)));
+    }
+    let context = Context { revision: REVISION, abilities, session: String::new() };
+    let resumed = resumed(request, message)?;
+    let from_event = resumed.as_ref().map_or(0, |resumed| resumed.from_event);
+    let answer = match resumed {
+        Some(resumed) => Some(Ok(Answer::Call(resumed.call, asked(message)))),
+        None => requests::dispatch(request, message, &context),
+    };
+    match answer {
+        None => Err(Failure::of(Reason::UnknownMethod).status(StatusCode::NOT_FOUND)),
+        Some(Err(failure)) => Err(failure),
+        Some(Ok(Answer::Page(page))) => {
+            let result = Modern::of(request).finish(page, Caching::Private);
+            Ok(json_response(&RpcResponse::result(id, &result)))
+        }
+        Some(Ok(Answer::Call(call, asked))) => Ok(stream::respond(View {
+            call,
+            asked,
+            revision: REVISION,
+            id: id.into(),
+            progress_token: stream::progress_token(message),
+            log_level: message.meta(LOG_LEVEL).and_then(Value::as_str).and_then(LogLevel::parse),
+            accepts_stream: true,
+            from_event,
+            era: Box::new(Modern::of(request)),
+        })
+        .await),
+    }
+}
+
+/// Header and body must name the same revision, and one we speak.
+fn check_version(request: &McpRequest, in_body: Option<&str>) -> Result<(), Failure> {
+    let in_header = codec::header(&request.headers, "mcp-protocol-version");
+    let version = match (in_header, in_body) {
+        (Some(header), Some(body)) if header == body => body,
+        (Some(_), None) => return Err(missing_meta(VERSION)),
+        _ => return Err(mismatch("MCP-Protocol-Version")),
+    };
+    if Revision::parse(version) == Some(REVISION) {
+        return Ok(());
+    }
+    let supported: Vec<&str> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
+    Err(Failure::of(Reason::UnsupportedVersion)
+        .data("supported", json!(supported))
+        .data("requested", version.into()))
+}
+
+/// `Mcp-Method` and `Mcp-Name` must mirror the body (SEP-2243).
+fn check_mirrors(request: &McpRequest, message: &Message) -> Result<(), Failure> {
+    let method = message.method.as_deref().unwrap_or_default();
+    if codec::header(&request.headers, "mcp-method") != Some(method) {
+        return Err(mismatch("Mcp-Method"));
+    }
+    let name = match method {
+        "tools/call" | "prompts/get" => message.text_param("name"),
+        "resources/read" => message.text_param("uri"),
+        _ => return Ok(()),
+    };
+    let Some(name) = name else {
+        return Err(Failure::of(Reason::InvalidParams).status(StatusCode::BAD_REQUEST));
+    };
+    let sent = codec::header(&request.headers, "mcp-name").and_then(decode);
+    if sent.as_deref() == Some(name) { Ok(()) } else { Err(mismatch("Mcp-Name")) }
+}
+
+fn mismatch(header: &str) -> Failure {
+    Failure::with(Reason::HeaderMismatch, &format!("header {header} is missing or does not match the body"))
+}
+
+fn missing_meta(name: &str) -> Failure {
+    Failure::with(Reason::InvalidParams, &format!("params._meta[\"{name}\"] is required"))
+        .status(StatusCode::BAD_REQUEST)
+}
+
+fn discover(request: &McpRequest) -> Map<String, Value> {
+    let supported: Vec<&str> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
+    let mut result = Map::new();
+    result.insert("supportedVersions".into(), json!(supported));
+    result.insert("capabilities".into(), lists::capabilities(request));
+    if !request.server.message.instructions.is_empty() {
+        result.insert("instructions".into(), request.server.message.instructions.clone().into());
+    }
+    result
+}
+
+fn asked(message: &Message) -> Asked {
+    match message.method.as_deref() {
+        Some("tools/call") => Asked::Tool,
+        _ => Asked::Other,
+    }
+}
+
+/// A suspended call that a retry continues.
+struct Resumed {
+    call: Arc<Call>,
+    /// The first event the client has not been told.
+    from_event: u64,
+}
+
+/// The suspended call a retry continues, after it got the answers the retry brings.
+fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resumed>, Failure> {
+    let Some(state) = message.param("requestState") else { return Ok(None) };
+    let invalid =
+        || Failure::with(Reason::InvalidParams, "requestState is not valid or has expired").in_call();
+    let method = message.method.as_deref().unwrap_or_default();
+    if List::of_method(method).is_some() {
+        return Ok(None);
+    }
+    let state = state.as_str().ok_or_else(invalid)?;
+    let key = Suspended::digest(message.params.as_ref());
+    let call = request
+        .gateway
+        .suspended
+        .resume(&request.gateway.sealer, state, &request.caller, &request.server.message.name, key)
+        .ok_or_else(invalid)?;
+    let from_event = call.events.count();
+    if let Some(answers) = message.param("inputResponses").and_then(Value::as_object) {
+        for (question, result) in answers {
+            if let Some(answer) = crate::call::question::Answer::parse(result) {
+                call.questions.answer(question, answer);
+            }
+        }
+    }
+    Ok(Some(Resumed { call, from_event }))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caching {
+    /// The same for every caller.
+    Public,
+    /// Depends on who asks.
+    Private,
+    /// Not a cacheable result.
+    None,
+}
+
+struct Modern {
+    gateway: Arc<crate::Gateway>,
+    server: Arc<crate::live::ServerView>,
+    cacheable: bool,
+    /// The digest of the request's parameters, which a retry must repeat.
+    digest: [u8; 32],
+}
+
+impl Modern {
+    fn of(request: &McpRequest) -> Modern {
+        let message: Option<Value> = serde_json::from_slice(&request.body).ok();
+        let method = message.as_ref().and_then(|message| message.get("method")?.as_str().map(str::to_owned));
+        Modern {
+            gateway: request.gateway.clone(),
+            server: request.server.clone(),
+            cacheable: method.as_deref() == Some("resources/read"),
+            digest: Suspended::digest(message.as_ref().and_then(|message| message.get("params"))),
+        }
+    }
+
+    fn finish(&self, mut result: Map<String, Value>, caching: Caching) -> Value {
+        result.insert("resultType".into(), "complete".into());
+        if caching != Caching::None {
+            let scope = if caching == Caching::Public { "public" } else { "private" };
+            result.insert("ttlMs".into(), LIST_TTL_MS.into());
+            result.insert("cacheScope".into(), scope.into());
+        }
+        set_meta(&mut result, SERVER_INFO, self.server_info());
+        Value::Object(result)
+    }
+
+    fn server_info(&self) -> Value {
+        let server = &self.server.message;
+        let mut info = json!({"name": server.name, "version": server.version});
+        if let Some(info) = info.as_object_mut()
+            && !server.title.is_empty()
+        {
+            info.insert("title".into(), server.title.clone().into());
+        }
+        info
+    }
+}
+
+impl Era for Modern {
+    fn complete(&self, result: Map<String, Value>) -> Value {
+        self.finish(result, if self.cacheable { Caching::Private } else { Caching::None })
+    }
+
+    fn ask(&self, _call: &Arc<Call>, _question: &Question) -> Option<String> {
+        None
+    }
+
+    fn suspend(&self, call: &Arc<Call>) -> Option<Value> {
+        let state = self.gateway.suspended.suspend(&self.gateway.sealer, call, self.digest)?;
+        let mut requests = Map::new();
+        for question in call.questions.pending() {
+            let params = json!({"message": question.message, "requestedSchema": question.requested_schema});
+            requests.insert(question.id, json!({"method": "elicitation/create", "params": params}));
+        }
+        let mut result = Map::new();
+        result.insert("resultType".into(), "input_required".into());
+        result.insert("inputRequests".into(), Value::Object(requests));
+        result.insert("requestState".into(), state.into());
+        set_meta(&mut result, SERVER_INFO, self.server_info());
+        Some(Value::Object(result))
+    }
+
+    /// Closing the response is the cancel of this era.
+    fn abandoned(&self, call: &Arc<Call>) {
+        call.cancel();
+    }
+}

@@ -1,0 +1,167 @@
+//! The requests both eras share: lists, tool calls, prompts and resources.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use asp_edge::Reason;
+use asp_proto::snapshot::Protocol;
+use http::StatusCode;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::McpRequest;
+use super::codec::{Failure, Message, header};
+use super::lists::{self, List};
+use super::results::{self, Asked};
+use super::revision::Revision;
+use crate::call::outcome::Refusal;
+use crate::call::resolve::{Target, resolve};
+use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
+
+/// Longest idempotency key in characters (as Stripe's).
+const MAX_KEY: usize = 255;
+/// `_meta` member with an explicit idempotency key.
+const META_KEY: &str = "asp/idempotencyKey";
+
+/// What the era's half knows about a request.
+pub(super) struct Context {
+    pub revision: Revision,
+    pub abilities: ClientAbilities,
+    /// The legacy session's id, else empty.
+    pub session: String,
+}
+
+/// A request is answered at once or by a call.
+pub(super) enum Answer {
+    Page(Map<String, Value>),
+    Call(Arc<Call>, Asked),
+}
+
+/// Dispatches a request; `None` when the method is none of the shared ones.
+pub(super) fn dispatch(
+    request: &McpRequest,
+    message: &Message,
+    context: &Context,
+) -> Option<Result<Answer, Failure>> {
+    let method = message.method.as_deref()?;
+    if let Some(list) = List::of_method(method) {
+        return Some(lists::page(request, list, context.revision, message).map(Answer::Page));
+    }
+    let (what, name) = match method {
+        "tools/call" => ("tool", "name"),
+        "prompts/get" => ("prompt", "name"),
+        "resources/read" => ("resource", "uri"),
+        _ => return None,
+    };
+    Some(match message.text_param(name) {
+        None => {
+            Err(Failure::with(Reason::InvalidParams, &format!("params.{name} must be a string")).in_call())
+        }
+        Some(name) => begin(request, message, context, what, name),
+    })
+}
+
+fn begin(
+    request: &McpRequest,
+    message: &Message,
+    context: &Context,
+    what: &str,
+    name: &str,
+) -> Result<Answer, Failure> {
+    let (target, asked) = match what {
+        "tool" => (Target::Tool(name), Asked::Tool),
+        "prompt" => (Target::Prompt(name), Asked::Other),
+        _ => (Target::Resource(name), Asked::Other),
+    };
+    let (entry, variables) = resolve(&request.server, target).map_err(|_| results::unknown(what, name))?;
+    let mut arguments = match message.param("arguments") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(arguments)) => arguments.clone(),
+        Some(_) => {
+            return Err(Failure::with(Reason::InvalidParams, "params.arguments must be an object").in_call());
+        }
+    };
+    if what == "resource" {
+        arguments = variables;
+        arguments.insert("uri".into(), name.into());
+    }
+    let arguments = Value::Object(arguments);
+    if context.revision.is_modern() {
+        entry.param_headers.check(&request.headers, &arguments).map_err(|header| {
+            Failure::with(Reason::HeaderMismatch, &format!("header {header} does not match the body"))
+        })?;
+    }
+    let invocation = Invocation {
+        caller: request.caller.clone(),
+        server: request.server.clone(),
+        protocol: Protocol::Mcp,
+        idempotency_key: idempotency_key(
+            request,
+            message,
+            context,
+            &entry.primitive.idempotency_argument,
+            &arguments,
+        )?,
+        entry,
+        arguments,
+        protocol_request_id: message.id_text().unwrap_or_default().into(),
+        deadline: deadline(request),
+        abilities: context.abilities,
+        session: context.session.clone(),
+        bytes_in: request.body.len(),
+    };
+    match request.gateway.pipeline.begin(request.live.clone(), invocation) {
+        Ok(call) => Ok(Answer::Call(call, asked)),
+        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
+        Err(_) => Err(results::unknown(what, name)),
+    }
+}
+
+/// A missing scope is a 403 challenge with every scope of the operation, so that the client can step up
+/// (MCP authorization, scope challenge handling).
+fn step_up(request: &McpRequest, required: &[String]) -> Failure {
+    let mut failure = Failure::of(Reason::InsufficientScope).status(StatusCode::FORBIDDEN);
+    failure.challenge = Some(format!(
+        r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}/.well-known/oauth-protected-resource/{}/mcp""#,
+        required.join(" "),
+        request.gateway.config.public_url,
+        request.server.message.name,
+    ));
+    failure
+}
+
+/// The explicit key (`_meta`, `Idempotency-Key`, the argument the spec names), else the JSON-RPC id within a
+/// legacy session.
+fn idempotency_key(
+    request: &McpRequest,
+    message: &Message,
+    context: &Context,
+    argument: &str,
+    arguments: &Value,
+) -> Result<Option<IdempotencyKey>, Failure> {
+    let explicit = message
+        .meta(META_KEY)
+        .and_then(Value::as_str)
+        .or_else(|| header(&request.headers, "idempotency-key"))
+        .or_else(|| if argument.is_empty() { None } else { arguments.get(argument)?.as_str() });
+    match explicit {
+        Some(key) if key.is_empty() || key.chars().count() > MAX_KEY => Err(Failure::with(
+            Reason::InvalidParams,
+            &format!("an idempotency key has 1 to {MAX_KEY} characters"),
+        )
+        .in_call()),
+        Some(key) => Ok(Some(IdempotencyKey::Explicit(key.into()))),
+        None if context.session.is_empty() => Ok(None),
+        None => Ok(message
+            .id_text()
+            .map(|id| IdempotencyKey::SessionRequest { session: context.session.clone(), id: id.into() })),
+    }
+}
+
+/// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.
+fn deadline(request: &McpRequest) -> Option<Instant> {
+    let at = header(&request.headers, "x-deadline-ms")?.parse::<u64>().ok()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let left = Duration::from_millis(at).saturating_sub(now);
+    Instant::now().checked_add(left)
+}

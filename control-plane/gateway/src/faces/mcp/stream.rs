@@ -1,0 +1,242 @@
+//! A call as an HTTP response: one JSON body where the result comes first, else server-sent events.
+//!
+//! Keeps true: the stream is pulled by the client, so a slow one holds no buffer of ours beyond the call's
+//! bounded log; a comment every 15 s keeps proxies from closing a quiet stream; progress only grows; after a
+//! cancel by the client no response follows (design §15).
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use futures::stream;
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::codec::{Message, RpcResponse, accepted, notification};
+use super::results::{self, Asked};
+use super::revision::Revision;
+use crate::call::Call;
+use crate::call::event::{Event, EventReader, LogLevel};
+use crate::call::outcome::{Outcome, Refusal};
+use crate::call::question::Question;
+
+/// How long a call may stay silent before its response becomes a stream.
+const STREAM_AFTER: Duration = Duration::from_secs(5);
+/// Envoy and other proxies close what stays silent for longer (design §7).
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How one era shows a call.
+pub(super) struct View {
+    pub call: Arc<Call>,
+    pub asked: Asked,
+    pub revision: Revision,
+    /// The request's id as JSON text.
+    pub id: String,
+    pub progress_token: Option<Value>,
+    /// Lowest level of log messages to send; `None` sends none.
+    pub log_level: Option<LogLevel>,
+    /// Whether the client takes `text/event-stream`.
+    pub accepts_stream: bool,
+    /// The first event of the call this response shows; above 0 when an earlier response showed the others.
+    pub from_event: u64,
+    pub era: Box<dyn Era>,
+}
+
+/// What differs between the eras.
+pub(super) trait Era: Send + Sync {
+    /// Completes a result with what the revision requires.
+    fn complete(&self, result: serde_json::Map<String, Value>) -> Value;
+    /// A question as a message on the stream; `None` when it is answered by [`Era::suspend`].
+    fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String>;
+    /// The final result of a response that ends because the call waits for input.
+    fn suspend(&self, call: &Arc<Call>) -> Option<Value>;
+    /// The client went away before the outcome.
+    fn abandoned(&self, call: &Arc<Call>);
+}
+
+/// Answers with the call's outcome, streaming what happens before it.
+pub(super) async fn respond(view: View) -> Response {
+    if view.from_event > 0
+        && !view.call.questions.pending().is_empty()
+        && let Some(result) = view.era.suspend(&view.call)
+    {
+        // The retry left questions open: they are asked again.
+        return RpcResponse::result(&view.id, &result).respond(StatusCode::OK);
+    }
+    let reader = view.call.events.reader_from(view.from_event);
+    let mut following = Following { reader, view, last_progress: None, ended: false };
+    let first = tokio::select! {
+        biased;
+        frame = following.next_frame() => frame,
+        () = tokio::time::sleep(STREAM_AFTER), if following.view.accepts_stream => Some(Frame::KeepAlive),
+    };
+    match first {
+        Some(Frame::Final(response, status)) => {
+            following.ended = true;
+            response.respond(status)
+        }
+        Some(frame) if following.view.accepts_stream => event_stream(following, frame),
+        Some(_) => only_final(following).await,
+        // Cancelled: the client has said that it does not want an answer.
+        None => {
+            following.ended = true;
+            accepted()
+        }
+    }
+}
+
+/// For a client that takes no stream: events are skipped.
+async fn only_final(mut following: Following) -> Response {
+    while let Some(frame) = following.next_frame().await {
+        if let Frame::Final(response, status) = frame {
+            following.ended = true;
+            return response.respond(status);
+        }
+    }
+    following.ended = true;
+    accepted()
+}
+
+fn event_stream(following: Following, first: Frame) -> Response {
+    let frames = stream::unfold((following, Some(first)), |(mut following, held)| async move {
+        if following.ended {
+            return None;
+        }
+        let frame = match held {
+            Some(frame) => frame,
+            None => tokio::select! {
+                frame = following.next_frame() => match frame {
+                    Some(frame) => frame,
+                    None => return None,
+                },
+                () = tokio::time::sleep(KEEP_ALIVE) => Frame::KeepAlive,
+            },
+        };
+        let text = match frame {
+            Frame::KeepAlive => ":\r\n\r\n".to_owned(),
+            Frame::Message(text) => event_text(&text),
+            Frame::Final(response, _) => {
+                following.ended = true;
+                event_text(&response.text)
+            }
+        };
+        Some((Ok::<_, Infallible>(Bytes::from(text)), (following, None)))
+    });
+    let mut response = Response::new(Body::from_stream(frames));
+    *response.status_mut() = StatusCode::OK;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// One server-sent event; the messages hold no line breaks.
+fn event_text(message: &str) -> String {
+    format!("event: message\ndata: {message}\n\n")
+}
+
+enum Frame {
+    KeepAlive,
+    Message(String),
+    Final(RpcResponse, StatusCode),
+}
+
+struct Following {
+    reader: EventReader,
+    view: View,
+    last_progress: Option<f64>,
+    ended: bool,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.view.era.abandoned(&self.view.call);
+        }
+    }
+}
+
+impl Following {
+    /// The next frame; `None` ends the response without a result.
+    async fn next_frame(&mut self) -> Option<Frame> {
+        while let Some(event) = self.reader.next().await {
+            if let Event::Asked(question) = &event {
+                if let Some(result) = self.view.era.suspend(&self.view.call) {
+                    self.ended = true;
+                    return Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK));
+                }
+                if let Some(text) = self.view.era.ask(&self.view.call, question) {
+                    return Some(Frame::Message(text));
+                }
+            } else if let Some(text) = self.shown(event) {
+                return Some(Frame::Message(text));
+            }
+        }
+        let outcome = self.view.call.finished().await;
+        self.last(&outcome)
+    }
+
+    /// The notification for an event, if this client gets one.
+    fn shown(&mut self, event: Event) -> Option<String> {
+        match event {
+            Event::Progress { progress, total, message } => {
+                let token = self.view.progress_token.clone()?;
+                if self.last_progress.is_some_and(|last| progress <= last) {
+                    return None;
+                }
+                self.last_progress = Some(progress);
+                let mut params = json!({"progressToken": token, "progress": number(progress)});
+                if let (Some(object), Some(total)) = (params.as_object_mut(), total) {
+                    object.insert("total".into(), number(total));
+                }
+                if let (Some(object), Some(message)) = (params.as_object_mut(), message) {
+                    object.insert("message".into(), message.into());
+                }
+                Some(notification("notifications/progress", params))
+            }
+            Event::Log { level, logger, data } => {
+                if level < self.view.log_level? {
+                    return None;
+                }
+                let mut params = json!({"level": level.as_str(), "data": data});
+                if let (Some(object), Some(logger)) = (params.as_object_mut(), logger) {
+                    object.insert("logger".into(), logger.into());
+                }
+                Some(notification("notifications/message", params))
+            }
+            Event::Chunk { .. } | Event::Artifact { .. } | Event::Status { .. } | Event::Asked(_) => None,
+        }
+    }
+
+    fn last(&self, outcome: &Outcome) -> Option<Frame> {
+        if matches!(outcome, Outcome::Refused(Refusal::Cancelled)) {
+            return None;
+        }
+        let id = &self.view.id;
+        Some(match results::of_outcome(outcome, self.view.asked, self.view.revision) {
+            Ok(result) => {
+                Frame::Final(RpcResponse::result(id, &self.view.era.complete(result)), StatusCode::OK)
+            }
+            Err(failure) => {
+                let status = failure.status;
+                Frame::Final(RpcResponse::failure(Some(id), &failure), status)
+            }
+        })
+    }
+}
+
+/// Whole numbers are written without a fraction.
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!(value) }
+}
+
+/// The progress token of a request: a string or an integer.
+pub(super) fn progress_token(message: &Message) -> Option<Value> {
+    message
+        .meta("progressToken")
+        .filter(|token| token.is_string() || token.is_i64() || token.is_u64())
+        .cloned()
+}

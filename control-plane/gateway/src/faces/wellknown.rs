@@ -1,0 +1,73 @@
+//! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728) and agent cards.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{HeaderValue, Method, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::mcp::codec;
+use crate::Gateway;
+use crate::live::{Live, ServerView};
+
+const RESOURCE: &str = "/.well-known/oauth-protected-resource";
+const CARD: &str = "/.well-known/agent-card.json";
+
+/// Answers a GET; `path` has no query. `None` when there is no such document.
+pub fn serve(gateway: &Gateway, live: &Live, method: &Method, path: &str) -> Option<Response> {
+    let document = document(gateway, live, path)?;
+    if *method != Method::GET && *method != Method::HEAD {
+        return Some(codec::status(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    let mut response = Response::new(Body::from(document));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
+    Some(response)
+}
+
+fn document(gateway: &Gateway, live: &Live, path: &str) -> Option<String> {
+    if let Some(rest) = path.strip_prefix(RESOURCE) {
+        let server = match rest {
+            "" | "/" => None,
+            rest => Some(live.server(rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
+        };
+        return Some(resource_metadata(gateway, live, server.map(|server| &**server)).to_string());
+    }
+    let server = path.strip_suffix(CARD)?.strip_prefix('/')?;
+    let card = &live.server(server)?.message.a2a_card;
+    (!card.is_empty()).then(|| card.replace("${public_url}", &gateway.config.public_url))
+}
+
+/// RFC 9728 section 2. An issuer that is no URL (the development issuer) is named by the public URL.
+fn resource_metadata(gateway: &Gateway, live: &Live, server: Option<&ServerView>) -> Value {
+    let public_url = &gateway.config.public_url;
+    let resource = match server {
+        Some(server) => format!("{public_url}/{}/mcp", server.message.name),
+        None => public_url.clone(),
+    };
+    let accepted =
+        |name: &str| server.is_none_or(|server| server.edge.issuers.iter().any(|issuer| issuer == name));
+    let mut issuers: Vec<String> = live
+        .issuers
+        .iter()
+        .filter(|issuer| accepted(&issuer.name))
+        .map(|issuer| if issuer.iss.starts_with("http") { issuer.iss.clone() } else { public_url.clone() })
+        .collect();
+    issuers.dedup();
+    let mut metadata = json!({
+        "resource": resource,
+        "authorization_servers": issuers,
+        "bearer_methods_supported": ["header"],
+    });
+    if let (Some(object), Some(server)) = (metadata.as_object_mut(), server) {
+        let mut scopes = server.edge.scopes.clone();
+        for entry in &server.entries {
+            scopes.extend(entry.primitive.scopes.iter().cloned());
+        }
+        scopes.sort();
+        scopes.dedup();
+        if !scopes.is_empty() {
+            object.insert("scopes_supported".into(), json!(scopes));
+        }
+    }
+    metadata
+}

@@ -1,0 +1,187 @@
+//! The gateway's HTTP entry: runs the edge's judgement again (I-1), reads the bounded body, and hands the
+//! request to its face.
+//!
+//! Refuses: trust in anything a header says about identity. Keeps true: every answer is well-formed in the
+//! caller's own protocol (I-11); a slow body does not hold a request open for longer than [`BODY_TIMEOUT`].
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use asp_edge::{Admitted, Face, Header, Pending, Reason, Reply, Step, Verdict, reason::Era};
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::response::Response;
+use axum::routing::get;
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::Gateway;
+use crate::call::identity;
+use crate::faces::{mcp, wellknown};
+use crate::live::Live;
+
+/// Longest time a client may take to send its body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The router of the gateway port.
+pub(crate) fn router(gateway: Arc<Gateway>) -> axum::Router {
+    axum::Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .fallback(entry)
+        .with_state(gateway)
+}
+
+async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
+    if gateway.is_ready() {
+        Response::new(Body::from("ready\n"))
+    } else {
+        let mut response = Response::new(Body::from("no snapshot yet\n"));
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response
+    }
+}
+
+async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
+    let mut response = Response::new(Body::from(gateway.metrics().encode()));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
+    );
+    response
+}
+
+async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Some(live) = gateway.live() else {
+        return reply(asp_edge::refuse(Reason::UpstreamUnavailable, Era::Legacy, None));
+    };
+    let origin = parts.headers.get(header::ORIGIN).cloned();
+    match judge(&gateway, &live, &parts, body).await {
+        Err(refusal) => {
+            if let Some(reason) = refusal.reason {
+                gateway.metrics().refused(reason.as_str());
+            }
+            reply(refusal)
+        }
+        Ok((admitted, body)) => {
+            let mut response = serve(gateway, live, parts, admitted, body).await;
+            if let Some(origin) = origin {
+                allow_origin(&mut response, origin);
+            }
+            response
+        }
+    }
+}
+
+/// Headers, then the body where it is needed. A body the edge does not ask for is not read.
+async fn judge(
+    gateway: &Gateway,
+    live: &Live,
+    parts: &Parts,
+    body: Body,
+) -> Result<(Admitted, Bytes), Reply> {
+    let headers = edge_headers(parts);
+    let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
+    let env = || asp_edge::Env { now_ms: now_ms(), random: [0; 8] };
+    match gateway.edge().on_headers(&live.edge, &headers, end_of_stream, &env()) {
+        Step::Decided(Verdict::Reply(reply)) => Err(reply),
+        Step::Decided(Verdict::Forward(forward)) => Ok((forward.admitted, Bytes::new())),
+        Step::NeedBody(pending) => {
+            let bytes = read_body(gateway, &pending, body).await?;
+            match gateway.edge().on_body(&live.edge, *pending, &bytes, &env()) {
+                Verdict::Reply(reply) => Err(reply),
+                Verdict::Forward(forward) => Ok((forward.admitted, bytes)),
+            }
+        }
+    }
+}
+
+async fn read_body(gateway: &Gateway, pending: &Pending, body: Body) -> Result<Bytes, Reply> {
+    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, pending.max_body).collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(gateway.edge().body_too_large(pending)),
+        Ok(Err(_)) => Err(asp_edge::refuse(Reason::ParseError, pending.admitted.era, None)),
+        Err(_) => {
+            let mut refusal = asp_edge::refuse(Reason::Deadline, pending.admitted.era, None);
+            refusal.status = StatusCode::REQUEST_TIMEOUT.as_u16();
+            Err(refusal)
+        }
+    }
+}
+
+async fn serve(
+    gateway: Arc<Gateway>,
+    live: Arc<Live>,
+    parts: Parts,
+    admitted: Admitted,
+    body: Bytes,
+) -> Response {
+    let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None));
+    match admitted.face {
+        Face::Health => Response::new(Body::from("ok\n")),
+        Face::WellKnown => {
+            wellknown::serve(&gateway, &live, &parts.method, parts.uri.path()).unwrap_or_else(not_found)
+        }
+        Face::Mcp => {
+            let Some(server) = live.server(&admitted.server).cloned() else { return not_found() };
+            let caller = match identity::identify(&admitted, &server) {
+                Ok(caller) => caller,
+                Err(reason) => return reply(asp_edge::refuse(reason, admitted.era, None)),
+            };
+            let Parts { method, headers, .. } = parts;
+            mcp::serve(mcp::McpRequest { gateway, live, server, caller, admitted, method, headers, body })
+                .await
+        }
+        // No face for these paths is built yet: they do not exist.
+        Face::A2a | Face::Rest => not_found(),
+    }
+}
+
+/// The headers as the edge's code reads them, pseudo-headers first.
+fn edge_headers(parts: &Parts) -> Vec<Header> {
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut headers = vec![
+        (":method".to_owned(), parts.method.as_str().as_bytes().to_vec()),
+        (":path".to_owned(), path.as_bytes().to_vec()),
+    ];
+    // HTTP/2 has the authority in the URI, HTTP/1.1 in Host; Envoy shows both as :authority.
+    let host = parts.headers.get(header::HOST).map(|host| host.as_bytes().to_vec());
+    if let Some(authority) = parts.uri.authority().map(|a| a.as_str().as_bytes().to_vec()).or(host) {
+        headers.push((":authority".to_owned(), authority));
+    }
+    for (name, value) in &parts.headers {
+        if name != header::HOST {
+            headers.push((name.as_str().to_owned(), value.as_bytes().to_vec()));
+        }
+    }
+    headers
+}
+
+fn reply(reply: Reply) -> Response {
+    let mut response = Response::new(Body::from(reply.body));
+    *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    for (name, value) in reply.headers {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    response
+}
+
+/// Lets the page that called read the answer; its Origin was allowed by the edge's rules.
+fn allow_origin(response: &mut Response, origin: HeaderValue) {
+    let headers: &mut HeaderMap = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(
+        header::ACCESS_CONTROL_EXPOSE_HEADERS,
+        HeaderValue::from_static("mcp-session-id, www-authenticate, retry-after"),
+    );
+    headers.append(header::VARY, HeaderValue::from_static("origin"));
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
+}

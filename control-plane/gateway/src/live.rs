@@ -1,0 +1,211 @@
+//! The snapshot as the gateway uses it: decoded and indexed once, then read without locks (I-5).
+//!
+//! Owns: the lookup from server and exposed name to a compiled primitive. Refuses: a snapshot in which any
+//! part does not compile; it is refused whole, with the place. Keeps true: list order is the order of
+//! `server.yaml`, and a name that a face cannot find here does not exist.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use asp_proto::snapshot::{
+    AuthScheme, Definition, EdgeServer, GatewaySnapshot, Issuer, Kind, Limit, Listing, Primitive, Protocol,
+    Server, Sessions,
+};
+use serde_json::{Map, Value};
+
+use crate::faces::mcp::param_headers::ParamHeaders;
+use crate::faces::mcp::revision::Revision;
+use crate::policy::Policy;
+use crate::schema::Schema;
+use crate::uri_template::UriTemplate;
+
+/// An indexed, immutable gateway snapshot.
+pub struct Live {
+    pub revision: u64,
+    pub edge: asp_edge::Snapshot,
+    pub issuers: Vec<Issuer>,
+    pub policy: Policy,
+    pub limits: HashMap<String, Vec<Limit>>,
+    servers: HashMap<String, Arc<ServerView>>,
+}
+
+/// One server as its callers see it, before policy.
+pub struct ServerView {
+    pub message: Server,
+    pub edge: EdgeServer,
+    /// In list order.
+    pub entries: Vec<Arc<Entry>>,
+    tools: HashMap<String, Arc<Entry>>,
+    prompts: HashMap<String, Arc<Entry>>,
+    resources: HashMap<String, Arc<Entry>>,
+    /// Tried in list order after the exact URIs.
+    templates: Vec<Arc<Entry>>,
+}
+
+/// A primitive as one server lists it.
+pub struct Entry {
+    pub primitive: Primitive,
+    pub listing: Listing,
+    pub input: Option<Schema>,
+    pub output: Option<Schema>,
+    pub template: Option<UriTemplate>,
+    pub param_headers: ParamHeaders,
+    /// Ascending by revision.
+    definitions: Vec<(Revision, Map<String, Value>)>,
+}
+
+impl Live {
+    /// Indexes `snapshot`; `Err` names what does not compile (the NACK reason).
+    pub fn build(snapshot: GatewaySnapshot) -> Result<Live, String> {
+        let edge_message = snapshot.edge.unwrap_or_default();
+        let edge_servers: HashMap<String, EdgeServer> =
+            edge_message.servers.iter().map(|server| (server.name.clone(), server.clone())).collect();
+        let issuers = edge_message.issuers.clone();
+        let edge = asp_edge::Snapshot::from_message(edge_message).map_err(|e| e.to_string())?;
+        let primitives: HashMap<(&str, &str), &Primitive> =
+            snapshot.primitives.iter().map(|p| ((p.id.as_str(), p.version.as_str()), p)).collect();
+        let mut servers = HashMap::new();
+        for server in &snapshot.servers {
+            let place = |fault: String| format!("server {}: {fault}", server.name);
+            let edge =
+                edge_servers.get(&server.name).cloned().ok_or_else(|| place("not at the edge".into()))?;
+            let view = ServerView::build(server, edge, &primitives).map_err(place)?;
+            servers.insert(server.name.clone(), Arc::new(view));
+        }
+        let mut limits: HashMap<String, Vec<Limit>> = HashMap::new();
+        for limit in snapshot.limits {
+            limits.entry(limit.org.clone()).or_default().push(limit);
+        }
+        let policy = Policy::new(snapshot.bindings);
+        Ok(Live { revision: snapshot.revision, edge, issuers, policy, limits, servers })
+    }
+
+    pub fn server(&self, name: &str) -> Option<&Arc<ServerView>> {
+        self.servers.get(name)
+    }
+}
+
+impl ServerView {
+    fn build(
+        server: &Server,
+        edge: EdgeServer,
+        primitives: &HashMap<(&str, &str), &Primitive>,
+    ) -> Result<ServerView, String> {
+        let mut view = ServerView {
+            message: server.clone(),
+            edge,
+            entries: Vec::new(),
+            tools: HashMap::new(),
+            prompts: HashMap::new(),
+            resources: HashMap::new(),
+            templates: Vec::new(),
+        };
+        for listing in &server.listings {
+            let primitive =
+                primitives.get(&(listing.id.as_str(), listing.version.as_str())).ok_or_else(|| {
+                    format!("primitive {}@{} is not in the snapshot", listing.id, listing.version)
+                })?;
+            let entry =
+                Entry::build(primitive, listing).map_err(|e| format!("primitive {}: {e}", listing.id))?;
+            view.add(Arc::new(entry));
+        }
+        Ok(view)
+    }
+
+    fn add(&mut self, entry: Arc<Entry>) {
+        let name = entry.listing.mcp_name.clone();
+        if !name.is_empty() {
+            match entry.primitive.kind() {
+                Kind::Tool | Kind::Task => drop(self.tools.insert(name, entry.clone())),
+                Kind::Prompt => drop(self.prompts.insert(name, entry.clone())),
+                Kind::Resource => drop(self.resources.insert(name, entry.clone())),
+                Kind::ResourceTemplate => self.templates.push(entry.clone()),
+                Kind::Elicitation | Kind::Delegate | Kind::Unspecified => {}
+            }
+        }
+        self.entries.push(entry);
+    }
+
+    /// The tool or task a client calls by this name.
+    pub fn tool(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.tools.get(name)
+    }
+
+    pub fn prompt(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.prompts.get(name)
+    }
+
+    /// The resource with exactly this URI, else the first template that matches, with its variables.
+    pub fn resource(&self, uri: &str) -> Option<(Arc<Entry>, Map<String, Value>)> {
+        if let Some(entry) = self.resources.get(uri) {
+            return Some((entry.clone(), Map::new()));
+        }
+        self.templates.iter().find_map(|entry| {
+            let variables = entry.template.as_ref()?.matches(uri)?;
+            Some((entry.clone(), variables))
+        })
+    }
+
+    pub fn accepts(&self, scheme: AuthScheme) -> bool {
+        self.edge.schemes().any(|accepted| accepted == scheme)
+    }
+
+    pub fn speaks(&self, protocol: Protocol) -> bool {
+        self.edge.protocols().any(|spoken| spoken == protocol)
+    }
+
+    /// How legacy requests without a session id are treated.
+    pub fn sessions(&self) -> Sessions {
+        match self.edge.sessions() {
+            Sessions::Unspecified => Sessions::Stateful,
+            stated => stated,
+        }
+    }
+}
+
+impl Entry {
+    fn build(primitive: &Primitive, listing: &Listing) -> Result<Entry, String> {
+        let schema = |text: &str, what: &str| match text {
+            "" => Ok(None),
+            text => Schema::compile(text).map(Some).map_err(|e| format!("{what}: {e}")),
+        };
+        let template = match primitive.kind() {
+            Kind::ResourceTemplate => Some(
+                UriTemplate::parse(&listing.mcp_name).ok_or("the URI template is not RFC 6570 level 1")?,
+            ),
+            _ => None,
+        };
+        let definitions = primitive.mcp.iter().map(definition).collect::<Result<Vec<_>, String>>()?;
+        Ok(Entry {
+            input: schema(&primitive.input_schema, "input schema")?,
+            output: schema(&primitive.output_schema, "output schema")?,
+            param_headers: ParamHeaders::of(&primitive.input_schema),
+            template,
+            definitions,
+            primitive: primitive.clone(),
+            listing: listing.clone(),
+        })
+    }
+
+    /// The MCP definition that `revision` lists, under the name this server exposes.
+    pub fn definition(&self, revision: Revision) -> Option<Value> {
+        let (_, found) = self.definitions.iter().rev().find(|(since, _)| *since <= revision)?;
+        let mut definition = found.clone();
+        let key = match self.primitive.kind() {
+            Kind::Resource => "uri",
+            Kind::ResourceTemplate => "uriTemplate",
+            _ => "name",
+        };
+        definition.insert(key.into(), Value::String(self.listing.mcp_name.clone()));
+        Some(Value::Object(definition))
+    }
+}
+
+fn definition(message: &Definition) -> Result<(Revision, Map<String, Value>), String> {
+    let since = Revision::parse(&message.since)
+        .ok_or_else(|| format!("definition since {:?}: not a protocol revision", message.since))?;
+    match serde_json::from_str(&message.json) {
+        Ok(Value::Object(object)) => Ok((since, object)),
+        _ => Err(format!("definition since {}: not a JSON object", message.since)),
+    }
+}

@@ -1,0 +1,119 @@
+//! Prometheus metrics of the gateway (design §13; names as in seed 4 §4.9.4).
+//!
+//! Keeps true: every label is from a closed set; never an org, a user, a token or a name a client chose.
+
+use std::sync::atomic::AtomicI64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use crate::call::Call;
+use crate::call::outcome::{Outcome, Refusal};
+
+/// Upper bounds in seconds.
+const LATENCY: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CallLabels {
+    protocol: &'static str,
+    status: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ProtocolLabel {
+    protocol: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+/// The gateway's metrics and their registry.
+pub struct Metrics {
+    registry: Registry,
+    calls: Family<CallLabels, Counter>,
+    durations: Family<ProtocolLabel, Histogram, fn() -> Histogram>,
+    refusals: Family<ReasonLabel, Counter>,
+    active: Gauge<i64, AtomicI64>,
+    revision: Gauge<i64, AtomicI64>,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::default(),
+            calls: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(LATENCY)),
+            refusals: Family::default(),
+            active: Gauge::default(),
+            revision: Gauge::default(),
+        };
+        let registry = &mut metrics.registry;
+        registry.register("protocol_requests", "Calls by protocol and outcome", metrics.calls.clone());
+        registry.register(
+            "protocol_request_duration_seconds",
+            "Time from accepting a call to its outcome",
+            metrics.durations.clone(),
+        );
+        registry.register(
+            "asp_edge_refusals",
+            "Requests the gateway refused before a call began",
+            metrics.refusals.clone(),
+        );
+        registry.register("asp_calls_active", "Calls without an outcome yet", metrics.active.clone());
+        registry.register(
+            "asp_snapshot_revision",
+            "Revision of the applied snapshot",
+            metrics.revision.clone(),
+        );
+        metrics
+    }
+}
+
+impl Metrics {
+    pub fn call_began(&self) {
+        self.active.inc();
+    }
+
+    /// A call got its outcome.
+    pub fn call_ended(&self, call: &Call, outcome: &Outcome) {
+        let protocol = crate::protocol_name(call.protocol);
+        let reason = match outcome {
+            Outcome::Done { .. } => "ok",
+            Outcome::Refused(refusal) => refusal.reason().as_str(),
+        };
+        // A refusal by entitlement ends before the call was counted as active.
+        if !matches!(outcome, Outcome::Refused(Refusal::Unknown | Refusal::MissingScopes { .. })) {
+            self.active.dec();
+        }
+        let labels = CallLabels { protocol, status: call.state().as_str(), reason };
+        self.calls.get_or_create(&labels).inc();
+        let seconds = Instant::now().saturating_duration_since(call.started).as_secs_f64();
+        self.durations.get_or_create(&ProtocolLabel { protocol }).observe(seconds);
+    }
+
+    /// A request was refused before a call began.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    pub fn applied(&self, revision: u64) {
+        self.revision.set(i64::try_from(revision).unwrap_or(i64::MAX));
+    }
+
+    /// The Prometheus text.
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            Err(_) => String::new(),
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Who may call what: the compiled tenant × target × primitive matrix (design §6 stage 3).
+//!
+//! Owns: matching and precedence of bindings. Refuses: exposure and scopes (the entitlement stage joins
+//! them). Keeps true: more specific beats less (primitive, then target, then protocol) and at equal
+//! specificity deny wins, so the order in which bindings were written never matters.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use asp_edge::Caller;
+use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass, TargetKind};
+
+/// What the matrix says of one caller and one primitive.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ruling {
+    Allowed(Rule),
+    Denied(Rule),
+    /// Destructive or high-risk, and nobody allowed it by name: a human must approve the call.
+    NeedsApproval,
+}
+
+/// What decided.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rule {
+    Binding(Binding),
+    /// No binding matches; the primitive is neither destructive nor high-risk.
+    Default,
+}
+
+/// The bindings of every org.
+#[derive(Default)]
+pub struct Policy {
+    by_org: HashMap<String, Vec<Binding>>,
+}
+
+impl Policy {
+    pub fn new(bindings: Vec<Binding>) -> Policy {
+        let mut by_org: HashMap<String, Vec<Binding>> = HashMap::new();
+        for binding in bindings {
+            by_org.entry(binding.org.clone()).or_default().push(binding);
+        }
+        Policy { by_org }
+    }
+
+    /// Rules on `caller` calling `primitive` over `protocol`.
+    pub fn rule(&self, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> Ruling {
+        let deciding = self
+            .by_org
+            .get(&caller.org)
+            .into_iter()
+            .flatten()
+            .filter_map(|binding| Some((specificity(binding, caller, primitive, protocol)?, binding)))
+            // `Reverse(allowed)`: of two equally specific bindings the denying one is the greater.
+            .max_by_key(|(rank, binding)| (*rank, Reverse(binding.allowed)));
+        match deciding {
+            Some((_, binding)) if binding.allowed => Ruling::Allowed(Rule::Binding(binding.clone())),
+            Some((_, binding)) => Ruling::Denied(Rule::Binding(binding.clone())),
+            None if is_dangerous(primitive) => Ruling::NeedsApproval,
+            None => Ruling::Allowed(Rule::Default),
+        }
+    }
+}
+
+/// Whether a call needs an explicit allow or a human's approval.
+pub fn is_dangerous(primitive: &Primitive) -> bool {
+    primitive.mutation() == Mutation::Destructive || primitive.risk_class() == RiskClass::High
+}
+
+/// How exactly a pattern names something; `None` when it does not match. Patterns are exact, `prefix*` or
+/// `*`; of two prefixes the longer one is more specific, and every exact name is more specific than any prefix.
+pub fn match_pattern(pattern: &str, name: &str) -> Option<usize> {
+    match pattern.strip_suffix('*') {
+        None if pattern == name => Some(usize::MAX),
+        None => None,
+        Some(prefix) => name.starts_with(prefix).then_some(prefix.len()),
+    }
+}
+
+/// Primitive first, then target, then protocol.
+type Rank = (usize, (usize, u8), u8);
+
+fn specificity(
+    binding: &Binding,
+    caller: &Caller,
+    primitive: &Primitive,
+    protocol: Protocol,
+) -> Option<Rank> {
+    let by_primitive = match_pattern(&binding.primitive, &primitive.id)?;
+    let by_target = match binding.target_kind() {
+        TargetKind::Wcit => (match_pattern(&binding.target, &caller.wcit)?, 2),
+        TargetKind::User => (match_pattern(&binding.target, &caller.user)?, 1),
+        TargetKind::Group => {
+            let best = caller.groups.iter().filter_map(|group| match_pattern(&binding.target, group)).max();
+            (best?, 0)
+        }
+        TargetKind::Unspecified => return None,
+    };
+    let by_protocol = match binding.protocol() {
+        Protocol::Unspecified => 0,
+        named if named == protocol => 1,
+        _ => return None,
+    };
+    Some((by_primitive, by_target, by_protocol))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller() -> Caller {
+        Caller {
+            org: "acme".into(),
+            user: "alice".into(),
+            groups: vec!["ops".into(), "dev".into()],
+            scopes: Vec::new(),
+            client: "cli".into(),
+            wcit: "t-1".into(),
+            issuer: "dev".into(),
+            issued_at: 0,
+            expires_at: u64::MAX,
+        }
+    }
+
+    fn primitive(id: &str) -> Primitive {
+        Primitive { id: id.into(), ..Primitive::default() }
+    }
+
+    fn binding(
+        kind: TargetKind,
+        target: &str,
+        primitive: &str,
+        protocol: Protocol,
+        allowed: bool,
+    ) -> Binding {
+        Binding {
+            org: "acme".into(),
+            target_kind: kind.into(),
+            target: target.into(),
+            primitive: primitive.into(),
+            protocol: protocol.into(),
+            allowed,
+        }
+    }
+
+    fn allowed(bindings: Vec<Binding>, id: &str) -> bool {
+        matches!(Policy::new(bindings).rule(&caller(), &primitive(id), Protocol::Mcp), Ruling::Allowed(_))
+    }
+
+    #[test]
+    fn without_a_binding_only_dangerous_primitives_need_more() {
+        assert!(allowed(vec![], "cc.search"));
+        let mut dangerous = primitive("cc.delete");
+        dangerous.set_mutation(Mutation::Destructive);
+        let policy = Policy::default();
+        assert_eq!(policy.rule(&caller(), &dangerous, Protocol::Mcp), Ruling::NeedsApproval);
+        let mut risky = primitive("cc.wipe");
+        risky.set_risk_class(RiskClass::High);
+        assert_eq!(policy.rule(&caller(), &risky, Protocol::Mcp), Ruling::NeedsApproval);
+    }
+
+    #[test]
+    fn the_more_specific_primitive_decides_before_the_target() {
+        use Protocol::Unspecified as Any;
+        use TargetKind::User;
+        let rows = [
+            // exact primitive for everyone beats a prefix for exactly alice
+            (
+                vec![binding(User, "alice", "cc.*", Any, true), binding(User, "*", "cc.search", Any, false)],
+                false,
+            ),
+            (
+                vec![binding(User, "alice", "cc.*", Any, false), binding(User, "*", "cc.search", Any, true)],
+                true,
+            ),
+            // the longer prefix wins
+            (vec![binding(User, "*", "cc*", Any, false), binding(User, "*", "cc.s*", Any, true)], true),
+            // same primitive: the exact target wins
+            (vec![binding(User, "alice", "cc.*", Any, true), binding(User, "*", "cc.*", Any, false)], true),
+            (vec![binding(User, "al*", "cc.*", Any, false), binding(User, "*", "cc.*", Any, true)], false),
+        ];
+        for (bindings, expected) in rows {
+            assert_eq!(allowed(bindings.clone(), "cc.search"), expected, "{bindings:?}");
+            let reversed: Vec<_> = bindings.into_iter().rev().collect();
+            assert_eq!(allowed(reversed.clone(), "cc.search"), expected, "{reversed:?}");
+        }
+    }
+
+    #[test]
+    fn the_named_protocol_beats_any_and_other_protocols_do_not_count() {
+        use TargetKind::User;
+        let rows = [
+            (Protocol::Unspecified, false, Protocol::Mcp, true, true),
+            (Protocol::Unspecified, true, Protocol::Mcp, false, false),
+            (Protocol::Unspecified, true, Protocol::A2a, false, true),
+        ];
+        for (first, first_allowed, second, second_allowed, expected) in rows {
+            let bindings = vec![
+                binding(User, "*", "*", first, first_allowed),
+                binding(User, "*", "*", second, second_allowed),
+            ];
+            assert_eq!(allowed(bindings, "x"), expected);
+        }
+    }
+
+    #[test]
+    fn at_equal_specificity_deny_wins() {
+        use Protocol::Unspecified as Any;
+        let groups = vec![
+            binding(TargetKind::Group, "ops", "x", Any, true),
+            binding(TargetKind::Group, "dev", "x", Any, false),
+        ];
+        assert!(!allowed(groups.clone(), "x"));
+        assert!(!allowed(groups.into_iter().rev().collect(), "x"));
+    }
+
+    #[test]
+    fn bindings_of_another_org_user_token_or_group_do_not_count() {
+        let mut foreign = binding(TargetKind::User, "*", "*", Protocol::Unspecified, false);
+        foreign.org = "globex".into();
+        assert!(allowed(vec![foreign], "x"));
+        for (kind, target) in
+            [(TargetKind::User, "bob"), (TargetKind::Wcit, "t-2"), (TargetKind::Group, "sales")]
+        {
+            assert!(allowed(vec![binding(kind, target, "*", Protocol::Unspecified, false)], "x"));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Compiled JSON Schemas of one primitive: draft 2020-12, formats asserted, linear-time patterns, no
+//! remote references (design §6 stage 5).
+//!
+//! Refuses: schemas over budget; the registry has already judged those, and compiling still fails closed.
+
+use jsonschema::{Draft, PatternOptions, Validator};
+use serde_json::Value;
+
+/// Largest compiled pattern in bytes.
+const PATTERN_SIZE_LIMIT: usize = 1 << 20;
+
+/// Why a value does not fit: the place as a JSON Pointer and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    pub pointer: String,
+    pub message: String,
+}
+
+/// A compiled schema.
+pub struct Schema {
+    validator: Validator,
+    /// The schema itself, for its defaults.
+    source: Value,
+}
+
+impl Schema {
+    /// Compiles schema text; `Err` says what is wrong with it.
+    pub fn compile(text: &str) -> Result<Schema, String> {
+        let source: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let validator = jsonschema::options()
+            .with_draft(Draft::Draft202012)
+            .should_validate_formats(true)
+            .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_SIZE_LIMIT))
+            .build(&source)
+            .map_err(|e| e.to_string())?;
+        Ok(Schema { validator, source })
+    }
+
+    /// Returns the first misfit of `value`.
+    pub fn check(&self, value: &Value) -> Result<(), Misfit> {
+        if self.validator.is_valid(value) {
+            return Ok(());
+        }
+        match self.validator.iter_errors(value).next() {
+            None => Ok(()),
+            Some(error) => Err(Misfit {
+                pointer: error.instance_path().to_string(),
+                // Masked: an error that quotes the value would copy a caller's secret into logs.
+                message: error.masked().to_string(),
+            }),
+        }
+    }
+
+    /// Fills in the defaults of missing properties, at every depth reached by `properties`.
+    pub fn apply_defaults(&self, value: &mut Value) {
+        apply_defaults(&self.source, value, 0);
+    }
+}
+
+/// Schemas nest at most this deep (the registry refuses deeper ones).
+const MAX_DEPTH: usize = 64;
+
+fn apply_defaults(schema: &Value, value: &mut Value, depth: usize) {
+    let (Some(properties), Some(object)) =
+        (schema.get("properties").and_then(Value::as_object), value.as_object_mut())
+    else {
+        return;
+    };
+    if depth >= MAX_DEPTH {
+        return;
+    }
+    for (name, property) in properties {
+        match object.get_mut(name) {
+            Some(present) => apply_defaults(property, present, depth + 1),
+            None => {
+                if let Some(default) = property.get("default") {
+                    object.insert(name.clone(), default.clone());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn schema(value: Value) -> Schema {
+        Schema::compile(&value.to_string()).unwrap()
+    }
+
+    #[test]
+    fn a_misfit_names_the_place_and_never_quotes_the_value() {
+        let schema = schema(
+            json!({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}),
+        );
+        let misfit = schema.check(&json!({"a": [1, "s3cret"]})).unwrap_err();
+        assert_eq!(misfit.pointer, "/a/1");
+        assert!(!misfit.message.contains("s3cret"), "{}", misfit.message);
+        assert!(misfit.message.contains("integer"), "{}", misfit.message);
+    }
+
+    #[test]
+    fn formats_are_asserted() {
+        let schema = schema(json!({"type": "string", "format": "date-time"}));
+        assert!(schema.check(&json!("2026-07-28T00:00:00Z")).is_ok());
+        assert!(schema.check(&json!("yesterday")).is_err());
+    }
+
+    #[test]
+    fn defaults_fill_missing_members_at_every_depth_and_nothing_else() {
+        let schema = schema(json!({"type": "object", "properties": {
+            "n": {"type": "integer", "default": 3},
+            "inner": {"type": "object", "properties": {"b": {"type": "boolean", "default": false}}},
+            "absent": {"type": "object", "properties": {"b": {"type": "boolean", "default": true}}}}}));
+        let mut value = json!({"inner": {}, "extra": 1});
+        schema.apply_defaults(&mut value);
+        assert_eq!(value, json!({"inner": {"b": false}, "extra": 1, "n": 3}));
+        let mut given = json!({"n": 5});
+        schema.apply_defaults(&mut given);
+        assert_eq!(given, json!({"n": 5}));
+    }
+
+    #[test]
+    fn remote_references_and_backtracking_patterns_do_not_compile() {
+        for bad in [
+            json!({"$ref": "http://127.0.0.1:1/x.json"}),
+            json!({"$ref": "file:///etc/passwd"}),
+            json!({"type": "string", "pattern": "(a)\\1"}),
+            json!({"type": 7}),
+        ] {
+            assert!(Schema::compile(&bad.to_string()).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Sealing of state that travels through clients: session ids, cursors and request states.
+//!
+//! Owns: the AEAD keys (`ASP_SEAL_KEY`, current and previous). Refuses: meaning; callers choose the purpose
+//! and the plaintext. Keeps true: a text sealed for one purpose or context opens for no other, and text that
+//! was altered, truncated or sealed by someone else does not open at all.
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+/// Longest sealed text that is even looked at, in bytes.
+const MAX_SEALED_LEN: usize = 8 * 1024;
+
+/// What a sealed text is for; part of the associated data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Session,
+    Cursor,
+    RequestState,
+}
+
+impl Purpose {
+    const fn label(self) -> &'static [u8] {
+        match self {
+            Purpose::Session => b"asp/session/1\0",
+            Purpose::Cursor => b"asp/cursor/1\0",
+            Purpose::RequestState => b"asp/request-state/1\0",
+        }
+    }
+}
+
+/// The keys are missing or wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    #[error("seal key must be at least 32 bytes long, got {0}")]
+    ShortKey(usize),
+    #[error("sealing failed")]
+    Crypto,
+}
+
+/// Seals with the current key, opens with the current and the previous one.
+pub struct Sealer {
+    current: LessSafeKey,
+    previous: Option<LessSafeKey>,
+}
+
+impl std::fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sealer(***)")
+    }
+}
+
+impl Sealer {
+    /// `current` and `previous` are secrets of at least 32 bytes; each is hashed to an AES-256 key.
+    pub fn new(current: &[u8], previous: Option<&[u8]>) -> Result<Sealer, SealError> {
+        Ok(Sealer { current: key(current)?, previous: previous.map(key).transpose()? })
+    }
+
+    /// Seals `plaintext` as unpadded base64url, bound to `purpose` and `context`.
+    pub fn seal(&self, purpose: Purpose, context: &[u8], plaintext: &[u8]) -> Result<String, SealError> {
+        let mut nonce = [0_u8; NONCE_LEN];
+        aws_lc_rs::rand::fill(&mut nonce).map_err(|_| SealError::Crypto)?;
+        let mut sealed = plaintext.to_vec();
+        self.current
+            .seal_in_place_append_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::from(associated(purpose, context)),
+                &mut sealed,
+            )
+            .map_err(|_| SealError::Crypto)?;
+        let mut message = nonce.to_vec();
+        message.append(&mut sealed);
+        Ok(URL_SAFE_NO_PAD.encode(message))
+    }
+
+    /// Opens what [`Sealer::seal`] made for the same purpose and context; `None` for anything else.
+    pub fn open(&self, purpose: Purpose, context: &[u8], text: &str) -> Option<Vec<u8>> {
+        if text.len() > MAX_SEALED_LEN {
+            return None;
+        }
+        let message = URL_SAFE_NO_PAD.decode(text).ok()?;
+        let (nonce, sealed) = message.split_at_checked(NONCE_LEN)?;
+        let aad = associated(purpose, context);
+        [Some(&self.current), self.previous.as_ref()].into_iter().flatten().find_map(|key| {
+            let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+            let mut buffer = sealed.to_vec();
+            let plaintext = key.open_in_place(nonce, Aad::from(&aad), &mut buffer).ok()?;
+            Some(plaintext.to_vec())
+        })
+    }
+}
+
+fn key(secret: &[u8]) -> Result<LessSafeKey, SealError> {
+    if secret.len() < 32 {
+        return Err(SealError::ShortKey(secret.len()));
+    }
+    let digest = Sha256::digest(secret);
+    let unbound = UnboundKey::new(&AES_256_GCM, &digest).map_err(|_| SealError::Crypto)?;
+    Ok(LessSafeKey::new(unbound))
+}
+
+fn associated(purpose: Purpose, context: &[u8]) -> Vec<u8> {
+    [purpose.label(), context].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &[u8] = b"0123456789abcdef0123456789abcdef";
+    const OTHER: &[u8] = b"fedcba9876543210fedcba9876543210";
+
+    #[test]
+    fn a_sealed_text_opens_only_for_its_purpose_and_context() {
+        let sealer = Sealer::new(KEY, None).unwrap();
+        let text = sealer.seal(Purpose::Session, b"k", b"hello").unwrap();
+        assert_eq!(sealer.open(Purpose::Session, b"k", &text).as_deref(), Some(&b"hello"[..]));
+        assert_eq!(sealer.open(Purpose::Cursor, b"k", &text), None);
+        assert_eq!(sealer.open(Purpose::Session, b"l", &text), None);
+        assert_eq!(Sealer::new(OTHER, None).unwrap().open(Purpose::Session, b"k", &text), None);
+    }
+
+    #[test]
+    fn every_altered_or_truncated_text_stays_shut() {
+        let sealer = Sealer::new(KEY, None).unwrap();
+        let text = sealer.seal(Purpose::Session, b"", b"hello").unwrap();
+        for at in 0..text.len() {
+            let mut altered = text.clone().into_bytes();
+            altered[at] = if altered[at] == b'A' { b'B' } else { b'A' };
+            assert_eq!(sealer.open(Purpose::Session, b"", std::str::from_utf8(&altered).unwrap()), None);
+            assert_eq!(sealer.open(Purpose::Session, b"", &text[..at]), None);
+        }
+        assert_eq!(sealer.open(Purpose::Session, b"", &"A".repeat(1 << 20)), None);
+    }
+
+    #[test]
+    fn the_previous_key_still_opens_after_a_rotation() {
+        let text = Sealer::new(KEY, None).unwrap().seal(Purpose::Cursor, b"", b"x").unwrap();
+        let rotated = Sealer::new(OTHER, Some(KEY)).unwrap();
+        assert_eq!(rotated.open(Purpose::Cursor, b"", &text).as_deref(), Some(&b"x"[..]));
+    }
+
+    #[test]
+    fn a_short_key_is_refused_and_the_key_is_never_printed() {
+        assert!(matches!(Sealer::new(b"short", None), Err(SealError::ShortKey(5))));
+        assert_eq!(format!("{:?}", Sealer::new(KEY, None).unwrap()), "Sealer(***)");
+    }
+}

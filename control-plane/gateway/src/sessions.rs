@@ -1,0 +1,225 @@
+//! Legacy MCP sessions: sealed ids that any replica can open, and what the owner keeps about them.
+//!
+//! `Mcp-Session-Id = v1.<K, 16 hex>.<sealed {sid, iat, revision, abilities}>`, sealed with K, the server and
+//! the principal as associated data (design §7). Keeps true: a session is used only by the principal and on
+//! the server it was made for, and never proves who the caller is; a deleted one stays deleted for its whole
+//! life; the table is bounded, and a session that fell out of it is rebuilt from its id (I-3).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use asp_edge::{Caller, Reason};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use crate::call::ClientAbilities;
+use crate::faces::mcp::revision::Revision;
+use crate::seal::{Purpose, SealError, Sealer};
+
+pub mod session;
+
+pub use session::{Profile, Session};
+
+/// Most sessions one replica keeps.
+const MAX_SESSIONS: usize = 100_000;
+/// Most deleted ids one replica remembers.
+const MAX_DELETED: usize = 100_000;
+/// A session nobody used for this long is forgotten.
+const IDLE: Duration = Duration::from_secs(3600);
+/// No session lives longer, in seconds.
+const MAX_LIFE_SECONDS: u64 = 24 * 3600;
+
+/// A new session as the client gets it.
+pub struct Minted {
+    /// The `Mcp-Session-Id`.
+    pub token: String,
+    /// K: what Envoy hashes, 16 hex digits.
+    pub affinity: String,
+}
+
+/// The sessions of one replica.
+pub struct Sessions {
+    sealer: Arc<Sealer>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    kept: HashMap<[u8; 16], Kept>,
+    /// Until when each deleted id is remembered, in Unix seconds.
+    deleted: HashMap<[u8; 16], u64>,
+}
+
+struct Kept {
+    session: Arc<Session>,
+    used: Instant,
+}
+
+/// The plaintext of a session id.
+struct Sealed {
+    sid: [u8; 16],
+    issued_at: u64,
+    profile: Profile,
+}
+
+impl Sessions {
+    pub fn new(sealer: Arc<Sealer>) -> Sessions {
+        Sessions { sealer, table: Mutex::default() }
+    }
+
+    /// Makes a session. `hint` is the affinity key the edge chose; without a well-formed one a key is drawn.
+    pub fn create(
+        &self,
+        hint: Option<&str>,
+        server: &str,
+        caller: &Caller,
+        profile: Profile,
+    ) -> Result<Minted, SealError> {
+        let affinity = match hint.filter(|hint| is_affinity_key(hint)) {
+            Some(hint) => hint.to_owned(),
+            None => format!("{:016x}", rand::random::<u64>()),
+        };
+        let sid: [u8; 16] = rand::random();
+        let sealed = Sealed { sid, issued_at: now_seconds(), profile };
+        let context = context(&affinity, server, caller);
+        let token =
+            format!("v1.{affinity}.{}", self.sealer.seal(Purpose::Session, &context, &sealed.encode())?);
+        self.table.lock().keep(sid, Arc::new(Session::kept(sid, profile)));
+        Ok(Minted { token, affinity })
+    }
+
+    /// The session a request names; unknown, deleted, expired and foreign ones are indistinguishable.
+    pub fn find(&self, token: &str, server: &str, caller: &Caller) -> Result<Arc<Session>, Reason> {
+        let sealed = self.open(token, server, caller).ok_or(Reason::SessionUnknown)?;
+        let mut table = self.table.lock();
+        if table.deleted.contains_key(&sealed.sid) {
+            return Err(Reason::SessionUnknown);
+        }
+        if let Some(kept) = table.kept.get_mut(&sealed.sid) {
+            kept.used = Instant::now();
+            return Ok(kept.session.clone());
+        }
+        // Made by another replica, or fallen out of the table.
+        let session = Arc::new(Session::kept(sealed.sid, sealed.profile));
+        table.keep(sealed.sid, session.clone());
+        Ok(session)
+    }
+
+    /// Ends a session and cancels what runs in it.
+    pub fn delete(&self, token: &str, server: &str, caller: &Caller) -> Result<(), Reason> {
+        let session = self.find(token, server, caller)?;
+        let mut table = self.table.lock();
+        let sid = session.sid();
+        if table.deleted.len() >= MAX_DELETED {
+            let now = now_seconds();
+            table.deleted.retain(|_, until| *until > now);
+        }
+        if table.deleted.len() >= MAX_DELETED
+            && let Some(oldest) = table.deleted.iter().min_by_key(|(_, until)| **until).map(|(sid, _)| *sid)
+        {
+            table.deleted.remove(&oldest);
+        }
+        table.deleted.insert(sid, now_seconds() + MAX_LIFE_SECONDS);
+        table.kept.remove(&sid);
+        session.cancel_all();
+        Ok(())
+    }
+
+    /// How many sessions this replica keeps.
+    pub fn len(&self) -> usize {
+        self.table.lock().kept.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets idle sessions and old deletions; run from time to time.
+    pub fn sweep(&self) {
+        let (now, seconds) = (Instant::now(), now_seconds());
+        let mut table = self.table.lock();
+        table.kept.retain(|_, kept| now.saturating_duration_since(kept.used) < IDLE);
+        table.deleted.retain(|_, until| *until > seconds);
+    }
+
+    fn open(&self, token: &str, server: &str, caller: &Caller) -> Option<Sealed> {
+        let (affinity, sealed) = token.strip_prefix("v1.")?.split_once('.')?;
+        if !is_affinity_key(affinity) {
+            return None;
+        }
+        let plain = self.sealer.open(Purpose::Session, &context(affinity, server, caller), sealed)?;
+        let sealed = Sealed::decode(&plain)?;
+        (now_seconds() < sealed.issued_at.saturating_add(MAX_LIFE_SECONDS)).then_some(sealed)
+    }
+}
+
+impl Table {
+    fn keep(&mut self, sid: [u8; 16], session: Arc<Session>) {
+        if self.kept.len() >= MAX_SESSIONS {
+            let now = Instant::now();
+            self.kept.retain(|_, kept| now.saturating_duration_since(kept.used) < IDLE);
+        }
+        if self.kept.len() >= MAX_SESSIONS
+            && let Some(oldest) = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(sid, _)| *sid)
+        {
+            self.kept.remove(&oldest);
+        }
+        self.kept.insert(sid, Kept { session, used: Instant::now() });
+    }
+}
+
+impl Sealed {
+    fn encode(&self) -> Vec<u8> {
+        let revision = Revision::ALL.iter().position(|revision| *revision == self.profile.revision);
+        let abilities = self.profile.abilities;
+        let mut plain = self.sid.to_vec();
+        plain.extend(self.issued_at.to_be_bytes());
+        plain.push(revision.unwrap_or_default() as u8);
+        plain.push(u8::from(abilities.elicitation) | u8::from(abilities.sampling) << 1);
+        plain
+    }
+
+    fn decode(plain: &[u8]) -> Option<Sealed> {
+        let (sid, rest) = plain.split_at_checked(16)?;
+        let (issued_at, rest) = rest.split_at_checked(8)?;
+        let [revision, abilities] = rest else { return None };
+        Some(Sealed {
+            sid: sid.try_into().ok()?,
+            issued_at: u64::from_be_bytes(issued_at.try_into().ok()?),
+            profile: Profile {
+                revision: *Revision::ALL.get(usize::from(*revision))?,
+                abilities: ClientAbilities { elicitation: abilities & 1 != 0, sampling: abilities & 2 != 0 },
+            },
+        })
+    }
+}
+
+/// The principal: org, user and client, not the token, so that a refresh does not end a session.
+pub fn principal(caller: &Caller) -> [u8; 16] {
+    let mut hasher = Sha256::new();
+    for part in [&caller.org, &caller.user, &caller.client] {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part.as_bytes());
+    }
+    let digest: [u8; 32] = hasher.finalize().into();
+    let mut principal = [0; 16];
+    principal.copy_from_slice(digest.split_at(16).0);
+    principal
+}
+
+fn context(affinity: &str, server: &str, caller: &Caller) -> Vec<u8> {
+    [affinity.as_bytes(), &principal(caller), server.as_bytes()].concat()
+}
+
+fn is_affinity_key(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Calls of the modern era that wait for input between two requests (design §5, §10).
+//!
+//! Owns: the bounded table of suspended calls and the sealed `requestState` that names one. Keeps true: a
+//! state is attacker input: it opens only for the same principal, server and request parameters, until it
+//! expires, and a call that ended is gone from the table.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use asp_edge::Caller;
+use parking_lot::Mutex;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::call::Call;
+use crate::seal::{Purpose, Sealer};
+use crate::sessions::principal;
+
+/// Most suspended calls of one replica.
+const MAX_SUSPENDED: usize = 10_000;
+/// A state's life in seconds: the longest input timeout and a little more.
+const STATE_TTL: u64 = 900;
+
+/// The suspended calls of one replica.
+#[derive(Default)]
+pub struct Suspended {
+    calls: Mutex<HashMap<Uuid, Arc<Call>>>,
+}
+
+impl Suspended {
+    /// Keeps `call` and returns its sealed state; `None` when the table is full.
+    pub fn suspend(&self, sealer: &Sealer, call: &Arc<Call>, digest: [u8; 32]) -> Option<String> {
+        {
+            let mut calls = self.calls.lock();
+            if calls.len() >= MAX_SUSPENDED {
+                calls.retain(|_, call| call.outcome().is_none());
+            }
+            if calls.len() >= MAX_SUSPENDED && !calls.contains_key(&call.id) {
+                return None;
+            }
+            calls.insert(call.id, call.clone());
+        }
+        let mut plain = call.id.as_bytes().to_vec();
+        plain.extend((now_seconds() + STATE_TTL).to_be_bytes());
+        let context = context(&call.caller, &call.server.message.name, digest);
+        sealer.seal(Purpose::RequestState, &context, &plain).ok()
+    }
+
+    /// The suspended call a state names, for whoever may continue it.
+    pub fn resume(
+        &self,
+        sealer: &Sealer,
+        state: &str,
+        caller: &Caller,
+        server: &str,
+        digest: [u8; 32],
+    ) -> Option<Arc<Call>> {
+        let plain = sealer.open(Purpose::RequestState, &context(caller, server, digest), state)?;
+        let (id, expires) = plain.split_at_checked(16)?;
+        let expires = u64::from_be_bytes(expires.try_into().ok()?);
+        if expires < now_seconds() {
+            return None;
+        }
+        self.calls.lock().get(&Uuid::from_slice(id).ok()?).cloned()
+    }
+
+    /// Forgets the calls that have ended; run from time to time.
+    pub fn sweep(&self) {
+        self.calls.lock().retain(|_, call| call.outcome().is_none());
+    }
+
+    /// The digest of what a retry must repeat: the parameters without `_meta` and the retry's own members.
+    pub fn digest(params: Option<&Value>) -> [u8; 32] {
+        let mut params = params.cloned().unwrap_or(Value::Null);
+        if let Some(object) = params.as_object_mut() {
+            for own in ["_meta", "inputResponses", "requestState"] {
+                object.remove(own);
+            }
+        }
+        Sha256::digest(params.to_string().as_bytes()).into()
+    }
+}
+
+fn context(caller: &Caller, server: &str, digest: [u8; 32]) -> Vec<u8> {
+    [principal(caller).as_slice(), digest.as_slice(), server.as_bytes()].concat()
+}
+
+fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
