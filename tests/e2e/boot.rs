@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use asp_e2e::envoy::{self, Envoy};
 use asp_e2e::port::Reserved;
-use asp_e2e::xds::{EXTENSION_TYPE, XdsServer};
+use asp_e2e::xds::XdsServer;
 use asp_e2e::{http1, tool, wait};
 use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Sessions};
 use libtest_mimic::Trial;
@@ -15,6 +15,8 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::trial::Shared;
+
+const ECDS: &str = "extension_config_discovery.http_filter.asp-edge";
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
@@ -27,6 +29,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("boot::a_bad_snapshot_is_refused_with_a_reason_and_the_last_good_one_stays", |_| {
             bad_snapshot()
         }),
+        shared.trial("boot::an_older_snapshot_is_not_applied", |_| older_snapshot()),
     ]
 }
 
@@ -51,7 +54,7 @@ async fn first_snapshot() -> Result<()> {
     let envoy = start(&directory, xds.address.port()).await?;
     let answer = http1::get(envoy.address, "/demo/mcp", &[]).await?;
     assert_eq!(answer.status, 503, "nothing was pushed yet: {}", answer.text());
-    xds.push_edge(snapshot(7))?;
+    xds.push_edge(snapshot(7, &["demo"]))?;
     knows_demo(&envoy).await?;
     let unknown = http1::get(envoy.address, "/nothing/mcp", &[]).await?;
     assert_eq!((unknown.status, unknown.reason().as_deref()), (404, Some("unknown_server")));
@@ -62,26 +65,52 @@ async fn bad_snapshot() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let xds = XdsServer::start().await?;
     let envoy = start(&directory, xds.address.port()).await?;
-    xds.push_edge(snapshot(7))?;
+    xds.push_edge(snapshot(7, &["demo"]))?;
     knows_demo(&envoy).await?;
-    for bad in [b"\xff\xff no snapshot".to_vec(), snapshot(6)] {
-        let rejected = envoy.stat("extension_config_discovery.http_filter.asp-edge.update_rejected").await?;
-        xds.push_edge(bad)?;
-        wait::until("the bad snapshot is refused", wait::CONVERGE, || async {
-            let now =
-                envoy.stat("extension_config_discovery.http_filter.asp-edge.update_rejected").await.ok()?;
-            (now > rejected).then_some(())
-        })
-        .await?;
-        let answer = http1::get(envoy.address, "/demo/mcp", &[]).await?;
-        assert_eq!(answer.status, 401, "the last good snapshot stays: {}", answer.text());
-    }
+    xds.push_edge(b"\xff\xff no snapshot".to_vec())?;
+    counted(&envoy, "update_rejected", 1).await?;
+    still_demo(&envoy).await?;
     let refusals: Vec<_> = xds.reports().into_iter().filter_map(|report| report.nack).collect();
-    assert_eq!(refusals.len(), 2, "each refusal reaches the control plane: {refusals:?}");
-    assert!(xds.reports().iter().any(|report| report.type_url == EXTENSION_TYPE && report.nack.is_none()));
-    xds.push_edge(snapshot(8))?;
-    knows_demo(&envoy).await?;
+    assert_eq!(refusals.len(), 1, "the refusal reaches the control plane: {refusals:?}");
+    xds.push_edge(snapshot(8, &["demo", "other"]))?;
+    let address = envoy.address;
+    wait::until("the next good snapshot takes effect", wait::CONVERGE, || async move {
+        http1::get(address, "/other/mcp", &[]).await.ok().filter(|answer| answer.status == 401)
+    })
+    .await?;
     no_reload(&envoy).await
+}
+
+async fn older_snapshot() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let xds = XdsServer::start().await?;
+    let envoy = start(&directory, xds.address.port()).await?;
+    xds.push_edge(snapshot(7, &["demo"]))?;
+    knows_demo(&envoy).await?;
+    let taken = envoy.stat(&format!("{ECDS}.update_success")).await?;
+    xds.push_edge(snapshot(6, &[]))?;
+    counted(&envoy, "update_success", taken + 1).await?;
+    still_demo(&envoy).await?;
+    no_reload(&envoy).await
+}
+
+/// Asks several times on connections of their own: each worker has its own copy of the snapshot.
+async fn still_demo(envoy: &Envoy) -> Result<()> {
+    for _ in 0..20 {
+        let answer = http1::get(envoy.address, "/demo/mcp", &[]).await?;
+        assert_eq!(answer.status, 401, "the snapshot in force stays: {}", answer.text());
+    }
+    Ok(())
+}
+
+async fn counted(envoy: &Envoy, counter: &str, least: u64) -> Result<()> {
+    let name = format!("{ECDS}.{counter}");
+    wait::until(counter, wait::CONVERGE, || async {
+        envoy.stat(&name).await.ok().filter(|count| *count >= least)
+    })
+    .await
+    .map(drop)
+    .with_context(|| envoy.process.tail())
 }
 
 async fn start(directory: &TempDir, xds_port: u16) -> Result<Envoy> {
@@ -112,10 +141,10 @@ async fn no_reload(envoy: &Envoy) -> Result<()> {
     Ok(())
 }
 
-/// One server, `demo`, that wants a token no one can have.
-fn snapshot(revision: u64) -> Vec<u8> {
-    let server = EdgeServer {
-        name: "demo".into(),
+/// Servers that want a token no one can have.
+fn snapshot(revision: u64, servers: &[&str]) -> Vec<u8> {
+    let server = |name: &&str| EdgeServer {
+        name: (*name).into(),
         protocols: vec![Protocol::Mcp.into()],
         default_allow: true,
         schemes: vec![AuthScheme::Jwt.into()],
@@ -125,7 +154,7 @@ fn snapshot(revision: u64) -> Vec<u8> {
     let mut snapshot = EdgeSnapshot {
         revision,
         workers: 2,
-        servers: vec![server],
+        servers: servers.iter().map(server).collect(),
         public_url: "http://asp.test".into(),
         ..Default::default()
     };
