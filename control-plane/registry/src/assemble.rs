@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use asp_proto::snapshot::{
-    Binding, CoarseLimit, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, Limit, Listing,
-    Primitive, Region, RevokedBefore, Route, Upstream,
+    AuthScheme, Binding, CoarseLimit, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, Limit,
+    Listing, Primitive, Region, RevokedBefore, Route, Upstream,
 };
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -73,10 +73,15 @@ impl Default for Inputs {
 /// Builds the snapshot. Servers are sorted by name, primitives by id and version; everything else that has
 /// no order of its own is sorted too. Routes keep theirs: the first match wins.
 ///
+/// A server that is open to everybody (scheme `none`) is left out unless `dev`.
+///
 /// Two servers that carry the same primitive share one copy; the caller has ruled out different ones with
 /// [`crate::conflicts`].
 pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
     let mut inputs = inputs;
+    if !inputs.dev {
+        inputs.servers.retain(|server| !server.edge.schemes().any(|scheme| scheme == AuthScheme::None));
+    }
     inputs.servers.sort_by(|a, b| a.server.name.cmp(&b.server.name));
     let coarse_limits = coarse_limits(&inputs);
     let mut primitives: BTreeMap<(String, String), Primitive> = BTreeMap::new();

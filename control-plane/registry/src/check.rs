@@ -69,15 +69,27 @@ pub fn check(sources: &[Source]) -> Report {
     faults.extend(check_file_set(sources));
     let (servers, specs) = decode(&parsed);
     let catalog = link_and_compile(servers, specs, &mut faults);
-    let (warnings, mut faults): (Vec<_>, Vec<_>) =
+    drop_echoes(&mut faults);
+    let (mut warnings, mut faults): (Vec<_>, Vec<_>) =
         faults.into_iter().partition(|fault| fault.code.is_warning());
     let order =
         |a: &Fault, b: &Fault| (&a.file, a.line, &a.path, a.code).cmp(&(&b.file, b.line, &b.path, b.code));
-    let mut warnings = warnings;
     warnings.sort_by(order);
     faults.sort_by(order);
     let catalog = if faults.is_empty() { Some(catalog) } else { None };
     Report { faults, warnings, catalog }
+}
+
+/// A value the parser refused has become null; that null is not the author's fault as well.
+fn drop_echoes(faults: &mut Vec<Fault>) {
+    let is_refused =
+        |fault: &Fault| matches!(fault.code, FaultCode::YamlFeature | FaultCode::AmbiguousScalar);
+    let refused: HashSet<(String, String)> = faults
+        .iter()
+        .filter(|fault| is_refused(fault))
+        .map(|fault| (fault.file.clone(), fault.path.clone()))
+        .collect();
+    faults.retain(|fault| is_refused(fault) || !refused.contains(&(fault.file.clone(), fault.path.clone())));
 }
 
 /// A decoded file with its findings; the value is absent when its structure is broken.

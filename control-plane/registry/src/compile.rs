@@ -52,6 +52,12 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         allowed_domains: spec.security.allowed_domains.clone(),
         question: question(spec).map(|question| question.to_string()).unwrap_or_default(),
         owner: spec.owner.clone(),
+        artifact_schema: spec
+            .schema
+            .artifacts
+            .as_ref()
+            .map(|schema| schema::without_nullable(schema).to_string())
+            .unwrap_or_default(),
         tags: spec.tags.clone(),
     }
 }

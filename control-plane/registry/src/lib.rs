@@ -27,5 +27,4 @@ pub use conflict::conflicts;
 pub use fault::{Fault, FaultCode};
 pub use manifest::{DEFAULT_INPUT_TIMEOUT_SECONDS, DEFAULT_MAX_RUNTIME_SECONDS, runtime_manifest};
 pub use published::{server_schema, spec_schema};
-pub use rules::schema::{SchemaError, compile_schema};
 pub use source::{MAX_FILES, ReadError, Source, read_dir};

@@ -70,7 +70,10 @@ pub(crate) fn check_dependencies(item: &Declared<'_>, index: &Index<'_>, finding
                 }
                 Some(_) => continue,
             };
-            let hint = format!("declare a {} with this id in the folder, or write folder/id", kind.word());
+            let hint = format!(
+                "declare a primitive of type {} with this id in the folder, or write folder/id",
+                kind.word()
+            );
             findings.add(FaultCode::UnresolvedDependency, &path, problem, hint);
         }
     }

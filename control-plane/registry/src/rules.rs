@@ -41,6 +41,10 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
         let rules = schema::Rules { object_root: spec.kind.is_tool(), header_annotations: false };
         schema::check(written, "/primitiveSchema/output_schema", rules, findings)
     });
+    if let Some(artifacts) = &spec.schema.artifacts {
+        let rules = schema::Rules { object_root: false, header_annotations: false };
+        schema::check(artifacts, "/primitiveSchema/artifacts", rules, findings);
+    }
     check_examples(spec, input.as_ref(), output.as_ref(), findings);
     check_places(spec, findings);
     prompt::check(spec, findings);
@@ -129,11 +133,17 @@ fn check_places(spec: &Spec, findings: &mut Findings<'_>) {
         }
     }
     let Some(template) = &spec.schema.uri_template else { return };
-    let judged = match uri::template_variables(template) {
-        Ok(variables) if variables.is_empty() => Err("the template has no variable".to_string()),
-        Ok(_) => uri::resource_uri(&uri::filled(template)),
-        Err(reason) => Err(reason),
-    };
+    let judged = uri::template_variables(template).and_then(|variables| {
+        let is_repeated = variables
+            .iter()
+            .enumerate()
+            .any(|(index, name)| variables.iter().skip(index + 1).any(|other| other == name));
+        if variables.is_empty() || is_repeated || template.contains("}{") {
+            // A URI must match in one way only.
+            return Err("a template has variables, each once, with fixed text between them".into());
+        }
+        uri::resource_uri(&uri::filled(template))
+    });
     if let Err(reason) = judged {
         let hint = "use plain {name} expressions (RFC 6570 level 1), e.g. demo://items/{id}";
         findings.add(FaultCode::BadUriTemplate, "/primitiveSchema/uriTemplate", reason, hint);

@@ -25,7 +25,7 @@ pub(crate) struct ServerFile {
     /// What a model should know before it uses the server (MCP `instructions`).
     #[serde(default)]
     pub instructions: Option<String>,
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub protocols: Vec<Protocol>,
     #[serde(default)]
     pub sessions: Sessions,
@@ -84,7 +84,7 @@ pub(crate) enum DefaultExposure {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerAuth {
     /// `none` stands alone and is served in development mode only.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub schemes: Vec<Scheme>,
     /// Names of the issuers whose tokens are accepted.
     #[serde(default)]

@@ -6,7 +6,9 @@
 //! Against the first sample these keys are restored or corrected, and these are added:
 //! - `primitiveDependencies` is an object `{elicitations: [{id}], delegations: [{id}]}` (it was an array
 //!   holding keys, which is no JSON);
-//! - `summary` and the schemas are whole (the sample's lines were cut off at the page's edge);
+//! - `primitiveSchema.artifacts` stands beside `output_schema`, not inside it, since the sample's tool has
+//!   no such key in its `outputSchema`;
+//! - comments are gone from JSON, and the lines the page's edge had cut off are whole;
 //! - added: `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
 //!   `capabilities.inputTimeoutSeconds`, `exposure.rest`, `exposure.a2a.skill.inputModes|outputModes`,
 //!   and the runtime modes `builtin` and `mcp-stdio`.

@@ -242,7 +242,8 @@ impl<'s> Builder<'s> {
                 code,
                 file: self.source.path.clone(),
                 line: at,
-                path: self.path.clone(),
+                // Broken syntax stands at a line, not at a value.
+                path: if code == FaultCode::Syntax { String::new() } else { self.path.clone() },
                 message,
                 hint: hint.to_string(),
             });

@@ -36,24 +36,8 @@ pub(super) struct Rules {
     pub(super) header_annotations: bool,
 }
 
-/// Why a schema was refused at compilation.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {reason}")]
-pub struct SchemaError {
-    /// JSON pointer into the schema.
-    pub path: String,
-    pub reason: String,
-}
-
-/// Compiles a checked schema as the platform evaluates it everywhere: 2020-12, `format` asserted, patterns
-/// in linear time, no reference leaves the schema.
-pub fn compile_schema(schema: &Value) -> Result<Validator, SchemaError> {
-    options().build(schema).map_err(|error| SchemaError {
-        path: error.instance_path().as_str().to_string(),
-        reason: error.to_string(),
-    })
-}
-
+/// The dialect as the gateway evaluates it: 2020-12, `format` asserted, patterns in linear time, no
+/// reference leaves the schema.
 fn options<'a>() -> jsonschema::ValidationOptions<'a> {
     jsonschema::options()
         .with_draft(Draft::Draft202012)
@@ -120,10 +104,10 @@ impl Checker<'_> {
             return None;
         }
         let compiled = without_nullable(self.schema);
-        match compile_schema(&compiled) {
+        match options().build(&compiled) {
             Err(error) => {
                 let hint = "correct the schema; JSON Schema 2020-12 is the dialect";
-                self.faults.push(found(FaultCode::BadSchema, "", error.reason, hint));
+                self.faults.push(found(FaultCode::BadSchema, "", error.to_string(), hint));
                 None
             }
             Ok(validator) => {

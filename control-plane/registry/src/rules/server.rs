@@ -39,7 +39,7 @@ fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
         let message = "`none` beside another scheme lets every caller choose to be nobody";
         findings.add(FaultCode::AuthConflict, "/auth/schemes", message, "remove `none` or the others");
     }
-    if has(Scheme::None) && !(auth.scopes.is_empty() && auth.issuers.is_empty()) {
+    if auth.schemes == [Scheme::None] && !(auth.scopes.is_empty() && auth.issuers.is_empty()) {
         let message = "callers without authentication have no scopes and no issuer";
         findings.add(FaultCode::AuthConflict, "/auth/schemes", message, "remove `scopes` and `issuers`");
     }

@@ -17,9 +17,10 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
     use Kind::{Delegate, Elicitation, Prompt, Resource, ResourceTemplate, Task, Tool};
     let schema = &spec.schema;
-    let keys: [(&str, bool, &[Kind]); 12] = [
+    let keys: [(&str, bool, &[Kind]); 13] = [
         ("input_schema", schema.input_schema.is_some(), &[Tool, Task, Delegate]),
         ("output_schema", schema.output_schema.is_some(), &[Tool, Task, Delegate]),
+        ("artifacts", schema.artifacts.is_some(), &[Task]),
         ("uri", schema.uri.is_some(), &[Resource]),
         ("uriTemplate", schema.uri_template.is_some(), &[ResourceTemplate]),
         ("mimeType", schema.mime_type.is_some(), &[Resource, ResourceTemplate]),

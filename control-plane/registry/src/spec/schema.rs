@@ -17,6 +17,10 @@ pub(crate) struct PrimitiveSchema {
     #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub output_schema: Option<Value>,
+    /// task: JSON Schema 2020-12 of the list of artifacts it may emit beside its result.
+    #[serde(default)]
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub artifacts: Option<Value>,
     /// resource
     #[serde(default)]
     pub uri: Option<String>,

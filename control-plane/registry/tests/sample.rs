@@ -1,0 +1,152 @@
+//! The sample task of the first specification compiles to its own tool and card.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use asp_registry::{CompiledServer, check, compile_mcp, read_dir, runtime_manifest};
+use serde_json::{Value, json};
+
+/// Set to write the golden files instead of comparing them.
+const UPDATE: &str = "ASP_UPDATE_GOLDEN";
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
+}
+
+fn compliance() -> CompiledServer {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
+    let report = check(&read_dir(&root).expect("primitives/ is readable"));
+    let servers = report.catalog.expect("the primitives have no fault").servers;
+    servers.into_iter().find(|server| server.server.name == "webex-compliance").expect("the sample server")
+}
+
+fn printed(name: &str) -> Value {
+    serde_json::from_str(&fs::read_to_string(here("sample").join(name)).expect(name)).expect(name)
+}
+
+/// Whether `compiled` says what is `printed`. Keys in `added` may come on top.
+fn differences(printed: &Value, compiled: &Value, added: &[&str], path: &str, found: &mut Vec<String>) {
+    match (printed, compiled) {
+        (Value::Object(printed), Value::Object(compiled)) => {
+            for (key, value) in printed {
+                let inner = compiled.get(key).unwrap_or(&Value::Null);
+                differences(value, inner, added, &format!("{path}/{key}"), found);
+            }
+            for key in compiled.keys().filter(|key| !printed.contains_key(*key)) {
+                if !added.contains(&key.as_str()) {
+                    found.push(format!("{path}/{key} is not in the sample"));
+                }
+            }
+        }
+        (Value::Array(printed), Value::Array(compiled)) if printed.len() == compiled.len() => {
+            for (index, (one, other)) in printed.iter().zip(compiled).enumerate() {
+                differences(one, other, added, &format!("{path}/{index}"), found);
+            }
+        }
+        (Value::String(printed), Value::String(compiled)) if printed.ends_with('…') => {
+            if !compiled.starts_with(printed.trim_end_matches('…')) {
+                found.push(format!("{path}: {compiled}"));
+            }
+        }
+        (Value::Null, Value::Number(_)) => {}
+        (printed, compiled) => {
+            if printed != compiled {
+                found.push(format!("{path}: {printed} became {compiled}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_tool_is_the_printed_one_but_for_nullable() {
+    let tool = compile_mcp(&compliance(), "2025-06-18")["tools"][0].clone();
+    let mut expected = printed("tool.json");
+    // `nullable` is no JSON Schema; the platform compiles what it means.
+    expected["inputSchema"]["properties"]["legalHoldPolicyId"] = json!({"type": ["string", "null"]});
+    let mut found = Vec::new();
+    differences(&expected, &tool, &[], "", &mut found);
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn the_card_is_the_printed_one_and_what_a2a_1_0_adds() {
+    let card: Value = serde_json::from_str(&compliance().server.a2a_card).expect("the card is JSON");
+    let mut found = Vec::new();
+    let added = ["supportedInterfaces", "securityRequirements", "httpAuthSecurityScheme"];
+    differences(&printed("card.json"), &card, &added, "", &mut found);
+    assert_eq!(found, Vec::<String>::new());
+    let url = "https://a2a.webex.com/compliance/v1";
+    assert_eq!(
+        card["supportedInterfaces"],
+        json!([
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
+        ])
+    );
+    assert_eq!(card["securityRequirements"], json!([{"schemes": {"bearer-jwt": {"list": []}}}]));
+}
+
+#[test]
+fn the_comparison_finds_a_difference() {
+    let mut found = Vec::new();
+    let printed = json!({"a": "cut…", "b": 1});
+    differences(&printed, &json!({"a": "other", "b": 2, "c": 3}), &[], "", &mut found);
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
+#[test]
+fn the_nullable_argument_is_reported_and_nothing_else() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
+    let report = check(&read_dir(&root).expect("primitives/ is readable"));
+    let warnings: Vec<_> = report
+        .warnings
+        .iter()
+        .filter(|w| w.file.starts_with("webex-compliance/"))
+        .map(|w| (w.code.as_str(), w.file.as_str(), w.line))
+        .collect();
+    assert_eq!(warnings, [("nullable_rewritten", "webex-compliance/cdcsr.json", 52)]);
+}
+
+#[test]
+fn the_sample_carries_what_it_depends_on() {
+    let server = compliance();
+    let ids: Vec<_> = server.primitives.iter().map(|primitive| primitive.id.as_str()).collect();
+    let expected = [
+        "approve_remediation",
+        "cdcsr",
+        "gather_missing_policy",
+        "legal_phrase_ner",
+        "llm_pii_classifier",
+        "voice_redaction_suggester",
+    ];
+    assert_eq!(ids, expected);
+    assert_eq!(server.server.listings.len(), 1, "questions and delegates are not listed");
+    assert_eq!(server.files.len(), 7);
+}
+
+#[test]
+fn compiled_output_equals_the_golden_files() {
+    let server = compliance();
+    let task = server.primitives.iter().find(|primitive| primitive.id == "cdcsr").expect("cdcsr");
+    let question =
+        server.primitives.iter().find(|primitive| primitive.id == "approve_remediation").expect("it");
+    let compiled = [
+        ("cdcsr.mcp.json", compile_mcp(&server, "2026-07-28")),
+        ("cdcsr.card.json", serde_json::from_str(&server.server.a2a_card).expect("the card is JSON")),
+        ("cdcsr.manifest.json", runtime_manifest(task)),
+        ("approve_remediation.json", serde_json::from_str(&question.question).expect("the question is JSON")),
+    ];
+    for (name, value) in compiled {
+        let text = format!("{}\n", serde_json::to_string_pretty(&value).expect(name));
+        let file = here("golden").join(name);
+        if std::env::var_os(UPDATE).is_some() {
+            fs::write(&file, &text).expect(name);
+        }
+        let golden = fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            golden == text,
+            "{name} differs from what is compiled now; when that is meant, run\n\
+             {UPDATE}=1 cargo test -p asp-registry --test sample"
+        );
+    }
+}
