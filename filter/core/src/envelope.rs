@@ -8,6 +8,8 @@ use std::borrow::Cow;
 
 use crate::reason::Reason;
 
+#[cfg(test)]
+mod generator;
 mod json;
 
 use json::{Cursor, Syntax, Value};

@@ -26,6 +26,8 @@ mod revocation;
 mod route;
 mod server;
 pub mod snapshot;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 mod token;
 
 pub use edge::{Admitted, Edge, Env, Forward, Header, Pending, Role, Step, Verdict};

@@ -1,1 +1,110 @@
-//! tests
+//! The buckets, with a clock of their own.
+
+use super::*;
+
+fn limit(org: &str, user: &str, primitive: &str, rate_per_second: f64, burst: u32) -> CoarseLimit {
+    CoarseLimit {
+        org: org.into(),
+        server: "*".into(),
+        user: user.into(),
+        wcit: "*".into(),
+        primitive: primitive.into(),
+        rate_per_second,
+        burst,
+    }
+}
+
+fn subject<'a>(org: &'a str, user: &'a str, primitive: Option<&'a str>) -> Subject<'a> {
+    Subject { server: "demo", org, user, wcit: "w", primitive }
+}
+
+/// How many of `tries` requests at one moment pass.
+fn passed(buckets: &Buckets, limits: &Limits, subject: &Subject<'_>, stage: Stage, now_ms: u64, tries: usize) -> usize {
+    (0..tries).filter(|_| buckets.take(limits, subject, stage, now_ms).is_ok()).count()
+}
+
+#[test]
+fn a_burst_passes_and_then_the_rate() {
+    let limits = Limits::index(&[limit("*", "*", "*", 10.0, 5)], 1).unwrap();
+    let buckets = Buckets::default();
+    let alice = subject("acme", "alice", None);
+    assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_000, 20), 5);
+    assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_099, 5), 0);
+    assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_100, 5), 1);
+    assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_001_100, 20), 5, "a second refills the whole burst");
+}
+
+#[test]
+fn each_worker_grants_its_share() {
+    let limits = Limits::index(&[limit("*", "*", "*", 100.0, 8)], 4).unwrap();
+    let buckets = Buckets::default();
+    let alice = subject("acme", "alice", None);
+    assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_000, 50), 2);
+    assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_040, 50), 1);
+}
+
+#[test]
+fn orgs_have_buckets_of_their_own_and_other_callers_are_not_counted() {
+    let limits = Limits::index(&[limit("*", "alice", "*", 1.0, 1)], 1).unwrap();
+    let buckets = Buckets::default();
+    for org in ["acme", "beta"] {
+        assert_eq!(passed(&buckets, &limits, &subject(org, "alice", None), Stage::Every, 1, 3), 1);
+    }
+    assert_eq!(passed(&buckets, &limits, &subject("acme", "bob", None), Stage::Every, 1, 3), 3);
+}
+
+#[test]
+fn a_limit_over_a_name_is_asked_when_the_name_is_known() {
+    let limits = Limits::index(&[limit("*", "*", "heavy.*", 1.0, 1)], 1).unwrap();
+    let buckets = Buckets::default();
+    let heavy = subject("acme", "alice", Some("heavy.x"));
+    assert_eq!(passed(&buckets, &limits, &heavy, Stage::Every, 1, 3), 3);
+    assert_eq!(passed(&buckets, &limits, &heavy, Stage::Named, 1, 3), 1);
+    assert_eq!(passed(&buckets, &limits, &subject("acme", "alice", Some("light")), Stage::Named, 1, 3), 3);
+}
+
+#[test]
+fn a_refusal_by_one_limit_takes_nothing_from_another() {
+    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 10), limit("*", "alice", "*", 1.0, 1)], 1).unwrap();
+    let buckets = Buckets::default();
+    assert_eq!(passed(&buckets, &limits, &subject("acme", "alice", None), Stage::Every, 1, 50), 1);
+    assert_eq!(passed(&buckets, &limits, &subject("acme", "bob", None), Stage::Every, 1, 50), 9);
+}
+
+#[test]
+fn the_wait_is_told_in_whole_seconds() {
+    let limits = Limits::index(&[limit("*", "*", "*", 0.1, 1)], 1).unwrap();
+    let buckets = Buckets::default();
+    let alice = subject("acme", "alice", None);
+    assert_eq!(buckets.take(&limits, &alice, Stage::Every, 0), Ok(()));
+    assert_eq!(buckets.take(&limits, &alice, Stage::Every, 0), Err(10));
+    assert_eq!(buckets.take(&limits, &alice, Stage::Every, 9_999), Err(1));
+    assert_eq!(buckets.take(&limits, &alice, Stage::Every, 10_000), Ok(()));
+}
+
+#[test]
+fn a_clock_that_goes_back_does_not_open_the_bucket() {
+    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 1)], 1).unwrap();
+    let buckets = Buckets::default();
+    let alice = subject("acme", "alice", None);
+    assert_eq!(buckets.take(&limits, &alice, Stage::Every, 100_000), Ok(()));
+    assert!(buckets.take(&limits, &alice, Stage::Every, 50_000).is_err());
+}
+
+#[test]
+fn a_million_orgs_take_no_more_memory_than_the_table() {
+    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 1)], 1).unwrap();
+    let buckets = Buckets::default();
+    for number in 0..1_000_000 {
+        let org = number.to_string();
+        assert_eq!(buckets.take(&limits, &subject(&org, "u", None), Stage::Every, 5), Ok(()), "an org was charged for another");
+    }
+    assert_eq!(buckets.sets.lock().unwrap().len(), SETS);
+}
+
+#[test]
+fn a_rate_that_is_none_is_refused() {
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(Limits::index(&[limit("*", "*", "*", rate, 1)], 1).is_err(), "{rate}");
+    }
+}

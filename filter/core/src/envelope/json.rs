@@ -306,5 +306,4 @@ impl<'a> Cursor<'a> {
 }
 
 #[cfg(test)]
-#[path = "json_tests.rs"]
 mod tests;

@@ -1,0 +1,82 @@
+//! Deterministic random JSON texts for the tests of the scanner.
+
+/// A xorshift generator; the same seed gives the same texts.
+pub(super) struct Generator {
+    state: u64,
+}
+
+const PIECES: [&str; 24] = [
+    "{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "0", "-", "1e400", "e", ".", "null", "true", " ", "\n", "\\ud800",
+    "\u{feff}", "\"method\"", "\"id\":1,", "\\\"", "1",
+];
+const KEYS: [&str; 10] =
+    ["jsonrpc", "method", "\\u006dethod", "id", "params", "name", "uri", "_meta", "result", "x y"];
+const STRINGS: [&str; 10] = [
+    "2.0", "tools/call", "resources/read", "echo", "a\\u00e4\\n", "\\ud83d\\ude00", "", "\u{e4}", "\\/\\\\", "\\u0000",
+];
+const NUMBERS: [&str; 10] =
+    ["0", "-0", "1", "12345678901234567890", "1.5", "-2e-7", "1E3", "1e308", "9007199254740993", "-1"];
+
+impl Generator {
+    pub(super) fn new(seed: u64) -> Generator {
+        Generator { state: seed | 1 }
+    }
+
+    /// A number below `bound`.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 11) as usize % bound
+    }
+
+    pub(super) fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
+        list[self.below(list.len())]
+    }
+
+    fn space(&mut self) -> &'static str {
+        self.pick(&["", "", "", " ", "\n\t"])
+    }
+
+    /// A well-formed value with at most `depth` levels.
+    pub(super) fn value(&mut self, depth: usize) -> String {
+        let kinds = if depth == 0 { 4 } else { 8 };
+        let text = match self.below(kinds) {
+            0 => format!("\"{}\"", self.pick(&STRINGS)),
+            1 => self.pick(&NUMBERS).to_owned(),
+            2 => self.pick(&["true", "false"]).to_owned(),
+            3 => "null".to_owned(),
+            4 | 5 => {
+                let elements: Vec<String> = (0..self.below(4)).map(|_| self.value(depth - 1)).collect();
+                format!("[{}]", elements.join(","))
+            }
+            _ => {
+                let members: Vec<String> = (0..self.below(5)).map(|_| self.member(depth - 1)).collect();
+                format!("{{{}}}", members.join(","))
+            }
+        };
+        format!("{}{text}{}", self.space(), self.space())
+    }
+
+    fn member(&mut self, depth: usize) -> String {
+        let (key, space) = (self.pick(&KEYS), self.space());
+        format!("{space}\"{key}\"{space}:{}", self.value(depth))
+    }
+
+    /// Leaves about half of the texts alone; else swaps, drops, doubles or inserts something.
+    pub(super) fn mutate(&mut self, text: &mut Vec<u8>) {
+        for _ in 0..[0, 0, 1, 2][self.below(4)] {
+            let at = self.below(text.len() + 1);
+            match self.below(5) {
+                0 if at < text.len() => drop(text.remove(at)),
+                1 if at < text.len() => text[at] = self.below(256) as u8,
+                2 if at < text.len() => text.truncate(at),
+                3 if at < text.len() => text.insert(at, text[at]),
+                _ => {
+                    let piece = self.pick(&PIECES);
+                    text.splice(at..at, piece.bytes());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The reader against tables of bad texts and, over generated texts, against `serde_json`.
+
+use super::*;
+use crate::envelope::generator::Generator;
+
+fn reads(body: &[u8]) -> bool {
+    let read = || {
+        let mut cursor = Cursor::new(body)?;
+        cursor.value()?;
+        cursor.end()
+    };
+    read().is_ok()
+}
+
+fn serde_reads(body: &[u8]) -> bool {
+    serde_json::from_slice::<serde_json::Value>(body).is_ok()
+}
+
+#[test]
+fn well_formed_texts_are_read() {
+    for text in [
+        "{}",
+        " [ ] ",
+        "\t{\"a\" : [ 1 , {} , [[]] ] , \"b\":\n{\"c\":null}}\r\n",
+        "\"\\ud83d\\ude00 \\u0000 \\\" \\\\ \\/ \\b\\f\\n\\r\\t\"",
+        "\"\u{7f}\u{e4}\u{1f600}\"",
+        "[0,-0,0.5,1e308,-1E-400,1.5e+3,9007199254740993,99999999999999999999999]",
+        "true",
+        "false",
+        "null",
+    ] {
+        assert!(reads(text.as_bytes()) && serde_reads(text.as_bytes()), "{text}");
+    }
+}
+
+#[test]
+fn malformed_texts_are_refused() {
+    for text in [
+        "",
+        " ",
+        "{",
+        "}",
+        "[",
+        "]",
+        "[}",
+        "{]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1,}",
+        "{,}",
+        "[1,]",
+        "[,1]",
+        "[1 2]",
+        "{a:1}",
+        "{'a':1}",
+        "{1:1}",
+        "{\"a\":1 \"b\":2}",
+        "{} {}",
+        "{}x",
+        "{}\0",
+        "// c\n{}",
+        "{/**/}",
+        "NaN",
+        "[NaN]",
+        "[Infinity]",
+        "[-Infinity]",
+        "[1e400]",
+        "[-1e999]",
+        "[01]",
+        "[-]",
+        "[+1]",
+        "[.5]",
+        "[1.]",
+        "[1e]",
+        "[1e+]",
+        "[0x1]",
+        "tru",
+        "nulll",
+        "True",
+        "\"",
+        "\"\\\"",
+        "\"\\x\"",
+        "\"\\u12\"",
+        "\"\\u12g4\"",
+        "\"\\ud800\"",
+        "\"\\ud800x\"",
+        "\"\\ud800\\u0041\"",
+        "\"\\udc00\"",
+        "\"\n\"",
+        "\"\t\"",
+        "\"\0\"",
+        "\u{feff}{}",
+        "\u{a0}{}",
+    ] {
+        assert!(!reads(text.as_bytes()), "{text:?}");
+        assert!(!serde_reads(text.as_bytes()), "{text:?} (serde_json)");
+    }
+    let ten_to_the_thousand = format!("[1{}]", "0".repeat(1000));
+    assert!(!reads(ten_to_the_thousand.as_bytes()));
+}
+
+#[test]
+fn bytes_that_are_not_utf_8_are_refused() {
+    for bytes in [b"\"\xff\"".as_slice(), b"\"\xc0\xaf\"", b"\"\xed\xa0\x80\"", b"\"\xf4\x90\x80\x80\"", b"\"\xe4\"", b"\xef\xbb"]
+    {
+        assert!(!reads(bytes), "{bytes:?}");
+    }
+}
+
+#[test]
+fn depth_ends_where_serde_json_ends() {
+    let nested = |open: &str, close: &str, depth: usize| open.repeat(depth) + "0" + &close.repeat(depth);
+    for (open, close) in [("[", "]"), ("{\"a\":", "}"), ("[{\"a\":", "}]")] {
+        let levels = open.matches(['[', '{']).count();
+        for depth in [1, 60, MAX_DEPTH / levels, MAX_DEPTH / levels + 1, 129, 10_000] {
+            let text = nested(open, close, depth);
+            assert_eq!(reads(text.as_bytes()), depth * levels <= MAX_DEPTH, "{depth} of {open}");
+            assert_eq!(serde_reads(text.as_bytes()), depth * levels <= MAX_DEPTH, "{depth} of {open} (serde_json)");
+        }
+    }
+    for open in ["[", "{\"a\":"] {
+        assert!(!reads(open.repeat(1_000_000).as_bytes()));
+    }
+}
+
+#[test]
+fn a_million_flat_elements_are_read() {
+    let text = format!("[{}0]", "0,".repeat(1_000_000));
+    assert!(reads(text.as_bytes()));
+}
+
+#[test]
+fn it_accepts_exactly_what_serde_json_accepts() {
+    let mut generator = Generator::new(0x5eed);
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..40_000 {
+        let mut text = generator.value(5).into_bytes();
+        generator.mutate(&mut text);
+        let accepted = reads(&text);
+        assert_eq!(accepted, serde_reads(&text), "{}", String::from_utf8_lossy(&text));
+        if accepted { good += 1 } else { bad += 1 }
+    }
+    assert!(good > 5_000 && bad > 5_000, "{good} good, {bad} bad");
+}
