@@ -11,7 +11,7 @@ use asp_proto::snapshot::{
     AuthScheme, Definition, EdgeServer, GatewaySnapshot, Issuer, Kind, Limit, Listing, Primitive, Protocol,
     Server, Sessions,
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::faces::mcp::param_headers::ParamHeaders;
 use crate::faces::mcp::revision::Revision;
@@ -50,8 +50,8 @@ pub struct Entry {
     pub output: Option<Schema>,
     pub template: Option<UriTemplate>,
     pub param_headers: ParamHeaders,
-    /// Ascending by revision.
-    definitions: Vec<(Revision, Map<String, Value>)>,
+    /// Ascending by the revision from which each holds; dates compare as text.
+    definitions: Vec<(String, Map<String, Value>)>,
 }
 
 impl Live {
@@ -176,8 +176,12 @@ impl Entry {
             _ => None,
         };
         let definitions = primitive.mcp.iter().map(definition).collect::<Result<Vec<_>, String>>()?;
+        let input = match primitive.kind() {
+            Kind::Prompt => schema(&prompt_schema(&definitions), "prompt arguments")?,
+            _ => schema(&primitive.input_schema, "input schema")?,
+        };
         Ok(Entry {
-            input: schema(&primitive.input_schema, "input schema")?,
+            input,
             output: schema(&primitive.output_schema, "output schema")?,
             param_headers: ParamHeaders::of(&primitive.input_schema),
             template,
@@ -189,7 +193,8 @@ impl Entry {
 
     /// The MCP definition that `revision` lists, under the name this server exposes.
     pub fn definition(&self, revision: Revision) -> Option<Value> {
-        let (_, found) = self.definitions.iter().rev().find(|(since, _)| *since <= revision)?;
+        let (_, found) =
+            self.definitions.iter().rev().find(|(since, _)| since.as_str() <= revision.as_str())?;
         let mut definition = found.clone();
         let key = match self.primitive.kind() {
             Kind::Resource => "uri",
@@ -201,11 +206,24 @@ impl Entry {
     }
 }
 
-fn definition(message: &Definition) -> Result<(Revision, Map<String, Value>), String> {
-    let since = Revision::parse(&message.since)
-        .ok_or_else(|| format!("definition since {:?}: not a protocol revision", message.since))?;
+/// The schema of a prompt's arguments: strings, of which some are required (MCP `PromptArgument`).
+fn prompt_schema(definitions: &[(String, Map<String, Value>)]) -> String {
+    let arguments = definitions.last().and_then(|(_, definition)| definition.get("arguments")?.as_array());
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    for argument in arguments.into_iter().flatten() {
+        let Some(name) = argument.get("name").and_then(Value::as_str) else { continue };
+        properties.insert(name.into(), json!({"type": "string"}));
+        if argument.get("required") == Some(&Value::Bool(true)) {
+            required.push(name);
+        }
+    }
+    json!({"type": "object", "properties": properties, "required": required}).to_string()
+}
+
+fn definition(message: &Definition) -> Result<(String, Map<String, Value>), String> {
     match serde_json::from_str(&message.json) {
-        Ok(Value::Object(object)) => Ok((since, object)),
+        Ok(Value::Object(object)) => Ok((message.since.clone(), object)),
         _ => Err(format!("definition since {}: not a JSON object", message.since)),
     }
 }

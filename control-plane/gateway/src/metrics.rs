@@ -93,7 +93,7 @@ impl Metrics {
         if !matches!(outcome, Outcome::Refused(Refusal::Unknown | Refusal::MissingScopes { .. })) {
             self.active.dec();
         }
-        let labels = CallLabels { protocol, status: call.state().as_str(), reason };
+        let labels = CallLabels { protocol, status: outcome.state().as_str(), reason };
         self.calls.get_or_create(&labels).inc();
         let seconds = Instant::now().saturating_duration_since(call.started).as_secs_f64();
         self.durations.get_or_create(&ProtocolLabel { protocol }).observe(seconds);

@@ -48,5 +48,5 @@ pub fn entitle(
 }
 
 fn exposed(live: &Live, server: &ServerView, caller: &Caller, protocol: Protocol) -> bool {
-    server.speaks(protocol) && live.edge.exposed(&caller.org, &server.message.name, protocol)
+    server.speaks(protocol) && live.edge.exposed(&server.message.name, &caller.org, protocol)
 }

@@ -23,7 +23,8 @@ impl Outcome {
         Outcome::Refused(Refusal::OutcomeUnknown)
     }
 
-    pub(super) fn state(&self) -> State {
+    /// The state a call with this outcome is in.
+    pub fn state(&self) -> State {
         match self {
             Outcome::Done { .. } => State::Completed,
             Outcome::Refused(refusal) => refusal.state(),

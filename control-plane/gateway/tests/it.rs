@@ -1,0 +1,19 @@
+//! The gateway through its router: real specs, real tokens, real HTTP bodies; no network.
+
+#[path = "it/support.rs"]
+mod support;
+
+#[path = "it/approval.rs"]
+mod approval;
+#[path = "it/edge.rs"]
+mod edge;
+#[path = "it/idempotency.rs"]
+mod idempotency;
+#[path = "it/legacy.rs"]
+mod legacy;
+#[path = "it/limits.rs"]
+mod limits;
+#[path = "it/modern.rs"]
+mod modern;
+#[path = "it/visibility.rs"]
+mod visibility;

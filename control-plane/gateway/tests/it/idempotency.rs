@@ -1,0 +1,78 @@
+//! The ledger through the MCP face (design §6 stage 6).
+
+use http::StatusCode;
+use serde_json::json;
+
+use crate::support::{Fixture, Legacy, Modern, claims, sign, token};
+
+fn once(token: &str, key: Option<&str>, message: &str) -> Modern {
+    let params = json!({"name": "policy.once", "arguments": {"message": message}});
+    let mut request = Modern::new("policy", token, "tools/call", params);
+    if let Some(key) = key {
+        request.body["params"]["_meta"]["asp/idempotencyKey"] = key.into();
+    }
+    request
+}
+
+#[tokio::test]
+async fn the_same_key_and_request_get_the_stored_answer_also_with_a_refreshed_token() {
+    let fixture = Fixture::new();
+    let first = once(&token("alice"), Some("k"), "m").send(&fixture).await.json();
+    let refreshed = {
+        let mut claims = claims("alice");
+        claims["jti"] = "another".into();
+        sign(&claims)
+    };
+    let second = once(&refreshed, Some("k"), "m").send(&fixture).await.json();
+    assert_eq!(first["result"]["structuredContent"], second["result"]["structuredContent"]);
+    assert_eq!(second["result"]["_meta"]["asp/replayed"], true);
+    assert!(first["result"]["_meta"].get("asp/replayed").is_none());
+    let header = once(&token("alice"), None, "m").with("idempotency-key", "k").send(&fixture).await.json();
+    assert_eq!(header["result"]["_meta"]["asp/replayed"], true);
+}
+
+#[tokio::test]
+async fn another_user_or_no_key_executes_and_another_request_is_refused() {
+    let fixture = Fixture::new();
+    once(&token("alice"), Some("k"), "m").send(&fixture).await;
+    for request in [
+        once(&token("bob"), Some("k"), "m"),
+        once(&token("alice"), None, "m"),
+        once(&token("alice"), Some("l"), "m"),
+    ] {
+        let answer = request.send(&fixture).await.json();
+        assert!(answer["result"]["_meta"].get("asp/replayed").is_none());
+    }
+    let conflict = once(&token("alice"), Some("k"), "other").send(&fixture).await;
+    assert_eq!(conflict.json()["error"]["code"], -32602);
+    let long = once(&token("alice"), Some(&"k".repeat(256)), "m").send(&fixture).await;
+    assert_eq!(long.json()["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn a_legacy_request_id_sent_twice_is_executed_once() {
+    let client = Legacy::connect(&Fixture::new(), "policy", "alice", "2025-11-25", json!({})).await;
+    let params = json!({"name": "policy.once", "arguments": {"message": "m"}});
+    let first = client.request(5, "tools/call", params.clone()).await.json();
+    let second = client.request(5, "tools/call", params).await.json();
+    assert_eq!(first["result"]["content"], second["result"]["content"]);
+    assert_eq!(second["result"]["_meta"]["asp/replayed"], true);
+    let other = json!({"name": "policy.once", "arguments": {"message": "other"}});
+    let answer = client.request(5, "tools/call", other).await;
+    assert_eq!((answer.status, answer.json()["error"]["code"].clone()), (StatusCode::OK, json!(-32602)));
+}
+
+#[tokio::test]
+async fn a_duplicate_id_of_a_running_request_is_refused_and_the_first_goes_on() {
+    let client = Legacy::connect(&Fixture::new(), "demo", "alice", "2025-11-25", json!({})).await;
+    let params =
+        json!({"name": "count", "arguments": {"to": 20, "delayMs": 20}, "_meta": {"progressToken": 1}});
+    let call = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params});
+    // Open until its first event, so that the call is certainly running.
+    let running = client.open(&call).await;
+    let duplicate = client.post(&call).await;
+    assert_eq!(duplicate.json()["error"]["code"], -32600, "{}", duplicate.text);
+    let bytes = http_body_util::BodyExt::collect(running.into_body()).await.unwrap().to_bytes();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(text.contains(r#""counted":20"#), "{text}");
+}

@@ -1,0 +1,87 @@
+//! Exact limits answer in the caller's own protocol (design §6 stage 4).
+
+use asp_proto::snapshot::Limit;
+use asp_registry::assemble;
+use http::StatusCode;
+use serde_json::json;
+
+use crate::support::{Fixture, Modern, inputs, token};
+
+fn star(capacity: u64) -> Limit {
+    Limit {
+        org: "acme".into(),
+        server: "*".into(),
+        primitive: "*".into(),
+        user: "*".into(),
+        wcit: "*".into(),
+        capacity,
+        refill_per_second: 0.001,
+    }
+}
+
+#[tokio::test]
+async fn the_specs_own_limit_is_a_tool_error_with_the_time_to_wait() {
+    let fixture = Fixture::new();
+    let call = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.few"}));
+    for _ in 0..2 {
+        assert_eq!(call.send(&fixture).await.json()["result"]["isError"], false);
+    }
+    let answer = call.send(&fixture).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    let result = &answer.json()["result"];
+    assert_eq!(result["isError"], true);
+    assert_eq!(result["_meta"]["asp/reason"], "rate_limited");
+    assert_eq!(result["_meta"]["asp/limit"], "primitive");
+    assert!(result["_meta"]["asp/retryAfterMs"].as_u64().unwrap() > 0);
+    assert!(result.get("structuredContent").is_none());
+    // Lists and other primitives are not touched by it.
+    let list = Modern::new("policy", &token("alice"), "tools/list", json!({})).send(&fixture).await;
+    assert!(list.json()["result"]["tools"].is_array());
+    let other = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.open"}));
+    assert_eq!(other.send(&fixture).await.json()["result"]["isError"], false);
+}
+
+#[tokio::test]
+async fn the_tenants_limit_counts_everything_of_the_org_and_others_not() {
+    let mut inputs = inputs();
+    inputs.limits.push(star(3));
+    let fixture = Fixture::of(assemble(inputs));
+    let mut granted = 0;
+    for (user, server, tool) in [
+        ("alice", "demo", "clock"),
+        ("bob", "demo", "clock"),
+        ("alice", "policy", "policy.open"),
+        ("carol", "policy", "policy.open"),
+        ("alice", "demo", "clock"),
+    ] {
+        let answer = Modern::new(server, &token(user), "tools/call", json!({"name": tool}))
+            .send(&fixture)
+            .await
+            .json();
+        if answer["result"]["isError"] == false {
+            granted += 1;
+        } else {
+            assert_eq!(answer["result"]["_meta"]["asp/limit"], "tenant");
+        }
+    }
+    assert_eq!(granted, 3);
+    let mut claims = crate::support::claims("dora");
+    claims["org"] = "globex".into();
+    let other = crate::support::sign(&claims);
+    let answer =
+        Modern::new("demo", &other, "tools/call", json!({"name": "clock"})).send(&fixture).await.json();
+    assert_eq!(answer["result"]["isError"], false);
+}
+
+#[tokio::test]
+async fn other_methods_get_an_error_with_data() {
+    let mut inputs = inputs();
+    inputs.limits.push(star(1));
+    let fixture = Fixture::of(assemble(inputs));
+    let read = Modern::new("demo", &token("alice"), "resources/read", json!({"uri": "demo://about"}));
+    assert!(read.send(&fixture).await.json()["result"].is_object());
+    let answer = read.send(&fixture).await.json();
+    assert_eq!(answer["error"]["code"], -32000);
+    assert_eq!(answer["error"]["data"]["reason"], "rate_limited");
+    assert!(answer["error"]["data"]["retryAfterMs"].as_u64().unwrap() > 0);
+}

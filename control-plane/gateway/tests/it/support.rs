@@ -1,0 +1,376 @@
+//! A gateway with the repository's primitives, a few of the tests' own, and a development issuer.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use asp_gateway::{Config, Gateway, SealKeys};
+use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
+use asp_registry::{Inputs, Source, assemble, check, read_dir};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use axum::body::Body;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+pub const PUBLIC_URL: &str = "https://mcp.example.com";
+
+/// The issuer's key, made once a process.
+struct Signer {
+    pkcs8: Vec<u8>,
+    jwk: String,
+}
+
+fn signer() -> &'static Signer {
+    static SIGNER: OnceLock<Signer> = OnceLock::new();
+    SIGNER.get_or_init(|| {
+        let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
+        let pkcs8 = EcdsaKeyPair::generate_pkcs8(
+            &ECDSA_P256_SHA256_FIXED_SIGNING,
+            &aws_lc_rs::rand::SystemRandom::new(),
+        )
+        .unwrap();
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref()).unwrap();
+        let point = pair.public_key().as_ref();
+        let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..]));
+        let jwk = json!({"kty": "EC", "crv": "P-256", "x": x, "y": y}).to_string();
+        Signer { pkcs8: pkcs8.as_ref().to_vec(), jwk }
+    })
+}
+
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+/// Claims of a valid token.
+pub fn claims(user: &str) -> Value {
+    json!({"iss": "asp-dev", "sub": user, "org": "acme", "aud": PUBLIC_URL, "client_id": "cli", "scope": "",
+           "jti": format!("t-{user}"), "iat": now() - 10, "exp": now() + 600})
+}
+
+pub fn sign(claims: &Value) -> String {
+    let mut header = Header::new(Algorithm::ES256);
+    header.typ = Some("at+jwt".into());
+    header.kid = Some("k1".into());
+    jsonwebtoken::encode(&header, claims, &EncodingKey::from_ec_der(&signer().pkcs8)).unwrap()
+}
+
+pub fn token(user: &str) -> String {
+    sign(&claims(user))
+}
+
+pub fn token_with_scopes(user: &str, scope: &str) -> String {
+    let mut claims = claims(user);
+    claims["scope"] = scope.into();
+    sign(&claims)
+}
+
+/// The tests' own server: primitives that need policy.
+const TEST_SERVER: &str = "apiVersion: asp/v1\nname: policy\ntitle: Policy\ndescription: For tests.\nversion: 1.0.0\n\
+         protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt], issuers: [dev]}\n\
+         primitives: [{ref: policy/policy.open}, {ref: policy/policy.scoped}, {ref: policy/policy.wipe}, {ref: policy/policy.once}, {ref: policy/policy.few}]\n";
+
+fn spec(id: &str, name: &str, mutation: &str, extra: &str) -> String {
+    format!(
+        "id: {id}\nname: {name}\ntype: tool\nversion: 1.0.0\nowner: t@example.com\nsummary: A tool.\ntags: [test]\n\
+         mutation: {mutation}\nprimitiveSchema:\n  input_schema:\n    type: object\n    properties:\n      \
+         message: {{type: string, default: none}}\n      to: {{type: integer, default: 1}}\n      \
+         delayMs: {{type: integer, default: 0}}\n{extra}"
+    )
+}
+
+/// The repository's servers and the tests' own.
+pub fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
+    let mut sources = read_dir(&root).unwrap();
+    sources.push(Source { path: "policy/server.yaml".into(), text: TEST_SERVER.into() });
+    let echo = "runtime: {mode: builtin, entrypoint: echo}\n";
+    let low = "security: {riskClass: low}\n";
+    for (file, text) in [
+        ("open", spec("policy.open", "Open", "read_only", &format!("{low}{echo}"))),
+        (
+            "scoped",
+            spec(
+                "policy.scoped",
+                "Scoped",
+                "read_only",
+                &format!(
+                    "security: {{riskClass: low, auth: {{type: jwt, scopes: ['x:read', 'x:write']}}}}\n{echo}"
+                ),
+            ),
+        ),
+        ("wipe", spec("policy.wipe", "Wipe", "destructive", &format!("{low}{echo}"))),
+        (
+            "once",
+            spec(
+                "policy.once",
+                "Once",
+                "non_idempotent",
+                &format!("{low}runtime: {{mode: builtin, entrypoint: clock}}\n"),
+            ),
+        ),
+        (
+            "few",
+            spec(
+                "policy.few",
+                "Few",
+                "read_only",
+                "security: {riskClass: low, rateLimitMax: {invocationCount: 2, timeUnitCount: 3600, timeUnit: seconds, \
+                 concurrentInvocations: 5}}\nruntime: {mode: builtin, entrypoint: echo}\n",
+            ),
+        ),
+    ] {
+        sources.push(Source { path: format!("policy/{file}.yaml"), text });
+    }
+    sources
+}
+
+pub fn inputs() -> Inputs {
+    let report = check(&sources());
+    assert!(report.faults.is_empty(), "{:#?}", report.faults);
+    let servers = report.catalog.unwrap().servers;
+    Inputs {
+        revision: 1,
+        servers,
+        issuers: vec![Issuer {
+            name: "dev".into(),
+            iss: "asp-dev".into(),
+            keys: vec![Key { kid: "k1".into(), alg: "ES256".into(), jwk: signer().jwk.clone() }],
+            typ: vec!["at+jwt".into()],
+            audiences: Vec::new(),
+            claims: Some(ClaimNames::default()),
+            max_lifetime_seconds: 0,
+        }],
+        public_url: PUBLIC_URL.into(),
+        dev: true,
+        workers: 1,
+        ..Inputs::default()
+    }
+}
+
+pub fn snapshot() -> GatewaySnapshot {
+    assemble(inputs())
+}
+
+/// A gateway under test.
+#[derive(Clone)]
+pub struct Fixture {
+    pub gateway: Arc<Gateway>,
+}
+
+/// An answer, read whole.
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {:?}", self.text))
+    }
+
+    /// The JSON messages of a server-sent event stream.
+    pub fn events(&self) -> Vec<Value> {
+        assert_eq!(self.headers["content-type"], "text/event-stream", "{}", self.text);
+        self.text
+            .lines()
+            .filter_map(|line| line.strip_prefix("data: "))
+            .map(|data| serde_json::from_str(data).unwrap())
+            .collect()
+    }
+
+    pub fn reason(&self) -> String {
+        self.json()["error"]["data"]["reason"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+impl Fixture {
+    pub fn new() -> Fixture {
+        Fixture::of(snapshot())
+    }
+
+    pub fn of(snapshot: GatewaySnapshot) -> Fixture {
+        let gateway = Gateway::new(Config {
+            seal_keys: SealKeys { current: vec![7_u8; 32].into(), previous: None },
+            public_url: PUBLIC_URL.into(),
+            dev: true,
+        })
+        .unwrap();
+        gateway.apply(snapshot).unwrap();
+        Fixture { gateway }
+    }
+
+    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let response = self.open(method, path, headers, body).await;
+        let (parts, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: parts.status,
+            headers: parts.headers,
+            text: String::from_utf8(bytes.to_vec()).unwrap(),
+        }
+    }
+
+    /// Sends and returns with the headers, the body still open.
+    pub async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> axum::response::Response {
+        let mut request = Request::builder().method(method).uri(path).header("host", "mcp.example.com");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.gateway.router().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap()
+    }
+}
+
+/// A legacy client with one session.
+pub struct Legacy {
+    pub fixture: Fixture,
+    pub server: String,
+    pub token: String,
+    pub session: String,
+    pub revision: String,
+}
+
+impl Legacy {
+    pub async fn connect(
+        fixture: &Fixture,
+        server: &str,
+        user: &str,
+        revision: &str,
+        capabilities: Value,
+    ) -> Legacy {
+        Legacy::connect_as(fixture, server, token(user), revision, capabilities).await
+    }
+
+    pub async fn connect_as(
+        fixture: &Fixture,
+        server: &str,
+        token: String,
+        revision: &str,
+        capabilities: Value,
+    ) -> Legacy {
+        let mut client = Legacy {
+            fixture: fixture.clone(),
+            server: server.into(),
+            token,
+            session: String::new(),
+            revision: revision.into(),
+        };
+        let answer = client
+            .request(
+                1,
+                "initialize",
+                json!({"protocolVersion": revision, "capabilities": capabilities,
+                     "clientInfo": {"name": "test", "version": "1"}}),
+            )
+            .await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        assert_eq!(answer.json()["result"]["protocolVersion"], revision);
+        client.session = answer.headers["mcp-session-id"].to_str().unwrap().into();
+        let answer = client.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED);
+        client
+    }
+
+    pub fn headers(&self) -> Vec<(&'static str, String)> {
+        let mut headers = vec![
+            ("authorization", format!("Bearer {}", self.token)),
+            ("content-type", "application/json".into()),
+            ("accept", "application/json, text/event-stream".into()),
+        ];
+        if !self.session.is_empty() {
+            headers.push(("mcp-session-id", self.session.clone()));
+            headers.push(("mcp-protocol-version", self.revision.clone()));
+        }
+        headers
+    }
+
+    pub async fn request(&self, id: u64, method: &str, params: Value) -> Answer {
+        self.post(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await
+    }
+
+    pub async fn post(&self, message: &Value) -> Answer {
+        let headers = self.headers();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.fixture
+            .send(Method::POST, &format!("/{}/mcp", self.server), &headers, &message.to_string())
+            .await
+    }
+
+    /// Sends a request and returns with the headers, the body still open.
+    pub async fn open(&self, message: &Value) -> axum::response::Response {
+        let headers = self.headers();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.fixture
+            .open(Method::POST, &format!("/{}/mcp", self.server), &headers, &message.to_string())
+            .await
+    }
+}
+
+/// A modern request with everything the revision requires.
+pub struct Modern {
+    pub headers: Vec<(String, String)>,
+    pub body: Value,
+    pub server: String,
+}
+
+impl Modern {
+    pub fn new(server: &str, token: &str, method: &str, mut params: Value) -> Modern {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"}});
+        let mut headers = vec![
+            ("authorization".into(), format!("Bearer {token}")),
+            ("content-type".into(), "application/json".into()),
+            ("accept".into(), "application/json, text/event-stream".into()),
+            ("mcp-protocol-version".into(), "2026-07-28".into()),
+            ("mcp-method".into(), method.into()),
+        ];
+        if let Some(name) = params.get("name").or(params.get("uri")).and_then(Value::as_str) {
+            headers.push(("mcp-name".into(), name.into()));
+        }
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
+        Modern { headers, body, server: server.into() }
+    }
+
+    pub fn without(mut self, header: &str) -> Modern {
+        self.headers.retain(|(name, _)| name != header);
+        self
+    }
+
+    pub fn with(self, header: &str, value: &str) -> Modern {
+        let mut without = self.without(header);
+        without.headers.push((header.into(), value.into()));
+        without
+    }
+
+    pub fn capabilities(mut self, capabilities: Value) -> Modern {
+        self.body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
+        self
+    }
+
+    pub async fn send(&self, fixture: &Fixture) -> Answer {
+        let headers: Vec<(&str, &str)> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        fixture.send(Method::POST, &format!("/{}/mcp", self.server), &headers, &self.body.to_string()).await
+    }
+
+    pub async fn open(&self, fixture: &Fixture) -> axum::response::Response {
+        let headers: Vec<(&str, &str)> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        fixture.open(Method::POST, &format!("/{}/mcp", self.server), &headers, &self.body.to_string()).await
+    }
+}
