@@ -1,0 +1,106 @@
+//! The admin API: registry, policy, limits, revocations, and what the control plane knows of itself.
+//!
+//! Owns the routes and the order of checks: Host and Origin, token, role, body, precondition. Refuses:
+//! meaning of its own; the registry compiles, the store keeps, the publisher pushes.
+//! Keeps true: every refusal is a problem document with a stable code; every change is audited; an admin
+//! of one org cannot tell whether another exists.
+
+pub mod auth;
+pub mod body;
+pub mod etag;
+pub mod gate;
+pub mod openapi;
+pub mod policy;
+pub mod problem;
+pub mod ratelimits;
+pub mod registry;
+pub mod revocations;
+pub mod status;
+
+use std::sync::Arc;
+
+use asp_store::control::{Change, ControlStore, Precondition};
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{delete, get, post, put};
+
+use crate::catalog::Compiler;
+use crate::clock;
+use crate::publisher;
+use crate::xds::subscribers::Subscribers;
+use auth::{Admin, Verifier};
+use problem::Problem;
+
+/// The largest request body: the files of one server.
+pub const MAX_BODY: usize = 4 * 1024 * 1024;
+
+/// What the handlers share.
+pub struct AdminState {
+    pub store: Arc<dyn ControlStore>,
+    pub compiler: Compiler,
+    pub publisher: publisher::Handle,
+    pub subscribers: Arc<Subscribers>,
+    pub verifier: Verifier,
+    /// The platform's own public keys (RFC 7517 section 5).
+    pub jwks: serde_json::Value,
+    /// Only loopback names may be in Host.
+    pub dev: bool,
+}
+
+impl AdminState {
+    /// What a handler tells the store about a change by `admin`.
+    fn change(&self, admin: &Admin, precondition: Precondition) -> Change {
+        Change { actor: admin.actor(), at: clock::now_ms(), precondition }
+    }
+
+    /// Tells the publisher about a write that happened.
+    fn published(&self, written: asp_store::control::Written) -> asp_store::control::Written {
+        if written.changed {
+            self.publisher.changed();
+        }
+        written
+    }
+}
+
+/// The whole admin port.
+pub fn router(state: Arc<AdminState>) -> Router {
+    Router::new()
+        .route("/healthz", get(status::health))
+        .route("/readyz", get(status::ready))
+        .route("/metrics", get(status::metrics))
+        .route("/.well-known/jwks.json", get(status::jwks))
+        .route("/api/openapi.json", get(openapi::document))
+        .route("/api/registry/validate", post(registry::validate))
+        .route("/api/registry/compile", post(registry::compile))
+        .route(
+            "/api/registry/servers/{server}",
+            put(registry::put_server).get(registry::get_server).delete(registry::delete_server),
+        )
+        .route("/api/registry/servers", get(registry::list_servers))
+        .route("/api/registry/orgs/{org}/primitives", get(registry::org_primitives))
+        .route(
+            "/api/policy/orgs/{org}/exposure",
+            put(policy::put_exposure).get(policy::get_exposure).delete(policy::delete_exposure),
+        )
+        .route(
+            "/api/policy/orgs/{org}/bindings",
+            put(policy::put_binding).get(policy::get_bindings).delete(policy::delete_bindings),
+        )
+        .route(
+            "/api/ratelimits/orgs/{org}",
+            put(ratelimits::put).get(ratelimits::get).delete(ratelimits::delete),
+        )
+        .route("/api/revocations", post(revocations::add).get(revocations::list))
+        .route("/api/revocations/{id}", delete(revocations::delete).get(revocations::get))
+        .route("/api/snapshot", get(status::snapshot))
+        .route("/api/audit", get(status::audit))
+        .route("/api/schemas", get(status::schemas))
+        .fallback(|| async { Problem::not_found() })
+        .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), gate::check))
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .with_state(state)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Request bodies: JSON or YAML, bounded, decoded to one type, refused with the place of the fault.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use http::{HeaderMap, StatusCode, header};
+use serde::de::DeserializeOwned;
+
+use super::problem::{Code, Problem};
+
+/// The syntax a body is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    Json,
+    Yaml,
+}
+
+/// A decoded body.
+pub struct Body<T>(pub T);
+
+/// A body's text, for resources that read it themselves.
+pub struct Text {
+    pub syntax: Syntax,
+    pub text: String,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Text {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Text, Problem> {
+        let syntax = syntax(request.headers())?;
+        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                Problem::new(Code::BodyTooLarge, format!("at most {} bytes", super::MAX_BODY))
+            } else {
+                Problem::new(Code::InvalidBody, "the body could not be read")
+            }
+        })?;
+        let text =
+            String::from_utf8(bytes.into()).map_err(|_| Problem::new(Code::InvalidBody, "not UTF-8"))?;
+        Ok(Text { syntax, text })
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Body<T>, Problem> {
+        Text::from_request(request, state).await?.decode().map(Body)
+    }
+}
+
+impl Text {
+    /// Decodes the text; the fault says where.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        let decoded = match self.syntax {
+            Syntax::Json => serde_json::from_str(&self.text).map_err(|error| error.to_string()),
+            // Its default budget bounds aliases, depth and nodes; duplicate keys are errors.
+            Syntax::Yaml => {
+                serde_saphyr::from_str(&self.text).map_err(|error| first_line(&error.to_string()))
+            }
+        };
+        decoded.map_err(|fault| Problem::new(Code::InvalidBody, fault))
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// JSON unless the type says YAML; anything else is refused, forms and plain text among it: a web page can
+/// send those without asking.
+fn syntax(headers: &HeaderMap) -> Result<Syntax, Problem> {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match essence.as_str() {
+        "application/json" => Ok(Syntax::Json),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Syntax::Yaml),
+        _ => Err(Problem::new(Code::UnsupportedMediaType, "send application/json or application/yaml")),
+    }
+}

@@ -1,0 +1,210 @@
+//! Exposure and bindings of an org, with the bodies of seed 1 §1.6.5.
+
+use std::sync::Arc;
+
+use asp_store::control::{BindingRecord, ExposureRecord};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::AdminState;
+use super::auth::Admin;
+use super::body::Body;
+use super::etag::{precondition, tagged};
+use super::problem::Problem;
+use crate::patterns;
+use crate::policy;
+
+/// Whether a server is reachable for the org over a protocol.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Exposure {
+    pub server: String,
+    /// `mcp`, `a2a` or `rest`
+    pub protocol: String,
+    pub enabled: bool,
+}
+
+/// Whether a user, token or group may call a primitive.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Binding {
+    pub target: Target,
+    pub primitive: PrimitiveSelector,
+    pub allowed: bool,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// `user`, `wcit` or `group`
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// exact, `prefix*` or `*`
+    #[serde(rename = "idOrPattern")]
+    pub id_or_pattern: String,
+}
+
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PrimitiveSelector {
+    /// Primitive id: exact, `prefix*` or `*`
+    pub name: String,
+    /// `mcp`, `a2a`, `rest` or `*`; every protocol when missing
+    #[serde(default = "any")]
+    pub protocol: String,
+}
+
+fn any() -> String {
+    "*".to_owned()
+}
+
+// === exposure ===
+
+/// Sets one exception, by server and protocol.
+#[utoipa::path(put, path = "/api/policy/orgs/{org}/exposure", tag = "policy", request_body = Exposure,
+    params(("org" = String, Path)), responses((status = 200, body = Vec<Exposure>), (status = 412, body = Problem)))]
+pub async fn put_exposure(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+    headers: HeaderMap,
+    Body(body): Body<Exposure>,
+) -> Result<Response, Problem> {
+    admin.of_org(&org)?;
+    admin.writer()?;
+    if !patterns::valid(&body.server) || body.server.contains('*') {
+        return Err(Problem::params("server must be a server's name"));
+    }
+    policy::protocol(&body.protocol).map_err(|error| Problem::params(error.to_string()))?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let record = ExposureRecord {
+        org: org.clone(),
+        server: body.server,
+        protocol: body.protocol,
+        enabled: body.enabled,
+    };
+    state.published(state.store.put_exposure(&change, &record).await?);
+    exposure_of(&state, &org).await
+}
+
+/// The org's exceptions.
+#[utoipa::path(get, path = "/api/policy/orgs/{org}/exposure", tag = "policy",
+    params(("org" = String, Path)), responses((status = 200, body = Vec<Exposure>)))]
+pub async fn get_exposure(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+) -> Result<Response, Problem> {
+    admin.of_org(&org)?;
+    exposure_of(&state, &org).await
+}
+
+/// Removes all of the org's exceptions.
+#[utoipa::path(delete, path = "/api/policy/orgs/{org}/exposure", tag = "policy",
+    params(("org" = String, Path)), responses((status = 200, body = Object)))]
+pub async fn delete_exposure(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    admin.of_org(&org)?;
+    admin.writer()?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let written = state.published(state.store.delete_exposure(&change, &org).await?);
+    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+}
+
+async fn exposure_of(state: &AdminState, org: &str) -> Result<Response, Problem> {
+    let stored = state.store.exposure(org).await?;
+    let list: Vec<Exposure> = stored
+        .value
+        .into_iter()
+        .map(|record| Exposure { server: record.server, protocol: record.protocol, enabled: record.enabled })
+        .collect();
+    Ok(tagged(stored.revision, list))
+}
+
+// === bindings ===
+
+/// Sets one binding, by target, primitive and protocol.
+#[utoipa::path(put, path = "/api/policy/orgs/{org}/bindings", tag = "policy", request_body = Binding,
+    params(("org" = String, Path)), responses((status = 200, body = Vec<Binding>), (status = 412, body = Problem)))]
+pub async fn put_binding(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+    headers: HeaderMap,
+    Body(body): Body<Binding>,
+) -> Result<Response, Problem> {
+    admin.of_org(&org)?;
+    admin.writer()?;
+    policy::target_kind(&body.target.kind).map_err(|error| Problem::params(error.to_string()))?;
+    policy::protocol_or_any(&body.primitive.protocol).map_err(|error| Problem::params(error.to_string()))?;
+    for (name, pattern) in
+        [("target.idOrPattern", &body.target.id_or_pattern), ("primitive.name", &body.primitive.name)]
+    {
+        if !patterns::valid(pattern) {
+            return Err(Problem::params(format!("{name} must be exact, prefix* or *")));
+        }
+    }
+    let change = state.change(&admin, precondition(&headers)?);
+    let record = BindingRecord {
+        org: org.clone(),
+        target_type: body.target.kind,
+        target: body.target.id_or_pattern,
+        primitive: body.primitive.name,
+        protocol: body.primitive.protocol,
+        allowed: body.allowed,
+    };
+    state.published(state.store.put_binding(&change, &record).await?);
+    bindings_of(&state, &org).await
+}
+
+/// The org's bindings.
+#[utoipa::path(get, path = "/api/policy/orgs/{org}/bindings", tag = "policy",
+    params(("org" = String, Path)), responses((status = 200, body = Vec<Binding>)))]
+pub async fn get_bindings(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+) -> Result<Response, Problem> {
+    admin.of_org(&org)?;
+    bindings_of(&state, &org).await
+}
+
+/// Removes all of the org's bindings.
+#[utoipa::path(delete, path = "/api/policy/orgs/{org}/bindings", tag = "policy",
+    params(("org" = String, Path)), responses((status = 200, body = Object)))]
+pub async fn delete_bindings(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    admin.of_org(&org)?;
+    admin.writer()?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let written = state.published(state.store.delete_bindings(&change, &org).await?);
+    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+}
+
+async fn bindings_of(state: &AdminState, org: &str) -> Result<Response, Problem> {
+    let stored = state.store.bindings(org).await?;
+    let list: Vec<Binding> = stored.value.iter().map(binding_body).collect();
+    Ok(tagged(stored.revision, list))
+}
+
+/// A binding as the admin wrote it.
+pub fn binding_body(record: &BindingRecord) -> Binding {
+    Binding {
+        target: Target { kind: record.target_type.clone(), id_or_pattern: record.target.clone() },
+        primitive: PrimitiveSelector { name: record.primitive.clone(), protocol: record.protocol.clone() },
+        allowed: record.allowed,
+    }
+}

@@ -1,0 +1,176 @@
+//! Refusals of the admin API: problem documents (RFC 9457) with a stable code.
+//!
+//! Keeps true: the detail is written for the admin; what a database or a library said goes to the log only.
+
+use asp_store::control::StoreError;
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The closed set of codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    TokenMissing,
+    TokenInvalid,
+    TokenExpired,
+    Forbidden,
+    HostDenied,
+    OriginDenied,
+    NotFound,
+    MethodNotAllowed,
+    InvalidBody,
+    InvalidParams,
+    BodyTooLarge,
+    UnsupportedMediaType,
+    InvalidPrimitives,
+    PreconditionFailed,
+    LimitReached,
+    Internal,
+}
+
+impl Code {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Code::TokenMissing => "token_missing",
+            Code::TokenInvalid => "token_invalid",
+            Code::TokenExpired => "token_expired",
+            Code::Forbidden => "forbidden",
+            Code::HostDenied => "host_denied",
+            Code::OriginDenied => "origin_denied",
+            Code::NotFound => "not_found",
+            Code::MethodNotAllowed => "method_not_allowed",
+            Code::InvalidBody => "invalid_body",
+            Code::InvalidParams => "invalid_params",
+            Code::BodyTooLarge => "body_too_large",
+            Code::UnsupportedMediaType => "unsupported_media_type",
+            Code::InvalidPrimitives => "invalid_primitives",
+            Code::PreconditionFailed => "precondition_failed",
+            Code::LimitReached => "limit_reached",
+            Code::Internal => "internal",
+        }
+    }
+
+    const fn status(self) -> StatusCode {
+        match self {
+            Code::TokenMissing | Code::TokenInvalid | Code::TokenExpired => StatusCode::UNAUTHORIZED,
+            Code::Forbidden | Code::HostDenied | Code::OriginDenied => StatusCode::FORBIDDEN,
+            Code::NotFound => StatusCode::NOT_FOUND,
+            Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Code::InvalidBody | Code::InvalidParams => StatusCode::BAD_REQUEST,
+            Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Code::InvalidPrimitives => StatusCode::UNPROCESSABLE_ENTITY,
+            Code::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
+            Code::LimitReached => StatusCode::CONFLICT,
+            Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Code::TokenMissing => "a bearer token is required",
+            Code::TokenInvalid => "the token is not valid here",
+            Code::TokenExpired => "the token has expired",
+            Code::Forbidden => "the role does not allow this",
+            Code::HostDenied => "this Host is not served",
+            Code::OriginDenied => "this Origin is not allowed",
+            Code::NotFound => "no such resource",
+            Code::MethodNotAllowed => "the resource has no such method",
+            Code::InvalidBody => "the body is not what this resource takes",
+            Code::InvalidParams => "a parameter is not valid",
+            Code::BodyTooLarge => "the body is too large",
+            Code::UnsupportedMediaType => "the body must be JSON or YAML",
+            Code::InvalidPrimitives => "the primitives have faults",
+            Code::PreconditionFailed => "the resource has changed since",
+            Code::LimitReached => "a limit of the platform is reached",
+            Code::Internal => "the control plane failed",
+        }
+    }
+}
+
+/// A refusal.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Problem {
+    /// `urn:asp:reason:<code>`
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    code: Code,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    detail: String,
+    /// For `invalid_primitives`: every fault.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    errors: Vec<asp_registry::Fault>,
+}
+
+impl Problem {
+    pub fn new(code: Code, detail: impl Into<String>) -> Problem {
+        Problem {
+            kind: format!("urn:asp:reason:{}", code.as_str()),
+            title: code.title(),
+            status: code.status().as_u16(),
+            code,
+            detail: detail.into(),
+            errors: Vec::new(),
+        }
+    }
+
+    pub fn not_found() -> Problem {
+        Problem::new(Code::NotFound, "")
+    }
+
+    pub fn method_not_allowed() -> Problem {
+        Problem::new(Code::MethodNotAllowed, "")
+    }
+
+    pub fn params(detail: impl Into<String>) -> Problem {
+        Problem::new(Code::InvalidParams, detail)
+    }
+
+    pub fn primitives(errors: Vec<asp_registry::Fault>) -> Problem {
+        let detail = format!("{} faults, all listed in `errors`", errors.len());
+        Problem { errors, ..Problem::new(Code::InvalidPrimitives, detail) }
+    }
+
+    pub fn code(&self) -> Code {
+        self.code
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        match error {
+            StoreError::NotFound => Problem::not_found(),
+            StoreError::Conflict { current } => {
+                let detail = match current {
+                    Some(revision) => format!("it is at \"{revision}\" now"),
+                    None => "it does not exist".to_owned(),
+                };
+                Problem::new(Code::PreconditionFailed, detail)
+            }
+            StoreError::Full { .. } => Problem::new(Code::LimitReached, error.to_string()),
+            StoreError::Backend(fault) => {
+                tracing::error!(%fault, "store failed");
+                Problem::new(Code::Internal, "")
+            }
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = self.code.status();
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,278 @@
+//! Servers: validated, compiled, stored and listed.
+
+use std::sync::Arc;
+
+use asp_proto::snapshot::{Kind, Protocol};
+use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
+use asp_store::control::{BindingRecord, ExposureRecord, SourceFile};
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::AdminState;
+use super::auth::Admin;
+use super::body::{Body, Text};
+use super::etag::{precondition, tagged};
+use super::problem::Problem;
+use crate::catalog;
+use crate::inline;
+use crate::patterns;
+
+/// The MCP revision that `compile` shows unless asked otherwise.
+pub const DEFAULT_REVISION: &str = "2026-07-28";
+
+/// A server's files; other folders' files that it lists come along.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Files {
+    #[schema(value_type = Vec<Object>)]
+    pub files: Vec<SourceFile>,
+}
+
+/// What a validation found.
+#[derive(Serialize, ToSchema)]
+pub struct Validity {
+    pub valid: bool,
+    #[schema(value_type = Vec<Object>)]
+    pub errors: Vec<Fault>,
+    #[schema(value_type = Vec<Object>)]
+    pub warnings: Vec<Fault>,
+}
+
+/// Checks a spec (its YAML or JSON text) or a set of files (`{"files": [{"path", "text"}]}`).
+#[utoipa::path(post, path = "/api/registry/validate", tag = "registry",
+    request_body(content = Object), responses((status = 200, body = Validity)))]
+pub async fn validate(_admin: Admin, text: Text) -> Result<Json<Validity>, Problem> {
+    let report = inline::check(&text)?.report;
+    Ok(Json(Validity { valid: report.catalog.is_some(), errors: report.faults, warnings: report.warnings }))
+}
+
+#[derive(Deserialize, IntoParams)]
+pub struct CompileQuery {
+    /// Which server of several files.
+    server: Option<String>,
+    /// The MCP revision; 2026-07-28 unless given.
+    revision: Option<String>,
+}
+
+/// Compiles a spec or a set of files to what clients and the runtime get.
+#[utoipa::path(post, path = "/api/registry/compile", tag = "registry", params(CompileQuery),
+    request_body(content = Object),
+    responses((status = 200, body = Object), (status = 422, body = Problem)))]
+pub async fn compile(
+    _admin: Admin,
+    Query(query): Query<CompileQuery>,
+    text: Text,
+) -> Result<Json<Value>, Problem> {
+    let checked = inline::check(&text)?;
+    let Some(found) = checked.report.catalog else {
+        return Err(Problem::primitives(checked.report.faults));
+    };
+    let mut servers = found.servers;
+    if let Some(name) = &query.server {
+        servers.retain(|server| server.server.name == *name);
+    }
+    let [server] = servers.as_slice() else {
+        return Err(Problem::params("name one of the servers with ?server="));
+    };
+    Ok(Json(compiled(server, query.revision.as_deref().unwrap_or(DEFAULT_REVISION))))
+}
+
+/// The compiled artifacts of one server.
+pub fn compiled(server: &CompiledServer, revision: &str) -> Value {
+    let manifests: Map<String, Value> = server
+        .primitives
+        .iter()
+        .map(|primitive| (primitive.id.clone(), runtime_manifest(primitive)))
+        .collect();
+    let card: Value = serde_json::from_str(&server.server.a2a_card).unwrap_or(Value::Null);
+    json!({
+        "server": server.server.name,
+        "contentHash": server.content_hash,
+        "mcp": compile_mcp(server, revision),
+        "a2a": card,
+        "runtimeManifest": manifests,
+    })
+}
+
+/// Stores a server: atomic, and a no-op when nothing changed.
+#[utoipa::path(put, path = "/api/registry/servers/{server}", tag = "registry", request_body = Files,
+    params(("server" = String, Path)),
+    responses((status = 200, body = Object), (status = 412, body = Problem), (status = 422, body = Problem)))]
+pub async fn put_server(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Body(body): Body<Files>,
+) -> Result<Response, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let report = asp_registry::check(&catalog::sources(&body.files));
+    let Some(found) = report.catalog else {
+        return Err(Problem::primitives(report.faults));
+    };
+    let [server] = found.servers.as_slice() else {
+        return Err(Problem::params("the files must make exactly one server"));
+    };
+    if server.server.name != name {
+        return Err(Problem::params(format!("the files make the server `{}`", server.server.name)));
+    }
+    let existing = state.compiler.compile_all(&state.store.load().await?.servers);
+    let conflicts = asp_registry::conflicts(&existing, server);
+    if !conflicts.is_empty() {
+        return Err(Problem::primitives(conflicts));
+    }
+    let written =
+        state.published(state.store.put_server(&change, &name, &body.files, &server.content_hash).await?);
+    Ok(tagged(
+        written.revision,
+        json!({
+            "server": name,
+            "revision": written.revision,
+            "changed": written.changed,
+            "contentHash": server.content_hash,
+            "warnings": report.warnings,
+        }),
+    ))
+}
+
+/// A server's files as they were stored.
+#[utoipa::path(get, path = "/api/registry/servers/{server}", tag = "registry",
+    params(("server" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
+pub async fn get_server(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    admin.platform()?;
+    let Some(record) = state.store.server(&name).await? else {
+        return Err(Problem::not_found());
+    };
+    let body = json!({
+        "server": record.name,
+        "revision": record.revision,
+        "contentHash": record.content_hash,
+        "updatedAt": record.updated_at,
+        "files": record.files,
+    });
+    Ok(tagged(record.revision, body))
+}
+
+/// Every stored server, without its files.
+#[utoipa::path(get, path = "/api/registry/servers", tag = "registry", responses((status = 200, body = Object)))]
+pub async fn list_servers(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+) -> Result<Json<Value>, Problem> {
+    admin.platform()?;
+    let servers: Vec<Value> = state
+        .store
+        .load()
+        .await?
+        .servers
+        .into_iter()
+        .map(|record| {
+            json!({
+                "server": record.name,
+                "revision": record.revision,
+                "contentHash": record.content_hash,
+                "updatedAt": record.updated_at,
+            })
+        })
+        .collect();
+    Ok(Json(Value::Array(servers)))
+}
+
+/// Removes a server.
+#[utoipa::path(delete, path = "/api/registry/servers/{server}", tag = "registry",
+    params(("server" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
+pub async fn delete_server(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let written = state.published(state.store.delete_server(&change, &name).await?);
+    Ok(Json(json!({ "server": name, "revision": written.revision, "changed": written.changed })))
+}
+
+/// What an org has: every primitive of every server, how it is exposed and which bindings speak of it.
+#[utoipa::path(get, path = "/api/registry/orgs/{org}/primitives", tag = "registry",
+    params(("org" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
+pub async fn org_primitives(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    admin.of_org(&org)?;
+    let loaded = state.store.load().await?;
+    let exposure: Vec<&ExposureRecord> = loaded.exposure.iter().filter(|record| record.org == org).collect();
+    let bindings: Vec<&BindingRecord> = loaded.bindings.iter().filter(|record| record.org == org).collect();
+    let mut listed = Vec::new();
+    for server in state.compiler.compile_all(&loaded.servers) {
+        for listing in &server.server.listings {
+            let Some(primitive) = server.primitives.iter().find(|primitive| primitive.id == listing.id)
+            else {
+                continue;
+            };
+            let on = |protocol: &str, wanted: Protocol, name: &str| {
+                (!name.is_empty() && exposed(&server, &exposure, protocol, wanted)).then(|| name.to_owned())
+            };
+            listed.push(json!({
+                "name": primitive.id,
+                "version": primitive.version,
+                "kind": kind_name(primitive.kind()),
+                "title": primitive.title,
+                "server": server.server.name,
+                "exposure": {
+                    "mcp": on("mcp", Protocol::Mcp, &listing.mcp_name),
+                    "a2a": on("a2a", Protocol::A2a, &listing.a2a_skill),
+                    "rest": on("rest", Protocol::Rest, &listing.rest_name),
+                },
+                "policy": bindings
+                    .iter()
+                    .filter(|record| patterns::matches(&record.primitive, &primitive.id))
+                    .map(|record| super::policy::binding_body(record))
+                    .collect::<Vec<_>>(),
+            }));
+        }
+    }
+    Ok(Json(Value::Array(listed)))
+}
+
+fn exposed(
+    server: &CompiledServer,
+    exceptions: &[&ExposureRecord],
+    protocol: &str,
+    wanted: Protocol,
+) -> bool {
+    if !server.edge.protocols().any(|spoken| spoken == wanted) {
+        return false;
+    }
+    exceptions
+        .iter()
+        .find(|record| record.server == server.server.name && record.protocol == protocol)
+        .map_or(server.edge.default_allow, |record| record.enabled)
+}
+
+const fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Unspecified => "unknown",
+        Kind::Tool => "tool",
+        Kind::Task => "task",
+        Kind::Resource => "resource",
+        Kind::ResourceTemplate => "resource_template",
+        Kind::Prompt => "prompt",
+        Kind::Elicitation => "elicitation",
+        Kind::Delegate => "delegate",
+    }
+}

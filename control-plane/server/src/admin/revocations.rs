@@ -1,0 +1,197 @@
+//! Revocations: durable before the answer, at the edges within a second.
+
+use std::sync::Arc;
+
+use asp_store::control::{Precondition, RevocationRecord};
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::AdminState;
+use super::auth::Admin;
+use super::body::Body;
+use super::problem::Problem;
+use crate::admin_role::valid_org;
+use crate::clock;
+use crate::issuer::MAX_TTL;
+
+/// Added to the longest life of a token: clocks differ.
+const LEEWAY_MS: u64 = 60_000;
+const MAX_TEXT: usize = 512;
+const PAGE: u32 = 100;
+const MAX_PAGE: u32 = 1_000;
+
+/// What to revoke.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewRevocation {
+    /// `token` (a jti), `token_hash` (lower-case hex SHA-256 of the compact token), `user`, `org` or
+    /// `linked_token`
+    #[serde(rename = "type")]
+    kind: String,
+    /// Required for `user`.
+    org: Option<String>,
+    id: String,
+    reason: Option<String>,
+    /// The `iss` of a revoked jti; every issuer when missing.
+    issuer: Option<String>,
+    /// The token's `exp`, Unix seconds, when known: the revocation is forgotten after it.
+    exp: Option<u64>,
+}
+
+/// A revocation.
+#[derive(Serialize, ToSchema)]
+pub struct Revocation {
+    pub revocation: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub org: String,
+    pub id: String,
+    pub issuer: String,
+    pub reason: String,
+    /// Unix milliseconds.
+    #[serde(rename = "createdAt")]
+    pub created_at: u64,
+    /// Unix milliseconds.
+    pub until: u64,
+}
+
+impl From<RevocationRecord> for Revocation {
+    fn from(record: RevocationRecord) -> Revocation {
+        Revocation {
+            revocation: record.id,
+            kind: record.kind,
+            org: record.org,
+            id: record.target,
+            issuer: record.issuer,
+            reason: record.reason,
+            created_at: record.created_at,
+            until: record.until,
+        }
+    }
+}
+
+/// Revokes.
+#[utoipa::path(post, path = "/api/revocations", tag = "revocations", request_body = NewRevocation,
+    responses((status = 201, body = Revocation), (status = 400, body = Problem)))]
+pub async fn add(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Body(body): Body<NewRevocation>,
+) -> Result<Response, Problem> {
+    let now = clock::now_ms();
+    let record = record(&admin, body, now)?;
+    let change = state.change(&admin, Precondition::None);
+    state.published(state.store.add_revocation(&change, &record).await?);
+    let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
+    let mut response = (StatusCode::CREATED, Json(Revocation::from(record))).into_response();
+    if let Ok(location) = location {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    Ok(response)
+}
+
+fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationRecord, Problem> {
+    let hash = |id: &str| id.len() == 64 && id.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
+    let org = match (body.kind.as_str(), body.org) {
+        ("org", None) => body.id.clone(),
+        ("org", Some(org)) if org != body.id => return Err(Problem::params("org and id differ")),
+        ("user", None) => return Err(Problem::params("a user is revoked within its org: org is missing")),
+        ("token_hash", _) if !hash(&body.id) => {
+            return Err(Problem::params("id must be the lower-case hex SHA-256 of the compact token"));
+        }
+        // An org admin's revocation is its org's, named or not.
+        ("token" | "token_hash" | "linked_token", None) => admin.role.org().unwrap_or_default().to_owned(),
+        ("token" | "token_hash" | "linked_token" | "user" | "org", Some(org)) => org,
+        _ => return Err(Problem::params("type must be token, token_hash, user, org or linked_token")),
+    };
+    if org.is_empty() {
+        admin.platform()?;
+    } else {
+        admin.of_org(&org)?;
+    }
+    admin.writer()?;
+    let (issuer, reason) = (body.issuer.unwrap_or_default(), body.reason.unwrap_or_default());
+    let bounded = |text: &str| text.len() <= MAX_TEXT && !text.chars().any(char::is_control);
+    if body.id.is_empty() || ![&body.id, &issuer, &reason].into_iter().all(|text| bounded(text)) {
+        return Err(Problem::params(format!("id, issuer and reason: at most {MAX_TEXT} visible bytes")));
+    }
+    if body.kind == "org" && !valid_org(&body.id) {
+        return Err(Problem::params("id must be an org"));
+    }
+    let longest = now + u64::try_from(MAX_TTL.as_millis()).unwrap_or(u64::MAX) + LEEWAY_MS;
+    let known = body.exp.map(|exp| exp.saturating_mul(1_000).saturating_add(LEEWAY_MS));
+    Ok(RevocationRecord {
+        id: uuid::Uuid::now_v7().to_string(),
+        kind: body.kind,
+        org,
+        target: body.id,
+        issuer,
+        reason,
+        created_at: now,
+        until: known.map_or(longest, |known| known.min(longest)),
+    })
+}
+
+#[derive(Deserialize, IntoParams)]
+pub struct ListQuery {
+    /// Only this org's.
+    org: Option<String>,
+    /// 1 to 1000; 100 unless given.
+    limit: Option<u32>,
+}
+
+/// The live revocations, newest first.
+#[utoipa::path(get, path = "/api/revocations", tag = "revocations", params(ListQuery),
+    responses((status = 200, body = Vec<Revocation>)))]
+pub async fn list(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Vec<Revocation>>, Problem> {
+    if let Some(org) = &query.org {
+        admin.of_org(org)?;
+    }
+    let org = query.org.as_deref().or(admin.role.org());
+    let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let records = state.store.revocations(org, limit).await?;
+    Ok(Json(records.into_iter().map(Revocation::from).collect()))
+}
+
+/// One revocation.
+#[utoipa::path(get, path = "/api/revocations/{id}", tag = "revocations", params(("id" = String, Path)),
+    responses((status = 200, body = Revocation), (status = 404, body = Problem)))]
+pub async fn get(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(id): Path<String>,
+) -> Result<Json<Revocation>, Problem> {
+    find(&admin, &state, &id).await.map(|record| Json(record.into()))
+}
+
+/// Takes a revocation back.
+#[utoipa::path(delete, path = "/api/revocations/{id}", tag = "revocations", params(("id" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub async fn delete(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    find(&admin, &state, &id).await?;
+    admin.writer()?;
+    let change = state.change(&admin, Precondition::None);
+    state.published(state.store.delete_revocation(&change, &id).await?);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A revocation within the admin's reach.
+async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationRecord, Problem> {
+    let record = state.store.revocation(id).await?.ok_or_else(Problem::not_found)?;
+    if admin.role.org().is_some_and(|own| own != record.org) {
+        return Err(Problem::not_found());
+    }
+    Ok(record)
+}

@@ -1,0 +1,185 @@
+//! What the control plane knows of itself: snapshot and subscribers, audit, schemas, keys, health.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use asp_store::control::{AuditQuery, AuditRecord};
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::{IntoParams, ToSchema};
+
+use super::AdminState;
+use super::auth::Admin;
+use super::problem::{Code, Problem};
+use crate::xds::Kind;
+use crate::xds::subscribers::Subscriber;
+
+const PAGE: u32 = 100;
+
+/// A subscriber and how far it is behind.
+#[derive(Serialize, ToSchema)]
+pub struct SubscriberStatus {
+    #[serde(flatten)]
+    subscriber: Subscriber,
+    /// Published revision minus acknowledged; 0 for endpoints.
+    behind: u64,
+}
+
+/// What is published, and who has it.
+#[derive(Serialize, ToSchema)]
+pub struct SnapshotStatus {
+    /// 0 before the first.
+    revision: u64,
+    version: String,
+    /// Unix milliseconds.
+    published_at: u64,
+    /// The store's newest revision.
+    store_revision: u64,
+    edge_bytes: usize,
+    gateway_bytes: usize,
+    /// Why the newest revision is not published.
+    fault: Option<String>,
+    subscribers: Vec<SubscriberStatus>,
+    /// Gateways by Envoy cluster.
+    endpoints: BTreeMap<String, Vec<String>>,
+}
+
+/// The published snapshot and its subscribers.
+#[utoipa::path(get, path = "/api/snapshot", tag = "status", responses((status = 200, body = SnapshotStatus)))]
+pub async fn snapshot(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+) -> Result<Json<SnapshotStatus>, Problem> {
+    admin.platform()?;
+    let store_revision = state.store.revision().await?;
+    let world = state.publisher.world().borrow().clone();
+    let published = world.snapshot.as_deref();
+    let revision = published.map_or(0, |published| published.revision);
+    let subscribers = state
+        .subscribers
+        .list()
+        .into_iter()
+        .map(|subscriber| SubscriberStatus {
+            behind: match subscriber.kind {
+                kind if kind == Kind::Endpoints.as_str() => 0,
+                _ => revision.saturating_sub(subscriber.acked_revision),
+            },
+            subscriber,
+        })
+        .collect();
+    let endpoints =
+        world.endpoints.clusters.iter().map(|(cluster, addresses)| {
+            (cluster.clone(), addresses.iter().map(ToString::to_string).collect())
+        });
+    Ok(Json(SnapshotStatus {
+        revision,
+        version: published.map(|published| published.version.clone()).unwrap_or_default(),
+        published_at: published.map_or(0, |published| published.published_at),
+        store_revision,
+        edge_bytes: published.map_or(0, |published| published.edge.len()),
+        gateway_bytes: published.map_or(0, |published| published.gateway.len()),
+        fault: state.publisher.fault(),
+        subscribers,
+        endpoints: endpoints.collect(),
+    }))
+}
+
+#[derive(Deserialize, IntoParams)]
+pub struct AuditParams {
+    /// Only this org's.
+    org: Option<String>,
+    /// Only revisions below this one: the next page.
+    before: Option<u64>,
+    /// 1 to 1000; 100 unless given.
+    limit: Option<u32>,
+}
+
+/// Changes, newest first.
+#[utoipa::path(get, path = "/api/audit", tag = "status", params(AuditParams), responses((status = 200, body = Object)))]
+pub async fn audit(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Query(params): Query<AuditParams>,
+) -> Result<Json<Vec<AuditRecord>>, Problem> {
+    if let Some(org) = &params.org {
+        admin.of_org(org)?;
+    }
+    let org = params.org.or_else(|| admin.role.org().map(str::to_owned));
+    let query = AuditQuery { org, before: params.before, limit: params.limit.unwrap_or(PAGE) };
+    Ok(Json(state.store.audit(&query).await?))
+}
+
+/// The JSON Schemas of the file formats.
+#[utoipa::path(get, path = "/api/schemas", tag = "registry", responses((status = 200, body = Object)))]
+pub async fn schemas(_admin: Admin) -> Json<Value> {
+    Json(json!({ "primitive": asp_registry::spec_schema(), "server": asp_registry::server_schema() }))
+}
+
+/// The platform's own public keys. Public.
+#[utoipa::path(get, path = "/.well-known/jwks.json", tag = "status", responses((status = 200, body = Object)))]
+pub async fn jwks(State(state): State<Arc<AdminState>>) -> Json<Value> {
+    Json(state.jwks.clone())
+}
+
+/// Whether the process lives. Public.
+pub async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// Whether a snapshot is published. Public.
+pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, &'static str) {
+    if state.publisher.world().borrow().snapshot.is_some() {
+        (StatusCode::OK, "ready\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet\n")
+    }
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct SubscriberLabel {
+    subscriber: &'static str,
+}
+
+/// Prometheus metrics. Public; no label names an org, a user or a node.
+pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, Problem> {
+    let mut registry = Registry::default();
+    let acked = Family::<SubscriberLabel, Gauge>::default();
+    let streams = Family::<SubscriberLabel, Gauge>::default();
+    let published: Gauge = Gauge::default();
+    let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    registry.register(
+        "asp_snapshot_revision",
+        "Lowest acknowledged revision by kind of subscriber",
+        acked.clone(),
+    );
+    registry.register("asp_snapshot_subscribers", "Open subscriptions by kind", streams.clone());
+    registry.register("asp_snapshot_published_revision", "Published revision", published.clone());
+    let world = state.publisher.world().borrow().clone();
+    published.set(gauge(world.snapshot.as_ref().map_or(0, |published| published.revision)));
+    let subscribers = state.subscribers.list();
+    for kind in Kind::ALL {
+        let label = SubscriberLabel { subscriber: kind.as_str() };
+        let of_kind = subscribers.iter().filter(|subscriber| subscriber.kind == kind.as_str());
+        streams.get_or_create(&label).set(gauge(of_kind.clone().count() as u64));
+        if kind != Kind::Endpoints
+            && let Some(lowest) = of_kind.map(|subscriber| subscriber.acked_revision).min()
+        {
+            acked.get_or_create(&label).set(gauge(lowest));
+        }
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry).map_err(|_| Problem::new(Code::Internal, ""))?;
+    let mut response = text.into_response();
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}

@@ -1,0 +1,127 @@
+//! The command line of `asp`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// The Agentic Server Platform: a gateway for MCP and A2A.
+#[derive(Debug, Parser)]
+#[command(name = "asp", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs the control plane, the gateway, or both
+    Serve(ServeArgs),
+    /// Mints a token from the development issuer and prints it alone
+    Token(TokenArgs),
+    /// Checks a directory of primitives and reports every fault
+    Lint(LintArgs),
+    /// Compiles a directory of primitives and shows the result
+    Compile(CompileArgs),
+    /// Sends a directory of primitives to the control plane (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Apply(ApplyArgs),
+    /// Compares a directory of primitives with the control plane
+    Diff(DiffArgs),
+    /// Shows the published snapshot and who has it
+    Status(StatusArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct LintArgs {
+    #[arg(value_name = "DIR", default_value = "primitives")]
+    pub directory: PathBuf,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CompileArgs {
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Only this server
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
+    /// For programs: everything that was compiled
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ApplyArgs {
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Says what would change, and changes nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct DiffArgs {
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct ServeArgs {
+    /// What this process does: control, gateway [default: control,gateway]
+    #[arg(long, value_name = "LIST")]
+    pub roles: Option<String>,
+    /// Development mode: its own issuer, loopback origins, no TLS needed
+    #[arg(long)]
+    pub dev: bool,
+    /// Starts Envoy and the sample MCP server too (with --dev)
+    #[arg(long)]
+    pub stack: bool,
+    /// Applies this directory of primitives at start
+    #[arg(long, value_name = "DIR")]
+    pub primitives: Option<PathBuf>,
+    /// The address every listener binds [default: 127.0.0.1] [env: ASP_BIND]
+    #[arg(long, value_name = "IP")]
+    pub bind: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct TokenArgs {
+    /// The caller's organisation
+    #[arg(long, required_unless_present = "admin")]
+    pub org: Option<String>,
+    /// The caller
+    #[arg(long)]
+    pub user: String,
+    /// A scope; repeat for more
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub scopes: Vec<String>,
+    /// A group of the user; repeat for more
+    #[arg(long = "group", value_name = "GROUP")]
+    pub groups: Vec<String>,
+    /// How long it lives: 30s, 15m, 1h; at most 24h
+    #[arg(long, default_value = "1h")]
+    pub ttl: String,
+    /// Only for this server
+    #[arg(long, value_name = "NAME", conflicts_with = "admin")]
+    pub server: Option<String>,
+    /// For the admin API instead
+    #[arg(long)]
+    pub admin: bool,
+    /// What an admin token may do: platform, platform:read, org:<id> or org:<id>:read
+    #[arg(long, requires = "admin", default_value = "platform")]
+    pub role: String,
+}

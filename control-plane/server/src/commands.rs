@@ -1,0 +1,62 @@
+//! The commands: each is a module with one `run`, and the exit code is decided here.
+
+pub mod apply;
+pub mod client;
+pub mod compile;
+pub mod lint;
+pub mod print;
+pub mod status;
+pub mod token;
+
+use std::process::ExitCode;
+
+use crate::EXIT_BAD_CONFIGURATION;
+use crate::args::Command;
+use crate::settings::source::Fault;
+
+/// Why a command ends with an exit code other than 0.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// Wrong flags or settings: every one of them.
+    #[error("bad configuration")]
+    Configuration(Vec<Fault>),
+    /// The command ran and the answer is no; it has said why.
+    #[error("failed")]
+    Refused,
+    #[error(transparent)]
+    Other(#[from] anyhow::Error),
+}
+
+impl Failure {
+    /// One wrong flag or setting.
+    pub fn bad(name: &str, message: impl Into<String>) -> Failure {
+        Failure::Configuration(vec![Fault { name: name.to_owned(), message: message.into() }])
+    }
+}
+
+/// Runs a command to its end.
+pub fn run(command: Command) -> ExitCode {
+    let outcome = match command {
+        Command::Serve(args) => crate::serve::run(&args),
+        Command::Token(args) => token::run(&args),
+        Command::Lint(args) => lint::run(&args),
+        Command::Compile(args) => compile::run(&args),
+        Command::Apply(args) => apply::run(&args),
+        Command::Diff(args) => apply::diff(&args),
+        Command::Status(args) => status::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Configuration(faults)) => {
+            for fault in faults {
+                print::error(&fault.to_string());
+            }
+            ExitCode::from(EXIT_BAD_CONFIGURATION)
+        }
+        Err(Failure::Refused) => ExitCode::FAILURE,
+        Err(Failure::Other(error)) => {
+            print::error(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

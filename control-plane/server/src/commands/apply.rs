@@ -1,0 +1,102 @@
+//! `asp apply` and `asp diff`: a directory of primitives against a control plane.
+
+use std::path::Path;
+
+use anyhow::Context;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::client::{AdminClient, block_on};
+use super::{Failure, print};
+use crate::args::{ApplyArgs, DiffArgs};
+use crate::catalog::{self, Bundle};
+use crate::settings::source::ProcessEnvironment;
+
+/// Sends every server of the directory; the API skips what has not changed.
+pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
+    let bundles = read(&args.directory)?;
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    block_on(async {
+        let mut results = Vec::with_capacity(bundles.len());
+        for bundle in &bundles {
+            let name = &bundle.server.server.name;
+            let result = if args.dry_run {
+                json!({ "server": name, "state": compare(&api, bundle).await? })
+            } else {
+                let path = format!("/api/registry/servers/{name}");
+                let answer = api.put(&path, &json!({ "files": bundle.files })).await?;
+                answer.accepted()?
+            };
+            if !args.json {
+                print::line(&told(name, &result));
+            }
+            results.push(result);
+        }
+        if args.json {
+            print::json(&results);
+        }
+        Ok(())
+    })
+}
+
+/// Says which servers are new, changed or the same, and which the registry has beyond the directory.
+pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
+    let bundles = read(&args.directory)?;
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    block_on(async {
+        let mut results: Vec<Value> = Vec::new();
+        for bundle in &bundles {
+            let state = compare(&api, bundle).await?;
+            results.push(json!({ "server": bundle.server.server.name, "state": state }));
+        }
+        let stored = api.get("/api/registry/servers").await?.accepted()?;
+        for record in stored.as_array().into_iter().flatten() {
+            let name = record.get("server").and_then(Value::as_str).unwrap_or_default();
+            if !bundles.iter().any(|bundle| bundle.server.server.name == name) {
+                results.push(json!({ "server": name, "state": "only in the registry" }));
+            }
+        }
+        if args.json {
+            print::json(&results);
+        } else {
+            for result in &results {
+                print::line(&told(result.get("server").and_then(Value::as_str).unwrap_or_default(), result));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn told(name: &str, result: &Value) -> String {
+    if let Some(state) = result.get("state").and_then(Value::as_str) {
+        return format!("{name}: {state}");
+    }
+    let revision = result.get("revision").and_then(Value::as_u64).unwrap_or(0);
+    match result.get("changed").and_then(Value::as_bool) {
+        Some(true) => format!("{name}: applied at revision {revision}"),
+        _ => format!("{name}: unchanged since revision {revision}"),
+    }
+}
+
+async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<&'static str, Failure> {
+    let answer = api.get(&format!("/api/registry/servers/{}", bundle.server.server.name)).await?;
+    if answer.status == StatusCode::NOT_FOUND {
+        return Ok("new");
+    }
+    let stored = answer.accepted()?;
+    let same = stored.get("contentHash").and_then(Value::as_str) == Some(bundle.server.content_hash.as_str());
+    Ok(if same { "unchanged" } else { "changed" })
+}
+
+fn read(directory: &Path) -> Result<Vec<Bundle>, Failure> {
+    let sources =
+        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let report = asp_registry::check(&sources);
+    let Some(found) = report.catalog else {
+        for fault in &report.faults {
+            print::error(&catalog::describe(fault));
+        }
+        return Err(Failure::Refused);
+    };
+    Ok(catalog::bundles(&sources, found))
+}

@@ -1,0 +1,69 @@
+//! Primitives that come in a request's body or from a single file: one spec, or a set of files.
+
+use asp_registry::{Report, Source};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::admin::body::{Syntax, Text};
+use crate::admin::problem::Problem;
+use crate::admin::registry::Files;
+use crate::catalog;
+
+/// The folder a lone spec is checked in.
+const FOLDER: &str = "inline";
+
+/// What was checked.
+pub struct Checked {
+    pub report: Report,
+}
+
+#[derive(Deserialize)]
+struct OnlyId {
+    id: String,
+}
+
+/// Checks the body of `validate` and `compile`: `{"files": [...]}`, or the text of one primitive spec, which
+/// then stands in a server of its own.
+pub fn check(text: &Text) -> Result<Checked, Problem> {
+    let sources = match files(text)? {
+        Some(files) => catalog::sources(&files.files),
+        None => lone_spec(text),
+    };
+    Ok(Checked { report: asp_registry::check(&sources) })
+}
+
+fn files(text: &Text) -> Result<Option<Files>, Problem> {
+    // A spec with a syntax fault is the registry's to describe.
+    let Ok(value) = text.decode::<Value>() else {
+        return Ok(None);
+    };
+    if value.get("files").is_none() {
+        return Ok(None);
+    }
+    serde_json::from_value(value)
+        .map(Some)
+        .map_err(|error| Problem::new(crate::admin::problem::Code::InvalidBody, error.to_string()))
+}
+
+fn lone_spec(text: &Text) -> Vec<Source> {
+    let extension = match text.syntax {
+        Syntax::Json => "json",
+        Syntax::Yaml => "yaml",
+    };
+    let spec = Source { path: format!("{FOLDER}/primitive.{extension}"), text: text.text.clone() };
+    let Ok(OnlyId { id }) = text.decode() else {
+        return vec![spec];
+    };
+    let server = serde_json::json!({
+        "apiVersion": "asp/v1",
+        "name": FOLDER,
+        "title": FOLDER,
+        "description": "One primitive, compiled by itself.",
+        "version": "1.0.0",
+        "protocols": ["mcp", "a2a"],
+        "auth": {"schemes": ["jwt"], "issuers": ["dev"]},
+        "card": {"provider": {"organization": FOLDER, "url": "https://example.com"}},
+        "primitives": [{"ref": format!("{FOLDER}/{id}")}],
+    });
+    vec![Source { path: format!("{FOLDER}/server.json"), text: server.to_string() }, spec]
+}

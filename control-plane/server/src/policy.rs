@@ -1,0 +1,196 @@
+//! Policy as the admin wrote it, turned into what a snapshot says.
+//!
+//! Pure. Records come from the store and were validated on the way in; one that no longer parses is an
+//! error of the whole build, because leaving out a denial would allow.
+
+use asp_proto::snapshot::{Binding, ExposureException, Limit, Protocol, RevokedBefore, TargetKind};
+use asp_store::control::{BindingRecord, ExposureRecord, LimitRecord, RevocationRecord};
+use sha2::{Digest, Sha256};
+
+pub mod refill;
+
+/// A stored record that means nothing to this version.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{what} `{value}` is not known")]
+pub struct Unknown {
+    pub what: &'static str,
+    pub value: String,
+}
+
+fn unknown<T>(what: &'static str, value: &str) -> Result<T, Unknown> {
+    Err(Unknown { what, value: value.to_owned() })
+}
+
+/// `mcp`, `a2a` or `rest`.
+pub fn protocol(text: &str) -> Result<Protocol, Unknown> {
+    match text {
+        "mcp" => Ok(Protocol::Mcp),
+        "a2a" => Ok(Protocol::A2a),
+        "rest" => Ok(Protocol::Rest),
+        other => unknown("protocol", other),
+    }
+}
+
+/// Like [`protocol`], or `*` for every protocol.
+pub fn protocol_or_any(text: &str) -> Result<Protocol, Unknown> {
+    if text == "*" { Ok(Protocol::Unspecified) } else { protocol(text) }
+}
+
+/// `user`, `wcit` or `group`.
+pub fn target_kind(text: &str) -> Result<TargetKind, Unknown> {
+    match text {
+        "user" => Ok(TargetKind::User),
+        "wcit" => Ok(TargetKind::Wcit),
+        "group" => Ok(TargetKind::Group),
+        other => unknown("target type", other),
+    }
+}
+
+pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, Unknown> {
+    Ok(ExposureException {
+        org: record.org.clone(),
+        server: record.server.clone(),
+        protocol: protocol(&record.protocol)?.into(),
+        enabled: record.enabled,
+    })
+}
+
+pub fn binding(record: &BindingRecord) -> Result<Binding, Unknown> {
+    Ok(Binding {
+        org: record.org.clone(),
+        target_kind: target_kind(&record.target_type)?.into(),
+        target: record.target.clone(),
+        primitive: record.primitive.clone(),
+        protocol: protocol_or_any(&record.protocol)?.into(),
+        allowed: record.allowed,
+    })
+}
+
+pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, Unknown> {
+    let Ok(refill_per_second) = refill::parse(&record.refill) else {
+        return unknown("refill", &record.refill);
+    };
+    Ok(Limit {
+        org: org.to_owned(),
+        server: record.server.clone(),
+        primitive: record.primitive.clone(),
+        user: record.user.clone(),
+        wcit: record.wcit.clone(),
+        capacity: record.capacity,
+        refill_per_second,
+    })
+}
+
+/// Revocations as the edge compares them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Revoked {
+    /// What `EdgeSnapshot.revoked` is made of, in no order.
+    pub tokens: Vec<[u8; 16]>,
+    pub before: Vec<RevokedBefore>,
+}
+
+/// Compiles the revocations that are alive at `now_ms`. `issuers` are the `iss` values for which a jti
+/// without an issuer is revoked.
+pub fn revoked(records: &[RevocationRecord], issuers: &[String], now_ms: u64) -> Result<Revoked, Unknown> {
+    let mut revoked = Revoked::default();
+    for record in records.iter().filter(|record| record.until > now_ms) {
+        match record.kind.as_str() {
+            "token" if record.issuer.is_empty() => {
+                revoked.tokens.extend(issuers.iter().map(|iss| token_entry(iss, &record.target)));
+            }
+            "token" => revoked.tokens.push(token_entry(&record.issuer, &record.target)),
+            "token_hash" => revoked.tokens.push(entry(&["token_hash", &record.target])),
+            "user" => revoked.before.push(before(&record.org, &record.target, record.created_at)),
+            "org" => revoked.before.push(before(&record.target, "", record.created_at)),
+            // Held by the gateway's vault, not by an edge.
+            "linked_token" => {}
+            other => return unknown("revocation type", other),
+        }
+    }
+    Ok(revoked)
+}
+
+fn token_entry(iss: &str, jti: &str) -> [u8; 16] {
+    entry(&["token", iss, jti])
+}
+
+/// The first 16 bytes of SHA-256 over the parts, separated by NUL (`snapshot.proto`, `revoked`).
+fn entry(parts: &[&str]) -> [u8; 16] {
+    let digest = Sha256::digest(parts.join("\0").as_bytes());
+    let mut first = [0_u8; 16];
+    for (slot, byte) in first.iter_mut().zip(digest) {
+        *slot = byte;
+    }
+    first
+}
+
+fn before(org: &str, user: &str, created_at_ms: u64) -> RevokedBefore {
+    RevokedBefore { org: org.to_owned(), user: user.to_owned(), not_after_iat: created_at_ms / 1_000 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn revocation(kind: &str, org: &str, target: &str) -> RevocationRecord {
+        RevocationRecord {
+            id: target.into(),
+            kind: kind.into(),
+            org: org.into(),
+            target: target.into(),
+            issuer: String::new(),
+            reason: String::new(),
+            created_at: 5_999,
+            until: 10_000,
+        }
+    }
+
+    #[test]
+    fn a_revoked_jti_is_hashed_with_each_issuer() {
+        let issuers = ["asp-dev".to_owned(), "https://login.example".to_owned()];
+        let all = revoked(&[revocation("token", "acme", "j1")], &issuers, 6_000).unwrap();
+        assert_eq!(all.tokens.len(), 2);
+        let mut one = revocation("token", "acme", "j1");
+        one.issuer = "asp-dev".into();
+        let one = revoked(&[one], &issuers, 6_000).unwrap();
+        // printf 'token\0asp-dev\0j1' | sha256sum
+        let hex: String = one.tokens.concat().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "824aaad2c955bcf4fb104d6c1844263a");
+        assert!(all.tokens.contains(&one.tokens[0]));
+    }
+
+    #[test]
+    fn users_and_orgs_are_revoked_up_to_the_second_of_the_revocation() {
+        let records = [revocation("user", "acme", "alice"), revocation("org", "", "evil")];
+        let revoked = revoked(&records, &[], 6_000).unwrap();
+        assert_eq!(
+            revoked.before,
+            [
+                RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: 5 },
+                RevokedBefore { org: "evil".into(), user: String::new(), not_after_iat: 5 },
+            ]
+        );
+    }
+
+    #[test]
+    fn an_expired_revocation_is_left_out_and_an_unknown_one_fails_the_build() {
+        assert_eq!(revoked(&[revocation("token_hash", "", "aa")], &[], 10_000).unwrap(), Revoked::default());
+        assert!(revoked(&[revocation("session", "", "x")], &[], 6_000).is_err());
+    }
+
+    #[test]
+    fn records_become_what_the_snapshot_says() {
+        let record = LimitRecord {
+            server: "*".into(),
+            primitive: "cc.compliance.search".into(),
+            user: "*".into(),
+            wcit: "*".into(),
+            capacity: 20,
+            refill: "1/s".into(),
+        };
+        let limit = limit("acme", &record).unwrap();
+        assert_eq!((limit.org.as_str(), limit.capacity, limit.refill_per_second), ("acme", 20, 1.0));
+        assert_eq!(protocol_or_any("*").unwrap(), Protocol::Unspecified);
+        assert!(protocol("*").is_err());
+    }
+}

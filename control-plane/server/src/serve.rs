@@ -1,0 +1,115 @@
+//! `asp serve`: wires the roles together, in start order, and stops them in reverse.
+//!
+//! Owns the listeners, the tasks and the signals. Keeps true: every port is bound before anything is told
+//! to anyone, and a stop lets open requests finish for at most [`GRACE`].
+
+mod control;
+mod gateway;
+mod ports;
+mod stack;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::args::ServeArgs;
+use crate::commands::Failure;
+use crate::issuer::DevIssuer;
+use crate::settings::Settings;
+use crate::settings::source::{Environment, ProcessEnvironment};
+use crate::state_dir;
+use crate::telemetry;
+use ports::Ports;
+use stack::Stack;
+
+/// How long open requests may take after a stop (Kubernetes kills after 30 s).
+pub const GRACE: Duration = Duration::from_secs(25);
+
+/// Runs until SIGTERM or SIGINT.
+pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let environment = ProcessEnvironment;
+    telemetry::start(environment.get(telemetry::ENV_LOG).as_deref());
+    let settings = Settings::read(args, &environment).map_err(Failure::Configuration)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(serve(settings))?;
+    Ok(())
+}
+
+/// What the roles share.
+struct Process {
+    settings: Settings,
+    public_url: String,
+    ports: Ports,
+    dev_issuer: Option<Arc<DevIssuer>>,
+    tasks: TaskTracker,
+    /// Cancelled first: no new work, listeners drain.
+    stop: CancellationToken,
+    /// Cancelled when the listeners have drained: snapshots are followed to the end.
+    stop_background: CancellationToken,
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    state_dir::create(&settings.state_dir)
+        .with_context(|| format!("create {}", settings.state_dir.display()))?;
+    let (ports, listeners) = ports::bind(&settings).await?;
+    let public_url = settings.public_url.clone().unwrap_or_else(|| {
+        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}:{}", settings.listen.bind, ports.edge)
+    });
+    let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
+    let process = Process {
+        settings,
+        public_url,
+        ports,
+        dev_issuer,
+        tasks: TaskTracker::new(),
+        stop: CancellationToken::new(),
+        stop_background: CancellationToken::new(),
+    };
+    ports::write(&process)?;
+    let drains = TaskTracker::new();
+    if let Some(listeners) = listeners.control {
+        control::start(&process, listeners, &drains).await?;
+    }
+    if let Some(listener) = listeners.gateway {
+        gateway::start(&process, listener, &drains).await?;
+    }
+    let mut stack = Stack::start(&process)?;
+    let outcome = tokio::select! {
+        outcome = wait_for_stop() => outcome,
+        error = stack.failed() => Err(error),
+    };
+    // Envoy first: with it go the streams that would hold the gateway's drain.
+    stack.end().await;
+    process.stop.cancel();
+    drains.close();
+    drains.wait().await;
+    process.stop_background.cancel();
+    process.tasks.close();
+    process.tasks.wait().await;
+    tracing::info!("stopped");
+    outcome
+}
+
+/// Reads or creates the development issuer and tells it the audience of its tokens.
+fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIssuer>> {
+    let mut issuer = DevIssuer::load_or_create(&settings.state_dir).context("open the development issuer")?;
+    issuer.set_audience(public_url).context("record the audience")?;
+    Ok(Arc::new(issuer))
+}
+
+async fn wait_for_stop() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal = name, "stopping");
+    Ok(())
+}

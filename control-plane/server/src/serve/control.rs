@@ -1,0 +1,114 @@
+//! The control role: store, publisher, xDS server and pruning.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_store::control::{Change, ControlStore, Precondition};
+use asp_store::sqlite::SqliteStore;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::ports::ControlListeners;
+use super::{GRACE, Process};
+use crate::admin::auth::Verifier;
+use crate::admin::{self, AdminState};
+use crate::apply;
+use crate::catalog::{Fixed, StoreSource};
+use crate::clock;
+use crate::listen;
+use crate::publisher::Publisher;
+use crate::settings::{Database, Settings};
+use crate::xds::endpoints::Endpoints;
+use crate::xds::service;
+use crate::xds::stream::Context as XdsContext;
+use crate::xds::subscribers::Subscribers;
+
+/// How often expired revocations and old audit rows are looked for.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// Audit rows kept.
+const KEEP_AUDIT: u64 = 1_000_000;
+
+/// Starts the control role; returns when it is listening.
+pub(super) async fn start(
+    process: &Process,
+    listeners: ControlListeners,
+    drains: &TaskTracker,
+) -> anyhow::Result<()> {
+    let settings = &process.settings;
+    let store = open_store(settings).await?;
+    if let Some(directory) = &settings.primitives {
+        apply::directory(store.as_ref(), directory).await?;
+    }
+    let fixed = Fixed {
+        public_url: process.public_url.clone(),
+        dev: settings.dev,
+        workers: settings.edge_workers,
+        issuers: process.dev_issuer.iter().map(|issuer| issuer.snapshot()).collect(),
+        upstreams: Vec::new(),
+    };
+    let endpoints = Endpoints::new();
+    let source = Arc::new(StoreSource::new(Arc::clone(&store), fixed));
+    let compiler = source.compiler();
+    let wasm = settings.filter_wasm.to_string_lossy().into_owned();
+    let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
+    process.tasks.spawn(publisher.run(process.stop_background.clone()));
+    process.tasks.spawn(prune(Arc::clone(&store), process.stop_background.clone()));
+    let subscribers = Subscribers::new();
+    let xds = XdsContext {
+        world: handle.world(),
+        subscribers: Arc::clone(&subscribers),
+        endpoints,
+        stop: process.stop_background.clone(),
+    };
+    process.tasks.spawn(async move {
+        if let Err(error) = service::run(listeners.xds, xds).await {
+            tracing::error!(%error, "xds server failed");
+        }
+    });
+    let admin = AdminState {
+        store,
+        compiler,
+        publisher: handle,
+        subscribers,
+        verifier: verifier(process)?,
+        jwks: json!({ "keys": process.dev_issuer.iter().map(|issuer| issuer.jwk()).collect::<Vec<_>>() }),
+        dev: settings.dev,
+    };
+    drains.spawn(listen::serve(listeners.admin, admin::router(Arc::new(admin)), process.stop.clone(), GRACE));
+    Ok(())
+}
+
+/// Whose admin tokens are taken: in development the development issuer's.
+fn verifier(process: &Process) -> anyhow::Result<Verifier> {
+    let issuers = process.dev_issuer.iter().map(|issuer| issuer.trusted()).collect::<Result<_, _>>();
+    Ok(Verifier::new(issuers.context("read the development issuer's key")?))
+}
+
+async fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {
+    let store = match &settings.database {
+        Database::Memory => SqliteStore::in_memory().await.context("open the store in memory")?,
+        Database::Sqlite(path) => {
+            SqliteStore::open(path).await.with_context(|| format!("open the store {}", path.display()))?
+        }
+    };
+    Ok(Arc::new(store))
+}
+
+/// Deletes what no longer matters until `stop` is cancelled. The poll of the publisher sees the revision.
+async fn prune(store: Arc<dyn ControlStore>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(PRUNE_EVERY) => {}
+        }
+        let change =
+            Change { actor: "retention".into(), at: clock::now_ms(), precondition: Precondition::None };
+        match store.prune(&change, KEEP_AUDIT).await {
+            Ok(0) => {}
+            Ok(pruned) => tracing::info!(pruned, "expired revocations are deleted"),
+            Err(error) => tracing::error!(%error, "pruning failed"),
+        }
+    }
+}

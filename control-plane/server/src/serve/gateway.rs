@@ -1,0 +1,74 @@
+//! The gateway role: the gateway itself, its subscription, its listener.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use asp_gateway::Gateway;
+use secrecy::SecretSlice;
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+
+use super::{GRACE, Process, ports};
+use crate::listen;
+use crate::secret::Secret;
+use crate::settings::SealKeys;
+use crate::xds::client::{self, Target};
+
+/// Bytes of a generated seal key.
+const SEAL_KEY: usize = 32;
+
+/// Starts the gateway role; returns when it is listening.
+pub(super) async fn start(
+    process: &Process,
+    listener: TcpListener,
+    drains: &TaskTracker,
+) -> anyhow::Result<()> {
+    let settings = &process.settings;
+    let gateway = Gateway::new(asp_gateway::Config {
+        seal_keys: seal_keys(settings.gateway.seal.as_ref()),
+        public_url: process.public_url.clone(),
+        dev: settings.dev,
+    })
+    .context("start the gateway")?;
+    let local = ports::local(settings, process.ports.gateway);
+    let xds_url = match &settings.gateway.xds_url {
+        Some(url) => url.clone(),
+        None => format!("http://{}", ports::local(settings, process.ports.xds)),
+    };
+    let advertise = settings.gateway.advertise.clone().unwrap_or_else(|| local.to_string());
+    let target = Target {
+        uri: xds_url.parse().with_context(|| format!("read the xDS url {xds_url}"))?,
+        node_id: format!("gateway-{advertise}"),
+        advertise,
+        pool: settings.gateway.pool.clone(),
+    };
+    let applying = Arc::clone(&gateway);
+    let apply: client::Apply = Arc::new(move |snapshot| applying.apply(snapshot));
+    // Ends with the first stop: Envoy learns at once that this replica takes no new requests.
+    process.tasks.spawn(client::run(target, apply, process.stop.clone()));
+    let sweep = Gateway::sweep(Arc::downgrade(&gateway));
+    let stop = process.stop_background.clone();
+    process.tasks.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = sweep => {}
+        }
+    });
+    drains.spawn(listen::serve(listener, gateway.router(), process.stop.clone(), GRACE));
+    Ok(())
+}
+
+/// The configured keys; in development, where none need be, a fresh one for this process.
+fn seal_keys(configured: Option<&SealKeys>) -> asp_gateway::SealKeys {
+    let bytes = |secret: &Secret| SecretSlice::from(secret.expose().as_bytes().to_vec());
+    match configured {
+        Some(keys) => asp_gateway::SealKeys {
+            current: bytes(&keys.current),
+            previous: keys.previous.as_ref().map(bytes),
+        },
+        None => asp_gateway::SealKeys {
+            current: SecretSlice::from(rand::random::<[u8; SEAL_KEY]>().to_vec()),
+            previous: None,
+        },
+    }
+}

@@ -1,0 +1,293 @@
+//! Every setting of `asp serve`, read once at start into typed sections.
+//!
+//! A flag wins over the environment, the environment over the default. Keeps true: all faults are found
+//! and reported together, and a secret prints as `***`.
+
+pub mod source;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use crate::args::ServeArgs;
+use crate::secret::Secret;
+use source::{Environment, Fault, Reader};
+
+pub const ENV_PORT: &str = "ASP_PORT";
+pub const ENV_ADMIN_PORT: &str = "ASP_ADMIN_PORT";
+pub const ENV_GATEWAY_PORT: &str = "ASP_GATEWAY_PORT";
+pub const ENV_XDS_PORT: &str = "ASP_XDS_PORT";
+pub const ENV_ENVOY_ADMIN_PORT: &str = "ASP_ENVOY_ADMIN_PORT";
+pub const ENV_BIND: &str = "ASP_BIND";
+pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
+pub const ENV_PUBLIC_URL: &str = "ASP_PUBLIC_URL";
+pub const ENV_DATABASE_URL: &str = "ASP_DATABASE_URL";
+pub const ENV_FILTER_WASM: &str = "ASP_FILTER_WASM";
+pub const ENV_SEAL_KEY: &str = "ASP_SEAL_KEY";
+pub const ENV_SEAL_KEY_PREVIOUS: &str = "ASP_SEAL_KEY_PREVIOUS";
+pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
+pub const ENV_POOL: &str = "ASP_POOL";
+pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
+pub const ENV_ISSUERS: &str = "ASP_ISSUERS";
+pub const ENV_EDGE_WORKERS: &str = "ASP_EDGE_WORKERS";
+pub const ENV_TLS_CERT: &str = "ASP_TLS_CERT";
+pub const ENV_TLS_KEY: &str = "ASP_TLS_KEY";
+pub const ENV_ENVOY_BIN: &str = "ASP_ENVOY_BIN";
+pub const ENV_NODE_BIN: &str = "ASP_NODE_BIN";
+pub const ENV_EVERYTHING_JS: &str = "ASP_EVERYTHING_JS";
+pub const ENV_EVERYTHING_PORT: &str = "ASP_EVERYTHING_PORT";
+
+pub const DEFAULT_PORT: u16 = 8080;
+pub const DEFAULT_ADMIN_PORT: u16 = 8081;
+pub const DEFAULT_GATEWAY_PORT: u16 = 8082;
+pub const DEFAULT_XDS_PORT: u16 = 18000;
+pub const DEFAULT_ENVOY_ADMIN_PORT: u16 = 9901;
+pub const DEFAULT_STATE_DIR: &str = ".asp";
+pub const DEFAULT_FILTER_WASM: &str = "target/wasm32-wasip1/wasm/asp_filter.wasm";
+/// The cluster whose endpoints the gateways are.
+pub const DEFAULT_POOL: &str = "gateway";
+/// Of a seal key; it is hashed to an AES-256 key.
+const MIN_SEAL_KEY: usize = 32;
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    pub control: bool,
+    pub gateway: bool,
+}
+
+/// Addresses; port 0 takes one from the operating system.
+#[derive(Clone, Copy, Debug)]
+pub struct Listen {
+    pub bind: IpAddr,
+    pub edge_port: u16,
+    pub admin_port: u16,
+    pub gateway_port: u16,
+    pub xds_port: u16,
+    pub envoy_admin_port: u16,
+}
+
+/// Where the control plane's state lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Database {
+    Sqlite(PathBuf),
+    Memory,
+}
+
+/// The keys that seal session ids and other state that travels through clients.
+#[derive(Clone, Debug)]
+pub struct SealKeys {
+    pub current: Secret,
+    pub previous: Option<Secret>,
+}
+
+/// How the gateway role finds its snapshots and is found itself.
+#[derive(Clone, Debug)]
+pub struct GatewaySection {
+    /// `host:port` that Envoy connects to; the listener's own address by default.
+    pub advertise: Option<String>,
+    /// The Envoy cluster this replica belongs to.
+    pub pool: String,
+    /// The control plane's xDS server; this process's own by default.
+    pub xds_url: Option<String>,
+    /// `None`: a fresh key, good for one process without `--dev` peers.
+    pub seal: Option<SealKeys>,
+}
+
+/// The tools of `--stack`.
+#[derive(Clone, Debug)]
+pub struct StackSection {
+    pub envoy: PathBuf,
+    pub node: Option<PathBuf>,
+    /// The reference MCP server's script; it is not started when this is missing.
+    pub everything: Option<PathBuf>,
+    pub everything_port: u16,
+}
+
+/// TLS of the edge.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// All settings of `asp serve`.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub roles: Roles,
+    pub dev: bool,
+    pub listen: Listen,
+    /// The origin clients use; decided at start when the edge's port is 0.
+    pub public_url: Option<String>,
+    pub state_dir: PathBuf,
+    pub database: Database,
+    pub filter_wasm: PathBuf,
+    /// Envoy's concurrency: the coarse rates are shared by that many workers.
+    pub edge_workers: u32,
+    pub primitives: Option<PathBuf>,
+    /// Issuers other than the development one, see [`crate::issuers`].
+    pub issuers: Option<PathBuf>,
+    pub gateway: GatewaySection,
+    pub stack: Option<StackSection>,
+    pub tls: Option<Tls>,
+}
+
+impl Settings {
+    /// Reads everything, or returns every fault.
+    pub fn read(args: &ServeArgs, environment: &dyn Environment) -> Result<Settings, Vec<Fault>> {
+        let mut reader = Reader::new(environment);
+        let roles = roles(&mut reader, args.roles.as_deref());
+        let dev = args.dev;
+        let state_dir = reader.path(ENV_STATE_DIR, DEFAULT_STATE_DIR);
+        let settings = Settings {
+            roles,
+            dev,
+            listen: listen(&mut reader, args.bind.as_deref()),
+            public_url: reader.origin(ENV_PUBLIC_URL),
+            database: database(&mut reader, &state_dir),
+            state_dir,
+            filter_wasm: absolute(reader.path(ENV_FILTER_WASM, DEFAULT_FILTER_WASM)),
+            edge_workers: reader.number(ENV_EDGE_WORKERS, 2_u32, 1..=1_024),
+            primitives: args.primitives.clone(),
+            issuers: reader.optional(ENV_ISSUERS).map(PathBuf::from),
+            gateway: gateway(&mut reader),
+            stack: if args.stack { stack(&mut reader) } else { None },
+            tls: tls(&mut reader),
+        };
+        settings.check_together(&mut reader, args);
+        reader.finish(settings)
+    }
+
+    /// Rules over more than one setting.
+    fn check_together(&self, reader: &mut Reader<'_>, args: &ServeArgs) {
+        if args.stack && !self.dev {
+            reader.fault("--stack", "is for development: it needs --dev");
+        }
+        if args.stack && !(self.roles.control && self.roles.gateway) {
+            reader.fault("--stack", "needs both roles in this process");
+        }
+        if self.dev && !self.listen.bind.is_loopback() {
+            reader.fault("--bind", "must be a loopback address with --dev: anyone can mint its tokens");
+        }
+        if !self.dev && self.public_url.is_none() {
+            reader.fault(ENV_PUBLIC_URL, "is required without --dev");
+        }
+        if !self.dev && self.roles.gateway && self.gateway.seal.is_none() {
+            reader.fault(ENV_SEAL_KEY, "is required without --dev: replicas must open each other's sessions");
+        }
+        if !self.roles.control && self.gateway.xds_url.is_none() {
+            reader.fault(ENV_XDS_URL, "is required without the control role");
+        }
+        if !self.roles.control && self.primitives.is_some() {
+            reader.fault("--primitives", "needs the control role");
+        }
+    }
+}
+
+fn roles(reader: &mut Reader<'_>, text: Option<&str>) -> Roles {
+    let mut roles = Roles { control: false, gateway: false };
+    for role in text.unwrap_or("control,gateway").split(',').map(str::trim) {
+        match role {
+            "control" => roles.control = true,
+            "gateway" => roles.gateway = true,
+            other => reader.fault("--roles", format!("`{other}` is no role; there are control and gateway")),
+        }
+    }
+    roles
+}
+
+fn listen(reader: &mut Reader<'_>, bind_flag: Option<&str>) -> Listen {
+    let text = bind_flag.map(str::to_owned).or_else(|| reader.optional(ENV_BIND));
+    let bind = match text.as_deref().map(str::parse) {
+        None => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        Some(Ok(address)) => address,
+        Some(Err(_)) => {
+            reader.fault("--bind", format!("`{}` is no IP address", text.unwrap_or_default()));
+            IpAddr::V4(Ipv4Addr::LOCALHOST)
+        }
+    };
+    let any = 0..=u16::MAX;
+    Listen {
+        bind,
+        edge_port: reader.number(ENV_PORT, DEFAULT_PORT, any.clone()),
+        admin_port: reader.number(ENV_ADMIN_PORT, DEFAULT_ADMIN_PORT, any.clone()),
+        gateway_port: reader.number(ENV_GATEWAY_PORT, DEFAULT_GATEWAY_PORT, any.clone()),
+        xds_port: reader.number(ENV_XDS_PORT, DEFAULT_XDS_PORT, any.clone()),
+        envoy_admin_port: reader.number(ENV_ENVOY_ADMIN_PORT, DEFAULT_ENVOY_ADMIN_PORT, any),
+    }
+}
+
+fn database(reader: &mut Reader<'_>, state_dir: &std::path::Path) -> Database {
+    let Some(url) = reader.optional(ENV_DATABASE_URL) else {
+        return Database::Sqlite(state_dir.join("asp.db"));
+    };
+    match url.strip_prefix("sqlite:").map(|rest| rest.trim_start_matches("//")) {
+        Some(":memory:") => Database::Memory,
+        Some(path) if !path.is_empty() => Database::Sqlite(PathBuf::from(path)),
+        _ => {
+            // The URL may carry a password: it is not repeated.
+            reader.fault(ENV_DATABASE_URL, "must be sqlite:<path> or sqlite::memory:");
+            Database::Memory
+        }
+    }
+}
+
+fn gateway(reader: &mut Reader<'_>) -> GatewaySection {
+    let seal_key = |reader: &mut Reader<'_>, name: &'static str| {
+        let key = reader.optional(name)?;
+        if key.len() < MIN_SEAL_KEY {
+            reader.fault(name, format!("must be at least {MIN_SEAL_KEY} bytes long"));
+        }
+        Some(Secret::new(key))
+    };
+    let current = seal_key(reader, ENV_SEAL_KEY);
+    let previous = seal_key(reader, ENV_SEAL_KEY_PREVIOUS);
+    GatewaySection {
+        advertise: reader.socket_address(ENV_ADVERTISE),
+        pool: reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned()),
+        xds_url: reader.optional(ENV_XDS_URL),
+        seal: current.map(|current| SealKeys { current, previous }),
+    }
+}
+
+fn stack(reader: &mut Reader<'_>) -> Option<StackSection> {
+    let envoy = reader.optional(ENV_ENVOY_BIN);
+    if envoy.is_none() {
+        reader.fault(ENV_ENVOY_BIN, "is required with --stack: the path of the envoy binary");
+    }
+    let everything = reader.optional(ENV_EVERYTHING_JS).map(PathBuf::from);
+    let node = reader.optional(ENV_NODE_BIN).map(PathBuf::from);
+    if everything.is_some() && node.is_none() {
+        reader.fault(ENV_NODE_BIN, format!("is required with {ENV_EVERYTHING_JS}"));
+    }
+    Some(StackSection {
+        envoy: PathBuf::from(envoy?),
+        node,
+        everything,
+        everything_port: reader.number(ENV_EVERYTHING_PORT, 0_u16, 0..=u16::MAX),
+    })
+}
+
+fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
+    match (reader.optional(ENV_TLS_CERT), reader.optional(ENV_TLS_KEY)) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => {
+            Some(Tls { certificate: absolute(certificate.into()), key: absolute(key.into()) })
+        }
+        (Some(_), None) => {
+            reader.fault(ENV_TLS_KEY, format!("is required with {ENV_TLS_CERT}"));
+            None
+        }
+        (None, Some(_)) => {
+            reader.fault(ENV_TLS_CERT, format!("is required with {ENV_TLS_KEY}"));
+            None
+        }
+    }
+}
+
+/// Envoy and other processes resolve relative paths from their own directory.
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Bad configuration is reported whole; good configuration means what it says.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn dev() -> ServeArgs {
+    ServeArgs { dev: true, ..ServeArgs::default() }
+}
+
+#[test]
+fn an_empty_environment_gives_the_documented_defaults() {
+    let settings = Settings::read(&dev(), &BTreeMap::new()).unwrap();
+    let listen = settings.listen;
+    assert_eq!(
+        (listen.edge_port, listen.admin_port, listen.gateway_port, listen.xds_port, listen.envoy_admin_port),
+        (8080, 8081, 8082, 18000, 9901)
+    );
+    assert!(listen.bind.is_loopback());
+    assert_eq!(settings.database, Database::Sqlite(".asp/asp.db".into()));
+    assert_eq!(settings.roles, Roles { control: true, gateway: true });
+    assert!(settings.filter_wasm.is_absolute());
+}
+
+#[test]
+fn every_fault_is_reported_at_once() {
+    let environment = BTreeMap::from([
+        (ENV_PORT, "http"),
+        (ENV_XDS_PORT, "70000"),
+        (ENV_PUBLIC_URL, "https://host/path"),
+        (ENV_DATABASE_URL, "mysql://root:hunter2@db"),
+        (ENV_SEAL_KEY, "short"),
+        (ENV_ADVERTISE, "gateway-0:8082"),
+        (ENV_TLS_CERT, "cert.pem"),
+    ]);
+    let args = ServeArgs {
+        roles: Some("control,worker".into()),
+        bind: Some("everywhere".into()),
+        stack: true,
+        ..ServeArgs::default()
+    };
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    let names: Vec<&str> = faults.iter().map(|fault| fault.name.as_str()).collect();
+    for expected in [
+        ENV_PORT,
+        ENV_XDS_PORT,
+        ENV_PUBLIC_URL,
+        ENV_DATABASE_URL,
+        ENV_SEAL_KEY,
+        ENV_ADVERTISE,
+        ENV_TLS_KEY,
+        ENV_ENVOY_BIN,
+        "--roles",
+        "--bind",
+        "--stack",
+    ] {
+        assert!(names.contains(&expected), "{expected} is missing from {names:?}");
+    }
+    assert!(!format!("{faults:?}").contains("hunter2"), "no secret in a fault");
+}
+
+#[test]
+fn production_needs_a_public_url_and_a_seal_key() {
+    let faults = Settings::read(&ServeArgs::default(), &BTreeMap::new()).unwrap_err();
+    let names: Vec<&str> = faults.iter().map(|fault| fault.name.as_str()).collect();
+    assert_eq!(names, [ENV_PUBLIC_URL, ENV_SEAL_KEY]);
+
+    let environment = BTreeMap::from([
+        (ENV_PUBLIC_URL, "https://mcp.example.com"),
+        (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef"),
+    ]);
+    let settings = Settings::read(&ServeArgs::default(), &environment).unwrap();
+    assert!(!format!("{settings:?}").contains("0123456789abcdef"), "the seal key prints as ***");
+}
+
+#[test]
+fn development_never_listens_beyond_loopback() {
+    let args = ServeArgs { bind: Some("0.0.0.0".into()), ..dev() };
+    let faults = Settings::read(&args, &BTreeMap::new()).unwrap_err();
+    assert_eq!(faults[0].name, "--bind");
+}
+
+#[test]
+fn a_gateway_alone_must_be_told_where_the_control_plane_is() {
+    let args = ServeArgs { roles: Some("gateway".into()), ..dev() };
+    let faults = Settings::read(&args, &BTreeMap::new()).unwrap_err();
+    assert_eq!(faults[0].name, ENV_XDS_URL);
+    let environment = BTreeMap::from([(ENV_XDS_URL, "http://127.0.0.1:18000")]);
+    assert!(!Settings::read(&args, &environment).unwrap().roles.control);
+}
+
+#[test]
+fn sqlite_urls_name_a_file_or_memory() {
+    for (url, expected) in [
+        ("sqlite::memory:", Database::Memory),
+        ("sqlite:///var/lib/asp.db", Database::Sqlite("/var/lib/asp.db".into())),
+        ("sqlite:asp.db", Database::Sqlite("asp.db".into())),
+    ] {
+        let environment = BTreeMap::from([(ENV_DATABASE_URL, url)]);
+        assert_eq!(Settings::read(&dev(), &environment).unwrap().database, expected, "{url}");
+    }
+}

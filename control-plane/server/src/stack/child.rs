@@ -1,0 +1,198 @@
+//! A child process: started, its output logged, restarted with backoff, stopped for good.
+//!
+//! Keeps true: the kernel ends the child when this process dies however it dies; a stop is SIGTERM, then
+//! SIGKILL after [`TERM_GRACE`]; more than [`MAX_DEATHS`] deaths within [`DEATH_WINDOW`] end the stack.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rand::Rng;
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Between SIGTERM and SIGKILL.
+pub const TERM_GRACE: Duration = Duration::from_secs(5);
+/// A child that dies more often than this within the window has a fault that a restart does not cure.
+pub const MAX_DEATHS: usize = 5;
+pub const DEATH_WINDOW: Duration = Duration::from_secs(60);
+/// First and longest wait before a restart.
+const BACKOFF: Duration = Duration::from_millis(200);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub name: &'static str,
+    pub path: PathBuf,
+    pub arguments: Vec<String>,
+    /// Added to the variables every child gets: PATH, HOME, LANG, TZ.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Keeps `program` running until `stop` is cancelled; `Err` when it cannot be kept running.
+pub async fn supervise(program: Program, stop: CancellationToken) -> anyhow::Result<()> {
+    let mut deaths: VecDeque<Instant> = VecDeque::with_capacity(MAX_DEATHS);
+    loop {
+        let mut child = spawn(&program)?;
+        tracing::info!(child = program.name, pid = child.id(), "started");
+        let status = tokio::select! {
+            () = stop.cancelled() => {
+                end(&program, &mut child).await;
+                return Ok(());
+            }
+            status = child.wait() => status.with_context(|| format!("wait for {}", program.name))?,
+        };
+        tracing::warn!(child = program.name, %status, "died");
+        let now = Instant::now();
+        deaths.push_back(now);
+        deaths.retain(|death| now.duration_since(*death) < DEATH_WINDOW);
+        if deaths.len() >= MAX_DEATHS {
+            bail!(
+                "{} died {} times within {} s (last: {status}); see its lines above",
+                program.name,
+                deaths.len(),
+                DEATH_WINDOW.as_secs()
+            );
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(backoff(deaths.len())) => {}
+        }
+    }
+}
+
+/// Doubles with each recent death, half of it random.
+fn backoff(deaths: usize) -> Duration {
+    let doubled = BACKOFF.saturating_mul(1 << deaths.min(8)).min(MAX_BACKOFF);
+    doubled / 2 + doubled.mul_f64(rand::rng().random_range(0.0..0.5))
+}
+
+fn spawn(program: &Program) -> anyhow::Result<Child> {
+    let mut command = Command::new(&program.path);
+    command
+        .args(&program.arguments)
+        .env_clear()
+        .envs(
+            ["PATH", "HOME", "LANG", "TZ"]
+                .into_iter()
+                .filter_map(|name| Some((name, std::env::var_os(name)?))),
+        )
+        .envs(program.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A Ctrl-C at the terminal reaches this process, which then stops its children in order.
+        .process_group(0)
+        .kill_on_drop(true);
+    die_with_parent(&mut command);
+    let mut child =
+        command.spawn().with_context(|| format!("start {} ({})", program.name, program.path.display()))?;
+    if let Some(stdout) = child.stdout.take() {
+        tokio::spawn(log_lines(program.name, stdout));
+    }
+    if let Some(stderr) = child.stderr.take() {
+        tokio::spawn(log_lines(program.name, stderr));
+    }
+    Ok(child)
+}
+
+/// Asks the kernel to kill the child when the thread that started it ends: that of a runtime worker,
+/// which lives as long as the runtime.
+#[allow(unsafe_code)] // `pre_exec` is unsafe; its closure makes one async-signal-safe system call
+fn die_with_parent(command: &mut Command) {
+    // SAFETY: prctl(2) is async-signal-safe, and the closure neither allocates nor locks.
+    unsafe {
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+    }
+}
+
+/// SIGTERM, and SIGKILL for a child that does not go.
+async fn end(program: &Program, child: &mut Child) {
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    if let Some(pid) = pid
+        && let Err(error) = kill_process(pid, Signal::TERM)
+    {
+        tracing::debug!(child = program.name, %error, "SIGTERM was not delivered");
+    }
+    match tokio::time::timeout(TERM_GRACE, child.wait()).await {
+        Ok(_) => tracing::info!(child = program.name, "stopped"),
+        Err(_) => {
+            tracing::warn!(child = program.name, "did not stop on SIGTERM, is killed");
+            if let Err(error) = child.kill().await {
+                tracing::error!(child = program.name, %error, "could not be killed");
+            }
+        }
+    }
+}
+
+/// Logs each line; a line that is JSON already passes as it is, as a field.
+async fn log_lines(child: &'static str, output: impl AsyncRead + Unpin) {
+    let mut lines = BufReader::new(output).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if !line.trim().is_empty() {
+            tracing::info!(child, line, "output");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        Program {
+            name: "sample",
+            path: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            environment: vec![("SAMPLE".into(), "yes".into())],
+        }
+    }
+
+    #[tokio::test]
+    async fn a_child_that_keeps_dying_ends_the_supervision_with_its_name() {
+        let error = tokio::time::timeout(
+            Duration::from_secs(60),
+            supervise(shell("exit 3"), CancellationToken::new()),
+        )
+        .await
+        .unwrap()
+        .unwrap_err();
+        assert!(error.to_string().contains("sample died 5 times"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_stop_ends_the_child_with_sigterm() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ready, done) = (dir.path().join("ready"), dir.path().join("done"));
+        let script = format!(
+            "trap 'echo $SAMPLE > {}; exit 0' TERM; touch {}; while :; do sleep 0.05; done",
+            done.display(),
+            ready.display()
+        );
+        let stop = CancellationToken::new();
+        let supervision = tokio::spawn(supervise(shell(&script), stop.clone()));
+        tokio::time::timeout(Duration::from_secs(30), async {
+            while !ready.exists() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await
+        .unwrap();
+        stop.cancel();
+        supervision.await.unwrap().unwrap();
+        assert_eq!(std::fs::read_to_string(done).unwrap(), "yes\n");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_does_not_exist_is_named() {
+        let program = Program { path: "/nonexistent/envoy".into(), ..shell("") };
+        let error = supervise(program, CancellationToken::new()).await.unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/envoy"), "{error}");
+    }
+}

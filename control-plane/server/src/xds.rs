@@ -1,0 +1,89 @@
+//! The xDS server: pushes snapshots and endpoints, and knows who has acknowledged what.
+//!
+//! One state-of-the-world implementation ([`stream`]) stands behind three services: ADS for gateways and
+//! for Envoys that want one stream, ECDS for the edge filter, EDS for the gateway clusters.
+//! Keeps true (invariant I-5): at most one outstanding push per subscriber and type, a rejected version is
+//! recorded with its reason and not sent again, and the last good one stays.
+
+pub mod client;
+pub mod endpoints;
+pub mod resources;
+pub mod service;
+pub mod stream;
+pub mod subscribers;
+pub mod subscription;
+
+use std::sync::Arc;
+
+use asp_proto::snapshot::GatewaySnapshot;
+use tokio::sync::watch;
+
+use endpoints::EndpointSet;
+
+/// The edge filter's resource and HTTP filter name.
+pub const EDGE_FILTER: &str = "asp-edge";
+/// The resource name of the gateways' own subscription.
+pub const GATEWAY_RESOURCE: &str = "gateway";
+/// The largest message a gateway accepts: a snapshot's bound and room for its envelope.
+pub const MAX_MESSAGE: usize = 65 * 1024 * 1024;
+
+/// A kind of resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// The edge filter with its snapshot.
+    Edge,
+    /// The gateways' addresses.
+    Endpoints,
+    /// The gateways' snapshot.
+    Gateway,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::Edge, Kind::Endpoints, Kind::Gateway];
+
+    /// The type url on the wire.
+    pub const fn type_url(self) -> &'static str {
+        match self {
+            Kind::Edge => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            Kind::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Kind::Gateway => "type.googleapis.com/asp.snapshot.v1.GatewaySnapshot",
+        }
+    }
+
+    pub fn from_type_url(url: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.type_url() == url)
+    }
+
+    /// The name in `/api/snapshot` and in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Edge => "edge",
+            Kind::Endpoints => "endpoints",
+            Kind::Gateway => "gateway",
+        }
+    }
+}
+
+/// A snapshot that is pushed, encoded once for every subscriber.
+pub struct Published {
+    pub revision: u64,
+    /// `<revision>-<first 8 hex digits of the digest>`
+    pub version: String,
+    pub snapshot: GatewaySnapshot,
+    /// The encoded `GatewaySnapshot`.
+    pub gateway: Vec<u8>,
+    /// The encoded `TypedExtensionConfig` that holds the filter with its `EdgeSnapshot`.
+    pub edge: Vec<u8>,
+    /// Unix milliseconds.
+    pub published_at: u64,
+}
+
+/// What subscribers are told; replaced whole.
+#[derive(Clone, Default)]
+pub struct World {
+    pub snapshot: Option<Arc<Published>>,
+    pub endpoints: Arc<EndpointSet>,
+}
+
+/// How everyone learns of a new [`World`].
+pub type WorldReceiver = watch::Receiver<World>;

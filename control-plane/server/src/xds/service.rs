@@ -1,0 +1,146 @@
+//! The gRPC services, each a thin door to [`super::stream::serve`].
+//!
+//! Only the state-of-the-world streams exist; the delta and polling variants answer "unimplemented",
+//! which Envoy never asks for with `api_type: GRPC`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::{
+    EndpointDiscoveryService, EndpointDiscoveryServiceServer,
+};
+use envoy_types::pb::envoy::service::extension::v3::extension_config_discovery_service_server::{
+    ExtensionConfigDiscoveryService, ExtensionConfigDiscoveryServiceServer,
+};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Kind;
+use super::stream::{Context, serve};
+
+/// A peer that vanished without a word is noticed after the two together.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A request holds names and a node; acknowledgements are small, rejections carry a reason.
+const MAX_REQUEST: usize = 1024 * 1024;
+
+type Pushes = ReceiverStream<Result<DiscoveryResponse, Status>>;
+
+/// Serves xDS on `listener` until the context's stop token is cancelled.
+pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::transport::Error> {
+    let stop = context.stop.clone();
+    let address: Option<SocketAddr> = listener.local_addr().ok();
+    tracing::info!(?address, "xds server listens");
+    let ads =
+        AggregatedDiscoveryServiceServer::new(Ads(context.clone())).max_decoding_message_size(MAX_REQUEST);
+    let ecds = ExtensionConfigDiscoveryServiceServer::new(Ecds(context.clone()))
+        .max_decoding_message_size(MAX_REQUEST);
+    let eds = EndpointDiscoveryServiceServer::new(Eds(context)).max_decoding_message_size(MAX_REQUEST);
+    tonic::transport::Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .add_service(ads)
+        .add_service(ecds)
+        .add_service(eds)
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
+        .await
+}
+
+struct Ads(Context);
+struct Ecds(Context);
+struct Eds(Context);
+
+fn open(
+    context: &Context,
+    request: Request<Streaming<DiscoveryRequest>>,
+    kind: Option<Kind>,
+) -> Result<Response<Pushes>, Status> {
+    let pushes = serve(context, request.into_inner(), kind)?;
+    Ok(Response::new(ReceiverStream::new(pushes)))
+}
+
+fn unimplemented<T>() -> Result<T, Status> {
+    Err(Status::unimplemented("only the state-of-the-world stream is served"))
+}
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for Ads {
+    type StreamAggregatedResourcesStream = Pushes;
+    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Pushes>, Status> {
+        open(&self.0, request, None)
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        _request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        unimplemented()
+    }
+}
+
+#[tonic::async_trait]
+impl ExtensionConfigDiscoveryService for Ecds {
+    type StreamExtensionConfigsStream = Pushes;
+    type DeltaExtensionConfigsStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn stream_extension_configs(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Pushes>, Status> {
+        open(&self.0, request, Some(Kind::Edge))
+    }
+
+    async fn delta_extension_configs(
+        &self,
+        _request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaExtensionConfigsStream>, Status> {
+        unimplemented()
+    }
+
+    async fn fetch_extension_configs(
+        &self,
+        _request: Request<DiscoveryRequest>,
+    ) -> Result<Response<DiscoveryResponse>, Status> {
+        unimplemented()
+    }
+}
+
+#[tonic::async_trait]
+impl EndpointDiscoveryService for Eds {
+    type StreamEndpointsStream = Pushes;
+    type DeltaEndpointsStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn stream_endpoints(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Pushes>, Status> {
+        open(&self.0, request, Some(Kind::Endpoints))
+    }
+
+    async fn delta_endpoints(
+        &self,
+        _request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaEndpointsStream>, Status> {
+        unimplemented()
+    }
+
+    async fn fetch_endpoints(
+        &self,
+        _request: Request<DiscoveryRequest>,
+    ) -> Result<Response<DiscoveryResponse>, Status> {
+        unimplemented()
+    }
+}

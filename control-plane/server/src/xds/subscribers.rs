@@ -1,0 +1,141 @@
+//! Who is subscribed, what each has acknowledged, what it refused, and how far it lags.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::Kind;
+use crate::clock;
+
+/// Streams this control plane serves at once.
+pub const MAX_STREAMS: usize = 4_096;
+/// Longest node id and address kept.
+const MAX_TEXT: usize = 256;
+
+/// A refusal.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq, utoipa::ToSchema)]
+pub struct Nack {
+    pub revision: u64,
+    pub reason: String,
+    /// Unix milliseconds.
+    pub at: u64,
+}
+
+/// One subscriber of one kind of resource.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq, utoipa::ToSchema)]
+pub struct Subscriber {
+    /// The node id it gave.
+    pub node: String,
+    /// `edge`, `endpoints` or `gateway`.
+    pub kind: &'static str,
+    /// The address a gateway advertises, else empty.
+    pub address: String,
+    /// Unix milliseconds.
+    pub connected_at: u64,
+    pub pushed_revision: u64,
+    pub acked_revision: u64,
+    /// From push to acknowledgement, milliseconds.
+    pub ack_ms: Option<u64>,
+    pub last_nack: Option<Nack>,
+    #[serde(skip)]
+    pushed_at: u64,
+}
+
+type Key = (u64, Kind);
+
+#[derive(Default)]
+struct Table {
+    next_stream: u64,
+    streams: usize,
+    subscribers: BTreeMap<Key, Subscriber>,
+}
+
+/// The table of subscribers.
+#[derive(Default)]
+pub struct Subscribers {
+    table: Mutex<Table>,
+}
+
+impl Subscribers {
+    pub fn new() -> Arc<Subscribers> {
+        Arc::default()
+    }
+
+    /// Admits a stream; `None` when there are too many.
+    pub fn admit(self: &Arc<Self>) -> Option<Stream> {
+        let mut table = self.table.lock();
+        if table.streams >= MAX_STREAMS {
+            return None;
+        }
+        table.streams += 1;
+        table.next_stream += 1;
+        Some(Stream { subscribers: Arc::clone(self), id: table.next_stream })
+    }
+
+    /// Everyone, in order of connection.
+    pub fn list(&self) -> Vec<Subscriber> {
+        self.table.lock().subscribers.values().cloned().collect()
+    }
+}
+
+/// One stream's entries in the table; they go when this value is dropped.
+pub struct Stream {
+    subscribers: Arc<Subscribers>,
+    id: u64,
+}
+
+impl Stream {
+    pub fn subscribed(&self, kind: Kind, node: &str, address: &str) {
+        let bounded = |text: &str| text.chars().take(MAX_TEXT).collect::<String>();
+        let mut table = self.subscribers.table.lock();
+        table.subscribers.entry((self.id, kind)).or_insert_with(|| Subscriber {
+            node: bounded(node),
+            kind: kind.as_str(),
+            address: bounded(address),
+            connected_at: clock::now_ms(),
+            pushed_revision: 0,
+            acked_revision: 0,
+            ack_ms: None,
+            last_nack: None,
+            pushed_at: 0,
+        });
+    }
+
+    pub fn pushed(&self, kind: Kind, revision: u64) {
+        self.update(kind, |subscriber| {
+            subscriber.pushed_revision = revision;
+            subscriber.pushed_at = clock::now_ms();
+        });
+    }
+
+    pub fn acknowledged(&self, kind: Kind, revision: u64) {
+        self.update(kind, |subscriber| {
+            subscriber.acked_revision = revision;
+            subscriber.ack_ms = Some(clock::now_ms().saturating_sub(subscriber.pushed_at));
+        });
+    }
+
+    pub fn rejected(&self, kind: Kind, revision: u64, reason: &str) {
+        self.update(kind, |subscriber| {
+            subscriber.last_nack = Some(Nack { revision, reason: reason.to_owned(), at: clock::now_ms() });
+        });
+    }
+
+    fn update(&self, kind: Kind, change: impl FnOnce(&mut Subscriber)) {
+        if let Some(subscriber) = self.subscribers.table.lock().subscribers.get_mut(&(self.id, kind)) {
+            change(subscriber);
+        }
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut table = self.subscribers.table.lock();
+        table.streams = table.streams.saturating_sub(1);
+        for kind in Kind::ALL {
+            table.subscribers.remove(&(self.id, kind));
+        }
+    }
+}
