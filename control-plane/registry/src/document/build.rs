@@ -14,7 +14,7 @@ const MAX_SYNTAX_FAULTS: usize = 100;
 
 /// Parses the text; `None` when it cannot be read to its end.
 pub(super) fn build(source: &Source) -> (Option<Node>, Vec<Fault>) {
-    let mut builder = Builder { source, faults: Vec::new(), nodes: 0, path: String::new() };
+    let mut builder = Builder { source, faults: Vec::new(), nodes: 0, path: Vec::new() };
     if source.is_json()
         && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&source.text)
     {
@@ -33,7 +33,13 @@ struct Builder<'s> {
     source: &'s Source,
     faults: Vec<Fault>,
     nodes: usize,
-    path: String,
+    /// Where the build stands; written as a pointer only for a fault.
+    path: Vec<Step>,
+}
+
+enum Step {
+    Index(usize),
+    Key(String),
 }
 
 type Events<'s> = Parser<'s, granit_parser::StrInput<'s>>;
@@ -144,10 +150,9 @@ impl<'s> Builder<'s> {
             if event == Event::SequenceEnd {
                 return Ok(Content::List(items));
             }
-            let length = self.path.len();
-            self.path.push_str(&format!("/{}", items.len()));
+            self.path.push(Step::Index(items.len()));
             items.push(self.node(events, event, &span, depth + 1)?);
-            self.path.truncate(length);
+            self.path.pop();
         }
     }
 
@@ -161,9 +166,7 @@ impl<'s> Builder<'s> {
             }
             let at = line(&span);
             let key = self.key(events, event, &span, depth)?;
-            let length = self.path.len();
-            self.path.push('/');
-            self.path.push_str(&escape(key.as_deref().unwrap_or("?")));
+            self.path.push(Step::Key(key.clone().unwrap_or_else(|| "?".into())));
             let duplicate = key.as_ref().is_some_and(|key| !seen.insert(key.clone()));
             if duplicate {
                 let message = format!("the key `{}` stands twice", key.as_deref().unwrap_or_default());
@@ -171,7 +174,7 @@ impl<'s> Builder<'s> {
             }
             let (event, span) = self.next(events)?;
             let node = self.node(events, event, &span, depth + 1)?;
-            self.path.truncate(length);
+            self.path.pop();
             if let Some(key) = key
                 && !duplicate
             {
@@ -243,11 +246,25 @@ impl<'s> Builder<'s> {
                 file: self.source.path.clone(),
                 line: at,
                 // Broken syntax stands at a line, not at a value.
-                path: if code == FaultCode::Syntax { String::new() } else { self.path.clone() },
+                path: if code == FaultCode::Syntax { String::new() } else { self.pointer() },
                 message,
                 hint: hint.to_string(),
             });
         }
+    }
+}
+
+impl Builder<'_> {
+    fn pointer(&self) -> String {
+        let mut pointer = String::new();
+        for step in &self.path {
+            pointer.push('/');
+            match step {
+                Step::Index(index) => pointer.push_str(&index.to_string()),
+                Step::Key(key) => pointer.push_str(&escape(key)),
+            }
+        }
+        pointer
     }
 }
 

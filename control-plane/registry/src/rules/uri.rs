@@ -106,7 +106,8 @@ pub(super) fn is_host_name(text: &str) -> bool {
     };
     let last = text.rsplit('.').next().unwrap_or(text);
     let is_number = last.bytes().all(|byte| byte.is_ascii_digit())
-        || (last.starts_with("0x") && last.bytes().skip(2).all(|byte| byte.is_ascii_hexdigit()));
+        || ((last.starts_with("0x") || last.starts_with("0X"))
+            && last.bytes().skip(2).all(|byte| byte.is_ascii_hexdigit()));
     (1..=253).contains(&text.len()) && text.split('.').all(is_label) && !is_number
 }
 

@@ -1,0 +1,407 @@
+//! Inputs beyond the one sample a code: tables of what must be refused, each with its code and place.
+
+use asp_registry::{Report, Source, check};
+
+fn source(path: &str, text: &str) -> Source {
+    Source { path: path.into(), text: text.into() }
+}
+
+fn found(report: &Report) -> Vec<(&'static str, String)> {
+    let all = report.faults.iter().chain(&report.warnings);
+    all.map(|fault| (fault.code.as_str(), fault.path.clone())).collect()
+}
+
+/// A tool with `extra` lines.
+fn tool(extra: &str) -> Vec<(&'static str, String)> {
+    let text = format!(
+        "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\nmutation: idempotent\n\
+         primitiveSchema:\n  input_schema:\n    type: object\n    required: [id]\n    properties:\n      \
+         id: {{type: string}}\n      note: {{type: string}}\n      page: {{type: integer, default: 1}}\n{extra}\n"
+    );
+    found(&check(&[source("demo/sample.yaml", &text)]))
+}
+
+fn proxy(http: &str) -> Vec<(&'static str, String)> {
+    tool(&format!("runtime: {{mode: proxy, http: {{{http}}}}}"))
+}
+
+const BUILTIN: &str = "runtime: {mode: builtin, entrypoint: echo}";
+
+/// A spec of another kind, without the lines a tool needs.
+fn other(kind: &str, rest: &str) -> Vec<(&'static str, String)> {
+    let text = format!(
+        "id: sample\nname: Sample\ntype: {kind}\nversion: 1.0.0\nowner: team\nsummary: A sample.\n{rest}\n"
+    );
+    found(&check(&[source("demo/sample.yaml", &text)]))
+}
+
+fn server(lines: &str) -> Vec<(&'static str, String)> {
+    let text = format!("apiVersion: asp/v1\nname: demo\n{lines}\n");
+    found(&check(&[source("demo/server.yaml", &text)]))
+}
+
+const AUTH: &str = "protocols: [mcp]\nauth: {schemes: [jwt], issuers: [dev]}";
+
+fn assert_table(name: &str, found: Vec<(&'static str, String)>, expected: &[(&str, &str)]) {
+    let found: Vec<(&str, &str)> = found.iter().map(|(code, path)| (*code, path.as_str())).collect();
+    assert_eq!(found, expected, "{name}");
+}
+
+#[test]
+fn a_proxied_call_goes_where_its_author_says_and_nowhere_else() {
+    let url = "url: \"https://api.example.com/items/{id}\"";
+    let at = "/runtime/http/url";
+    assert_table("good", proxy(url), &[]);
+    assert_table("default", proxy("url: \"https://api.example.com/{page}\""), &[]);
+    assert_table("host", proxy("url: \"https://{id}.example.com/\""), &[("bad_url", at)]);
+    assert_table("port", proxy("url: \"https://example.com:{page}/\""), &[("bad_url", at), ("bad_url", at)]);
+    assert_table("unknown", proxy("url: \"https://api.example.com/{nobody}\""), &[("bad_mapping", at)]);
+    assert_table("hole", proxy("url: \"https://api.example.com/{note}/x\""), &[("bad_mapping", at)]);
+    assert_table("operator", proxy("url: \"https://api.example.com/{+id}\""), &[("bad_uri_template", at)]);
+    assert_table("address", proxy("url: \"https://2130706433/\""), &[("bad_url", at)]);
+    assert_table("metadata", proxy("url: \"http://169.254.169.254/latest\""), &[("private_upstream", at)]);
+    assert_table("scheme", proxy("url: \"gopher://example.com/\""), &[("bad_url", at)]);
+    for header in ["Authorization", "COOKIE", "Host", "X-Asp-Route", "Content-Length", "a b", "x:y", ""] {
+        let found = proxy(&format!("{url}, headers: {{\"{header}\": x}}"));
+        assert_eq!(found.first().map(|fault| fault.0), Some("bad_header"), "{header}: {found:?}");
+    }
+    assert_table("header", proxy(&format!("{url}, headers: {{X-Page: \"{{page}}\"}}")), &[]);
+    let query = proxy(&format!("{url}, query: {{q: \"{{nobody}}\"}}"));
+    assert_table("query", query, &[("bad_mapping", "/runtime/http/query/q")]);
+    assert_table("body", proxy(&format!("{url}, body: args")), &[]);
+    assert_table("body word", proxy(&format!("{url}, body: all")), &[("bad_mapping", "/runtime/http/body")]);
+    let body = proxy(&format!("{url}, body: {{a: /note, b: note, c: /nobody/x, d: \"/id~2\"}}"));
+    let at = |key: &str| format!("/runtime/http/body/{key}");
+    assert_table(
+        "pointers",
+        body,
+        &[("bad_mapping", &at("b")), ("bad_mapping", &at("c")), ("bad_mapping", &at("d"))],
+    );
+    let result = proxy(&format!("{url}, result: items"));
+    assert_table("result", result, &[("bad_mapping", "/runtime/http/result")]);
+    assert_table("method", proxy(&format!("{url}, method: TRACE")), &[("bad_value", "/runtime/http/method")]);
+    assert_table("retries", proxy(&format!("{url}, retries: 3")), &[]);
+    assert_table(
+        "many retries",
+        proxy(&format!("{url}, retries: 6")),
+        &[("bad_value", "/runtime/http/retries")],
+    );
+}
+
+#[test]
+fn a_call_that_is_not_idempotent_is_never_repeated() {
+    let text = "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\n\
+        mutation: non_idempotent\nprimitiveSchema: {input_schema: {type: object}}\n\
+        runtime: {mode: proxy, http: {url: \"https://api.example.com/\", retries: 1}}";
+    let found = found(&check(&[source("demo/sample.yaml", text)]));
+    assert_table("retries", found, &[("mutation_conflict", "/runtime/http/retries")]);
+}
+
+#[test]
+fn keys_that_mean_nothing_are_refused() {
+    let both = "runtime: {mode: proxy, http: {url: \"https://a.example.com\"}, mcp: {url: \"https://a.example.com\"}}";
+    let table: [(&str, &[(&str, &str)]); 12] = [
+        ("runtime: {mode: builtin}", &[("missing_key", "/runtime/entrypoint")]),
+        ("runtime: {mode: proxy}", &[("missing_key", "/runtime/http")]),
+        (both, &[("misplaced_key", "/runtime/mcp")]),
+        ("runtime: {mode: mcp-stdio}", &[("missing_key", "/runtime/package")]),
+        ("runtime: {mode: mcp-stdio, package: \"@scope/server\", tool: x}", &[]),
+        ("runtime: {mode: mcp-stdio, package: ../server}", &[("bad_entrypoint", "/runtime/package")]),
+        (
+            "runtime: {mode: plugin, language: python, entrypoint: /bin/sh}",
+            &[("bad_entrypoint", "/runtime/entrypoint")],
+        ),
+        ("runtime: {mode: plugin, language: ruby, entrypoint: a.rb}", &[("bad_value", "/runtime/language")]),
+        (
+            "runtime: {mode: builtin, entrypoint: echo, language: python}",
+            &[("misplaced_key", "/runtime/language")],
+        ),
+        ("runtime: {mode: shell, entrypoint: echo}", &[("bad_value", "/runtime/mode")]),
+        (
+            "runtime: {mode: plugin, language: java, entrypoint: com.example.Main, artifactSha256: abc}",
+            &[("bad_value", "/runtime/artifactSha256")],
+        ),
+        ("", &[("missing_key", "/runtime")]),
+    ];
+    for (runtime, expected) in table {
+        assert_table(runtime, tool(runtime), expected);
+    }
+    let domains = format!("{BUILTIN}\nsecurity: {{allowedDomains: [a.example.com]}}");
+    assert_table("domains", tool(&domains), &[("misplaced_key", "/security/allowedDomains")]);
+    let audience = format!("{BUILTIN}\nannotations: {{audience: [user]}}");
+    assert_table("audience", tool(&audience), &[("misplaced_key", "/annotations/audience")]);
+}
+
+#[test]
+fn hints_may_only_repeat_what_mutation_says() {
+    let with = |hints: &str| tool(&format!("{BUILTIN}\nannotations: {{{hints}}}"));
+    assert_table("same", with("readOnlyHint: false, idempotentHint: true, openWorldHint: true"), &[]);
+    assert_table("read", with("readOnlyHint: true"), &[("mutation_conflict", "/annotations/readOnlyHint")]);
+    assert_table(
+        "not",
+        with("idempotentHint: false"),
+        &[("mutation_conflict", "/annotations/idempotentHint")],
+    );
+    assert_table("text", with("readOnlyHint: \"yes\""), &[("wrong_type", "/annotations/readOnlyHint")]);
+}
+
+#[test]
+fn quantities_and_limits_have_ranges() {
+    let plugin = |resources: &str| {
+        tool(&format!(
+            "runtime: {{mode: plugin, language: node, entrypoint: a.js, resources: {{{resources}}}}}"
+        ))
+    };
+    for good in [
+        "cpu: 1",
+        "cpu: 0.5",
+        "cpu: 500m",
+        "cpu: \"2\"",
+        "memory: 512Mi",
+        "memory: 1G",
+        "memory: \"67108864\"",
+    ] {
+        assert_table(good, plugin(good), &[]);
+    }
+    for bad in ["cpu: 0", "cpu: -1", "cpu: 65", "cpu: fast", "cpu: 0m", "cpu: inf", "cpu: nan"] {
+        assert_table(bad, plugin(bad), &[("bad_quantity", "/runtime/resources/cpu")]);
+    }
+    for bad in [
+        "memory: 1GB",
+        "memory: 1.5G",
+        "memory: 15Mi",
+        "memory: 65Gi",
+        "memory: G",
+        "memory: -1G",
+        "memory: 99999999999G",
+    ] {
+        assert_table(bad, plugin(bad), &[("bad_quantity", "/runtime/resources/memory")]);
+    }
+    let limit = |limit: &str| tool(&format!("{BUILTIN}\nsecurity: {{rateLimitMax: {{{limit}}}}}"));
+    let at = |key: &str| format!("/security/rateLimitMax/{key}");
+    assert_table("one a day", limit("invocationCount: 1, timeUnit: days"), &[]);
+    assert_table(
+        "zero units",
+        limit("invocationCount: 1, timeUnitCount: 0"),
+        &[("bad_rate_limit", &at("timeUnitCount"))],
+    );
+    assert_table(
+        "long",
+        limit("invocationCount: 1, timeUnitCount: 32, timeUnit: days"),
+        &[("bad_rate_limit", &at("timeUnitCount"))],
+    );
+    assert_table(
+        "none at once",
+        limit("invocationCount: 1, concurrentInvocations: 0"),
+        &[("bad_rate_limit", &at("concurrentInvocations"))],
+    );
+    assert_table("weeks", limit("invocationCount: 1, timeUnit: weeks"), &[("bad_value", &at("timeUnit"))]);
+    assert_table("negative", limit("invocationCount: -1"), &[("bad_value", &at("invocationCount"))]);
+    let runtime = format!("{BUILTIN}\ncapabilities: {{maxRuntimeSeconds: 86401}}");
+    assert_table("two days", tool(&runtime), &[("bad_value", "/capabilities/maxRuntimeSeconds")]);
+}
+
+#[test]
+fn deceptive_texts_are_refused_wherever_they_stand() {
+    for escape in [
+        "\\u200B",
+        "\\u200D",
+        "\\u202E",
+        "\\u2066",
+        "\\uFEFF",
+        "\\U000E0041",
+        "\\u00AD",
+        "\\u0007",
+        "\\u2028",
+        "\\U000E0100",
+    ] {
+        let text = format!("{BUILTIN}\ntags: [\"a{escape}b\"]");
+        assert_table(escape, tool(&text), &[("bad_text", "/tags/0")]);
+    }
+    let inside = tool(&format!("{BUILTIN}\nannotations: {{title: \"a\\u202Eb\"}}"));
+    assert_table("annotation", inside, &[("bad_text", "/annotations/title")]);
+    let plain = tool(&format!("{BUILTIN}\ntags: [\"grün 日本語 👍🏽 \\t tab\"]"));
+    assert_table("plain text of any language", plain, &[]);
+}
+
+#[test]
+fn static_content_is_whole() {
+    let prompt = |messages: &str| other("prompt", &format!("primitiveSchema: {{messages: [{messages}]}}"));
+    let at = |key: &str| format!("/primitiveSchema/messages/0/content/{key}");
+    assert_table("text", prompt("{role: user, content: {type: text, text: Hello}}"), &[]);
+    assert_table("no text", prompt("{role: user, content: {type: text}}"), &[("missing_key", &at("text"))]);
+    assert_table(
+        "image",
+        prompt("{role: user, content: {type: image, data: aGk=, mimeType: image/png}}"),
+        &[],
+    );
+    assert_table(
+        "base64",
+        prompt("{role: user, content: {type: image, data: a=k=, mimeType: image/png}}"),
+        &[("bad_value", &at("data"))],
+    );
+    assert_table(
+        "role",
+        prompt("{role: system, content: {type: text, text: x}}"),
+        &[("bad_value", "/primitiveSchema/messages/0/role")],
+    );
+    assert_table(
+        "open",
+        prompt("{role: user, content: {type: text, text: \"a {{b\"}}"),
+        &[("bad_placeholder", &at("text"))],
+    );
+    let resource = |rest: &str| other("resource", &format!("primitiveSchema: {{uri: demo://a, {rest}}}"));
+    let at = |key: &str| format!("/primitiveSchema/contents/0/{key}");
+    assert_table("blob", resource("contents: [{blob: aGk=}]"), &[]);
+    assert_table("neither", resource("contents: [{}]"), &[("missing_key", &at("text"))]);
+    assert_table("both", resource("contents: [{text: a, blob: aGk=}]"), &[("misplaced_key", &at("blob"))]);
+    assert_table("no content", resource("mimeType: text/plain"), &[("missing_key", "/runtime")]);
+}
+
+#[test]
+fn templates_match_in_one_way_only() {
+    let template = |text: &str| {
+        other("resource_template", &format!("primitiveSchema: {{uriTemplate: \"{text}\"}}\n{BUILTIN}"))
+    };
+    let fault = &[("bad_uri_template", "/primitiveSchema/uriTemplate")];
+    assert_table("good", template("demo://a/{b}/{c}"), &[]);
+    for bad in
+        ["demo://a", "demo://{a}{b}", "demo://{a}/{a}", "{a}", "file:///{a}", "demo://{a", "demo://{?a}"]
+    {
+        assert_table(bad, template(bad), fault);
+    }
+}
+
+#[test]
+fn questions_are_flat_forms() {
+    let at = "/primitiveSchema/fields";
+    let fields = |fields: &str| other("elicitation", &format!("primitiveSchema: {{fields: [{fields}]}}"));
+    assert_table("good", fields("{name: a, type: string, enum: [x, z], default: x}"), &[]);
+    assert_table("none", fields(""), &[("bad_elicitation", at)]);
+    assert_table(
+        "name",
+        fields("{name: a b, type: string}"),
+        &[("bad_elicitation", "/primitiveSchema/fields/0/name")],
+    );
+    assert_table(
+        "twice",
+        fields("{name: a, type: string}, {name: a, type: string}"),
+        &[("bad_elicitation", "/primitiveSchema/fields/1/name")],
+    );
+    assert_table(
+        "choices",
+        fields("{name: a, type: integer, enum: [x]}"),
+        &[("bad_elicitation", "/primitiveSchema/fields/0/enum")],
+    );
+    assert_table(
+        "default",
+        fields("{name: a, type: integer, default: x}"),
+        &[("bad_default", "/primitiveSchema/fields/0/default")],
+    );
+    let runtime =
+        other("elicitation", &format!("primitiveSchema: {{fields: [{{name: a, type: string}}]}}\n{BUILTIN}"));
+    assert_table("runtime", runtime, &[("misplaced_key", "/runtime")]);
+    let exposed = other(
+        "delegate",
+        "primitiveSchema: {sampling: {maxTokens: 5}}\nexposure: {mcp: {tool: {enabled: true}}}",
+    );
+    assert_table("exposed", exposed, &[("not_exposable", "/exposure/mcp/tool")]);
+}
+
+#[test]
+fn servers_are_judged_key_by_key() {
+    let table: [(&str, &[(&str, &str)]); 17] = [
+        ("", &[("missing_key", "/auth"), ("missing_key", "/protocols")]),
+        ("protocols: []\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
+        ("protocols: [mcp, mcp]\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
+        ("protocols: [soap]\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols/0")]),
+        ("protocols: [mcp]\nauth: {schemes: [jwt]}", &[("auth_conflict", "/auth/issuers")]),
+        ("protocols: [mcp]\nauth: {schemes: [psk], issuers: [dev]}", &[("auth_conflict", "/auth/issuers")]),
+        ("protocols: [mcp]\nauth: {schemes: [none], scopes: [a]}", &[("auth_conflict", "/auth/schemes")]),
+        (
+            "protocols: [mcp]\nauth: {schemes: [jwt], issuers: [dev], scopes: [\"a b\"]}",
+            &[("bad_scope", "/auth/scopes/0")],
+        ),
+        (
+            "protocols: [mcp]\nauth: {schemes: [jwt], issuers: [dev], audiences: [\"\"]}",
+            &[("bad_value", "/auth/audiences/0")],
+        ),
+        ("protocols: [mcp]\nauth: {schemes: [none]}\nmaxBodyBytes: 10", &[("bad_value", "/maxBodyBytes")]),
+        ("protocols: [mcp]\nauth: {schemes: [none]}\nversion: one", &[("bad_version", "/version")]),
+        ("protocols: [mcp]\nauth: {schemes: [none]}\nhosts: [\"a/b\"]", &[("bad_host", "/hosts/0")]),
+        ("protocols: [mcp]\nauth: {schemes: [none]}\norigins: [\"*\"]", &[("bad_origin", "/origins/0")]),
+        ("protocols: [mcp]\nauth: {schemes: [none]}\ncard: {url: \"${public_url}/x\"}", &[]),
+        (
+            "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {url: \"javascript:x\"}",
+            &[("bad_url", "/card/url")],
+        ),
+        (
+            "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {defaultInputModes: [text]}",
+            &[("bad_value", "/card/defaultInputModes/0")],
+        ),
+        ("protocols: [a2a]\nauth: {schemes: [none]}", &[("no_summary", "/description")]),
+    ];
+    for (lines, expected) in table {
+        assert_table(lines, server(lines), expected);
+    }
+    let wrong =
+        found(&check(&[source("demo/server.yaml", &format!("apiVersion: asp/v2\nname: demo\n{AUTH}\n"))]));
+    assert_table("version of the format", wrong, &[("bad_value", "/apiVersion")]);
+}
+
+#[test]
+fn one_check_reports_every_fault_of_every_file() {
+    let files = [
+        source(
+            "demo/server.yaml",
+            "apiVersion: asp/v1\nname: Demo\nprotocols: [mcp]\nauth: {schemes: [jwt]}\nprimitives: [{ref: demo/x}]\n",
+        ),
+        source("demo/broken.yaml", "id: [\n"),
+        source("demo/unknown.yaml", "id: 5\nkind: tool\n"),
+        source(
+            "demo/bad.json",
+            "{\"id\": \"a b\", \"name\": \"A\", \"type\": \"prompt\", \"version\": \"1\", \"owner\": \"o\",\n \"summary\": \"s\"}",
+        ),
+    ];
+    let report = check(&files);
+    assert!(report.catalog.is_none());
+    let by_file = |file: &str| -> Vec<(&str, u32)> {
+        let faults = report.faults.iter().filter(|fault| fault.file == file);
+        faults.map(|fault| (fault.code.as_str(), fault.line)).collect()
+    };
+    assert_eq!(by_file("demo/bad.json"), [("bad_id", 1), ("missing_key", 1), ("bad_version", 1)]);
+    assert_eq!(by_file("demo/broken.yaml").len(), 1);
+    let unknown = by_file("demo/unknown.yaml");
+    assert_eq!(unknown.len(), 6, "{unknown:?}");
+    assert!(unknown.contains(&("wrong_type", 1)) && unknown.contains(&("unknown_key", 2)));
+    let server = by_file("demo/server.yaml");
+    assert_eq!(server, [("bad_server_name", 2), ("auth_conflict", 4), ("unresolved_ref", 5)]);
+}
+
+#[test]
+fn the_faults_of_one_file_are_bounded() {
+    let keys: String = (0..5_000).map(|n| format!("k{n}: 1\n")).collect();
+    let report = check(&[source("demo/a.yaml", &keys)]);
+    assert!((100..=400).contains(&report.faults.len()), "{}", report.faults.len());
+}
+
+#[test]
+fn a_path_is_a_folder_and_a_file() {
+    for path in [
+        "a.yaml",
+        "a/b/c.yaml",
+        "../a.yaml",
+        "/a.yaml",
+        "A/b.yaml",
+        "a/.yaml",
+        "a/b.txt",
+        "a/b.yaml/",
+        "a\\b.yaml",
+        "",
+    ] {
+        let text = "id: sample\nname: S\ntype: prompt\nversion: 1.0.0\nowner: o\nsummary: s\n\
+            primitiveSchema: {messages: []}\n";
+        let found = found(&check(&[source(path, text)]));
+        assert_eq!(found.first().map(|fault| fault.0), Some("bad_path"), "{path:?}: {found:?}");
+    }
+}
