@@ -8,6 +8,7 @@ mod boot;
 mod clients;
 mod local_replies;
 mod trial;
+mod vectors;
 
 use std::process::ExitCode;
 
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     trials.extend(local_replies::trials(&shared));
     trials.extend(boot::trials(&shared));
     trials.extend(clients::trials(&shared));
+    trials.extend(vectors::trials(&shared));
     let conclusion = libtest_mimic::run(&arguments, trials);
     match runtime.block_on(shared.stop()) {
         Ok(()) => conclusion.exit_code(),

@@ -10,6 +10,7 @@ pub mod http1;
 pub mod http2;
 pub mod port;
 pub mod process;
+pub mod recorder;
 pub mod stack;
 pub mod tool;
 pub mod wait;

@@ -14,6 +14,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+/// Lines of a log shown in a failure.
+const TAIL: usize = 15;
 /// Lines kept of a process's output; older ones are dropped.
 const LOG_LINES: usize = 20_000;
 /// How long a process may take to end after SIGTERM: the platform's own drain bound and some.
@@ -76,14 +78,14 @@ impl Process {
     /// Fails when the process has ended, with the end of its log.
     pub fn check_alive(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} ended with {status}:\n{}", self.name, self.log.tail(40));
+            bail!("{} ended with {status}:\n{}", self.name, self.log.tail(TAIL));
         }
         Ok(())
     }
 
     /// The end of the log, for a failure's message.
     pub fn tail(&self) -> String {
-        format!("{}:\n{}", self.name, self.log.tail(40))
+        format!("{}:\n{}", self.name, self.log.tail(TAIL))
     }
 
     /// Sends a signal, which a failover test uses to kill or freeze the process.
@@ -97,7 +99,7 @@ impl Process {
     pub async fn wait(&mut self, bound: Duration) -> Result<ExitStatus> {
         match timeout(bound, self.child.wait()).await {
             Ok(status) => Ok(status?),
-            Err(_) => bail!("{} still runs after {} s:\n{}", self.name, bound.as_secs(), self.log.tail(40)),
+            Err(_) => bail!("{} still runs after {} s:\n{}", self.name, bound.as_secs(), self.log.tail(TAIL)),
         }
     }
 

@@ -149,6 +149,7 @@ fn serve(options: &Options, state: &Path, public_url: &str) -> Result<Command> {
         .env("ASP_STATE_DIR", state)
         .env("ASP_PUBLIC_URL", public_url)
         .env("ASP_FILTER_WASM", tool::filter_wasm()?)
+        .env("ASP_PORT", "0")
         .env("ASP_ADMIN_PORT", "0")
         .env("ASP_GATEWAY_PORT", "0")
         .env("ASP_XDS_PORT", "0")
@@ -156,7 +157,8 @@ fn serve(options: &Options, state: &Path, public_url: &str) -> Result<Command> {
     Ok(command)
 }
 
-async fn ports(asp: &mut Process, state: &Path) -> Result<Ports> {
+/// Waits for `ports.json` of a starting `asp serve`.
+pub async fn ports(asp: &mut Process, state: &Path) -> Result<Ports> {
     let file = state.join("ports.json");
     let deadline = tokio::time::Instant::now() + wait::START;
     loop {

@@ -147,15 +147,12 @@ fn edge_headers(parts: &Parts) -> Vec<Header> {
         (":method".to_owned(), parts.method.as_str().as_bytes().to_vec()),
         (":path".to_owned(), path.as_bytes().to_vec()),
     ];
-    // HTTP/2 has the authority in the URI, HTTP/1.1 in Host; Envoy shows both as :authority.
-    let host = parts.headers.get(header::HOST).map(|host| host.as_bytes().to_vec());
-    if let Some(authority) = parts.uri.authority().map(|a| a.as_str().as_bytes().to_vec()).or(host) {
-        headers.push((":authority".to_owned(), authority));
+    // HTTP/2 has the authority in the URI, HTTP/1.1 in Host. Every Host is shown: two are the edge's to refuse.
+    if let Some(authority) = parts.uri.authority() {
+        headers.push((":authority".to_owned(), authority.as_str().as_bytes().to_vec()));
     }
     for (name, value) in &parts.headers {
-        if name != header::HOST {
-            headers.push((name.as_str().to_owned(), value.as_bytes().to_vec()));
-        }
+        headers.push((name.as_str().to_owned(), value.as_bytes().to_vec()));
     }
     headers
 }

@@ -1,0 +1,280 @@
+//! The shared edge vectors, each sent twice over the wire: through real Envoy with the built filter, and
+//! straight at a real gateway. Both must do what the vector says, and refuse with the same bytes (I-1).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use asp_e2e::envoy::{self, Envoy};
+use asp_e2e::http1::{self, Request, Response};
+use asp_e2e::port::Reserved;
+use asp_e2e::process::Process;
+use asp_e2e::recorder::{self, Recorder};
+use asp_e2e::xds::{GATEWAY_TYPE, XdsServer};
+use asp_e2e::{tool, wait};
+use asp_edge::Role;
+use asp_edge::testkit::{Case, Expect, Keys, Setting, load_cases, load_snapshot};
+use asp_proto::snapshot::{EdgeServer, GatewaySnapshot, Server};
+use libtest_mimic::Trial;
+use prost::Message;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::trial::Shared;
+
+/// What Envoy's own parser refuses before the filter sees it, and how.
+const ENVOY_FIRST: [(&str, u16); 1] = [("paths: a path byte above 0x7f is unknown", 400)];
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    let mut snapshots: Vec<String> = load_cases().into_iter().map(|case| case.snapshot).collect();
+    snapshots.sort();
+    snapshots.dedup();
+    snapshots
+        .into_iter()
+        .map(|snapshot| {
+            let name = format!("vectors::of_snapshot_{snapshot}_hold_in_envoy_and_at_the_gateway");
+            shared.trial(&name, move |_| async move { replay(&snapshot).await })
+        })
+        .collect()
+}
+
+/// Everything one snapshot's cases are replayed against.
+struct Bench {
+    envoy: Envoy,
+    gateway: Process,
+    gateway_address: SocketAddr,
+    keys: Keys,
+    now: u64,
+    public_url: String,
+    _xds: XdsServer,
+    _recorder: Recorder,
+    _directory: TempDir,
+}
+
+async fn replay(snapshot: &str) -> Result<()> {
+    let mut bench = Bench::start(snapshot).await?;
+    let cases: Vec<Case> = load_cases().into_iter().filter(|case| case.snapshot == snapshot).collect();
+    let mut faults = Vec::new();
+    for case in &cases {
+        if let Err(fault) = bench.check(case).await {
+            faults.push(format!("{}: {fault:#}", case.name));
+        }
+    }
+    bench.gateway.check_alive()?;
+    let reloads = bench.envoy.stats("vm_reload").await?;
+    assert!(reloads.values().all(|count| *count == 0), "the filter's VM was restarted: {reloads:?}");
+    assert!(faults.is_empty(), "{} of {} vectors:\n{}", faults.len(), cases.len(), faults.join("\n"));
+    Ok(())
+}
+
+impl Bench {
+    async fn start(name: &str) -> Result<Bench> {
+        let directory = tempfile::tempdir()?;
+        let keys = Keys::generate();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        let port = Reserved::new()?;
+        let public_url = format!("http://{}", port.address());
+        let setting = Setting { keys: &keys, now, public_url: &public_url };
+        let mut edge = load_snapshot(name, &setting);
+        edge.digest = Sha256::digest(edge.encode_to_vec()).to_vec();
+        let recorder = Recorder::start().await?;
+        let xds = XdsServer::start().await?;
+        xds.push_edge(edge.encode_to_vec())?;
+        xds.push_endpoints(&[recorder.address]);
+        // The gateway knows the servers, so that what it lets through reaches a face.
+        let server = |server: &EdgeServer| Server { name: server.name.clone(), ..Default::default() };
+        let servers = edge.servers.iter().map(server).collect();
+        let mut whole =
+            GatewaySnapshot { revision: edge.revision, servers, edge: Some(edge), ..Default::default() };
+        whole.digest = Sha256::digest(whole.encode_to_vec()).to_vec();
+        let version = xds.push_gateway(whole.encode_to_vec());
+        let (gateway, gateway_address) = start_gateway(&directory, &xds, &public_url).await?;
+        wait::until("the gateway takes its snapshot", wait::START, || async {
+            xds.answer(GATEWAY_TYPE, &version)
+        })
+        .await?
+        .map_or(Ok(()), |reason| bail!("the gateway refused its snapshot: {reason}"))?;
+        let envoy = start_envoy(&directory, port, &xds, recorder.address).await?;
+        let edge_address = envoy.address;
+        wait::until("the edge passes requests on", wait::START, || async move {
+            http1::get(edge_address, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
+        })
+        .await
+        .with_context(|| envoy.process.tail())?;
+        Ok(Bench {
+            envoy,
+            gateway,
+            gateway_address,
+            keys,
+            now,
+            public_url,
+            _xds: xds,
+            _recorder: recorder,
+            _directory: directory,
+        })
+    }
+
+    async fn check(&self, case: &Case) -> Result<()> {
+        if let Some((_, status)) = ENVOY_FIRST.iter().find(|(name, _)| *name == case.name) {
+            let at_edge = http1::send(self.envoy.address, &self.request(case)).await?;
+            assert_eq!((at_edge.status, at_edge.reason().as_deref()), (*status, Some("invalid_request")));
+            let at_gateway = http1::send(self.gateway_address, &self.request(case)).await?;
+            return self
+                .compare(case.expected(Role::Gateway), &at_gateway, |_| false)
+                .context("at the gateway");
+        }
+        let request = self.request(case);
+        let at_edge = http1::send(self.envoy.address, &request).await.context("through Envoy")?;
+        self.compare(case.expected(Role::Filter), &at_edge, is_recorded).context("through Envoy")?;
+        let at_gateway = http1::send(self.gateway_address, &request).await.context("at the gateway")?;
+        let passed = |answer: &Response| !refused_by_the_edge(case, answer);
+        self.compare(case.expected(Role::Gateway), &at_gateway, passed).context("at the gateway")?;
+        if !case.expected(Role::Filter).forward && !case.expected(Role::Gateway).forward {
+            let same = at_edge.status == at_gateway.status && at_edge.body == at_gateway.body;
+            if !same && request.method != "HEAD" {
+                bail!("Envoy says {}, the gateway {}", shown(&at_edge), shown(&at_gateway));
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&self, case: &Case) -> Request {
+        let setting = Setting { keys: &self.keys, now: self.now, public_url: &self.public_url };
+        Request {
+            method: case.request.method.clone(),
+            target: case.request.path.clone(),
+            headers: case.request.headers(case.token.as_ref(), &setting),
+            body: case.request.body(),
+        }
+    }
+
+    fn compare(&self, expect: &Expect, answer: &Response, passed: impl Fn(&Response) -> bool) -> Result<()> {
+        if expect.forward {
+            if !passed(answer) {
+                bail!("refused with {}", shown(answer));
+            }
+            return if is_recorded(answer) { compare_recorded(expect, answer) } else { Ok(()) };
+        }
+        if answer.status != expect.status {
+            bail!("{} instead of {}", shown(answer), expect.status);
+        }
+        if answer.reason() != expect.reason {
+            bail!("{} instead of reason {:?}", shown(answer), expect.reason);
+        }
+        let code =
+            answer.json().ok().and_then(|body| body.pointer("/error/code").and_then(|code| code.as_i64()));
+        if code != expect.jsonrpc {
+            bail!("{} instead of code {:?}", shown(answer), expect.jsonrpc);
+        }
+        for (name, value) in &expect.headers {
+            let value = value.as_str().unwrap_or_default().replace("${public_url}", &self.public_url);
+            if answer.header(name) != Some(&value) {
+                bail!("{name} is {:?} instead of {value:?}", answer.header(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn start_gateway(
+    directory: &TempDir,
+    xds: &XdsServer,
+    public_url: &str,
+) -> Result<(Process, SocketAddr)> {
+    let state = directory.path().join("gateway");
+    std::fs::create_dir(&state)?;
+    let mut command = Command::new(tool::asp()?);
+    command
+        .args(["serve", "--dev", "--roles", "gateway"])
+        .env("ASP_STATE_DIR", &state)
+        .env("ASP_PUBLIC_URL", public_url)
+        .env("ASP_XDS_URL", format!("http://{}", xds.address))
+        .env("ASP_PORT", "0")
+        .env("ASP_ENVOY_ADMIN_PORT", "0")
+        .env("ASP_GATEWAY_PORT", "0");
+    let mut gateway = Process::start("gateway", command)?;
+    let ports = asp_e2e::stack::ports(&mut gateway, &state).await?;
+    Ok((gateway, SocketAddr::from(([127, 0, 0, 1], ports.gateway))))
+}
+
+/// The shipped bootstrap with the pools of the vectors' routes beside the cluster `gateway`.
+async fn start_envoy(
+    directory: &TempDir,
+    port: Reserved,
+    xds: &XdsServer,
+    pool: SocketAddr,
+) -> Result<Envoy> {
+    let shipped = std::fs::read_to_string(tool::root()?.join("envoy/bootstrap.yaml"))?;
+    let cluster = |name: &str| {
+        format!(
+            "  - {{ name: {name}, type: STATIC, connect_timeout: 1s, load_assignment: {{ cluster_name: {name}, endpoints: \
+             [{{ lb_endpoints: [{{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {} }} }} }} }}] }}] }} }}\n",
+            pool.port()
+        )
+    };
+    let pools = format!("  clusters:\n{}{}", cluster("pool-heavy"), cluster("pool-lists"));
+    let template = directory.path().join("bootstrap.yaml");
+    std::fs::write(&template, shipped.replacen("  clusters:\n", &pools, 1))?;
+    Envoy::start(envoy::Settings {
+        directory: directory.path(),
+        template,
+        port,
+        xds_port: xds.address.port(),
+        tls: None,
+        variables: BTreeMap::new(),
+    })
+    .await
+}
+
+fn compare_recorded(expect: &Expect, answer: &Response) -> Result<()> {
+    let body = answer.json()?;
+    let received = |name: &str| body[recorder::MARK][name][0].as_str();
+    for (name, value) in &expect.set {
+        let value = value.as_str().unwrap_or_default();
+        let found = received(name);
+        if found.is_none() || (value != "*" && found != Some(value)) {
+            bail!("{name} is {found:?} towards the gateway instead of {value:?}");
+        }
+    }
+    for name in expect.remove.iter().filter(|name| !expect.set.contains_key(*name)) {
+        // The filter's own affinity key stands where the client's was.
+        if let Some(value) = received(name)
+            && name != "x-asp-affinity"
+        {
+            bail!("{name}: {value} reached the gateway");
+        }
+    }
+    Ok(())
+}
+
+fn is_recorded(answer: &Response) -> bool {
+    answer.status == 200 && answer.json().is_ok_and(|body| body.get(recorder::MARK).is_some())
+}
+
+/// Whether the gateway refused by the edge's rules what they let through. Two refusals are its own: a path
+/// of a face it does not serve, and a credential that no one at the edge can judge.
+fn refused_by_the_edge(case: &Case, answer: &Response) -> bool {
+    const EDGE: [&str; 7] = [
+        "origin_denied",
+        "host_denied",
+        "token_missing",
+        "token_expired",
+        "token_revoked",
+        "parse_error",
+        "body_too_large",
+    ];
+    const UNJUDGED: [&str; 4] = ["/opaque/", "/either/", "/shared/", "/certs/"];
+    let mcp = case.request.path.split('?').next().is_some_and(|path| path.ends_with("/mcp"));
+    let judged = !UNJUDGED.iter().any(|server| case.request.path.starts_with(server));
+    answer.reason().is_some_and(|reason| {
+        EDGE.contains(&reason.as_str())
+            || (reason == "unknown_server" && mcp)
+            || (reason == "token_invalid" && judged)
+    })
+}
+
+fn shown(answer: &Response) -> String {
+    format!("{} {}", answer.status, answer.text().chars().take(200).collect::<String>())
+}
