@@ -18,8 +18,8 @@ use crate::trial::Shared;
 
 /// Hang guard of one client program.
 const CLIENT: Duration = Duration::from_secs(120);
-const LEGACY: &str = "2025-11-25";
-const MODERN: &str = "2026-07-28";
+pub(crate) const LEGACY: &str = "2025-11-25";
+pub(crate) const MODERN: &str = "2026-07-28";
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -57,11 +57,21 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 }
 
 async fn python(shared: &Shared, mode: &str, protocol: &str) -> Result<()> {
+    let (url, token) = target(shared).await?;
+    check_python(&url, &token, mode, protocol).await
+}
+
+/// The Python client lists the tools of `demo` at `url` and calls `echo`.
+pub(crate) async fn check_python(url: &str, token: &str, mode: &str, protocol: &str) -> Result<()> {
+    check(&python_run(url, token, mode, ECHO).await?, protocol)
+}
+
+/// The Python client lists the tools at `url` and calls `echo`; what it saw.
+pub(crate) async fn python_run(url: &str, token: &str, mode: &str, arguments: &str) -> Result<Value> {
     let mut command = Command::new(tool::python()?);
     command.arg(tool::root()?.join("tests/clients/python/client.py"));
-    let (url, token) = target(shared).await?;
-    command.args([&url, mode, "echo", ECHO]);
-    check(&run(command, &token).await?, protocol)
+    command.args([url, mode, "echo", arguments]);
+    run(command, token).await
 }
 
 async fn node_v1(shared: &Shared) -> Result<()> {

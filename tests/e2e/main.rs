@@ -7,8 +7,10 @@
 mod boot;
 mod clients;
 mod local_replies;
+mod main_job;
 mod trial;
 mod vectors;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -24,6 +26,8 @@ fn main() -> ExitCode {
     trials.extend(local_replies::trials(&shared));
     trials.extend(boot::trials(&shared));
     trials.extend(clients::trials(&shared));
+    trials.extend(wire::trials(&shared));
+    trials.extend(main_job::trials(&shared));
     trials.extend(vectors::trials(&shared));
     let conclusion = libtest_mimic::run(&arguments, trials);
     match runtime.block_on(shared.stop()) {

@@ -71,6 +71,11 @@ impl Process {
         Ok(Process { name: name.into(), child, log })
     }
 
+    /// The process id while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     pub fn log(&self) -> &Log {
         &self.log
     }

@@ -1,0 +1,137 @@
+//! The main job as `make run` starts it: one process that starts everything, says when it is ready, and
+//! takes everything with it when it ends.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use asp_e2e::process::Process;
+use asp_e2e::{http1, tool, wait};
+use libtest_mimic::Trial;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::clients;
+use crate::trial::Shared;
+
+/// Hang guard for the whole stack, the reference server's start among it.
+const READY: Duration = Duration::from_secs(150);
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("main_job::serves_until_sigterm_ends_all_of_it", |_| whole()),
+        shared.trial("main_job::two_stacks_run_side_by_side", |_| two()),
+        shared.trial("main_job::bad_settings_end_it_with_64_and_name_every_fault", |_| bad_settings()),
+    ]
+}
+
+struct Running {
+    asp: Process,
+    environment: BTreeMap<String, String>,
+    directory: TempDir,
+}
+
+async fn whole() -> Result<()> {
+    let mut running = start().await?;
+    let (edge, token) = (address(&running, "ASP_EDGE_URL")?, running.environment["ASP_TOKEN"].clone());
+    let url = format!("http://{edge}/demo/mcp");
+    clients::check_python(&url, &token, "auto", clients::MODERN).await?;
+    let admin = address(&running, "ASP_ADMIN_URL")?;
+    let bearer = format!("Bearer {}", running.environment["ASP_ADMIN_TOKEN"]);
+    let snapshot = http1::get(admin, "/api/snapshot", &[("authorization", &bearer)]).await?;
+    assert_eq!(snapshot.status, 200, "{}", snapshot.text());
+    let children = children(&running.asp)?;
+    assert!(children.len() >= 2, "Envoy and the reference server are its children: {children:?}");
+    let status = running.asp.stop().await?;
+    assert!(status.success(), "SIGTERM ends it in order: {status}\n{}", running.asp.tail());
+    wait::until("every child is gone", wait::CONVERGE, || async {
+        (!children.iter().any(|child| Path::new(&format!("/proc/{child}")).exists())).then_some(())
+    })
+    .await?;
+    assert!(http1::get(edge, "/healthz", &[]).await.is_err(), "nothing listens any more");
+    drop(running.directory);
+    Ok(())
+}
+
+async fn two() -> Result<()> {
+    let (first, second) = tokio::join!(start(), start());
+    let (mut first, mut second) = (first?, second?);
+    for running in [&first, &second] {
+        let edge = address(running, "ASP_EDGE_URL")?;
+        let url = format!("http://{edge}/demo/mcp");
+        clients::check_python(&url, &running.environment["ASP_TOKEN"], "legacy", clients::LEGACY).await?;
+    }
+    let stranger = address(&second, "ASP_EDGE_URL")?;
+    let bearer = format!("Bearer {}", first.environment["ASP_TOKEN"]);
+    let answer = http1::get(stranger, "/demo/mcp", &[("authorization", &bearer)]).await?;
+    assert_eq!(answer.status, 401, "a token of one stack is nothing to the other: {}", answer.text());
+    assert!(first.asp.stop().await?.success());
+    assert!(second.asp.stop().await?.success());
+    Ok(())
+}
+
+async fn bad_settings() -> Result<()> {
+    let state = tempfile::tempdir()?;
+    let mut command = Command::new(tool::asp()?);
+    command.args(["serve", "--dev", "--roles", "gateway,driver"]);
+    command.env("ASP_STATE_DIR", state.path()).env("ASP_PORT", "many").env("ASP_ENVOY_BIN", "/nowhere");
+    let mut asp = Process::start("asp", command)?;
+    let status = asp.wait(wait::START).await?;
+    assert_eq!(status.code(), Some(64), "{}", asp.tail());
+    let log = asp.log().lines().join("\n");
+    for fault in ["driver", "ASP_PORT", "ASP_XDS_URL"] {
+        assert!(log.contains(fault), "{fault} is named: {log}");
+    }
+    Ok(())
+}
+
+async fn start() -> Result<Running> {
+    let directory = tempfile::tempdir()?;
+    let mut command = Command::new(tool::asp()?);
+    command.current_dir(tool::root()?).args(["serve", "--dev", "--stack", "--primitives", "primitives"]);
+    command
+        .env("ASP_STATE_DIR", directory.path())
+        .env("ASP_FILTER_WASM", tool::filter_wasm()?)
+        .env("ASP_ENVOY_BIN", tool::envoy()?)
+        .env("ASP_NODE_BIN", tool::node()?)
+        .env("ASP_EVERYTHING_JS", tool::everything_js()?);
+    for port in ["ASP_PORT", "ASP_ADMIN_PORT", "ASP_GATEWAY_PORT", "ASP_XDS_PORT", "ASP_ENVOY_ADMIN_PORT"] {
+        command.env(port, "0");
+    }
+    let mut asp = Process::start("asp", command)?;
+    let log = asp.log().clone();
+    let deadline = tokio::time::Instant::now() + READY;
+    while !log.lines().iter().any(|line| line.starts_with("ready")) {
+        asp.check_alive()?;
+        anyhow::ensure!(tokio::time::Instant::now() < deadline, "not ready: {}", asp.tail());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let text = std::fs::read_to_string(directory.path().join("env")).context("read the env file")?;
+    let export = |line: &str| {
+        let (name, value) = line.strip_prefix("export ")?.split_once('=')?;
+        Some((name.to_string(), value.trim_matches(['"', '\'']).to_string()))
+    };
+    let environment = text.lines().filter_map(export).collect();
+    Ok(Running { asp, environment, directory })
+}
+
+fn address(running: &Running, name: &str) -> Result<SocketAddr> {
+    let url = running.environment.get(name).with_context(|| format!("{name} is exported"))?;
+    url.strip_prefix("http://")
+        .with_context(|| format!("{url} has a scheme"))?
+        .parse()
+        .context("host and port")
+}
+
+/// The direct children of a process, from /proc.
+fn children(process: &Process) -> Result<Vec<u32>> {
+    let id = process.id().context("it runs")?;
+    let mut found = Vec::new();
+    for task in std::fs::read_dir(format!("/proc/{id}/task"))? {
+        let text = std::fs::read_to_string(task?.path().join("children"))?;
+        found.extend(text.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+    }
+    Ok(found)
+}
