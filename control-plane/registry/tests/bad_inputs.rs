@@ -1,5 +1,12 @@
 //! Inputs beyond the one sample a code: tables of what must be refused, each with its code and place.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
 use asp_registry::{Report, Source, check};
 
 fn source(path: &str, text: &str) -> Source {

@@ -1,5 +1,12 @@
 //! Reading a primitives folder: what is read, in which order, and what is refused.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
 use std::fs;
 use std::path::Path;
 

@@ -1,5 +1,12 @@
 //! The samples in `primitives/README.md` are what they claim to be.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
 use std::fs;
 use std::path::Path;
 

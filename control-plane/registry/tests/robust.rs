@@ -1,5 +1,12 @@
 //! Damaged files never stop the check: it answers, in bounded time, with faults or a catalog.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,12 @@
 //! The published JSON Schemas of the two file formats are the ones that are checked in.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -37,9 +37,10 @@ pub(super) fn number(text: &str) -> Option<Number> {
     (!is_integer || number.is_i64() || number.is_u64()).then_some(number)
 }
 
-/// The booleans of YAML 1.1.
+/// The booleans of YAML 1.1, without `y` and `n`, which its parsers left out as well (they name coordinates
+/// and counts).
 fn is_old_boolean(text: &str) -> bool {
-    matches!(text.to_ascii_lowercase().as_str(), "y" | "n" | "yes" | "no" | "on" | "off")
+    matches!(text.to_ascii_lowercase().as_str(), "yes" | "no" | "on" | "off")
 }
 
 fn is_special_float(text: &str) -> bool {

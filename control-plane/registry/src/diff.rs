@@ -1,0 +1,221 @@
+//! What a new version of a server changes for its callers.
+//!
+//! Owns the mechanical judgement of breaking changes: a caller that was right before the change must be
+//! right after it. Keeps true: what cannot be proved compatible counts as breaking. A breaking change is
+//! fine when the primitive's major version rises with it (Semantic Versioning 2.0.0, rule 8).
+
+mod schema;
+
+use asp_proto::snapshot::{Listing, Mutation, Primitive};
+use semver::Version;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::check::CompiledServer;
+use schema::Direction;
+
+/// One difference between two versions of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The primitive's id, "" for the server itself.
+    pub primitive: String,
+    /// JSON pointer into the spec or `server.yaml`.
+    pub path: String,
+    pub message: String,
+    /// Whether a caller of the old version may fail with the new one.
+    pub breaking: bool,
+    /// Whether the version rose as the change asks for: a major for a breaking one, anything for others.
+    pub versioned: bool,
+}
+
+/// The changes from `old` to `new`, in the order of the old list, then what is new.
+pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
+    let mut changes = Vec::new();
+    compare_server(old, new, &mut changes);
+    for listing in &old.server.listings {
+        let mut found = Found { id: &listing.id, versions: (&listing.version, ""), changes: &mut changes };
+        let successor = new.server.listings.iter().find(|other| other.id == listing.id);
+        let (Some(successor), Some(before)) = (successor, primitive(old, listing)) else {
+            // Nothing is left to carry a version.
+            found.push("", "the primitive is gone", true);
+            continue;
+        };
+        found.versions.1 = &successor.version;
+        compare_names(listing, successor, &mut found);
+        if let Some(after) = primitive(new, successor) {
+            compare_primitive(before, after, &mut found);
+        }
+    }
+    for listing in &new.server.listings {
+        if !old.server.listings.iter().any(|other| other.id == listing.id) {
+            let mut found =
+                Found { id: &listing.id, versions: ("", &listing.version), changes: &mut changes };
+            found.push("", "the primitive is new", false);
+        }
+    }
+    changes
+}
+
+/// Collects the changes of one primitive.
+struct Found<'a> {
+    id: &'a str,
+    versions: (&'a str, &'a str),
+    changes: &'a mut Vec<Change>,
+}
+
+impl Found<'_> {
+    fn push(&mut self, path: &str, message: impl Into<String>, breaking: bool) {
+        let versioned = match (Version::parse(self.versions.0), Version::parse(self.versions.1)) {
+            (Ok(old), Ok(new)) if breaking => new.major > old.major,
+            (Ok(old), Ok(new)) => new > old,
+            // New or gone: there are no two versions to compare.
+            _ => !breaking,
+        };
+        self.changes.push(Change {
+            primitive: self.id.to_string(),
+            path: path.to_string(),
+            message: message.into(),
+            breaking,
+            versioned,
+        });
+    }
+}
+
+fn primitive<'a>(server: &'a CompiledServer, listing: &Listing) -> Option<&'a Primitive> {
+    server.primitives.iter().find(|item| item.id == listing.id && item.version == listing.version)
+}
+
+/// The server's own switches.
+fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<Change>) {
+    let versions = (old.server.version.as_str(), new.server.version.as_str());
+    let mut found = Found { id: "", versions, changes };
+    let (before, after) = (&old.edge, &new.edge);
+    let lists = [
+        ("/protocols", gone(&before.protocols, &after.protocols), "a protocol is no longer spoken"),
+        ("/auth/schemes", gone(&before.schemes, &after.schemes), "a scheme is no longer accepted"),
+        ("/auth/issuers", gone(&before.issuers, &after.issuers), "an issuer is no longer accepted"),
+        ("/auth/scopes", gone(&after.scopes, &before.scopes), "callers need another scope"),
+    ];
+    for (path, is_gone, message) in lists {
+        if is_gone {
+            found.push(path, message, true);
+        }
+    }
+    if before.default_allow && !after.default_allow {
+        found.push("/defaultExposure", "organisations without an exposure lose the server", true);
+    }
+    if before.sessions != after.sessions {
+        found.push("/sessions", "sessions are handled differently", true);
+    }
+    if old.server.a2a_card != new.server.a2a_card {
+        found.push("/card", "the agent card differs", false);
+    }
+}
+
+fn gone<T: PartialEq>(before: &[T], after: &[T]) -> bool {
+    before.iter().any(|item| !after.contains(item))
+}
+
+fn compare_names(old: &Listing, new: &Listing, found: &mut Found<'_>) {
+    let names = [
+        ("/exposure/mcp", &old.mcp_name, &new.mcp_name),
+        ("/exposure/a2a", &old.a2a_skill, &new.a2a_skill),
+        ("/exposure/rest", &old.rest_name, &new.rest_name),
+    ];
+    for (path, before, after) in names {
+        if before == after {
+            continue;
+        }
+        let message = match (before.is_empty(), after.is_empty()) {
+            (true, _) => format!("`{after}` is exposed"),
+            (false, true) => format!("`{before}` is no longer exposed"),
+            (false, false) => format!("`{before}` is now called `{after}`"),
+        };
+        found.push(path, message, !before.is_empty());
+    }
+}
+
+fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
+    if old.kind != new.kind {
+        found.push("/type", "the type differs", true);
+        return;
+    }
+    let parts = [
+        ("/primitiveSchema/input_schema", &old.input_schema, &new.input_schema, Direction::Input),
+        ("/primitiveSchema/output_schema", &old.output_schema, &new.output_schema, Direction::Output),
+    ];
+    for (path, before, after, direction) in parts {
+        let (before, after) = (parsed(before), parsed(after));
+        for difference in schema::differences(&before, &after, direction) {
+            found.push(&format!("{path}{}", difference.path), difference.message, difference.breaking);
+        }
+    }
+    if old.mutation != new.mutation {
+        // Clients and the ledger trust a safe word; taking it back breaks them.
+        let breaking = danger(new.mutation()) > danger(old.mutation());
+        found.push("/mutation", "the mutation differs", breaking);
+    }
+    if gone(&new.scopes, &old.scopes) {
+        found.push("/security/auth/scopes", "callers need another scope", true);
+    }
+    if old.idempotency_argument != new.idempotency_argument {
+        found.push(
+            "/idempotency",
+            "the idempotency key is another argument",
+            !old.idempotency_argument.is_empty(),
+        );
+    }
+    if prompt_arguments(old) != prompt_arguments(new) {
+        found.push("/primitiveSchema/arguments", "the prompt takes other arguments", true);
+    }
+    compare_rest(old, new, found);
+}
+
+/// What no caller depends on, but is worth a line and a version.
+fn compare_rest(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
+    let parts = [
+        ("/summary", old.summary != new.summary, "the description differs"),
+        ("/name", old.title != new.title, "the title differs"),
+        ("/runtime", old.runtime != new.runtime, "it runs differently"),
+        ("/security/rateLimitMax", old.limit != new.limit, "the rate limit differs"),
+        ("/security/riskClass", old.risk_class != new.risk_class, "the risk class differs"),
+        ("/security/allowedDomains", old.allowed_domains != new.allowed_domains, "it reaches other hosts"),
+        (
+            "/primitiveDependencies",
+            (&old.elicitations, &old.delegations) != (&new.elicitations, &new.delegations),
+            "it asks other questions",
+        ),
+    ];
+    for (path, differs, message) in parts {
+        if differs {
+            found.push(path, message, false);
+        }
+    }
+}
+
+fn danger(mutation: Mutation) -> u8 {
+    match mutation {
+        Mutation::ReadOnly => 0,
+        Mutation::Idempotent => 1,
+        Mutation::NonIdempotent => 2,
+        Mutation::Destructive | Mutation::Unspecified => 3,
+    }
+}
+
+/// An absent schema accepts everything.
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or(Value::Bool(true))
+}
+
+/// Names and required flags of a prompt's arguments, from its newest definition.
+fn prompt_arguments(primitive: &Primitive) -> Vec<(String, bool)> {
+    let definition = primitive.mcp.last().map(|definition| parsed(&definition.json)).unwrap_or_default();
+    let arguments = definition.get("arguments").and_then(Value::as_array).cloned().unwrap_or_default();
+    arguments
+        .iter()
+        .map(|argument| {
+            let name = argument.get("name").and_then(Value::as_str).unwrap_or_default().to_string();
+            (name, argument.get("required").and_then(Value::as_bool).unwrap_or(false))
+        })
+        .collect()
+}
