@@ -10,6 +10,8 @@ use crate::document::Document;
 
 /// More faults than anybody repairs in one go; a hostile file must not fill the memory.
 const MAX_FAULTS: usize = 200;
+/// A validator quotes the value it refuses, which may be the whole file.
+const MAX_MESSAGE_CHARS: usize = 300;
 
 /// The kind of a fault. The set is closed; codes are only ever added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -303,7 +305,7 @@ impl<'a> Findings<'a> {
             file: self.file.to_string(),
             line: self.document.line_at(path),
             path: path.to_string(),
-            message: message.into(),
+            message: shortened(message.into()),
             hint: hint.into(),
         });
     }
@@ -315,5 +317,12 @@ impl<'a> Findings<'a> {
 
     pub(crate) fn into_list(self) -> Vec<Fault> {
         self.list
+    }
+}
+
+fn shortened(message: String) -> String {
+    match message.char_indices().nth(MAX_MESSAGE_CHARS) {
+        Some((end, _)) => format!("{}…", message.get(..end).unwrap_or_default()),
+        None => message,
     }
 }

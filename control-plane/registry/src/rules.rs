@@ -23,6 +23,9 @@ use crate::document::Document;
 use crate::fault::{FaultCode, Findings};
 use crate::spec::Spec;
 
+/// An example shows a call; judging a large one against a large schema takes long.
+const MAX_EXAMPLE_BYTES: usize = 16 * 1024;
+
 /// Rules every file obeys, known or not.
 pub(crate) fn check_texts(document: &Document, findings: &mut Findings<'_>) {
     text::check(document, findings);
@@ -85,8 +88,13 @@ fn check_examples(
         for (key, value, validator) in [("input", &example.input, input), ("output", &example.output, output)]
         {
             let (Some(value), Some(validator)) = (value, validator) else { continue };
-            for error in validator.iter_errors(value) {
-                let path = format!("/examples/{index}/{key}{}", error.instance_path().as_str());
+            let path = format!("/examples/{index}/{key}");
+            if value.to_string().len() > MAX_EXAMPLE_BYTES {
+                let message = format!("the example is larger than {MAX_EXAMPLE_BYTES} bytes");
+                findings.add(FaultCode::BadExample, &path, message, "shorten the example");
+            } else if let Err(error) = validator.validate(value) {
+                // The first error only: a hostile schema gives one for each pair of value and subschema.
+                let path = format!("{path}{}", error.instance_path().as_str());
                 let hint = format!("correct the example or the {key} schema");
                 findings.add(FaultCode::BadExample, &path, error.to_string(), hint);
             }

@@ -11,6 +11,9 @@ use serde_json::Value;
 use crate::document::escape;
 use crate::fault::{FaultCode, Findings};
 
+/// More than one file may have; see `fault`.
+const MAX_ERRORS: usize = 200;
+
 /// Adds the structural faults of `value` and, when there is none, returns it typed.
 pub(crate) fn decode<T: DeserializeOwned>(
     value: &Value,
@@ -22,7 +25,7 @@ pub(crate) fn decode<T: DeserializeOwned>(
         return None;
     };
     let mut clean = true;
-    for error in validator.iter_errors(value) {
+    for error in validator.iter_errors(value).take(MAX_ERRORS) {
         clean = false;
         translate(error.kind(), error.instance_path().as_str(), &error.to_string(), findings);
     }

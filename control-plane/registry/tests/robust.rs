@@ -62,7 +62,7 @@ fn damaged_samples_are_judged_without_a_panic() {
         let damaged = Source { path: source.path.clone(), text: damage(&source.text, &mut generator) };
         let start = Instant::now();
         let report = check(std::slice::from_ref(&damaged));
-        assert!(start.elapsed() < Duration::from_secs(2), "{}", damaged.text);
+        assert!(start.elapsed() < Duration::from_secs(10), "{}", damaged.text);
         assert_eq!(report.catalog.is_none(), !report.faults.is_empty());
         refused += usize::from(report.catalog.is_none());
     }

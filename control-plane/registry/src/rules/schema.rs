@@ -19,10 +19,16 @@ use crate::fault::{FaultCode, Findings};
 const MAX_BYTES: usize = 256 * 1024;
 const MAX_DEPTH: usize = 64;
 const MAX_ENUM: usize = 1_000;
-/// Memory of one compiled pattern; `(a{1,1000}){1,1000}` would need a thousand times that.
-const MAX_PATTERN_BYTES: usize = 1024 * 1024;
+/// Memory of one compiled pattern; `(a{1,1000}){1,1000}` would need ten thousand times that.
+const MAX_PATTERN_BYTES: usize = 256 * 1024;
+/// With the size above this bounds the time all patterns take to compile.
+const MAX_PATTERNS: usize = 100;
+/// Judging a large default against a large schema takes long.
+const MAX_DEFAULT_BYTES: usize = 16 * 1024;
 /// Below this a double no longer tells multiples from their neighbours.
 const MIN_MULTIPLE: f64 = 1e-9;
+/// More than anybody repairs in one go.
+const MAX_META_ERRORS: usize = 50;
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// The name under which a schema is registered while its defaults are judged.
 const SELF: &str = "urn:asp:schema";
@@ -54,7 +60,7 @@ pub(super) fn check(
     findings: &mut Findings<'_>,
 ) -> Option<Validator> {
     let mut local = Vec::new();
-    let validator = Checker { schema, at, rules, faults: &mut local }.run();
+    let validator = Checker { schema, patterns: 0, at, rules, faults: &mut local }.run();
     let sound = !local.iter().any(|fault: &Found| !fault.code.is_warning());
     for fault in local {
         findings.add(fault.code, &format!("{at}{}", fault.path), fault.message, fault.hint);
@@ -78,6 +84,7 @@ fn found(code: FaultCode, path: &str, message: impl Into<String>, hint: impl Int
 
 struct Checker<'s> {
     schema: &'s Value,
+    patterns: usize,
     at: &'s str,
     rules: Rules,
     faults: &'s mut Faults,
@@ -190,7 +197,13 @@ impl Checker<'_> {
             patterns
                 .push((format!("{path}/patternProperties/{}", crate::document::escape(key)), key.as_str()));
         }
+        self.patterns += patterns.len();
         for (path, pattern) in patterns {
+            if self.patterns > MAX_PATTERNS {
+                let message = format!("more than {MAX_PATTERNS} patterns");
+                self.faults.push(found(FaultCode::SchemaBudget, &path, message, "use fewer patterns"));
+                return;
+            }
             if let Err(error) = options().build(&json!({"pattern": pattern})) {
                 let hint = "use a pattern without look-around and back-references, with small repeat counts";
                 self.faults.push(found(FaultCode::SchemaPattern, &path, error.to_string(), hint));
@@ -218,7 +231,7 @@ impl Checker<'_> {
 
     fn check_meta(&mut self) {
         let validator = jsonschema::draft202012::meta::validator();
-        for error in validator.iter_errors(self.schema) {
+        for error in validator.iter_errors(self.schema).take(MAX_META_ERRORS) {
             let path = error.instance_path().as_str().to_string();
             let hint = "correct the keyword; JSON Schema 2020-12 is the dialect";
             self.faults.push(found(FaultCode::BadSchema, &path, error.to_string(), hint));
@@ -244,6 +257,12 @@ impl Checker<'_> {
             return;
         };
         for (pointer, default) in with_default {
+            let path = format!("{pointer}/default");
+            if default.to_string().len() > MAX_DEFAULT_BYTES {
+                let message = format!("the default is larger than {MAX_DEFAULT_BYTES} bytes");
+                self.faults.push(found(FaultCode::SchemaBudget, &path, message, "shorten the default"));
+                continue;
+            }
             let reference = json!({"$ref": format!("{SELF}#{}", fragment(pointer))});
             let problem = match options().with_registry(&registry).build(&reference) {
                 Ok(validator) => validator.validate(default).err().map(|error| error.to_string()),
@@ -251,7 +270,7 @@ impl Checker<'_> {
             };
             if let Some(problem) = problem {
                 let hint = "correct the default or the schema it stands in";
-                self.faults.push(found(FaultCode::BadDefault, &format!("{pointer}/default"), problem, hint));
+                self.faults.push(found(FaultCode::BadDefault, &path, problem, hint));
             }
         }
     }
