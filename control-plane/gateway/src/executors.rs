@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use asp_proto::snapshot::Upstream;
 use asp_proto::snapshot::runtime::Mode;
 use serde_json::Value;
 
@@ -13,6 +14,10 @@ use crate::call::outcome::{Output, Refusal};
 
 pub mod builtin;
 pub mod fixed;
+pub mod proxy;
+
+use proxy::Proxy;
+use proxy::outbound::OutboundError;
 
 /// One execution of a call.
 pub struct Execution {
@@ -21,24 +26,29 @@ pub struct Execution {
     pub arguments: Value,
     /// Calls left in the tightest rate limit; `None` without one.
     pub budget: Option<u64>,
+    /// The hosts that may be reached although they are private (the snapshot's allow-list).
+    pub upstreams: Arc<Vec<Upstream>>,
 }
 
 /// The executors of one gateway.
-#[derive(Default)]
 pub struct Executors {
     builtin: builtin::Builtins,
+    proxy: Proxy,
 }
 
 impl Executors {
+    pub fn new() -> Result<Executors, OutboundError> {
+        Ok(Executors { builtin: builtin::Builtins, proxy: Proxy::new()? })
+    }
+
     /// Runs the call on the executor its primitive names.
     pub async fn run(&self, execution: Execution) -> Result<Output, Refusal> {
         let call = execution.call.clone();
         match call.entry.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
             Some(Mode::Builtin(builtin)) => self.builtin.run(&builtin.entrypoint, execution).await,
             Some(Mode::Static(content)) => fixed::run(&content.json, &execution),
-            Some(Mode::ProxyHttp(_) | Mode::ProxyMcp(_)) => {
-                Err(Refusal::Internal("no proxy executor is configured".into()))
-            }
+            Some(Mode::ProxyHttp(mapping)) => self.proxy.http(mapping, &execution).await,
+            Some(Mode::ProxyMcp(target)) => self.proxy.mcp(target, &execution).await,
             Some(Mode::Plugin(_) | Mode::McpStdio(_)) => {
                 Err(Refusal::Upstream("no plugin runtime is configured".into()))
             }

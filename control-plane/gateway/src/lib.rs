@@ -88,7 +88,7 @@ impl Gateway {
                     durable: Arc::new(MemoryLedger::default()),
                     quick: Arc::new(MemoryLedger::default()),
                 },
-                executors: executors::Executors::default(),
+                executors: executors::Executors::new()?,
                 metrics: Arc::new(Metrics::default()),
             }),
             sealer,

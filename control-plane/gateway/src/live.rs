@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{
     AuthScheme, Definition, EdgeServer, GatewaySnapshot, Issuer, Kind, Limit, Listing, Primitive, Protocol,
-    Server, Sessions,
+    Server, Sessions, Upstream,
 };
 use serde_json::{Map, Value, json};
 
@@ -25,6 +25,8 @@ pub struct Live {
     pub edge: asp_edge::Snapshot,
     pub issuers: Vec<Issuer>,
     pub policy: Policy,
+    /// The private hosts that the proxy executor may reach.
+    pub upstreams: Arc<Vec<Upstream>>,
     pub limits: HashMap<String, Vec<Limit>>,
     servers: HashMap<String, Arc<ServerView>>,
 }
@@ -77,7 +79,8 @@ impl Live {
             limits.entry(limit.org.clone()).or_default().push(limit);
         }
         let policy = Policy::new(snapshot.bindings);
-        Ok(Live { revision: snapshot.revision, edge, issuers, policy, limits, servers })
+        let upstreams = Arc::new(snapshot.upstreams);
+        Ok(Live { revision: snapshot.revision, edge, issuers, policy, upstreams, limits, servers })
     }
 
     pub fn server(&self, name: &str) -> Option<&Arc<ServerView>> {

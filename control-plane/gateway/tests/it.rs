@@ -15,5 +15,7 @@ mod legacy;
 mod limits;
 #[path = "it/modern.rs"]
 mod modern;
+#[path = "it/proxy.rs"]
+mod proxy;
 #[path = "it/visibility.rs"]
 mod visibility;

@@ -3,11 +3,9 @@
 //! Keeps true: at most once, always; a call that was handed over and then lost ends as `outcome_unknown`
 //! unless it only reads; a cancelled executor has 100 ms to stop before it is dropped.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::outcome::{Output, Refusal};
@@ -20,12 +18,8 @@ const LEAST_TIME: Duration = Duration::from_millis(50);
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Executes; the result is what the executor produced or why it did not.
-pub async fn execute(
-    executors: &Executors,
-    call: &Arc<Call>,
-    arguments: Value,
-    budget: Option<u64>,
-) -> Result<Output, Refusal> {
+pub async fn execute(executors: &Executors, execution: Execution) -> Result<Output, Refusal> {
+    let call = execution.call.clone();
     if call.deadline.saturating_duration_since(Instant::now()) < LEAST_TIME {
         return Err(Refusal::Deadline);
     }
@@ -33,7 +27,6 @@ pub async fn execute(
         return Err(Refusal::Cancelled);
     }
     call.enter(State::Working);
-    let execution = Execution { call: call.clone(), arguments, budget };
     let running = executors.run(execution);
     tokio::pin!(running);
     let stopped = tokio::select! {
@@ -47,7 +40,7 @@ pub async fn execute(
     match tokio::time::timeout(GRACE, &mut running).await {
         // It finished after all: the result is true and is not thrown away.
         Ok(Ok(output)) => Ok(output),
-        Ok(Err(_)) | Err(_) => Err(after_handover(call, stopped)),
+        Ok(Err(_)) | Err(_) => Err(after_handover(&call, stopped)),
     }
 }
 

@@ -109,8 +109,12 @@ pub enum Refusal {
     Deadline,
     #[error("cancelled")]
     Cancelled,
+    /// The service could not do it, and a repetition is safe.
     #[error("{0}")]
     Upstream(String),
+    /// An upstream's own protocol error.
+    #[error("{message}")]
+    Relayed { code: i64, message: String },
     #[error("the call may or may not have taken effect")]
     OutcomeUnknown,
     #[error("the result does not fit the output schema at {pointer}: {message}")]
@@ -140,7 +144,7 @@ impl Refusal {
             Refusal::InFlight | Refusal::InputExpired | Refusal::Deadline | Refusal::Cancelled => {
                 Reason::Deadline
             }
-            Refusal::Upstream(_) => Reason::UpstreamUnavailable,
+            Refusal::Upstream(_) | Refusal::Relayed { .. } => Reason::UpstreamUnavailable,
             Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
             Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
         }
@@ -169,6 +173,7 @@ impl Refusal {
             Refusal::InputExpired
             | Refusal::Deadline
             | Refusal::Upstream(_)
+            | Refusal::Relayed { .. }
             | Refusal::OutcomeUnknown
             | Refusal::InvalidOutput { .. }
             | Refusal::Internal(_) => State::Failed,

@@ -16,7 +16,7 @@ use super::ledger::{Entered, Ledgers};
 use super::limits::{Grant, Limiter};
 use super::outcome::{Outcome, Output, Refusal};
 use super::{Call, IdempotencyKey, Invocation, approve, audit, execute, input, ledger, output};
-use crate::executors::Executors;
+use crate::executors::{Execution, Executors};
 use crate::live::Live;
 use crate::metrics::Metrics;
 
@@ -111,21 +111,32 @@ impl Running {
         input::check(&call.entry, &mut arguments)?;
         match ledger::enter(&pipeline.ledgers, call, key.as_ref(), &arguments).await? {
             Entered::Replay(output) => Ok((output, true)),
-            Entered::Keyless => Ok((self.perform(entitled, arguments, &grant).await?, false)),
+            Entered::Keyless => Ok((self.perform(live, entitled, arguments, &grant).await?, false)),
             Entered::Held(held) => {
-                let result = self.perform(entitled, arguments, &grant).await;
+                let result = self.perform(live, entitled, arguments, &grant).await;
                 held.settle(&result).await?;
                 Ok((result?, false))
             }
         }
     }
 
-    async fn perform(&self, entitled: Entitled, arguments: Value, grant: &Grant) -> Result<Output, Refusal> {
+    async fn perform(
+        &self,
+        live: &Live,
+        entitled: Entitled,
+        arguments: Value,
+        grant: &Grant,
+    ) -> Result<Output, Refusal> {
         if entitled.needs_approval {
             approve::approve(&self.call).await?;
         }
-        let output =
-            execute::execute(&self.pipeline.executors, &self.call, arguments, grant.remaining).await?;
+        let execution = Execution {
+            call: self.call.clone(),
+            arguments,
+            budget: grant.remaining,
+            upstreams: live.upstreams.clone(),
+        };
+        let output = execute::execute(&self.pipeline.executors, execution).await?;
         output::check(&self.call.entry, &output)?;
         Ok(output)
     }

@@ -9,7 +9,6 @@ use crate::call::event::Event;
 use crate::call::outcome::{Output, Refusal};
 
 /// The built-in code of this gateway.
-#[derive(Default)]
 pub struct Builtins;
 
 impl Builtins {

@@ -195,8 +195,13 @@ impl Fixture {
     }
 
     pub fn of(snapshot: GatewaySnapshot) -> Fixture {
+        Fixture::sealed_with(snapshot, 7)
+    }
+
+    /// A gateway that opens nothing another key sealed.
+    pub fn sealed_with(snapshot: GatewaySnapshot, key: u8) -> Fixture {
         let gateway = Gateway::new(Config {
-            seal_keys: SealKeys { current: vec![7_u8; 32].into(), previous: None },
+            seal_keys: SealKeys { current: vec![key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,
         })

@@ -97,6 +97,9 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Map
     }
     let mut failure = Failure::with(refusal.reason(), &message).in_call();
     match refusal {
+        // Codes that this protocol gives a meaning of their own stay ours.
+        Refusal::Relayed { code: code @ (-32603..=-32601), .. } => failure.code = *code as i32,
+        Refusal::Relayed { .. } => failure.code = Reason::Internal.jsonrpc_code(),
         Refusal::InvalidArguments { pointer, .. } => {
             failure = failure.data("pointer", pointer.clone().into())
         }

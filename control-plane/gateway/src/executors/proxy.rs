@@ -1,0 +1,89 @@
+//! Forwards calls to other people's services: HTTP/JSON by mapping, and upstream MCP servers.
+//!
+//! Keeps true: the client's token is never forwarded (I-8); a private address is reached only through an
+//! entry of the snapshot's allow-list; one dead upstream has its own breaker and never slows its neighbours.
+
+use std::sync::Arc;
+
+use asp_proto::snapshot::{Mutation, ProxyHttp, ProxyMcp};
+
+use super::Execution;
+use crate::call::Call;
+use crate::call::outcome::{Output, Refusal};
+
+pub mod address;
+mod breaker;
+mod http;
+pub mod mcp;
+pub mod outbound;
+
+use breaker::Breakers;
+use outbound::{Outbound, OutboundError};
+
+/// The proxy executor of one gateway.
+pub struct Proxy {
+    outbound: Arc<Outbound>,
+    breakers: Breakers,
+    upstreams: mcp::McpUpstreams,
+}
+
+impl Proxy {
+    pub fn new() -> Result<Proxy, OutboundError> {
+        let outbound = Arc::new(Outbound::new()?);
+        Ok(Proxy {
+            upstreams: mcp::McpUpstreams::new(outbound.clone()),
+            breakers: Breakers::default(),
+            outbound,
+        })
+    }
+
+    /// One HTTP/JSON request.
+    pub async fn http(&self, mapping: &ProxyHttp, execution: &Execution) -> Result<Output, Refusal> {
+        let permit = self.breakers.enter(&origin(&mapping.url))?;
+        let result = http::run(&self.outbound, mapping, execution).await;
+        permit.leave(&result);
+        result
+    }
+
+    /// One request to an upstream MCP server.
+    pub async fn mcp(&self, target: &ProxyMcp, execution: &Execution) -> Result<Output, Refusal> {
+        let permit = self.breakers.enter(&origin(&target.url))?;
+        let result = self.upstreams.run(target, execution).await;
+        permit.leave(&result);
+        result
+    }
+}
+
+/// Scheme and authority of a URL or URL template, as the breaker's key.
+fn origin(url: &str) -> String {
+    let end = url.find("://").and_then(|at| Some(at + 3 + url.get(at + 3..)?.find('/')?));
+    url.get(..end.unwrap_or(url.len())).unwrap_or(url).to_owned()
+}
+
+/// A request that may have been delivered and got no answer.
+fn lost(call: &Call, why: &str) -> Refusal {
+    match call.entry.primitive.mutation() {
+        Mutation::ReadOnly | Mutation::Idempotent => Refusal::Upstream(why.into()),
+        Mutation::NonIdempotent | Mutation::Destructive | Mutation::Unspecified => Refusal::OutcomeUnknown,
+    }
+}
+
+/// Why a request got no answer. Says nothing of addresses (I-11).
+fn refusal_of(call: &Call, error: &reqwest::Error) -> Refusal {
+    if error.is_connect() || error.is_builder() {
+        Refusal::Upstream("the service could not be reached".into())
+    } else {
+        lost(call, "the service did not answer")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::origin;
+
+    #[test]
+    fn the_breaker_is_kept_per_origin() {
+        assert_eq!(origin("https://a.example.com/x/{id}?q=1"), "https://a.example.com");
+        assert_eq!(origin("http://a.example.com:8080"), "http://a.example.com:8080");
+    }
+}

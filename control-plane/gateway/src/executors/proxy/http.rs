@@ -1,0 +1,214 @@
+//! HTTP/JSON by mapping (design §16 `proxy.http`): URL and query are RFC 6570 level 1 templates over the
+//! arguments, the body is the arguments or a mapping of JSON pointers, the result is a JSON pointer.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use asp_proto::snapshot::{Kind, Mutation, ProxyHttp};
+use reqwest::{Method, RequestBuilder, StatusCode, Url};
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::outbound::Outbound;
+use super::{lost, refusal_of};
+use crate::call::Call;
+use crate::call::outcome::{Output, Refusal, text_block};
+use crate::executors::Execution;
+use crate::uri_template::UriTemplate;
+
+/// Largest accepted response body in bytes.
+const MAX_RESPONSE: usize = 10 << 20;
+/// Most of an error's body that the model is shown.
+const MAX_ERROR_TEXT: usize = 2048;
+/// Pause before the first retry; doubles.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Sends the request and maps the response.
+pub(super) async fn run(
+    outbound: &Outbound,
+    mapping: &ProxyHttp,
+    execution: &Execution,
+) -> Result<Output, Refusal> {
+    let call = &execution.call;
+    let repeatable = matches!(call.entry.primitive.mutation(), Mutation::ReadOnly | Mutation::Idempotent);
+    let retries = if repeatable { mapping.retries } else { 0 };
+    let mut pause = RETRY_AFTER;
+    for attempt in 0..=retries {
+        let answered = once(outbound, mapping, execution).await;
+        let again = match &answered {
+            Ok((status, _, _)) => matches!(status.as_u16(), 502..=504),
+            Err(Refusal::Upstream(_)) => true,
+            Err(_) => false,
+        };
+        if !again || attempt == retries || Instant::now() + pause >= call.deadline {
+            let (status, is_json, body) = answered?;
+            return map(mapping, execution, status, is_json, &body);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => pause *= 2,
+            () = call.cancelled() => return Err(Refusal::Cancelled),
+        }
+    }
+    Err(Refusal::Internal("the retry loop ended without an answer".into()))
+}
+
+async fn once(
+    outbound: &Outbound,
+    mapping: &ProxyHttp,
+    execution: &Execution,
+) -> Result<(StatusCode, bool, Vec<u8>), Refusal> {
+    let call = &execution.call;
+    let request = request(outbound, mapping, execution)?;
+    let mut response = tokio::select! {
+        sent = request.send() => sent.map_err(|error| refusal_of(call, &error))?,
+        () = call.cancelled() => return Err(Refusal::Cancelled),
+    };
+    let status = response.status();
+    let is_json = response
+        .headers()
+        .get(reqwest::header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .is_some_and(|value| value.split(';').next().is_some_and(|kind| kind.trim().ends_with("json")));
+    let mut body = Vec::new();
+    loop {
+        let chunk = tokio::select! {
+            chunk = response.chunk() => chunk.map_err(|_| lost(call, "the service broke off its answer"))?,
+            () = call.cancelled() => return Err(Refusal::Cancelled),
+        };
+        let Some(chunk) = chunk else { break };
+        if body.len() + chunk.len() > MAX_RESPONSE {
+            return Err(lost(call, "the service's answer is too large"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok((status, is_json, body))
+}
+
+fn request(
+    outbound: &Outbound,
+    mapping: &ProxyHttp,
+    execution: &Execution,
+) -> Result<RequestBuilder, Refusal> {
+    let no_arguments = Map::new();
+    let arguments = execution.arguments.as_object().unwrap_or(&no_arguments);
+    let invalid = |what: &str| Refusal::Internal(format!("proxy mapping: {what}"));
+    let url = UriTemplate::parse(&mapping.url).and_then(|template| template.expand(arguments)).ok_or_else(
+        || Refusal::InvalidArguments {
+            pointer: String::new(),
+            message: "an argument of the service's URL is missing".into(),
+        },
+    )?;
+    let destination = outbound
+        .destination(&url, &execution.upstreams)
+        .map_err(|error| Refusal::Upstream(error.to_string()))?;
+    let mut url = destination.url;
+    add_query(&mut url, mapping, arguments);
+    let method = Method::from_bytes(mapping.method.as_bytes()).map_err(|_| invalid("method"))?;
+    let mut request = destination.client.request(method, url);
+    for (name, value) in &mapping.headers {
+        request = request.header(name, value);
+    }
+    request = request
+        .header("accept", "application/json")
+        .header("x-deadline-ms", deadline_ms(&execution.call))
+        .header("idempotency-key", execution.call.id.to_string());
+    if mapping.timeout_ms > 0 {
+        request = request.timeout(Duration::from_millis(mapping.timeout_ms.into()));
+    }
+    match mapping.body.as_str() {
+        "" => Ok(request),
+        "args" => Ok(request.json(&execution.arguments)),
+        pointers => {
+            let pointers: Map<String, Value> = serde_json::from_str(pointers).map_err(|_| invalid("body"))?;
+            let mut body = Map::new();
+            for (name, pointer) in pointers {
+                if let Some(value) = pointer.as_str().and_then(|pointer| execution.arguments.pointer(pointer))
+                {
+                    body.insert(name, value.clone());
+                }
+            }
+            Ok(request.json(&Value::Object(body)))
+        }
+    }
+}
+
+/// A parameter whose argument is absent is left out.
+fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Map<String, Value>) {
+    let mut written = String::new();
+    for (name, template) in &mapping.query {
+        let expanded = UriTemplate::parse(template).and_then(|template| template.expand(arguments));
+        if let Some(value) = expanded {
+            if !written.is_empty() {
+                written.push('&');
+            }
+            crate::uri_template::percent_encode(name, &mut written);
+            written.push('=');
+            written.push_str(&value);
+        }
+    }
+    if !written.is_empty() {
+        let query = url.query().map_or_else(|| written.clone(), |query| format!("{query}&{written}"));
+        url.set_query(Some(&query));
+    }
+}
+
+/// The call's absolute deadline as Unix milliseconds (design §6 stage 8).
+fn deadline_ms(call: &Call) -> String {
+    let left = call.deadline.saturating_duration_since(Instant::now());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (now + left).as_millis().to_string()
+}
+
+fn map(
+    mapping: &ProxyHttp,
+    execution: &Execution,
+    status: StatusCode,
+    is_json: bool,
+    body: &[u8],
+) -> Result<Output, Refusal> {
+    let call = &execution.call;
+    if status.is_server_error() {
+        return Err(lost(call, &format!("the service answered {}", status.as_u16())));
+    }
+    let text = String::from_utf8_lossy(body);
+    if !status.is_success() {
+        let shown: String = text.chars().take(MAX_ERROR_TEXT).collect();
+        return Ok(Output::tool_error(&format!("the service answered {}: {shown}", status.as_u16())));
+    }
+    if !is_json {
+        return Ok(shape(call, None, &text, execution));
+    }
+    let value: Value =
+        serde_json::from_slice(body).map_err(|_| lost(call, "the service's answer is not JSON"))?;
+    let value = value
+        .pointer(&mapping.result)
+        .cloned()
+        .ok_or_else(|| lost(call, "the service's answer lacks the mapped result"))?;
+    Ok(shape(call, Some(value), &text, execution))
+}
+
+fn shape(call: &Call, value: Option<Value>, text: &str, execution: &Execution) -> Output {
+    let text = value.as_ref().map_or_else(|| text.to_owned(), Value::to_string);
+    match call.entry.primitive.kind() {
+        Kind::Resource | Kind::ResourceTemplate => {
+            let uri = execution.arguments.get("uri").cloned().unwrap_or(Value::Null);
+            let mime = if value.is_some() { "application/json" } else { "text/plain" };
+            Output::Contents { contents: vec![json!({"uri": uri, "mimeType": mime, "text": text})] }
+        }
+        Kind::Prompt => Output::Messages {
+            description: None,
+            messages: match value.as_ref().and_then(|value| value.get("messages")).and_then(Value::as_array) {
+                Some(messages) => messages.clone(),
+                None => vec![json!({"role": "user", "content": text_block(&text)})],
+            },
+        },
+        _ => match value {
+            Some(value) => Output::structured(value),
+            None => Output::Tool {
+                content: vec![text_block(&text)],
+                structured: None,
+                is_error: false,
+                meta: Map::new(),
+            },
+        },
+    }
+}

@@ -1,0 +1,160 @@
+//! Calls to an upstream MCP server over Streamable HTTP.
+//!
+//! Owns: one upstream session per (principal, downstream session, URL), in a bounded table, never shared.
+//! Keeps true: progress, logs and errors are relayed; no capability is declared upstream, so a server's
+//! request to us is answered with an error; what the upstream sends is bounded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use asp_proto::snapshot::{Kind, ProxyMcp};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::outbound::Outbound;
+use crate::call::outcome::{Output, Refusal};
+use crate::executors::Execution;
+use crate::sessions::principal;
+
+pub mod client;
+pub mod frames;
+
+use client::{Client, Exchange, Fault, Session};
+
+/// Most upstream sessions of one replica.
+const MAX_SESSIONS: usize = 10_000;
+
+/// The upstream sessions of one gateway.
+pub struct McpUpstreams {
+    outbound: Arc<Outbound>,
+    sessions: Mutex<HashMap<Key, Slot>>,
+    next_id: AtomicU64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    url: String,
+    principal: [u8; 16],
+    downstream: String,
+}
+
+struct Slot {
+    /// Held while one call opens the session, so that concurrent calls do not open it twice.
+    session: Arc<tokio::sync::Mutex<Option<Arc<Session>>>>,
+    used: Instant,
+}
+
+impl McpUpstreams {
+    pub(super) fn new(outbound: Arc<Outbound>) -> McpUpstreams {
+        McpUpstreams { outbound, sessions: Mutex::default(), next_id: AtomicU64::new(1) }
+    }
+
+    /// Runs one call; an upstream session that has ended is opened anew, once.
+    pub(super) async fn run(&self, target: &ProxyMcp, execution: &Execution) -> Result<Output, Refusal> {
+        let call = &execution.call;
+        let destination = self
+            .outbound
+            .destination(&target.url, &execution.upstreams)
+            .map_err(|error| Refusal::Upstream(error.to_string()))?;
+        let client = Client { http: destination.client, url: destination.url };
+        let key = Key {
+            url: target.url.clone(),
+            principal: principal(&call.caller),
+            downstream: call.session.clone(),
+        };
+        let (method, params) = request(target, execution);
+        for attempt in 0..2 {
+            let slot = self.slot(&key);
+            let session = self.open(&client, &slot, call).await?;
+            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+            let mut params = params.clone();
+            params.insert("_meta".into(), json!({"progressToken": id}));
+            let exchange = Exchange { id, method, params: Value::Object(params), call };
+            match client.request(&session, exchange).await {
+                Err(Fault::SessionEnded) if attempt == 0 => drop(slot.lock().await.take()),
+                Err(fault) => return Err(fault.refusal(call)),
+                Ok(result) => return Ok(output(call.entry.primitive.kind(), result)),
+            }
+        }
+        Err(Refusal::Upstream("the service does not keep its sessions".into()))
+    }
+
+    async fn open(
+        &self,
+        client: &Client<'_>,
+        slot: &Arc<tokio::sync::Mutex<Option<Arc<Session>>>>,
+        call: &crate::call::Call,
+    ) -> Result<Arc<Session>, Refusal> {
+        let mut held = slot.lock().await;
+        if let Some(session) = &*held {
+            return Ok(session.clone());
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        // Nothing of the call is delivered yet, whatever goes wrong here.
+        let opened = client.initialize(id, call).await.map_err(|fault| match fault.refusal(call) {
+            Refusal::OutcomeUnknown => Refusal::Upstream("the service did not answer".into()),
+            other => other,
+        })?;
+        let session = Arc::new(opened);
+        *held = Some(session.clone());
+        Ok(session)
+    }
+
+    fn slot(&self, key: &Key) -> Arc<tokio::sync::Mutex<Option<Arc<Session>>>> {
+        let mut sessions = self.sessions.lock();
+        if sessions.len() >= MAX_SESSIONS
+            && !sessions.contains_key(key)
+            && let Some(oldest) =
+                sessions.iter().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone())
+        {
+            sessions.remove(&oldest);
+        }
+        let slot = sessions
+            .entry(key.clone())
+            .or_insert_with(|| Slot { session: Arc::default(), used: Instant::now() });
+        slot.used = Instant::now();
+        slot.session.clone()
+    }
+}
+
+fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<String, Value>) {
+    let mut params = Map::new();
+    match execution.call.entry.primitive.kind() {
+        Kind::Resource | Kind::ResourceTemplate => {
+            let uri = execution.arguments.get("uri").cloned();
+            params.insert("uri".into(), uri.unwrap_or_else(|| target.tool.clone().into()));
+            ("resources/read", params)
+        }
+        kind => {
+            params.insert("name".into(), target.tool.clone().into());
+            params.insert("arguments".into(), execution.arguments.clone());
+            (if kind == Kind::Prompt { "prompts/get" } else { "tools/call" }, params)
+        }
+    }
+}
+
+fn output(kind: Kind, mut result: Map<String, Value>) -> Output {
+    let mut list = |name: &str| match result.remove(name) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    };
+    match kind {
+        Kind::Resource | Kind::ResourceTemplate => Output::Contents { contents: list("contents") },
+        Kind::Prompt => {
+            let messages = list("messages");
+            let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
+            Output::Messages { description, messages }
+        }
+        _ => {
+            let content = list("content");
+            Output::Tool {
+                content,
+                is_error: result.get("isError") == Some(&Value::Bool(true)),
+                structured: result.remove("structuredContent"),
+                meta: Map::new(),
+            }
+        }
+    }
+}

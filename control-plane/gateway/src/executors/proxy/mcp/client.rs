@@ -1,0 +1,241 @@
+//! A minimal Streamable HTTP client of the legacy era: handshake, one request at a time per POST, JSON or
+//! event stream. Lenient in what it reads: unknown members and events are skipped.
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Response, StatusCode, Url};
+use serde_json::{Map, Value, json};
+
+use super::frames::Frames;
+use crate::call::Call;
+use crate::call::event::{Event, LogLevel};
+use crate::call::outcome::Refusal;
+use crate::executors::proxy::{lost, refusal_of};
+
+/// The revision offered upstream.
+const REVISION: &str = "2025-11-25";
+/// Largest JSON response and event stream in bytes.
+const MAX_RESPONSE: usize = 16 << 20;
+const SESSION_ID: &str = "mcp-session-id";
+const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+
+/// An upstream endpoint.
+pub struct Client<'a> {
+    pub http: &'a reqwest::Client,
+    pub url: Url,
+}
+
+/// An open upstream session; `id` is absent when the server keeps none.
+pub struct Session {
+    id: Option<HeaderValue>,
+    revision: HeaderValue,
+}
+
+/// One request and the call that hears of its progress.
+pub struct Exchange<'a> {
+    pub id: u64,
+    pub method: &'a str,
+    pub params: Value,
+    pub call: &'a Call,
+}
+
+/// Why a request got no result.
+pub enum Fault {
+    /// 404: the session is gone and nothing was executed.
+    SessionEnded,
+    /// The upstream's own JSON-RPC error.
+    Error {
+        code: i64,
+        message: String,
+    },
+    Refused(Refusal),
+}
+
+impl Fault {
+    /// As the call's end.
+    pub fn refusal(self, call: &Call) -> Refusal {
+        match self {
+            Fault::SessionEnded => lost(call, "the service ended its session"),
+            Fault::Error { code, message } => Refusal::Relayed { code, message },
+            Fault::Refused(refusal) => refusal,
+        }
+    }
+}
+
+impl Client<'_> {
+    /// The handshake.
+    pub async fn initialize(&self, id: u64, call: &Call) -> Result<Session, Fault> {
+        let params = json!({"protocolVersion": REVISION, "capabilities": {},
+                            "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
+        let new = Session { id: None, revision: HeaderValue::from_static(REVISION) };
+        let exchange = Exchange { id, method: "initialize", params, call };
+        let response = self.post(&new, &exchange.message(), call).await?;
+        let session_id = response.headers().get(SESSION_ID).cloned();
+        let result = self.read(response, &new, &exchange).await?;
+        let revision = result
+            .get("protocolVersion")
+            .and_then(Value::as_str)
+            .and_then(|text| HeaderValue::from_str(text).ok())
+            .unwrap_or(new.revision);
+        let session = Session { id: session_id, revision };
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        self.post(&session, &initialized, call).await?;
+        Ok(session)
+    }
+
+    /// Sends a request and waits for its result; a cancel of the call is passed on.
+    pub async fn request(
+        &self,
+        session: &Session,
+        exchange: Exchange<'_>,
+    ) -> Result<Map<String, Value>, Fault> {
+        let answered = async {
+            let response = self.post(session, &exchange.message(), exchange.call).await?;
+            self.read(response, session, &exchange).await
+        };
+        tokio::select! {
+            result = answered => result,
+            () = exchange.call.cancelled() => {
+                let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                                    "params": {"requestId": exchange.id, "reason": "cancelled by the caller"}});
+                // The call ends either way; an upstream that cannot be told finds out by itself.
+                if self.post(session, &cancel, exchange.call).await.is_err() {
+                    tracing::debug!("upstream did not take the cancel");
+                }
+                Err(Fault::Refused(Refusal::Cancelled))
+            }
+        }
+    }
+
+    async fn post(&self, session: &Session, message: &Value, call: &Call) -> Result<Response, Fault> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(id) = &session.id {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        headers.insert(PROTOCOL_VERSION, session.revision.clone());
+        let request = self.http.post(self.url.clone()).headers(headers).json(message);
+        let response = request.send().await.map_err(|error| Fault::Refused(refusal_of(call, &error)))?;
+        match response.status() {
+            StatusCode::NOT_FOUND if session.id.is_some() => Err(Fault::SessionEnded),
+            status if status.is_server_error() => {
+                Err(Fault::Refused(lost(call, &format!("the service answered {}", status.as_u16()))))
+            }
+            _ => Ok(response),
+        }
+    }
+
+    async fn read(
+        &self,
+        mut response: Response,
+        session: &Session,
+        exchange: &Exchange<'_>,
+    ) -> Result<Map<String, Value>, Fault> {
+        let streamed = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
+        let status = response.status();
+        let broken = |why: &str| Fault::Refused(lost(exchange.call, why));
+        let (mut frames, mut body, mut total) = (Frames::default(), Vec::new(), 0);
+        while let Some(chunk) =
+            response.chunk().await.map_err(|_| broken("the service broke off its answer"))?
+        {
+            total += chunk.len();
+            if total > MAX_RESPONSE {
+                return Err(broken("the service's answer is too large"));
+            }
+            if !streamed {
+                body.extend_from_slice(&chunk);
+                continue;
+            }
+            for event in frames.push(&chunk).map_err(|_| broken("the service's answer is too large"))? {
+                if let Some(result) = self.message(&event, session, exchange).await {
+                    return result;
+                }
+            }
+        }
+        if streamed {
+            return Err(broken("the service ended its stream without a result"));
+        }
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(message) if message.get("result").is_some() || message.get("error").is_some() => {
+                answer(message)
+            }
+            _ => Err(broken(&format!("the service answered {} without a result", status.as_u16()))),
+        }
+    }
+
+    /// Handles one message of a stream; the answer to our request ends it.
+    async fn message(
+        &self,
+        text: &str,
+        session: &Session,
+        exchange: &Exchange<'_>,
+    ) -> Option<Result<Map<String, Value>, Fault>> {
+        let message: Value = serde_json::from_str(text).ok()?;
+        match (message.get("method").and_then(Value::as_str), message.get("id")) {
+            (None, Some(id)) if id.as_u64() == Some(exchange.id) => return Some(answer(message)),
+            (None, _) => {}
+            (Some(method), None) => relay(method, message.get("params"), exchange),
+            (Some(method), Some(id)) => {
+                let reply = if method == "ping" {
+                    json!({"jsonrpc": "2.0", "id": id, "result": {}})
+                } else {
+                    json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "not supported"}})
+                };
+                if self.post(session, &reply, exchange.call).await.is_err() {
+                    tracing::debug!("upstream did not take the answer to its request");
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Exchange<'_> {
+    fn message(&self) -> Value {
+        json!({"jsonrpc": "2.0", "id": self.id, "method": self.method, "params": self.params})
+    }
+}
+
+fn answer(mut message: Value) -> Result<Map<String, Value>, Fault> {
+    if let Some(Value::Object(result)) = message.get_mut("result").map(Value::take) {
+        return Ok(result);
+    }
+    let error = message.get("error");
+    Err(Fault::Error {
+        code: error.and_then(|error| error.get("code")?.as_i64()).unwrap_or(-32603),
+        message: error
+            .and_then(|error| error.get("message")?.as_str())
+            .unwrap_or("the service answered with an error")
+            .to_owned(),
+    })
+}
+
+/// Progress and logs of the upstream become the call's own.
+fn relay(method: &str, params: Option<&Value>, exchange: &Exchange<'_>) {
+    let Some(params) = params else { return };
+    match method {
+        "notifications/progress"
+            if params.get("progressToken").and_then(Value::as_u64) == Some(exchange.id) =>
+        {
+            if let Some(progress) = params.get("progress").and_then(Value::as_f64) {
+                exchange.call.emit(Event::Progress {
+                    progress,
+                    total: params.get("total").and_then(Value::as_f64),
+                    message: params.get("message").and_then(Value::as_str).map(str::to_owned),
+                });
+            }
+        }
+        "notifications/message" => {
+            let level = params.get("level").and_then(Value::as_str).and_then(LogLevel::parse);
+            exchange.call.emit(Event::Log {
+                level: level.unwrap_or(LogLevel::Info),
+                logger: params.get("logger").and_then(Value::as_str).map(str::to_owned),
+                data: params.get("data").cloned().unwrap_or(Value::Null),
+            });
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,278 @@
+//! The proxy executor against real services on loopback: an HTTP/JSON service, and another gateway as the
+//! upstream MCP server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use asp_proto::snapshot::{
+    GatewaySnapshot, Kind, Mutation, ProxyHttp, ProxyMcp, Runtime, Upstream, runtime::Mode,
+};
+use asp_registry::assemble;
+use axum::extract::{Path, Query, Request};
+use axum::routing::{get, post};
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tower::ServiceExt;
+
+use crate::support::{Fixture, Legacy, Modern, inputs, snapshot, token};
+
+/// Serves a router on loopback until the test's runtime ends.
+async fn serve(router: axum::Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    address
+}
+
+/// The demo server with `name`'s runtime replaced.
+fn with_runtime(name: &str, mode: Mode, mutation: Mutation, upstream: &str) -> GatewaySnapshot {
+    let mut snapshot = assemble(inputs());
+    for primitive in &mut snapshot.primitives {
+        if primitive.id == name {
+            primitive.runtime = Some(Runtime { mode: Some(mode.clone()) });
+            primitive.output_schema.clear();
+            primitive.set_mutation(mutation);
+        }
+    }
+    snapshot.upstreams.push(Upstream { name: "service.internal".into(), url: upstream.into() });
+    snapshot
+}
+
+fn http_mapping(path: &str) -> ProxyHttp {
+    ProxyHttp {
+        method: "POST".into(),
+        url: format!("http://service.internal{path}"),
+        body: "args".into(),
+        ..ProxyHttp::default()
+    }
+}
+
+async fn echo(fixture: &Fixture, message: &str) -> Value {
+    let params = json!({"name": "echo", "arguments": {"message": message}});
+    Modern::new("demo", &token("alice"), "tools/call", params).send(fixture).await.json()
+}
+
+#[tokio::test]
+async fn a_call_is_mapped_to_one_http_request_and_back() {
+    let seen: Arc<Mutex<Vec<(String, HeaderMap)>>> = Arc::default();
+    let record = seen.clone();
+    let service = axum::Router::new().route(
+        "/things/{id}",
+        post(
+            async move |Path(id): Path<String>,
+                        Query(query): Query<Vec<(String, String)>>,
+                        headers: HeaderMap,
+                        body: String| {
+                record.lock().push((format!("{id} {query:?} {body}"), headers));
+                axum::Json(json!({"data": {"answer": format!("got {id}")}}))
+            },
+        ),
+    );
+    let address = serve(service).await;
+    let mapping = ProxyHttp {
+        query: [("q".to_owned(), "{message}".to_owned()), ("absent".to_owned(), "{nope}".to_owned())].into(),
+        headers: [("x-fixed".to_owned(), "1".to_owned())].into(),
+        body: r#"{"text": "/message"}"#.into(),
+        result: "/data".into(),
+        ..http_mapping("/things/{message}")
+    };
+    let fixture = Fixture::of(with_runtime(
+        "echo",
+        Mode::ProxyHttp(mapping),
+        Mutation::ReadOnly,
+        &format!("http://{address}"),
+    ));
+    let answer = echo(&fixture, "a b/c").await;
+    assert_eq!(answer["result"]["structuredContent"], json!({"answer": "got a b/c"}), "{answer}");
+    let seen = seen.lock();
+    let (request, headers) = &seen[0];
+    assert_eq!(request, r#"a b/c [("q", "a b/c")] {"text":"a b/c"}"#);
+    assert_eq!(headers["x-fixed"], "1");
+    assert!(headers.contains_key("x-deadline-ms") && headers.contains_key("idempotency-key"));
+    assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));
+}
+
+#[tokio::test]
+async fn the_services_errors_are_tool_errors_and_what_may_have_happened_is_said() {
+    let service = axum::Router::new()
+        .route("/missing", post(async || (StatusCode::NOT_FOUND, "no such thing")))
+        .route("/broken", post(async || (StatusCode::INTERNAL_SERVER_ERROR, "stack trace at /srv/app.py:3")))
+        .route("/redirect", post(async || (StatusCode::FOUND, [("location", "http://127.0.0.1:1/")])))
+        .route("/large", post(async || "x".repeat(11 << 20)));
+    let address = serve(service).await;
+    let rows = [
+        ("/missing", Mutation::ReadOnly, "the service answered 404: no such thing"),
+        ("/broken", Mutation::ReadOnly, "the service answered 500"),
+        ("/broken", Mutation::NonIdempotent, "the call may or may not have taken effect"),
+        ("/redirect", Mutation::ReadOnly, "the service answered 302: "),
+        ("/large", Mutation::ReadOnly, "the service's answer is too large"),
+    ];
+    for (path, mutation, expected) in rows {
+        let mode = Mode::ProxyHttp(http_mapping(path));
+        let fixture = Fixture::of(with_runtime("echo", mode, mutation, &format!("http://{address}")));
+        let answer = echo(&fixture, "m").await;
+        assert_eq!(answer["result"]["isError"], true, "{path}: {answer}");
+        assert_eq!(answer["result"]["content"][0]["text"], expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_read_is_repeated_after_a_503_and_a_write_is_not() {
+    for (mutation, expected_requests, is_error) in
+        [(Mutation::ReadOnly, 3, false), (Mutation::NonIdempotent, 1, true)]
+    {
+        let count: Arc<Mutex<u32>> = Arc::default();
+        let counted = count.clone();
+        let service = axum::Router::new().route(
+            "/",
+            post(async move || {
+                let mut count = counted.lock();
+                *count += 1;
+                if *count < 3 {
+                    Err(StatusCode::SERVICE_UNAVAILABLE)
+                } else {
+                    Ok(axum::Json(json!({"ok": true})))
+                }
+            }),
+        );
+        let address = serve(service).await;
+        let mode = Mode::ProxyHttp(ProxyHttp { retries: 3, ..http_mapping("/") });
+        let fixture = Fixture::of(with_runtime("echo", mode, mutation, &format!("http://{address}")));
+        assert_eq!(echo(&fixture, "m").await["result"]["isError"], is_error);
+        assert_eq!(*count.lock(), expected_requests);
+    }
+}
+
+#[tokio::test]
+async fn a_dead_service_is_an_error_of_its_own_and_its_neighbours_go_on() {
+    // A port nobody listens on: bound, learned and given back.
+    let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let mode = Mode::ProxyHttp(http_mapping("/"));
+    let fixture = Fixture::of(with_runtime("echo", mode, Mutation::ReadOnly, &format!("http://{dead}")));
+    for _ in 0..12 {
+        let answer = echo(&fixture, "m").await;
+        assert_eq!(answer["result"]["isError"], true);
+        assert_eq!(answer["result"]["_meta"]["asp/reason"], "upstream_unavailable");
+        assert!(!answer.to_string().contains("127.0.0.1"), "{answer}");
+    }
+    let text = echo(&fixture, "m").await["result"]["content"][0]["text"].clone();
+    assert!(text.as_str().unwrap().contains("given a pause"), "{text}");
+    let clock = Modern::new("demo", &token("alice"), "tools/call", json!({"name": "clock"}));
+    assert_eq!(clock.send(&fixture).await.json()["result"]["isError"], false);
+}
+
+#[tokio::test]
+async fn an_address_nobody_allowed_is_never_connected_to() {
+    let hits: Arc<Mutex<u32>> = Arc::default();
+    let counted = hits.clone();
+    let sink = axum::Router::new().fallback(async move |_: Request| {
+        *counted.lock() += 1;
+        StatusCode::OK
+    });
+    let port = serve(sink).await.port();
+    for url in [
+        format!("http://127.0.0.1:{port}/"),
+        format!("https://127.0.0.1:{port}/"),
+        format!("https://localhost:{port}/"),
+        format!("http://2130706433:{port}/"),
+        format!("https://[::ffff:127.0.0.1]:{port}/"),
+        format!("http://user@service.internal.:{port}/"),
+        format!("http://{{message}}:{port}/"),
+    ] {
+        let mapping = ProxyHttp { url: url.clone(), ..http_mapping("/") };
+        let snapshot = with_runtime(
+            "echo",
+            Mode::ProxyHttp(mapping),
+            Mutation::ReadOnly,
+            &format!("http://127.0.0.1:{port}"),
+        );
+        let answer = echo(&Fixture::of(snapshot), "127.0.0.1").await;
+        assert_eq!(answer["result"]["isError"], true, "{url}");
+    }
+    assert_eq!(*hits.lock(), 0);
+}
+
+/// A gateway whose `conformance` server needs no token, as the upstream.
+async fn upstream_gateway() -> SocketAddr {
+    let fixture = Fixture::new();
+    serve(fixture.gateway.router()).await
+}
+
+fn via_mcp(names: &[&str], address: SocketAddr) -> GatewaySnapshot {
+    let mut snapshot = assemble(inputs());
+    for primitive in &mut snapshot.primitives {
+        if names.contains(&primitive.id.as_str()) {
+            let tool = match primitive.kind() {
+                Kind::Resource => "demo://about".to_owned(),
+                _ => primitive.id.clone(),
+            };
+            let target = ProxyMcp { url: "http://service.internal/conformance/mcp".into(), tool };
+            primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyMcp(target)) });
+        }
+    }
+    snapshot.upstreams.push(Upstream { name: "service.internal".into(), url: format!("http://{address}") });
+    snapshot
+}
+
+#[tokio::test]
+async fn calls_progress_and_errors_of_an_upstream_mcp_server_are_relayed() {
+    let address = upstream_gateway().await;
+    let fixture = Fixture::of(via_mcp(&["echo", "count"], address));
+    let client = Legacy::connect(&fixture, "demo", "alice", "2025-11-25", json!({})).await;
+    let answer = client
+        .request(2, "tools/call", json!({"name": "echo", "arguments": {"message": "far"}}))
+        .await
+        .json();
+    assert_eq!(answer["result"]["structuredContent"], json!({"message": "far"}), "{answer}");
+    let params =
+        json!({"name": "count", "arguments": {"to": 3, "delayMs": 1}, "_meta": {"progressToken": "p"}});
+    let events = client.request(3, "tools/call", params).await.events();
+    let progress = events.iter().filter(|event| event["method"] == "notifications/progress").count();
+    assert_eq!(progress, 3, "{events:?}");
+    assert_eq!(events.last().unwrap()["result"]["structuredContent"], json!({"counted": 3}));
+}
+
+#[tokio::test]
+async fn an_upstream_that_lost_its_sessions_is_greeted_again() {
+    let current = Arc::new(Mutex::new(Fixture::sealed_with(snapshot(), 1).gateway.router()));
+    let serving = current.clone();
+    let switchable = axum::Router::new().fallback(async move |request: Request| {
+        let router = serving.lock().clone();
+        router.oneshot(request).await
+    });
+    let fixture = Fixture::of(via_mcp(&["echo"], serve(switchable).await));
+    assert_eq!(echo(&fixture, "one").await["result"]["isError"], false);
+    *current.lock() = Fixture::sealed_with(snapshot(), 2).gateway.router();
+    let answer = echo(&fixture, "two").await;
+    assert_eq!(answer["result"]["structuredContent"], json!({"message": "two"}), "{answer}");
+}
+
+#[tokio::test]
+async fn a_dead_upstream_mcp_server_is_an_error() {
+    let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let fixture = Fixture::of(via_mcp(&["echo"], dead));
+    let answer = echo(&fixture, "one").await;
+    assert_eq!(answer["result"]["_meta"]["asp/reason"], "upstream_unavailable", "{answer}");
+}
+
+#[tokio::test]
+async fn an_upstream_that_speaks_garbage_is_an_error() {
+    let rows: [(&str, &'static str, StatusCode); 5] = [
+        ("application/json", "not json", StatusCode::OK),
+        ("application/json", "{\"jsonrpc\":\"2.0\",\"id\":99,\"method\":\"x\"}", StatusCode::OK),
+        ("text/event-stream", "data: {\"jsonrpc\":\"2.0\"", StatusCode::OK),
+        ("text/html", "<html>", StatusCode::BAD_GATEWAY),
+        ("application/json", "", StatusCode::NO_CONTENT),
+    ];
+    for (kind, body, status) in rows {
+        let service = axum::Router::new()
+            .fallback(async move |_: Request| (status, [("content-type", kind)], body))
+            .route("/alive", get(async || "ok"));
+        let address = serve(service).await;
+        let answer = echo(&Fixture::of(via_mcp(&["echo"], address)), "m").await;
+        assert_eq!(answer["result"]["isError"], true, "{kind} {body}: {answer}");
+        assert_eq!(answer["result"]["_meta"]["asp/reason"], "upstream_unavailable", "{body}");
+    }
+}
