@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use super::lost;
 use super::outbound::Outbound;
+use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::executors::Execution;
 use crate::sessions::principal;
@@ -67,14 +69,20 @@ impl McpUpstreams {
         let (method, params) = request(target, execution);
         for attempt in 0..2 {
             let slot = self.slot(&key);
-            let session = self.open(&client, &slot, call).await?;
+            let session = self.open(&client, &slot).await?;
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             let mut params = params.clone();
             params.insert("_meta".into(), json!({"progressToken": id}));
-            let exchange = Exchange { id, method, params: Value::Object(params), call };
+            let exchange = Exchange {
+                id,
+                method,
+                params: Value::Object(params),
+                heard: &|event| call.emit(event),
+                cancelled: &call.cancellation(),
+            };
             match client.request(&session, exchange).await {
                 Err(Fault::SessionEnded) if attempt == 0 => drop(slot.lock().await.take()),
-                Err(fault) => return Err(fault.refusal(call)),
+                Err(fault) => return Err(refusal(call, fault)),
                 Ok(result) => return Ok(output(call.entry.primitive.kind(), result)),
             }
         }
@@ -85,7 +93,6 @@ impl McpUpstreams {
         &self,
         client: &Client<'_>,
         slot: &Arc<tokio::sync::Mutex<Option<Arc<Session>>>>,
-        call: &crate::call::Call,
     ) -> Result<Arc<Session>, Refusal> {
         let mut held = slot.lock().await;
         if let Some(session) = &*held {
@@ -93,10 +100,8 @@ impl McpUpstreams {
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // Nothing of the call is delivered yet, whatever goes wrong here.
-        let opened = client.initialize(id, call).await.map_err(|fault| match fault.refusal(call) {
-            Refusal::OutcomeUnknown => Refusal::Upstream("the service did not answer".into()),
-            other => other,
-        })?;
+        let opened =
+            client.initialize(id).await.map_err(|fault| Refusal::Upstream(format!("handshake: {fault}")))?;
         let session = Arc::new(opened);
         *held = Some(session.clone());
         Ok(session)
@@ -116,6 +121,15 @@ impl McpUpstreams {
             .or_insert_with(|| Slot { session: Arc::default(), used: Instant::now() });
         slot.used = Instant::now();
         slot.session.clone()
+    }
+}
+
+fn refusal(call: &Call, fault: Fault) -> Refusal {
+    match fault {
+        Fault::Error { code, message } => Refusal::Relayed { code, message },
+        Fault::NotDelivered | Fault::SessionEnded => Refusal::Upstream(fault.to_string()),
+        Fault::Lost(why) => lost(call, &why),
+        Fault::Cancelled => Refusal::Cancelled,
     }
 }
 

@@ -4,12 +4,10 @@
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::frames::Frames;
-use crate::call::Call;
 use crate::call::event::{Event, LogLevel};
-use crate::call::outcome::Refusal;
-use crate::executors::proxy::{lost, refusal_of};
 
 /// The revision offered upstream.
 const REVISION: &str = "2025-11-25";
@@ -30,45 +28,50 @@ pub struct Session {
     revision: HeaderValue,
 }
 
-/// One request and the call that hears of its progress.
+/// One request and who hears of its progress.
 pub struct Exchange<'a> {
     pub id: u64,
     pub method: &'a str,
     pub params: Value,
-    pub call: &'a Call,
+    /// Gets the progress and the logs of this request.
+    pub heard: &'a (dyn Fn(Event) + Send + Sync),
+    /// Cancels the request upstream.
+    pub cancelled: &'a CancellationToken,
 }
 
 /// Why a request got no result.
+#[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// 404: the session is gone and nothing was executed.
+    #[error("the service ended its session")]
     SessionEnded,
     /// The upstream's own JSON-RPC error.
-    Error {
-        code: i64,
-        message: String,
-    },
-    Refused(Refusal),
-}
-
-impl Fault {
-    /// As the call's end.
-    pub fn refusal(self, call: &Call) -> Refusal {
-        match self {
-            Fault::SessionEnded => lost(call, "the service ended its session"),
-            Fault::Error { code, message } => Refusal::Relayed { code, message },
-            Fault::Refused(refusal) => refusal,
-        }
-    }
+    #[error("{message} ({code})")]
+    Error { code: i64, message: String },
+    /// The request was certainly not delivered.
+    #[error("the service could not be reached")]
+    NotDelivered,
+    /// The request may have been delivered and got no usable answer.
+    #[error("{0}")]
+    Lost(String),
+    #[error("cancelled")]
+    Cancelled,
 }
 
 impl Client<'_> {
     /// The handshake.
-    pub async fn initialize(&self, id: u64, call: &Call) -> Result<Session, Fault> {
+    pub async fn initialize(&self, id: u64) -> Result<Session, Fault> {
         let params = json!({"protocolVersion": REVISION, "capabilities": {},
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
         let new = Session { id: None, revision: HeaderValue::from_static(REVISION) };
-        let exchange = Exchange { id, method: "initialize", params, call };
-        let response = self.post(&new, &exchange.message(), call).await?;
+        let exchange = Exchange {
+            id,
+            method: "initialize",
+            params,
+            heard: &|_| {},
+            cancelled: &CancellationToken::new(),
+        };
+        let response = self.post(&new, &exchange.message()).await?;
         let session_id = response.headers().get(SESSION_ID).cloned();
         let result = self.read(response, &new, &exchange).await?;
         let revision = result
@@ -78,7 +81,7 @@ impl Client<'_> {
             .unwrap_or(new.revision);
         let session = Session { id: session_id, revision };
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        self.post(&session, &initialized, call).await?;
+        self.post(&session, &initialized).await?;
         Ok(session)
     }
 
@@ -89,24 +92,24 @@ impl Client<'_> {
         exchange: Exchange<'_>,
     ) -> Result<Map<String, Value>, Fault> {
         let answered = async {
-            let response = self.post(session, &exchange.message(), exchange.call).await?;
+            let response = self.post(session, &exchange.message()).await?;
             self.read(response, session, &exchange).await
         };
         tokio::select! {
             result = answered => result,
-            () = exchange.call.cancelled() => {
+            () = exchange.cancelled.cancelled() => {
                 let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
                                     "params": {"requestId": exchange.id, "reason": "cancelled by the caller"}});
                 // The call ends either way; an upstream that cannot be told finds out by itself.
-                if self.post(session, &cancel, exchange.call).await.is_err() {
+                if self.post(session, &cancel).await.is_err() {
                     tracing::debug!("upstream did not take the cancel");
                 }
-                Err(Fault::Refused(Refusal::Cancelled))
+                Err(Fault::Cancelled)
             }
         }
     }
 
-    async fn post(&self, session: &Session, message: &Value, call: &Call) -> Result<Response, Fault> {
+    async fn post(&self, session: &Session, message: &Value) -> Result<Response, Fault> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -115,11 +118,15 @@ impl Client<'_> {
         }
         headers.insert(PROTOCOL_VERSION, session.revision.clone());
         let request = self.http.post(self.url.clone()).headers(headers).json(message);
-        let response = request.send().await.map_err(|error| Fault::Refused(refusal_of(call, &error)))?;
+        let response =
+            request.send().await.map_err(|error| match error.is_connect() || error.is_builder() {
+                true => Fault::NotDelivered,
+                false => Fault::Lost("the service did not answer".into()),
+            })?;
         match response.status() {
             StatusCode::NOT_FOUND if session.id.is_some() => Err(Fault::SessionEnded),
             status if status.is_server_error() => {
-                Err(Fault::Refused(lost(call, &format!("the service answered {}", status.as_u16()))))
+                Err(Fault::Lost(format!("the service answered {}", status.as_u16())))
             }
             _ => Ok(response),
         }
@@ -136,7 +143,7 @@ impl Client<'_> {
             .get(CONTENT_TYPE)
             .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
         let status = response.status();
-        let broken = |why: &str| Fault::Refused(lost(exchange.call, why));
+        let broken = |why: &str| Fault::Lost(why.to_owned());
         let (mut frames, mut body, mut total) = (Frames::default(), Vec::new(), 0);
         while let Some(chunk) =
             response.chunk().await.map_err(|_| broken("the service broke off its answer"))?
@@ -184,7 +191,7 @@ impl Client<'_> {
                 } else {
                     json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "not supported"}})
                 };
-                if self.post(session, &reply, exchange.call).await.is_err() {
+                if self.post(session, &reply).await.is_err() {
                     tracing::debug!("upstream did not take the answer to its request");
                 }
             }
@@ -221,7 +228,7 @@ fn relay(method: &str, params: Option<&Value>, exchange: &Exchange<'_>) {
             if params.get("progressToken").and_then(Value::as_u64) == Some(exchange.id) =>
         {
             if let Some(progress) = params.get("progress").and_then(Value::as_f64) {
-                exchange.call.emit(Event::Progress {
+                (exchange.heard)(Event::Progress {
                     progress,
                     total: params.get("total").and_then(Value::as_f64),
                     message: params.get("message").and_then(Value::as_str).map(str::to_owned),
@@ -230,7 +237,7 @@ fn relay(method: &str, params: Option<&Value>, exchange: &Exchange<'_>) {
         }
         "notifications/message" => {
             let level = params.get("level").and_then(Value::as_str).and_then(LogLevel::parse);
-            exchange.call.emit(Event::Log {
+            (exchange.heard)(Event::Log {
                 level: level.unwrap_or(LogLevel::Info),
                 logger: params.get("logger").and_then(Value::as_str).map(str::to_owned),
                 data: params.get("data").cloned().unwrap_or(Value::Null),
