@@ -8,6 +8,7 @@
 pub mod auth;
 pub mod body;
 pub mod etag;
+pub mod explain;
 pub mod gate;
 pub mod openapi;
 pub mod policy;
@@ -86,6 +87,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
             "/api/policy/orgs/{org}/bindings",
             put(policy::put_binding).get(policy::get_bindings).delete(policy::delete_bindings),
         )
+        .route("/api/policy/explain", post(explain::explain))
         .route(
             "/api/ratelimits/orgs/{org}",
             put(ratelimits::put).get(ratelimits::get).delete(ratelimits::delete),

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use asp_store::control::{Change, ControlStore, Precondition};
 
-use crate::catalog;
+use crate::catalog::{self, Bundle, Compiler};
 use crate::clock;
 
 /// Who the audit names.
@@ -28,7 +28,9 @@ pub async fn directory(store: &dyn ControlStore, directory: &Path) -> anyhow::Re
         let list: Vec<String> = report.faults.iter().map(catalog::describe).collect();
         bail!("{} is not applied: {} faults\n{}", directory.display(), list.len(), list.join("\n"));
     };
-    for bundle in catalog::bundles(&sources, found) {
+    let bundles = catalog::bundles(&sources, found);
+    check_conflicts(store, directory, &bundles).await?;
+    for bundle in bundles {
         let change = Change { actor: ACTOR.into(), at: clock::now_ms(), precondition: Precondition::None };
         let name = &bundle.server.server.name;
         let written = store
@@ -38,4 +40,28 @@ pub async fn directory(store: &dyn ControlStore, directory: &Path) -> anyhow::Re
         tracing::info!(server = %name, changed = written.changed, revision = written.revision, "server applied");
     }
     Ok(())
+}
+
+/// The directory as a whole was checked; what remains are the servers that only the store has.
+async fn check_conflicts(
+    store: &dyn ControlStore,
+    directory: &Path,
+    bundles: &[Bundle],
+) -> anyhow::Result<()> {
+    let mut stored = store.load().await.context("read the stored servers")?.servers;
+    stored.retain(|record| !bundles.iter().any(|bundle| bundle.server.server.name == record.name));
+    let others = Compiler::default().compile_all(&stored);
+    let conflicts: Vec<String> = bundles
+        .iter()
+        .flat_map(|bundle| asp_registry::conflicts(&others, &bundle.server))
+        .map(|fault| catalog::describe(&fault))
+        .collect();
+    if conflicts.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "{} is not applied: it conflicts with stored servers\n{}",
+        directory.display(),
+        conflicts.join("\n")
+    )
 }

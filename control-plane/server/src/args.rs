@@ -26,8 +26,40 @@ pub enum Command {
     Apply(ApplyArgs),
     /// Compares a directory of primitives with the control plane
     Diff(DiffArgs),
+    /// Brings what another MCP server lists into a directory of primitives
+    Import(ImportArgs),
     /// Shows the published snapshot and who has it
     Status(StatusArgs),
+    /// Says which rule decides about a call
+    Explain(ExplainArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArgs {
+    #[arg(long)]
+    pub org: String,
+    #[arg(long)]
+    pub user: Option<String>,
+    /// A group of the user; repeat for more
+    #[arg(long = "group", value_name = "GROUP")]
+    pub groups: Vec<String>,
+    /// The token's id
+    #[arg(long)]
+    pub wcit: Option<String>,
+    /// A scope of the token; repeat for more
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub scopes: Vec<String>,
+    #[arg(long)]
+    pub server: String,
+    /// The primitive's id
+    #[arg(long, value_name = "ID")]
+    pub primitive: String,
+    /// mcp, a2a or rest
+    #[arg(long, default_value = "mcp")]
+    pub protocol: String,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -70,6 +102,25 @@ pub struct DiffArgs {
     /// For programs
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// The upstream's Streamable HTTP endpoint
+    #[arg(long, value_name = "URL")]
+    pub mcp: String,
+    /// The server it becomes here
+    #[arg(long, value_name = "NAME")]
+    pub server: String,
+    /// The URL that the specs name, when it is not the one given by --mcp (an upstream entry of the operator)
+    #[arg(long, value_name = "URL")]
+    pub proxy_url: Option<String>,
+    /// Who answers for the imported primitives
+    #[arg(long, default_value = "platform@example.com", value_name = "ADDRESS")]
+    pub owner: String,
+    /// The directory of primitives
+    #[arg(long, default_value = "primitives", value_name = "DIR")]
+    pub out: PathBuf,
 }
 
 #[derive(Clone, Debug, Args)]

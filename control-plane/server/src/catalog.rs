@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use asp_proto::snapshot::{GatewaySnapshot, Issuer, Upstream};
+use asp_proto::snapshot::{AuthScheme, GatewaySnapshot, Issuer, Upstream};
 use asp_registry::{CompiledServer, Inputs};
 use asp_store::control::{ControlState, ControlStore, ServerRecord, SourceFile};
 use async_trait::async_trait;
@@ -87,11 +87,20 @@ fn snapshot(state: &ControlState, fixed: Fixed, compiler: &Compiler) -> anyhow::
     Ok(asp_registry::assemble(inputs))
 }
 
+/// Whether a server asks nobody who they are. Outside development `assemble` leaves it out, and the admin API
+/// does not take it.
+pub fn is_open(server: &CompiledServer) -> bool {
+    server.edge.schemes().any(|scheme| scheme == AuthScheme::None)
+}
+
 /// Compiles stored servers, remembering each by its revision. Holds what the store holds, no more.
 #[derive(Clone, Default)]
 pub struct Compiler {
-    compiled: Arc<Mutex<HashMap<String, (u64, Option<CompiledServer>)>>>,
+    compiled: Arc<Mutex<HashMap<String, Compiled>>>,
 }
+
+/// A compiled server and the revision of its sources; `None` when they do not compile.
+type Compiled = (u64, Option<CompiledServer>);
 
 impl Compiler {
     /// Every server that compiles.

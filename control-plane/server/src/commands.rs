@@ -3,6 +3,8 @@
 pub mod apply;
 pub mod client;
 pub mod compile;
+pub mod explain;
+pub mod import;
 pub mod lint;
 pub mod print;
 pub mod status;
@@ -43,6 +45,8 @@ pub fn run(command: Command) -> ExitCode {
         Command::Compile(args) => compile::run(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Diff(args) => apply::diff(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Status(args) => status::run(&args),
     };
     match outcome {

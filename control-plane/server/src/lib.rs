@@ -11,6 +11,7 @@ pub mod clock;
 pub mod commands;
 pub mod inline;
 pub mod issuer;
+pub mod issuers;
 pub mod listen;
 pub mod patterns;
 pub mod policy;

@@ -27,6 +27,7 @@ pub const ENV_SEAL_KEY_PREVIOUS: &str = "ASP_SEAL_KEY_PREVIOUS";
 pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
 pub const ENV_POOL: &str = "ASP_POOL";
 pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
+pub const ENV_UPSTREAMS: &str = "ASP_UPSTREAMS";
 pub const ENV_ISSUERS: &str = "ASP_ISSUERS";
 pub const ENV_EDGE_WORKERS: &str = "ASP_EDGE_WORKERS";
 pub const ENV_TLS_CERT: &str = "ASP_TLS_CERT";
@@ -124,6 +125,8 @@ pub struct Settings {
     /// Envoy's concurrency: the coarse rates are shared by that many workers.
     pub edge_workers: u32,
     pub primitives: Option<PathBuf>,
+    /// Private or plain-http hosts that the proxy executor may reach: name and origin.
+    pub upstreams: Vec<(String, String)>,
     /// Issuers other than the development one, see [`crate::issuers`].
     pub issuers: Option<PathBuf>,
     pub gateway: GatewaySection,
@@ -149,6 +152,7 @@ impl Settings {
             edge_workers: reader.number(ENV_EDGE_WORKERS, 2_u32, 1..=1_024),
             primitives: args.primitives.clone(),
             issuers: reader.optional(ENV_ISSUERS).map(PathBuf::from),
+            upstreams: upstreams(&mut reader),
             gateway: gateway(&mut reader),
             stack: if args.stack { stack(&mut reader) } else { None },
             tls: tls(&mut reader),
@@ -229,6 +233,21 @@ fn database(reader: &mut Reader<'_>, state_dir: &std::path::Path) -> Database {
             Database::Memory
         }
     }
+}
+
+/// `name=http://host:port`, separated by commas.
+fn upstreams(reader: &mut Reader<'_>) -> Vec<(String, String)> {
+    let text = reader.optional(ENV_UPSTREAMS).unwrap_or_default();
+    let mut upstreams = Vec::new();
+    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+        match entry.split_once('=') {
+            Some((name, origin)) if !name.is_empty() && source::is_origin(origin) => {
+                upstreams.push((name.to_owned(), origin.to_owned()));
+            }
+            _ => reader.fault(ENV_UPSTREAMS, format!("must be name=http(s)://host[:port],…, not `{entry}`")),
+        }
+    }
+    upstreams
 }
 
 fn gateway(reader: &mut Reader<'_>) -> GatewaySection {

@@ -4,7 +4,7 @@ use axum::Json;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 
-use super::{policy, problem, ratelimits, registry, revocations, status};
+use super::{explain, policy, problem, ratelimits, registry, revocations, status};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -17,6 +17,7 @@ use super::{policy, problem, ratelimits, registry, revocations, status};
         registry::get_server,
         registry::delete_server,
         registry::org_primitives,
+        explain::explain,
         policy::put_exposure,
         policy::get_exposure,
         policy::delete_exposure,

@@ -123,7 +123,12 @@ pub async fn put_server(
     if server.server.name != name {
         return Err(Problem::params(format!("the files make the server `{}`", server.server.name)));
     }
+    if !state.dev && catalog::is_open(server) {
+        return Err(Problem::params("auth.schemes: `none` is for development"));
+    }
     let existing = state.compiler.compile_all(&state.store.load().await?.servers);
+    let before = existing.iter().find(|known| known.server.name == name);
+    let changes = before.map(|before| asp_registry::compare(before, server)).unwrap_or_default();
     let conflicts = asp_registry::conflicts(&existing, server);
     if !conflicts.is_empty() {
         return Err(Problem::primitives(conflicts));
@@ -138,6 +143,7 @@ pub async fn put_server(
             "changed": written.changed,
             "contentHash": server.content_hash,
             "warnings": report.warnings,
+            "changes": changes,
         }),
     ))
 }

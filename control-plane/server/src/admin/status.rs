@@ -36,6 +36,7 @@ pub struct SubscriberStatus {
 
 /// What is published, and who has it.
 #[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct SnapshotStatus {
     /// 0 before the first.
     revision: u64,

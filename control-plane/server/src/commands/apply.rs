@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
+use asp_store::control::SourceFile;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
         for bundle in &bundles {
             let name = &bundle.server.server.name;
             let result = if args.dry_run {
-                json!({ "server": name, "state": compare(&api, bundle).await? })
+                shown(name, &compare(&api, bundle).await?)
             } else {
                 let path = format!("/api/registry/servers/{name}");
                 let answer = api.put(&path, &json!({ "files": bundle.files })).await?;
@@ -46,8 +47,8 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
     block_on(async {
         let mut results: Vec<Value> = Vec::new();
         for bundle in &bundles {
-            let state = compare(&api, bundle).await?;
-            results.push(json!({ "server": bundle.server.server.name, "state": state }));
+            let difference = compare(&api, bundle).await?;
+            results.push(shown(&bundle.server.server.name, &difference));
         }
         let stored = api.get("/api/registry/servers").await?.accepted()?;
         for record in stored.as_array().into_iter().flatten() {
@@ -69,7 +70,9 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
 
 fn told(name: &str, result: &Value) -> String {
     if let Some(state) = result.get("state").and_then(Value::as_str) {
-        return format!("{name}: {state}");
+        let changes = result.get("changes").and_then(Value::as_array).into_iter().flatten();
+        return changes
+            .fold(format!("{name}: {state}"), |line, change| format!("{line}\n  {}", described(change)));
     }
     let revision = result.get("revision").and_then(Value::as_u64).unwrap_or(0);
     match result.get("changed").and_then(Value::as_bool) {
@@ -78,14 +81,45 @@ fn told(name: &str, result: &Value) -> String {
     }
 }
 
-async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<&'static str, Failure> {
-    let answer = api.get(&format!("/api/registry/servers/{}", bundle.server.server.name)).await?;
+fn described(change: &Value) -> String {
+    let text = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or_default();
+    let is = |key: &str| change.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let weight = match (is("breaking"), is("versioned")) {
+        (true, true) => "breaking, in a new major version",
+        (true, false) => "BREAKING without a new major version",
+        (false, _) => "compatible",
+    };
+    format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message"))
+}
+
+/// How a server of the directory differs from the registry's.
+struct Difference {
+    state: &'static str,
+    changes: Vec<asp_registry::Change>,
+}
+
+async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failure> {
+    let name = &bundle.server.server.name;
+    let answer = api.get(&format!("/api/registry/servers/{name}")).await?;
     if answer.status == StatusCode::NOT_FOUND {
-        return Ok("new");
+        return Ok(Difference { state: "new", changes: Vec::new() });
     }
     let stored = answer.accepted()?;
-    let same = stored.get("contentHash").and_then(Value::as_str) == Some(bundle.server.content_hash.as_str());
-    Ok(if same { "unchanged" } else { "changed" })
+    if stored.get("contentHash").and_then(Value::as_str) == Some(bundle.server.content_hash.as_str()) {
+        return Ok(Difference { state: "unchanged", changes: Vec::new() });
+    }
+    let files = stored.get("files").cloned().unwrap_or_default();
+    let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;
+    // Files that this version no longer compiles have nothing to compare with.
+    let changes = match catalog::compile(name, &files) {
+        Ok(before) => asp_registry::compare(&before, &bundle.server),
+        Err(_) => Vec::new(),
+    };
+    Ok(Difference { state: "changed", changes })
+}
+
+fn shown(name: &str, difference: &Difference) -> Value {
+    json!({ "server": name, "state": difference.state, "changes": difference.changes })
 }
 
 fn read(directory: &Path) -> Result<Vec<Bundle>, Failure> {

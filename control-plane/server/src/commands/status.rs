@@ -34,8 +34,8 @@ fn subscribers(status: &Value) -> impl Iterator<Item = &Value> {
 fn healthy(status: &Value) -> bool {
     let refused = |subscriber: &Value| {
         subscriber
-            .get("last_nack")
-            .is_some_and(|nack| number(nack, "revision") > number(subscriber, "acked_revision"))
+            .get("lastNack")
+            .is_some_and(|nack| number(nack, "revision") > number(subscriber, "ackedRevision"))
     };
     status.get("fault").is_none_or(Value::is_null) && !subscribers(status).any(refused)
 }
@@ -44,9 +44,9 @@ fn tell(status: &Value) {
     print::line(&format!(
         "snapshot {} (store at {}), edge {} bytes, gateway {} bytes",
         text(status, "version"),
-        number(status, "store_revision"),
-        number(status, "edge_bytes"),
-        number(status, "gateway_bytes")
+        number(status, "storeRevision"),
+        number(status, "edgeBytes"),
+        number(status, "gatewayBytes")
     ));
     if let Some(fault) = status.get("fault").and_then(Value::as_str) {
         print::line(&format!("not published: {fault}"));
@@ -56,11 +56,11 @@ fn tell(status: &Value) {
             "{:<10} {:<28} acked {} behind {} ack {} ms",
             text(subscriber, "kind"),
             text(subscriber, "node"),
-            number(subscriber, "acked_revision"),
+            number(subscriber, "ackedRevision"),
             number(subscriber, "behind"),
-            number(subscriber, "ack_ms")
+            number(subscriber, "ackMs")
         );
-        if let Some(nack) = subscriber.get("last_nack").filter(|nack| !nack.is_null()) {
+        if let Some(nack) = subscriber.get("lastNack").filter(|nack| !nack.is_null()) {
             line = format!("{line}, refused {}: {}", number(nack, "revision"), text(nack, "reason"));
         }
         print::line(&line);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_refused_snapshot_or_a_fault_is_not_healthy() {
-        let subscriber = |acked: u64, nack: Value| json!({ "acked_revision": acked, "last_nack": nack });
+        let subscriber = |acked: u64, nack: Value| json!({ "ackedRevision": acked, "lastNack": nack });
         assert!(healthy(&json!({ "fault": null, "subscribers": [subscriber(3, Value::Null)] })));
         assert!(
             healthy(&json!({ "subscribers": [subscriber(3, json!({ "revision": 2 }))] })),

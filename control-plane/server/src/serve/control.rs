@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_proto::snapshot::Upstream;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::sqlite::SqliteStore;
 use serde_json::json;
@@ -17,9 +18,11 @@ use crate::admin::{self, AdminState};
 use crate::apply;
 use crate::catalog::{Fixed, StoreSource};
 use crate::clock;
+use crate::issuers::{self, Issuers};
 use crate::listen;
 use crate::publisher::Publisher;
 use crate::settings::{Database, Settings};
+use crate::stack::everything;
 use crate::xds::endpoints::Endpoints;
 use crate::xds::service;
 use crate::xds::stream::Context as XdsContext;
@@ -37,6 +40,7 @@ pub(super) async fn start(
     drains: &TaskTracker,
 ) -> anyhow::Result<()> {
     let settings = &process.settings;
+    let issuers = issuers(process)?;
     let store = open_store(settings).await?;
     if let Some(directory) = &settings.primitives {
         apply::directory(store.as_ref(), directory).await?;
@@ -45,8 +49,8 @@ pub(super) async fn start(
         public_url: process.public_url.clone(),
         dev: settings.dev,
         workers: settings.edge_workers,
-        issuers: process.dev_issuer.iter().map(|issuer| issuer.snapshot()).collect(),
-        upstreams: Vec::new(),
+        issuers: issuers.clients,
+        upstreams: upstreams(process),
     };
     let endpoints = Endpoints::new();
     let source = Arc::new(StoreSource::new(Arc::clone(&store), fixed));
@@ -72,7 +76,7 @@ pub(super) async fn start(
         compiler,
         publisher: handle,
         subscribers,
-        verifier: verifier(process)?,
+        verifier: Verifier::new(issuers.admins),
         jwks: json!({ "keys": process.dev_issuer.iter().map(|issuer| issuer.jwk()).collect::<Vec<_>>() }),
         dev: settings.dev,
     };
@@ -80,10 +84,29 @@ pub(super) async fn start(
     Ok(())
 }
 
-/// Whose admin tokens are taken: in development the development issuer's.
-fn verifier(process: &Process) -> anyhow::Result<Verifier> {
-    let issuers = process.dev_issuer.iter().map(|issuer| issuer.trusted()).collect::<Result<_, _>>();
-    Ok(Verifier::new(issuers.context("read the development issuer's key")?))
+/// Whose tokens are taken: those of the operator's file, and in development the development issuer's.
+fn issuers(process: &Process) -> anyhow::Result<Issuers> {
+    let mut issuers = match &process.settings.issuers {
+        Some(path) => issuers::read(path).context("read the issuers")?,
+        None => Issuers::default(),
+    };
+    if let Some(development) = &process.dev_issuer {
+        issuers.clients.push(development.snapshot());
+        issuers.admins.push(development.trusted().context("read the development issuer's key")?);
+    }
+    Ok(issuers)
+}
+
+/// The operator's entries, and the sample MCP server of `--stack`.
+fn upstreams(process: &Process) -> Vec<Upstream> {
+    let configured = process.settings.upstreams.iter();
+    let mut upstreams: Vec<Upstream> =
+        configured.map(|(name, url)| Upstream { name: name.clone(), url: url.clone() }).collect();
+    if process.ports.everything != 0 {
+        let url = format!("http://127.0.0.1:{}", process.ports.everything);
+        upstreams.push(Upstream { name: everything::HOST.into(), url });
+    }
+    upstreams
 }
 
 async fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {

@@ -99,14 +99,16 @@ impl<'e> Reader<'e> {
     /// An http(s) origin: scheme, host, optional port; no path, query or trailing slash.
     pub fn origin(&mut self, name: &str) -> Option<String> {
         let text = self.optional(name)?;
-        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-        let plain = |host: &str| {
-            !host.is_empty()
-                && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']'))
-        };
-        if !rest.is_some_and(plain) {
+        if !is_origin(&text) {
             self.fault(name, format!("must be http(s)://host[:port] without a path, not `{text}`"));
         }
         Some(text)
     }
+}
+
+/// Whether the text is scheme, host and optional port, nothing more.
+pub fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    !host.is_empty() && host.chars().all(plain)
 }

@@ -32,6 +32,7 @@ fn every_fault_is_reported_at_once() {
         (ENV_SEAL_KEY, "short"),
         (ENV_ADVERTISE, "gateway-0:8082"),
         (ENV_TLS_CERT, "cert.pem"),
+        (ENV_UPSTREAMS, "everything.internal"),
     ]);
     let args = ServeArgs {
         roles: Some("control,worker".into()),
@@ -49,6 +50,7 @@ fn every_fault_is_reported_at_once() {
         ENV_SEAL_KEY,
         ENV_ADVERTISE,
         ENV_TLS_KEY,
+        ENV_UPSTREAMS,
         ENV_ENVOY_BIN,
         "--roles",
         "--bind",

@@ -4,6 +4,9 @@ use crate::settings::StackSection;
 
 use super::child::Program;
 
+/// The host that its specs name; the snapshot says where it is.
+pub const HOST: &str = "everything.internal";
+
 /// The program on `port`, when the machine has it.
 pub fn program(stack: &StackSection, port: u16) -> Option<Program> {
     let (node, script) = (stack.node.as_ref()?, stack.everything.as_ref()?);

@@ -70,6 +70,17 @@ pub fn write_env(state_dir: &Path, urls: &Urls, issuer: &DevIssuer) -> anyhow::R
     state_dir::replace(&path, text.as_bytes()).with_context(|| format!("write {}", path.display()))
 }
 
+/// Removes the file of an earlier run: whoever waits for it must not find an old one.
+pub fn remove_env(state_dir: &Path) -> anyhow::Result<()> {
+    let path = state_dir.join("env");
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a person sees on standard output.
 pub fn announce(state_dir: &Path, urls: &Urls) {
     let env = state_dir.join("env");

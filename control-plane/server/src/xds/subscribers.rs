@@ -25,6 +25,7 @@ pub struct Nack {
 
 /// One subscriber of one kind of resource.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Subscriber {
     /// The node id it gave.
     pub node: String,

@@ -1,0 +1,251 @@
+//! The issuers an operator trusts (`ASP_ISSUERS`, a JSON file): whose tokens clients and admins may bring.
+//!
+//! ```json
+//! {"clients": [{"name": "login", "iss": "https://login.example.com", "jwks": {"keys": [...]},
+//!               "algs": ["RS256"], "audiences": [], "claims": {"org": "tenant"}, "maxLifetimeSeconds": 3600}],
+//!  "admins":  [{"name": "ops", "iss": "https://ops.example.com", "jwks": {"keys": [...]}, "algs": ["ES256"]}]}
+//! ```
+//!
+//! Keeps true: one key, one algorithm (RFC 8725 section 3.1); only public, asymmetric keys; every fault of
+//! the file is found before anything starts.
+
+use std::path::Path;
+
+use asp_proto::snapshot;
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::admin::auth::TrustedIssuer;
+use crate::issuer::MAX_TTL;
+
+/// Issuers and keys of one file, at most.
+const MAX_ISSUERS: usize = 100;
+const MAX_KEYS: usize = 50;
+/// Members of a JWK that are private (RFC 7518 section 6): such a key has no place here.
+const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+
+/// The file is missing or wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuersError {
+    #[error("{path}: {source}")]
+    Io { path: String, source: std::io::Error },
+    #[error("{path}: {fault}")]
+    Syntax { path: String, fault: String },
+    #[error("{path}: issuer {issuer}: {fault}")]
+    Issuer { path: String, issuer: String, fault: String },
+}
+
+/// What the file says.
+#[derive(Default)]
+pub struct Issuers {
+    pub clients: Vec<snapshot::Issuer>,
+    pub admins: Vec<TrustedIssuer>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    clients: Vec<Entry>,
+    #[serde(default)]
+    admins: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Entry {
+    name: String,
+    iss: String,
+    jwks: Jwks,
+    algs: Vec<String>,
+    #[serde(default)]
+    typ: Vec<String>,
+    #[serde(default)]
+    audiences: Vec<String>,
+    #[serde(default)]
+    claims: Claims,
+    max_lifetime_seconds: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Jwks {
+    keys: Vec<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Claims {
+    org: String,
+    user: String,
+    groups: String,
+    scopes: String,
+}
+
+/// Reads and checks the file.
+pub fn read(path: &Path) -> Result<Issuers, IssuersError> {
+    let shown = path.display().to_string();
+    let text =
+        std::fs::read_to_string(path).map_err(|source| IssuersError::Io { path: shown.clone(), source })?;
+    let syntax = |fault: String| IssuersError::Syntax { path: shown.clone(), fault };
+    let file: File = serde_json::from_str(&text).map_err(|error| syntax(error.to_string()))?;
+    if file.clients.len() + file.admins.len() > MAX_ISSUERS {
+        return Err(syntax(format!("more than {MAX_ISSUERS} issuers")));
+    }
+    let fail = |entry: &Entry, fault: String| IssuersError::Issuer {
+        path: shown.clone(),
+        issuer: entry.name.clone(),
+        fault,
+    };
+    let mut issuers = Issuers::default();
+    for entry in &file.clients {
+        issuers.clients.push(client(entry).map_err(|fault| fail(entry, fault))?);
+    }
+    for entry in &file.admins {
+        issuers.admins.extend(admin(entry).map_err(|fault| fail(entry, fault))?);
+    }
+    Ok(issuers)
+}
+
+fn client(entry: &Entry) -> Result<snapshot::Issuer, String> {
+    let keys = keys(entry)?;
+    let lifetime = entry.max_lifetime_seconds.unwrap_or(MAX_TTL.as_secs());
+    if lifetime == 0 || lifetime > MAX_TTL.as_secs() {
+        return Err(format!("maxLifetimeSeconds must be from 1 to {}", MAX_TTL.as_secs()));
+    }
+    Ok(snapshot::Issuer {
+        name: entry.name.clone(),
+        iss: entry.iss.clone(),
+        keys: keys
+            .into_iter()
+            .map(|key| snapshot::Key { kid: key.kid, alg: key.alg, jwk: key.jwk.to_string() })
+            .collect(),
+        typ: entry.typ.iter().map(|typ| typ.to_ascii_lowercase()).collect(),
+        audiences: entry.audiences.clone(),
+        claims: Some(snapshot::ClaimNames {
+            org: entry.claims.org.clone(),
+            user: entry.claims.user.clone(),
+            groups: entry.claims.groups.clone(),
+            scopes: entry.claims.scopes.clone(),
+        }),
+        max_lifetime_seconds: lifetime,
+    })
+}
+
+fn admin(entry: &Entry) -> Result<Vec<TrustedIssuer>, String> {
+    let trusted = |key: Key| TrustedIssuer {
+        iss: entry.iss.clone(),
+        kid: key.kid,
+        algorithm: key.algorithm,
+        key: key.decoding,
+    };
+    Ok(keys(entry)?.into_iter().map(trusted).collect())
+}
+
+struct Key {
+    kid: String,
+    alg: String,
+    algorithm: Algorithm,
+    jwk: Value,
+    decoding: DecodingKey,
+}
+
+fn keys(entry: &Entry) -> Result<Vec<Key>, String> {
+    if entry.name.is_empty() || entry.iss.is_empty() {
+        return Err("name and iss must not be empty".into());
+    }
+    if entry.jwks.keys.is_empty() || entry.jwks.keys.len() > MAX_KEYS {
+        return Err(format!("jwks must have 1 to {MAX_KEYS} keys"));
+    }
+    entry.jwks.keys.iter().map(|jwk| key(entry, jwk)).collect()
+}
+
+fn key(entry: &Entry, value: &Value) -> Result<Key, String> {
+    let text = |name: &str| value.get(name).and_then(Value::as_str);
+    let kid = text("kid").filter(|kid| !kid.is_empty()).ok_or("a key has no kid")?.to_owned();
+    if let Some(member) = PRIVATE_MEMBERS.iter().find(|member| value.get(**member).is_some()) {
+        return Err(format!("key {kid} has the private member `{member}`: give the public key"));
+    }
+    // A key without `alg` takes the issuer's only one.
+    let alg = match (text("alg"), entry.algs.as_slice()) {
+        (Some(alg), algs) if algs.iter().any(|allowed| allowed == alg) => alg.to_owned(),
+        (None, [only]) => only.clone(),
+        _ => return Err(format!("key {kid} must name one of the issuer's algs")),
+    };
+    let algorithm = algorithm(&alg).ok_or_else(|| format!("alg {alg} is not supported"))?;
+    let unusable = |error: &dyn std::fmt::Display| format!("key {kid} cannot be used: {error}");
+    let jwk: Jwk = serde_json::from_value(value.clone()).map_err(|error| unusable(&error))?;
+    let decoding = DecodingKey::from_jwk(&jwk).map_err(|error| unusable(&error))?;
+    if decoding.family() != algorithm.family() {
+        return Err(format!("key {kid} does not fit alg {alg}"));
+    }
+    Ok(Key { kid, alg, algorithm, jwk: value.clone(), decoding })
+}
+
+/// What the edge accepts (`snapshot.proto`, `Key.alg`).
+fn algorithm(name: &str) -> Option<Algorithm> {
+    match name {
+        "RS256" => Some(Algorithm::RS256),
+        "RS384" => Some(Algorithm::RS384),
+        "RS512" => Some(Algorithm::RS512),
+        "ES256" => Some(Algorithm::ES256),
+        "ES384" => Some(Algorithm::ES384),
+        "EdDSA" => Some(Algorithm::EdDSA),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::issuer::DevIssuer;
+
+    fn public_key() -> Value {
+        let dir = tempfile::tempdir().unwrap();
+        DevIssuer::load_or_create(dir.path()).unwrap().jwk().clone()
+    }
+
+    fn read_value(value: &Value) -> Result<Issuers, IssuersError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("issuers.json");
+        std::fs::write(&path, value.to_string()).unwrap();
+        read(&path)
+    }
+
+    fn entry() -> Value {
+        json!({
+            "name": "login", "iss": "https://login.example.com", "algs": ["ES256"],
+            "jwks": {"keys": [public_key()]}, "claims": {"org": "tenant"}, "maxLifetimeSeconds": 3600
+        })
+    }
+
+    #[test]
+    fn clients_and_admins_have_issuers_of_their_own() {
+        let issuers = read_value(&json!({ "clients": [entry()], "admins": [entry()] })).unwrap();
+        let client = &issuers.clients[0];
+        assert_eq!((client.max_lifetime_seconds, client.keys[0].alg.as_str()), (3_600, "ES256"));
+        assert_eq!(client.claims.as_ref().unwrap().org, "tenant");
+        assert_eq!(issuers.admins[0].iss, "https://login.example.com");
+    }
+
+    #[test]
+    fn a_key_that_is_private_nameless_or_of_another_algorithm_is_refused() {
+        let with = |change: &dyn Fn(&mut Value)| {
+            let mut changed = entry();
+            change(&mut changed);
+            let error = read_value(&json!({ "clients": [changed] })).err().unwrap();
+            error.to_string()
+        };
+        assert!(with(&|e| e["jwks"]["keys"][0]["d"] = json!("x")).contains("private member `d`"));
+        assert!(with(&|e| e["jwks"]["keys"][0]["kid"] = json!("")).contains("no kid"));
+        assert!(with(&|e| e["algs"] = json!(["RS256"])).contains("must name one of"));
+        assert!(with(&|e| e["jwks"]["keys"] = json!([])).contains("1 to 50 keys"));
+        assert!(with(&|e| e["maxLifetimeSeconds"] = json!(100_000)).contains("maxLifetimeSeconds"));
+        assert!(with(&|e| e["jwks_uri"] = json!("x")).contains("unknown field"));
+        let symmetric = json!({ "kty": "oct", "kid": "s", "k": "c2VjcmV0", "alg": "HS256" });
+        assert!(with(&|e| e["jwks"]["keys"][0] = symmetric.clone()).contains("private member `k`"));
+    }
+}

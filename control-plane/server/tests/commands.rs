@@ -1,0 +1,198 @@
+//! The binary itself: exit codes, output, and a whole start and stop on ports of the system's choice.
+
+// A helper of a test fails like the test itself.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A hang guard, far above what any step takes.
+const GUARD: Duration = Duration::from_secs(60);
+
+fn asp(state: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asp"));
+    command.env_clear().env("ASP_STATE_DIR", state);
+    for name in ["ASP_PORT", "ASP_ADMIN_PORT", "ASP_GATEWAY_PORT", "ASP_XDS_PORT"] {
+        command.env(name, "0");
+    }
+    command
+}
+
+fn primitives() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives")
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn bad_configuration_exits_64_and_lists_every_fault() {
+    let state = tempfile::tempdir().unwrap();
+    let output = run(asp(state.path()).args(["serve", "--roles", "boss"]).env("ASP_PORT", "x"));
+    assert_eq!(output.status.code(), Some(64));
+    let faults = text(&output.stderr);
+    for name in ["--roles", "ASP_PORT", "ASP_PUBLIC_URL"] {
+        assert!(faults.contains(name), "{name} is missing from {faults}");
+    }
+    let usage = run(asp(state.path()).arg("--nonsense"));
+    assert_eq!(usage.status.code(), Some(64));
+}
+
+#[test]
+fn help_lists_what_there_is_and_every_command_has_its_own() {
+    let state = tempfile::tempdir().unwrap();
+    let output = run(asp(state.path()).arg("--help"));
+    assert_eq!(output.status.code(), Some(0));
+    let help = text(&output.stdout);
+    for command in ["serve", "token", "lint", "compile", "apply", "diff", "status", "explain"] {
+        assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
+        assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");
+    }
+}
+
+#[test]
+fn a_token_is_printed_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let output = run(asp(state.path()).args(["token", "--org", "acme", "--user", "alice"]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let token = text(&output.stdout);
+    assert_eq!(token.trim_end().split('.').count(), 3);
+    assert_eq!(token.lines().count(), 1);
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn the_samples_have_no_fault_and_a_broken_directory_is_refused_with_its_places() {
+    let state = tempfile::tempdir().unwrap();
+    let samples = run(asp(state.path()).args(["lint", "--json"]).arg(primitives()));
+    assert!(samples.status.success(), "{}", text(&samples.stdout));
+    let report: Value = serde_json::from_slice(&samples.stdout).unwrap();
+    assert_eq!(report["valid"], true);
+
+    let broken = state.path().join("primitives/demo");
+    std::fs::create_dir_all(&broken).unwrap();
+    std::fs::write(broken.join("server.yaml"), "apiVersion: asp/v1\nname: demo\nnonsense: 1\n").unwrap();
+    let refused = run(asp(state.path()).arg("lint").arg(state.path().join("primitives")));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stdout).contains("demo/server.yaml:3:"), "{}", text(&refused.stdout));
+    let served =
+        run(asp(state.path()).args(["serve", "--dev", "--primitives"]).arg(state.path().join("primitives")));
+    assert_eq!(served.status.code(), Some(1), "a faulty directory is not served");
+}
+
+#[test]
+fn what_is_compiled_is_what_clients_would_get() {
+    let state = tempfile::tempdir().unwrap();
+    let output = run(asp(state.path()).args(["compile", "--server", "demo", "--json"]).arg(primitives()));
+    let compiled: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> = compiled[0]["mcp"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"echo"), "{names:?}");
+}
+
+/// A running `asp serve`, killed with the test.
+struct Serving {
+    child: std::process::Child,
+    ports: Value,
+}
+
+impl Serving {
+    async fn start(state: &Path) -> Serving {
+        let child = asp(state)
+            .args(["serve", "--dev", "--primitives"])
+            .arg(primitives())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let file = state.join("ports.json");
+        let ports = until(|| serde_json::from_slice(&std::fs::read(&file).ok()?).ok()).await;
+        Serving { child, ports }
+    }
+
+    fn url(&self, name: &str, path: &str) -> String {
+        format!("http://127.0.0.1:{}{path}", self.ports[name])
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // Err: it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
+    tokio::time::timeout(GUARD, async {
+        loop {
+            if let Some(value) = found() {
+                return value;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("it happens in time")
+}
+
+async fn answers_200(url: &str) {
+    let asked = async {
+        loop {
+            if let Ok(response) = reqwest::get(url).await
+                && response.status() == 200
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(GUARD, asked).await.unwrap_or_else(|_| panic!("{url} does not answer 200"));
+}
+
+#[tokio::test]
+async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
+    let state = tempfile::tempdir().unwrap();
+    let mut serving = Serving::start(state.path()).await;
+    answers_200(&serving.url("gateway", "/readyz")).await;
+    answers_200(&serving.url("admin", "/readyz")).await;
+
+    let minted = run(asp(state.path()).args(["token", "--admin", "--user", "ops"]));
+    let token = text(&minted.stdout).trim().to_owned();
+    let admin = |state: &Path, serving: &Serving| {
+        let mut command = asp(state);
+        command.env("ASP_ADMIN_URL", serving.url("admin", "")).env("ASP_ADMIN_TOKEN", &token);
+        command
+    };
+    let status = run(admin(state.path(), &serving).args(["status", "--json"]));
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["subscribers"][0]["kind"], "gateway");
+    assert_eq!(status["endpoints"]["gateway"].as_array().unwrap().len(), 1);
+
+    let applied = run(admin(state.path(), &serving).args(["apply", "--json"]).arg(primitives()));
+    let applied: Value = serde_json::from_slice(&applied.stdout).unwrap();
+    assert!(applied.as_array().unwrap().iter().all(|server| server["changed"] == false), "{applied}");
+    let differs = run(admin(state.path(), &serving).args(["diff", "--json"]).arg(primitives()));
+    let differs: Value = serde_json::from_slice(&differs.stdout).unwrap();
+    assert!(differs.as_array().unwrap().iter().all(|server| server["state"] == "unchanged"), "{differs}");
+
+    let question = ["explain", "--org", "acme", "--server", "demo", "--primitive", "echo"];
+    let explained = run(admin(state.path(), &serving).args(question));
+    assert!(text(&explained.stdout).starts_with("allowed by"), "{}", text(&explained.stdout));
+
+    let pid = rustix::process::Pid::from_child(&serving.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let ended = until(|| serving.child.try_wait().unwrap()).await;
+    assert!(ended.success(), "{ended}");
+}
