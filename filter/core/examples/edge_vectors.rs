@@ -27,7 +27,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, snapshot) in snapshots {
         fs::write(dir.join(format!("{name}.bin")), snapshot.encode_to_vec())?;
     }
-    let cases: Vec<Value> = cases.iter().map(|case| concrete(case, &setting)).collect();
+    let sent = cases.iter().filter(|case| !case.native_only);
+    let cases: Vec<Value> = sent.map(|case| concrete(case, &setting)).collect();
     fs::write(dir.join("cases.json"), serde_json::to_vec(&cases)?)?;
     Ok(())
 }

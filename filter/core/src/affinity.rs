@@ -48,9 +48,14 @@ mod tests {
 
     #[test]
     fn malformed_values_are_ignored() {
-        for session in
-            ["", "v1.", "v1.00000000000000aa", "v1.00000000000000aa.", "v1.00000000000000AA.x", "v2.00000000000000aa.x"]
-        {
+        for session in [
+            "",
+            "v1.",
+            "v1.00000000000000aa",
+            "v1.00000000000000aa.",
+            "v1.00000000000000AA.x",
+            "v2.00000000000000aa.x",
+        ] {
             assert_eq!(key(Some(session.as_bytes()), None, RANDOM), FRESH, "{session}");
         }
         for cookie in ["", "00000000000000b", "00000000000000bbb", "00000000000000bB", "zz"] {

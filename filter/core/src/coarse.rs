@@ -122,7 +122,13 @@ impl Default for Buckets {
 impl Buckets {
     /// Takes one request from every limit that covers `subject`, or from none of them; then says in how many
     /// seconds to come back (at least 1). `now_ms` is Unix milliseconds.
-    pub(crate) fn take(&self, limits: &Limits, subject: &Subject<'_>, stage: Stage, now_ms: u64) -> Result<(), u64> {
+    pub(crate) fn take(
+        &self,
+        limits: &Limits,
+        subject: &Subject<'_>,
+        stage: Stage,
+        now_ms: u64,
+    ) -> Result<(), u64> {
         let rules: Vec<&Rule> = limits.rules.iter().filter(|rule| rule.covers(subject, stage)).collect();
         if rules.is_empty() {
             return Ok(());
@@ -135,7 +141,8 @@ impl Buckets {
         }
         let mut wait: f64 = 0.0;
         for rule in &rules {
-            let arrival = bucket(&mut sets, self.key(rule, subject.org), now).map_or(now, |bucket| bucket.arrival);
+            let arrival =
+                bucket(&mut sets, self.key(rule, subject.org), now).map_or(now, |bucket| bucket.arrival);
             wait = wait.max(arrival - now - rule.tolerance);
         }
         if wait > 0.0 {

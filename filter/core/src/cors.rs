@@ -27,7 +27,8 @@ const ALLOWED: [&str; 16] = [
 /// Mirrored tool parameters of 2026-07-28 have a name per tool.
 const ALLOWED_PREFIX: &str = "mcp-param-";
 const METHODS: &str = "GET, POST, PUT, DELETE, OPTIONS";
-const EXPOSED: &str = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, a2a-extensions";
+const EXPOSED: &str =
+    "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, a2a-extensions";
 /// Ten minutes: an allow-list change reaches browsers within that time.
 const MAX_AGE_SECONDS: &str = "600";
 /// Names taken from one `Access-Control-Request-Headers`.
@@ -76,7 +77,11 @@ mod tests {
     fn a_preflight_allows_the_known_headers_and_mirrored_parameters_only() {
         let reply = preflight("https://a", Some(b"Mcp-Param-Region, x-evil, mcp-param-\r\nset-cookie"));
         assert_eq!((reply.status, reply.reason), (204, None));
-        let allowed = &reply.headers.iter().find(|(name, _)| *name == "access-control-allow-headers").unwrap().1;
-        assert!(allowed.contains("authorization") && allowed.ends_with("baggage, mcp-param-region"), "{allowed}");
+        let allowed =
+            &reply.headers.iter().find(|(name, _)| *name == "access-control-allow-headers").unwrap().1;
+        assert!(
+            allowed.contains("authorization") && allowed.ends_with("baggage, mcp-param-region"),
+            "{allowed}"
+        );
     }
 }

@@ -61,6 +61,8 @@ mod tests {
 
     #[test]
     fn two_exceptions_for_one_case_are_refused() {
-        assert!(Exceptions::index(&[exception(Protocol::Mcp, true), exception(Protocol::Mcp, false)]).is_err());
+        assert!(
+            Exceptions::index(&[exception(Protocol::Mcp, true), exception(Protocol::Mcp, false)]).is_err()
+        );
     }
 }

@@ -84,7 +84,8 @@ impl<'a> Headers<'a> {
     fn cookies(&mut self, header: &'a [u8]) {
         for pair in header.split(|byte| *byte == b';') {
             let pair = pair.trim_ascii();
-            if let Some(value) = pair.strip_prefix(affinity::COOKIE).and_then(|rest| rest.strip_prefix(b"=")) {
+            if let Some(value) = pair.strip_prefix(affinity::COOKIE).and_then(|rest| rest.strip_prefix(b"="))
+            {
                 self.repeated |= self.affinity_cookie.replace(value).is_some();
             }
         }
@@ -147,7 +148,8 @@ mod tests {
 
     #[test]
     fn every_internal_header_is_listed_once_for_removal() {
-        let headers = list(&[("x-asp-route", "a"), ("x-asp-route", "b"), ("x-asp-zzz", ""), ("x-other", "c")]);
+        let headers =
+            list(&[("x-asp-route", "a"), ("x-asp-route", "b"), ("x-asp-zzz", ""), ("x-other", "c")]);
         assert_eq!(Headers::read(&headers).internal, ["x-asp-route", "x-asp-zzz"]);
     }
 

@@ -16,6 +16,7 @@ pub mod edge;
 pub mod envelope;
 mod exposure;
 mod headers;
+mod judgement;
 mod modern;
 mod origin;
 mod path;

@@ -87,7 +87,10 @@ mod tests {
     #[test]
     fn mirrored_headers_count_from_2026_07_28_on() {
         assert_eq!(mirror("2026-07-28", "echo"), (Some("tools/call".into()), Some("echo".into())));
-        assert_eq!(mirror("2027-01-01", "=?base64?ZcOkaG8=?="), (Some("tools/call".into()), Some("e\u{e4}ho".into())));
+        assert_eq!(
+            mirror("2027-01-01", "=?base64?ZcOkaG8=?="),
+            (Some("tools/call".into()), Some("e\u{e4}ho".into()))
+        );
         for version in ["2025-11-25", "v999", "9999", "2026-07-27", "2026-07-2x", ""] {
             assert_eq!(mirror(version, "echo"), (None, None), "{version}");
         }

@@ -23,7 +23,8 @@ impl Origins {
 
     pub(crate) fn allow(&self, origin: &[u8]) -> bool {
         let origin = origin.to_ascii_lowercase();
-        self.allowed.iter().any(|allowed| allowed.as_bytes() == origin) || (self.loopback && is_loopback(&origin))
+        self.allowed.iter().any(|allowed| allowed.as_bytes() == origin)
+            || (self.loopback && is_loopback(&origin))
     }
 }
 
@@ -96,7 +97,8 @@ mod tests {
     #[test]
     fn development_adds_loopback_with_any_port_and_nothing_like_it() {
         let origins = Origins::new(&[], "http://127.0.0.1:8080", true);
-        for good in ["http://localhost", "https://localhost:5173", "http://127.0.0.1:1", "http://[::1]:65535"] {
+        for good in ["http://localhost", "https://localhost:5173", "http://127.0.0.1:1", "http://[::1]:65535"]
+        {
             assert!(origins.allow(good.as_bytes()), "{good}");
         }
         for bad in [

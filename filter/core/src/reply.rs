@@ -135,7 +135,9 @@ mod tests {
     #[test]
     fn every_reason_gives_a_parsable_body_in_both_shapes() {
         for reason in Reason::ALL {
-            for body in [refuse(reason, Era::Legacy, Some("7")).body, refuse_problem(reason, Era::Modern).body] {
+            for body in
+                [refuse(reason, Era::Legacy, Some("7")).body, refuse_problem(reason, Era::Modern).body]
+            {
                 assert!(serde_json::from_slice::<serde_json::Value>(&body).unwrap().is_object());
             }
         }

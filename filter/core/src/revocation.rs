@@ -25,7 +25,7 @@ impl Revocations {
     /// Takes the entries out of the message, so that they are held once.
     pub(crate) fn take(message: &mut EdgeSnapshot) -> Result<Revocations, SnapshotError> {
         let marks = std::mem::take(&mut message.revoked);
-        if marks.len() % ENTRY_BYTES != 0 {
+        if !marks.len().is_multiple_of(ENTRY_BYTES) {
             return Err(SnapshotError::invalid("revoked".to_owned(), "is not a multiple of 16 bytes long"));
         }
         if !marks.chunks_exact(ENTRY_BYTES).is_sorted() {

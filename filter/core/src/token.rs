@@ -164,12 +164,8 @@ fn verify(snapshot: &Snapshot, token: &str, digest: &[u8; 32]) -> Result<Verifie
     let iss = parts.claims.get("iss").and_then(|iss| iss.as_str()).ok_or(Fault::Cheap)?;
     let issuer = snapshot.issuers().by_iss(iss).ok_or(Fault::Cheap)?;
     let key = header_key(&parts, issuer).ok_or(Fault::Cheap)?;
-    let good = jsonwebtoken::crypto::verify(
-        parts.signature,
-        parts.signed.as_bytes(),
-        &key.decoding,
-        key.algorithm,
-    );
+    let good =
+        jsonwebtoken::crypto::verify(parts.signature, parts.signed.as_bytes(), &key.decoding, key.algorithm);
     if !good.unwrap_or(false) {
         return Err(Fault::Costly);
     }

@@ -65,7 +65,10 @@ impl RootContext for Root {
         COUNTERS.with(|_| {});
         let bytes = match size {
             0 => Vec::new(),
-            size => hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size).ok().flatten().unwrap_or_default(),
+            size => hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size)
+                .ok()
+                .flatten()
+                .unwrap_or_default(),
         };
         if bytes.len() != size {
             let _ = hostcalls::log(LogLevel::Error, "edge snapshot refused: configuration could not be read");
@@ -73,11 +76,13 @@ impl RootContext for Root {
         }
         match VM.with(|vm| vm.configure(&bytes)) {
             Ok(Applied::InForce(revision)) => {
-                let _ = hostcalls::log(LogLevel::Info, &format!("edge snapshot in force: revision {revision}"));
+                let _ =
+                    hostcalls::log(LogLevel::Info, &format!("edge snapshot in force: revision {revision}"));
                 true
             }
             Ok(Applied::Older(revision)) => {
-                let text = format!("edge snapshot not applied: revision {revision} is older than the one in force");
+                let text =
+                    format!("edge snapshot not applied: revision {revision} is older than the one in force");
                 let _ = hostcalls::log(LogLevel::Warn, &text);
                 true
             }

@@ -47,7 +47,10 @@ pub fn install(foreign: ForeignFunction) {
 
 /// A public key in the form its algorithm wants.
 pub(crate) enum PublicKey<'a> {
-    Rsa { modulus: &'a [u8], exponent: &'a [u8] },
+    Rsa {
+        modulus: &'a [u8],
+        exponent: &'a [u8],
+    },
     /// An uncompressed point (SEC 1 section 2.3.3).
     Ec(&'a [u8]),
     Ed25519(&'a [u8]),

@@ -19,7 +19,14 @@ fn subject<'a>(org: &'a str, user: &'a str, primitive: Option<&'a str>) -> Subje
 }
 
 /// How many of `tries` requests at one moment pass.
-fn passed(buckets: &Buckets, limits: &Limits, subject: &Subject<'_>, stage: Stage, now_ms: u64, tries: usize) -> usize {
+fn passed(
+    buckets: &Buckets,
+    limits: &Limits,
+    subject: &Subject<'_>,
+    stage: Stage,
+    now_ms: u64,
+    tries: usize,
+) -> usize {
     (0..tries).filter(|_| buckets.take(limits, subject, stage, now_ms).is_ok()).count()
 }
 
@@ -31,7 +38,11 @@ fn a_burst_passes_and_then_the_rate() {
     assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_000, 20), 5);
     assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_099, 5), 0);
     assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_100, 5), 1);
-    assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_001_100, 20), 5, "a second refills the whole burst");
+    assert_eq!(
+        passed(&buckets, &limits, &alice, Stage::Every, 1_001_100, 20),
+        5,
+        "a second refills the whole burst"
+    );
 }
 
 #[test]
@@ -65,7 +76,8 @@ fn a_limit_over_a_name_is_asked_when_the_name_is_known() {
 
 #[test]
 fn a_refusal_by_one_limit_takes_nothing_from_another() {
-    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 10), limit("*", "alice", "*", 1.0, 1)], 1).unwrap();
+    let limits =
+        Limits::index(&[limit("*", "*", "*", 1.0, 10), limit("*", "alice", "*", 1.0, 1)], 1).unwrap();
     let buckets = Buckets::default();
     assert_eq!(passed(&buckets, &limits, &subject("acme", "alice", None), Stage::Every, 1, 50), 1);
     assert_eq!(passed(&buckets, &limits, &subject("acme", "bob", None), Stage::Every, 1, 50), 9);
@@ -97,7 +109,11 @@ fn a_million_orgs_take_no_more_memory_than_the_table() {
     let buckets = Buckets::default();
     for number in 0..1_000_000 {
         let org = number.to_string();
-        assert_eq!(buckets.take(&limits, &subject(&org, "u", None), Stage::Every, 5), Ok(()), "an org was charged for another");
+        assert_eq!(
+            buckets.take(&limits, &subject(&org, "u", None), Stage::Every, 5),
+            Ok(()),
+            "an org was charged for another"
+        );
     }
     assert_eq!(buckets.sets.lock().unwrap().len(), SETS);
 }

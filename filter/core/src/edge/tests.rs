@@ -1,1 +1,331 @@
-//! tests
+//! The order of the judgement and what it hands on; single rules are tested beside their modules and by the
+//! shared vectors.
+
+use asp_proto::snapshot::{CoarseLimit, EdgeSnapshot};
+
+use super::*;
+use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
+
+const NOW: u64 = 2_000_000_000;
+const PUBLIC_URL: &str = "https://mcp.example.com";
+const LIST: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+
+struct Bench {
+    keys: &'static Keys,
+    message: EdgeSnapshot,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let keys = Keys::shared();
+        let message = load_snapshot("full", &Setting { keys, now: NOW, public_url: PUBLIC_URL });
+        Bench { keys, message }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot::from_message(self.message.clone()).unwrap()
+    }
+
+    fn token(&self) -> String {
+        mint(&Recipe::default(), self.keys, NOW, PUBLIC_URL)
+    }
+
+    /// A good POST; `changes` replace headers of the same name and are appended otherwise.
+    fn post(&self, path: &str, changes: &[(&str, &str)]) -> Vec<Header> {
+        let authorization = format!("Bearer {}", self.token());
+        let mut headers = vec![
+            (":method", "POST"),
+            (":path", path),
+            (":authority", "mcp.example.com"),
+            ("content-type", "application/json"),
+            ("authorization", &authorization),
+        ];
+        headers.retain(|(name, _)| !changes.iter().any(|(changed, _)| changed == name));
+        headers.extend(changes);
+        headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect()
+    }
+}
+
+fn env(now_ms: u64) -> Env {
+    Env { now_ms, random: [9; 8] }
+}
+
+fn judge(edge: &Edge, snapshot: &Snapshot, headers: &[Header], body: &[u8]) -> Verdict {
+    match edge.on_headers(snapshot, headers, body.is_empty(), &env(NOW * 1000)) {
+        Step::Decided(verdict) => verdict,
+        Step::NeedBody(pending) => edge.on_body(snapshot, *pending, body, &env(NOW * 1000)),
+    }
+}
+
+fn forwarded(verdict: Verdict) -> Forward {
+    match verdict {
+        Verdict::Forward(forward) => *forward,
+        Verdict::Reply(reply) => panic!("refused: {:?}", reply.reason),
+    }
+}
+
+fn reason(verdict: Verdict) -> Option<Reason> {
+    match verdict {
+        Verdict::Forward(_) => None,
+        Verdict::Reply(reply) => reply.reason,
+    }
+}
+
+#[test]
+fn the_boot_snapshot_denies_everything() {
+    let bench = Bench::new();
+    let boot = Snapshot::boot();
+    for role in [Role::Filter, Role::Gateway] {
+        let edge = Edge::new(role);
+        for path in ["/demo/mcp", "/healthz", "/.well-known/agent-card.json", "/nowhere", "/demo/rest/x"] {
+            let verdict = judge(&edge, &boot, &bench.post(path, &[]), LIST);
+            assert_eq!(reason(verdict), Some(Reason::UpstreamUnavailable), "{path}");
+        }
+    }
+}
+
+/// Path, changed headers, and the rule that must win.
+type Broken = (&'static str, Vec<(&'static str, &'static str)>, Reason);
+
+#[test]
+fn an_earlier_rule_wins_over_a_later_one() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let edge = Edge::new(Role::Filter);
+    // Each request breaks its own rule and every later one.
+    let body = ("content-type", "text/plain");
+    let token = ("authorization", "Bearer x");
+    let origin = ("origin", "https://evil.example");
+    let host = (":authority", "evil.example");
+    let twice = ("mcp-session-id", "a");
+    let cases: [Broken; 6] = [
+        ("/nobody/mcp", vec![body, token, origin, host, twice, twice], Reason::UnknownServer),
+        ("/strict/mcp", vec![body, token, origin, host, twice, twice], Reason::InvalidRequest),
+        ("/strict/mcp", vec![body, token, origin, host], Reason::HostDenied),
+        ("/demo/mcp", vec![body, token, origin], Reason::OriginDenied),
+        ("/demo/mcp", vec![body, token], Reason::TokenInvalid),
+        ("/hidden/mcp", vec![body], Reason::UnknownServer),
+    ];
+    for (path, changes, expected) in cases {
+        let verdict = judge(&edge, &snapshot, &bench.post(path, &changes), b"not json");
+        assert_eq!(reason(verdict), Some(expected), "{path} {changes:?}");
+    }
+}
+
+#[test]
+fn both_roles_refuse_alike() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let headers = bench.post("/demo/mcp", &[]);
+    for body in [b"".as_slice(), b"{", b"[]", b"{}", b"\xff"] {
+        let as_filter = judge(&Edge::new(Role::Filter), &snapshot, &headers, body);
+        let as_gateway = judge(&Edge::new(Role::Gateway), &snapshot, &headers, body);
+        match (as_filter, as_gateway) {
+            (Verdict::Reply(filter), Verdict::Reply(gateway)) => assert_eq!(filter, gateway),
+            _ => panic!("{body:?} was let through"),
+        }
+    }
+}
+
+#[test]
+fn what_was_established_is_handed_on() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let headers = bench.post("/demo/mcp", &[("origin", PUBLIC_URL)]);
+    let admitted = forwarded(judge(&Edge::new(Role::Gateway), &snapshot, &headers, LIST)).admitted;
+    assert_eq!((admitted.face, admitted.server.as_str(), admitted.era), (Face::Mcp, "demo", Era::Legacy));
+    assert_eq!(admitted.caller.unwrap().org, "acme");
+    assert_eq!(admitted.origin.as_deref(), Some(PUBLIC_URL));
+    assert_eq!(admitted.envelope.unwrap().id.as_deref(), Some("1"));
+    assert_eq!((admitted.max_body, admitted.unjudged), (1 << 20, false));
+}
+
+#[test]
+fn credentials_only_the_gateway_can_judge_are_marked() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    for (path, authorization, unjudged) in [
+        ("/opaque/mcp", "Bearer secret", true),
+        ("/shared/mcp", "", true),
+        ("/certs/mcp", "", true),
+        ("/open/mcp", "", false),
+    ] {
+        let headers = bench.post(path, &[("authorization", authorization)]);
+        let admitted = forwarded(judge(&Edge::new(Role::Gateway), &snapshot, &headers, LIST)).admitted;
+        assert_eq!((admitted.unjudged, admitted.caller), (unjudged, None), "{path}");
+    }
+}
+
+#[test]
+fn a_modern_body_is_read_by_the_gateway_only() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let headers =
+        bench.post("/demo/mcp", &[("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/list")]);
+    let filter = Edge::new(Role::Filter).on_headers(&snapshot, &headers, false, &env(NOW * 1000));
+    assert!(
+        matches!(filter, Step::Decided(Verdict::Forward(forward)) if forward.admitted.era == Era::Modern)
+    );
+    let gateway = Edge::new(Role::Gateway).on_headers(&snapshot, &headers, false, &env(NOW * 1000));
+    assert!(matches!(gateway, Step::NeedBody(_)));
+}
+
+#[test]
+fn a_body_of_the_modern_era_makes_the_request_modern() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let body = br#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    let headers = bench.post("/demo/mcp", &[]);
+    let admitted = forwarded(judge(&Edge::new(Role::Gateway), &snapshot, &headers, body)).admitted;
+    assert_eq!(admitted.era, Era::Modern);
+}
+
+#[test]
+fn a_declared_length_over_the_limit_is_refused_before_the_body() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let edge = Edge::new(Role::Filter);
+    for (length, refused) in [("1048576", false), ("1048577", true), ("99999999999999999999999", true)] {
+        let headers = bench.post("/demo/mcp", &[("content-length", length)]);
+        let step = edge.on_headers(&snapshot, &headers, false, &env(NOW * 1000));
+        let answer = matches!(step, Step::Decided(Verdict::Reply(ref reply)) if reply.status == 413);
+        assert_eq!(answer, refused, "{length}");
+    }
+    match edge.on_headers(&snapshot, &bench.post("/demo/mcp", &[]), false, &env(NOW * 1000)) {
+        Step::NeedBody(pending) => assert_eq!(edge.body_too_large(&pending).status, 413),
+        Step::Decided(_) => panic!("decided without the body"),
+    }
+}
+
+fn limit(primitive: &str, burst: u32) -> CoarseLimit {
+    CoarseLimit {
+        org: "acme".into(),
+        server: "demo".into(),
+        user: "*".into(),
+        wcit: "*".into(),
+        primitive: primitive.into(),
+        rate_per_second: 0.5,
+        burst,
+    }
+}
+
+#[test]
+fn the_filter_stops_gross_abuse_and_says_when_to_return() {
+    let mut bench = Bench::new();
+    bench.message.coarse_limits = vec![limit("*", 3)];
+    let snapshot = bench.snapshot();
+    let headers = bench.post("/demo/mcp", &[]);
+    let filter = Edge::new(Role::Filter);
+    for _ in 0..3 {
+        assert_eq!(reason(judge(&filter, &snapshot, &headers, LIST)), None);
+    }
+    match judge(&filter, &snapshot, &headers, LIST) {
+        Verdict::Reply(reply) => {
+            assert_eq!((reply.status, reply.reason), (429, Some(Reason::RateLimited)));
+            assert!(reply.headers.contains(&("retry-after", "2".to_owned())));
+        }
+        Verdict::Forward(_) => panic!("the fourth request passed"),
+    }
+    let gateway = Edge::new(Role::Gateway);
+    for _ in 0..10 {
+        assert_eq!(reason(judge(&gateway, &snapshot, &headers, LIST)), None);
+    }
+}
+
+#[test]
+fn a_batch_pays_for_each_of_its_messages() {
+    let mut bench = Bench::new();
+    bench.message.coarse_limits = vec![limit("*", 5)];
+    let snapshot = bench.snapshot();
+    let headers = bench.post("/demo/mcp", &[]);
+    let body = |count: usize| format!("[{}]", vec![std::str::from_utf8(LIST).unwrap(); count].join(","));
+    let filter = Edge::new(Role::Filter);
+    assert_eq!(reason(judge(&filter, &snapshot, &headers, body(3).as_bytes())), None);
+    assert_eq!(reason(judge(&filter, &snapshot, &headers, body(3).as_bytes())), Some(Reason::RateLimited));
+}
+
+#[test]
+fn a_limit_over_a_name_counts_calls_by_body_and_by_modern_header() {
+    let mut bench = Bench::new();
+    bench.message.coarse_limits = vec![limit("heavy.*", 2)];
+    let snapshot = bench.snapshot();
+    let filter = Edge::new(Role::Filter);
+    let call = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"heavy.x"}}"#;
+    let legacy = bench.post("/demo/mcp", &[]);
+    let modern = bench.post(
+        "/demo/mcp",
+        &[("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "heavy.y")],
+    );
+    assert_eq!(reason(judge(&filter, &snapshot, &legacy, call)), None);
+    assert_eq!(reason(judge(&filter, &snapshot, &modern, call)), None);
+    assert_eq!(reason(judge(&filter, &snapshot, &legacy, call)), Some(Reason::RateLimited));
+    assert_eq!(reason(judge(&filter, &snapshot, &modern, call)), Some(Reason::RateLimited));
+    assert_eq!(reason(judge(&filter, &snapshot, &legacy, LIST)), None);
+}
+
+#[test]
+fn a_route_is_set_only_when_one_matches() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let filter = Edge::new(Role::Filter);
+    let routed = forwarded(judge(&filter, &snapshot, &bench.post("/demo/mcp", &[]), LIST));
+    assert!(routed.clear_route && routed.set.contains(&("x-asp-route", "pool-lists".to_owned())));
+    let ping = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let plain = forwarded(judge(&filter, &snapshot, &bench.post("/demo/mcp", &[]), ping));
+    assert!(!plain.clear_route);
+    assert_eq!(plain.set, [("x-asp-affinity", "0909090909090909".to_owned())]);
+}
+
+#[test]
+fn a_server_that_vanishes_while_its_body_arrives_is_harmless() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let edge = Edge::new(Role::Filter);
+    let Step::NeedBody(pending) =
+        edge.on_headers(&snapshot, &bench.post("/demo/mcp", &[]), false, &env(NOW * 1000))
+    else {
+        panic!("decided without the body");
+    };
+    assert_eq!(reason(edge.on_body(&Snapshot::boot(), *pending, LIST, &env(NOW * 1000))), None);
+}
+
+#[test]
+fn no_headers_at_all_are_refused() {
+    let bench = Bench::new();
+    let verdict = judge(&Edge::new(Role::Filter), &bench.snapshot(), &[], b"");
+    assert_eq!(reason(verdict), Some(Reason::UnknownServer));
+}
+
+#[test]
+fn random_headers_and_bodies_never_panic() {
+    let bench = Bench::new();
+    let snapshot = bench.snapshot();
+    let names = [
+        "host",
+        "origin",
+        "cookie",
+        "mcp-name",
+        "mcp-method",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "x-asp-q",
+        "content-length",
+    ];
+    let mut state = 1_u64;
+    let mut next = |bound: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % bound
+    };
+    let (filter, gateway) = (Edge::new(Role::Filter), Edge::new(Role::Gateway));
+    for _ in 0..5000 {
+        let mut headers =
+            bench.post(["/demo/mcp", "/demo/a2a", "/open/mcp", "/strict/mcp", "/\u{e4}"][next(5)], &[]);
+        for _ in 0..next(4) {
+            let value = (0..next(24)).map(|_| next(256) as u8).collect();
+            headers.push((names[next(names.len())].to_owned(), value));
+        }
+        let body: Vec<u8> = (0..next(40)).map(|_| b"{}[]\",:\\u01eE.-tfn \xff\xc3"[next(20)]).collect();
+        judge(&filter, &snapshot, &headers, &body);
+        judge(&gateway, &snapshot, &headers, &body);
+    }
+}

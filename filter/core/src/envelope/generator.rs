@@ -6,13 +6,44 @@ pub(super) struct Generator {
 }
 
 const PIECES: [&str; 24] = [
-    "{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "0", "-", "1e400", "e", ".", "null", "true", " ", "\n", "\\ud800",
-    "\u{feff}", "\"method\"", "\"id\":1,", "\\\"", "1",
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u",
+    "0",
+    "-",
+    "1e400",
+    "e",
+    ".",
+    "null",
+    "true",
+    " ",
+    "\n",
+    "\\ud800",
+    "\u{feff}",
+    "\"method\"",
+    "\"id\":1,",
+    "\\\"",
+    "1",
 ];
 const KEYS: [&str; 10] =
     ["jsonrpc", "method", "\\u006dethod", "id", "params", "name", "uri", "_meta", "result", "x y"];
 const STRINGS: [&str; 10] = [
-    "2.0", "tools/call", "resources/read", "echo", "a\\u00e4\\n", "\\ud83d\\ude00", "", "\u{e4}", "\\/\\\\", "\\u0000",
+    "2.0",
+    "tools/call",
+    "resources/read",
+    "echo",
+    "a\\u00e4\\n",
+    "\\ud83d\\ude00",
+    "",
+    "\u{e4}",
+    "\\/\\\\",
+    "\\u0000",
 ];
 const NUMBERS: [&str; 10] =
     ["0", "-0", "1", "12345678901234567890", "1.5", "-2e-7", "1E3", "1e308", "9007199254740993", "-1"];

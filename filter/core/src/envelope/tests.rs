@@ -31,7 +31,9 @@ fn a_request_gives_method_id_and_name() {
 
 #[test]
 fn the_order_of_members_does_not_matter() {
-    let envelope = accepted(r#"{"params":{"uri":"demo:///x","name":"n"},"method":"resources/read","id":0,"jsonrpc":"2.0"}"#);
+    let envelope = accepted(
+        r#"{"params":{"uri":"demo:///x","name":"n"},"method":"resources/read","id":0,"jsonrpc":"2.0"}"#,
+    );
     assert_eq!((envelope.name.as_deref(), envelope.id.as_deref()), (Some("demo:///x"), Some("0")));
 }
 
@@ -45,7 +47,8 @@ fn a_name_is_taken_only_for_methods_that_have_one() {
         ("resources/read", r#"{"name":"p"}"#, None),
         ("SendMessage", r#"{"name":"p"}"#, None),
     ] {
-        let envelope = accepted(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#));
+        let envelope =
+            accepted(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#));
         assert_eq!(envelope.name.as_deref(), name, "{method}");
     }
 }
@@ -65,13 +68,19 @@ fn notifications_and_responses_are_told_apart() {
 
 #[test]
 fn ids_survive_as_written_or_are_refused() {
-    for id in ["0", "-1", "9007199254740993", "18446744073709551615", "-9223372036854775808", "\"\"", "\"\\u0041\""] {
+    for id in
+        ["0", "-1", "9007199254740993", "18446744073709551615", "-9223372036854775808", "\"\"", "\"\\u0041\""]
+    {
         let envelope = accepted(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#));
         assert_eq!(envelope.id.as_deref(), Some(id));
     }
     let long = format!("\"{}\"", "x".repeat(MAX_ID_BYTES));
     for id in ["null", "1.0", "1e3", "true", "{}", "[]", "[1]", "18446744073709551616", long.as_str()] {
-        assert_eq!(refused(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#)), Reason::InvalidRequest, "{id}");
+        assert_eq!(
+            refused(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#)),
+            Reason::InvalidRequest,
+            "{id}"
+        );
     }
 }
 
@@ -119,7 +128,10 @@ fn repeated_keys_are_refused_where_policy_reads() {
     }
     accepted(r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"arguments":{"x":1,"x":2}}}"#);
     let many: Vec<String> = (0..2000).map(|number| format!("\"k{number}\":0")).collect();
-    assert_eq!(refused(&format!(r#"{{"jsonrpc":"2.0","method":"a",{}}}"#, many.join(","))), Reason::InvalidRequest);
+    assert_eq!(
+        refused(&format!(r#"{{"jsonrpc":"2.0","method":"a",{}}}"#, many.join(","))),
+        Reason::InvalidRequest
+    );
 }
 
 #[test]
@@ -178,7 +190,10 @@ fn expected(message: &Json) -> Option<(EnvelopeKind, String, Option<String>)> {
     };
     let params = object.get("params").unwrap_or(&Json::Null);
     let error = object.get("error").is_some_and(|error| !error.is_object());
-    if object.get("jsonrpc")? != "2.0" || error || !matches!(params, Json::Null | Json::Array(_) | Json::Object(_)) {
+    if object.get("jsonrpc")? != "2.0"
+        || error
+        || !matches!(params, Json::Null | Json::Array(_) | Json::Object(_))
+    {
         return None;
     }
     let kind = match (&method, object.contains_key("result"), object.contains_key("error"), id) {
@@ -243,7 +258,12 @@ fn message(generator: &mut Generator) -> String {
     };
     add(generator, 97, "jsonrpc", &["\"2.0\"", "\"2.0\"", "\"2.0\"", "\"2\\u002e0\"", "\"1.0\"", "2.0"]);
     add(generator, 80, "id", &["1", "-5", "\"a\"", "\"\\u0041\"", "1.5", "null", "18446744073709551615"]);
-    add(generator, 85, "method", &["\"tools/call\"", "\"resources\\/read\"", "\"prompts/get\"", "\"x\"", "7"]);
+    add(
+        generator,
+        85,
+        "method",
+        &["\"tools/call\"", "\"resources\\/read\"", "\"prompts/get\"", "\"x\"", "7"],
+    );
     add(generator, 10, "result", &["{}", "null"]);
     add(generator, 10, "error", &["{}", "1"]);
     if generator.below(100) < 80 {

@@ -8,7 +8,11 @@ fn good() -> EdgeSnapshot {
         revision: 7,
         public_url: "https://h:8443".into(),
         issuers: vec![Issuer { name: "dev".into(), iss: "asp-dev".into(), ..Issuer::default() }],
-        servers: vec![EdgeServer { name: "demo".into(), issuers: vec!["dev".into()], ..EdgeServer::default() }],
+        servers: vec![EdgeServer {
+            name: "demo".into(),
+            issuers: vec!["dev".into()],
+            ..EdgeServer::default()
+        }],
         ..EdgeSnapshot::default()
     }
 }

@@ -1,6 +1,7 @@
 //! Throw-away signing keys by name: `dev`, `other` and `attacker` (ES256), `es384`, `rs256`, `rs384`, `rs512`, `eddsa`.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
@@ -24,6 +25,12 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// The keys of this test process; making RSA keys takes seconds.
+    pub fn shared() -> &'static Keys {
+        static KEYS: OnceLock<Keys> = OnceLock::new();
+        KEYS.get_or_init(Keys::generate)
+    }
+
     pub fn generate() -> Keys {
         let rsa = || RsaKeyPair::generate(KeySize::Rsa2048).expect("make an RSA key");
         let p256 = || Key::Ecdsa(ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING));

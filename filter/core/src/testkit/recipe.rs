@@ -107,7 +107,10 @@ fn spoil(how: &str, signed: &str, claims: &str, mut signature: Vec<u8>) -> Strin
         }
         "two_segments" => signed.to_owned(),
         "four_segments" => format!("{good}.e30"),
-        "json" => format!("{{\"protected\":\"{header}\",\"payload\":\"{body}\",\"signature\":\"{}\"}}", text(&signature)),
+        "json" => format!(
+            "{{\"protected\":\"{header}\",\"payload\":\"{body}\",\"signature\":\"{}\"}}",
+            text(&signature)
+        ),
         other => panic!("no way to spoil a token is called {other}"),
     }
 }

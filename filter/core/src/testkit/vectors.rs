@@ -26,6 +26,9 @@ pub struct Case {
     /// Name of a file in `snapshots`, without the ending.
     #[serde(default = "plain_snapshot")]
     pub snapshot: String,
+    /// No HTTP server takes such a request, so only the code can be asked.
+    #[serde(default)]
+    pub native_only: bool,
     pub request: Request,
     #[serde(default)]
     pub token: Option<Recipe>,
@@ -140,7 +143,9 @@ impl Request {
             (Some(text), None, None) => text.clone().into_bytes(),
             (None, Some(hex), None) => unhex(hex),
             (None, None, Some(repeat)) => {
-                [repeat.prefix.clone(), repeat.unit.repeat(repeat.times), repeat.suffix.clone()].concat().into_bytes()
+                [repeat.prefix.clone(), repeat.unit.repeat(repeat.times), repeat.suffix.clone()]
+                    .concat()
+                    .into_bytes()
             }
             (None, None, None) => Vec::new(),
             _ => panic!("a request has one body"),
@@ -230,12 +235,15 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
         revoked_before: file
             .revoked_before
             .into_iter()
-            .map(|(org, user, when)| proto::RevokedBefore { org, user, not_after_iat: moment(&when, setting.now) })
+            .map(|(org, user, when)| proto::RevokedBefore {
+                org,
+                user,
+                not_after_iat: moment(&when, setting.now),
+            })
             .collect(),
         public_url: setting.public_url.to_owned(),
         dev: file.dev,
         default_agent: String::new(),
-        ..proto::EdgeSnapshot::default()
     }
 }
 

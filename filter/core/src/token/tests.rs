@@ -10,21 +10,21 @@ const NOW: u64 = 2_000_000_000;
 const PUBLIC_URL: &str = "https://mcp.example.com";
 
 struct Bench {
-    keys: Keys,
+    keys: &'static Keys,
     tokens: Tokens,
     message: EdgeSnapshot,
 }
 
 impl Bench {
     fn new() -> Bench {
-        let keys = Keys::generate();
-        let message = load_snapshot("full", &Setting { keys: &keys, now: NOW, public_url: PUBLIC_URL });
+        let keys = Keys::shared();
+        let message = load_snapshot("full", &Setting { keys, now: NOW, public_url: PUBLIC_URL });
         Bench { keys, tokens: Tokens::default(), message }
     }
 
     fn mint(&self, recipe: Value) -> String {
         let recipe: Recipe = serde_json::from_value(recipe).unwrap();
-        mint(&recipe, &self.keys, NOW, PUBLIC_URL)
+        mint(&recipe, self.keys, NOW, PUBLIC_URL)
     }
 
     fn judge_at(&self, token: &str, server: &str, now: u64) -> Result<Arc<Caller>, Reason> {
@@ -82,7 +82,10 @@ fn optional_claims_may_be_absent() {
     let claims = json!({"jti": null, "groups": null, "client_id": null, "azp": "app", "scope": ["x"]});
     let token = bench.mint(json!({"claims": claims}));
     let caller = bench.judge_at(&token, "demo", NOW).unwrap();
-    assert_eq!((caller.client.as_str(), &caller.groups, &caller.scopes), ("app", &vec![], &vec!["x".to_owned()]));
+    assert_eq!(
+        (caller.client.as_str(), &caller.groups, &caller.scopes),
+        ("app", &vec![], &vec!["x".to_owned()])
+    );
     assert_eq!(caller.wcit, hex(&Sha256::digest(&token)));
 }
 
@@ -190,7 +193,8 @@ fn the_type_must_be_an_accepted_one() {
         json!({"header": {"typ": ""}}),
         json!({"header": {"typ": 1}}),
     ]);
-    let other = json!({"sign": "other", "header": {"typ": "JWT"}, "claims": {"iss": "https://other.example"}});
+    let other =
+        json!({"sign": "other", "header": {"typ": "JWT"}, "claims": {"iss": "https://other.example"}});
     assert!(bench.judge(other).is_ok());
 }
 
@@ -255,7 +259,8 @@ fn a_server_that_lists_audiences_accepts_only_these_and_the_issuers_own() {
     };
     assert_eq!(judge("urn:strict"), Ok(()));
     assert_eq!(judge(PUBLIC_URL), Err(Reason::TokenInvalid));
-    let other = json!({"sign": "other", "claims": {"iss": "https://other.example", "aud": "urn:issuer-wide"}});
+    let other =
+        json!({"sign": "other", "claims": {"iss": "https://other.example", "aud": "urn:issuer-wide"}});
     assert!(bench.judge(other).is_ok());
 }
 
@@ -308,7 +313,11 @@ fn a_cached_token_is_still_judged_for_each_server() {
     assert_eq!(bench.judge_at(&token, "plain", NOW), Err(Reason::TokenInvalid));
     let token = bench.mint(json!({"sign": "other", "claims": {"iss": "https://other.example"}}));
     assert!(bench.judge_at(&token, "demo", NOW).is_ok());
-    assert_eq!(bench.judge_at(&token, "plain", NOW), Err(Reason::TokenInvalid), "plain takes dev's tokens only");
+    assert_eq!(
+        bench.judge_at(&token, "plain", NOW),
+        Err(Reason::TokenInvalid),
+        "plain takes dev's tokens only"
+    );
 }
 
 #[test]

@@ -1,1 +1,170 @@
-//! tests
+//! The callbacks in every order Envoy makes them, against a host that records what it is asked.
+
+use std::cell::{Cell, RefCell};
+
+use asp_edge::{Header, Reason};
+use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Route};
+use prost::Message;
+
+use super::*;
+
+const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+
+#[derive(Default)]
+struct Recorder {
+    headers: Vec<Header>,
+    body: RefCell<Vec<u8>>,
+    removed: RefCell<Vec<String>>,
+    set: RefCell<Vec<(String, String)>>,
+    cleared: Cell<u32>,
+    replies: RefCell<Vec<Reply>>,
+    counted: RefCell<Vec<Counted>>,
+    body_reads: Cell<u32>,
+}
+
+impl Host for Recorder {
+    fn headers(&self) -> Vec<Header> {
+        self.headers.clone()
+    }
+    fn body(&self, size: usize) -> Vec<u8> {
+        self.body_reads.set(self.body_reads.get() + 1);
+        self.body.borrow()[..size].to_vec()
+    }
+    fn remove_header(&self, name: &str) {
+        self.removed.borrow_mut().push(name.to_owned());
+    }
+    fn set_header(&self, name: &str, value: &str) {
+        self.set.borrow_mut().push((name.to_owned(), value.to_owned()));
+    }
+    fn clear_route_cache(&self) {
+        self.cleared.set(self.cleared.get() + 1);
+    }
+    fn respond(&self, reply: &Reply) {
+        self.replies.borrow_mut().push(reply.clone());
+    }
+    fn now_ms(&self) -> u64 {
+        2_000_000_000_000
+    }
+    fn count(&self, counted: Counted) {
+        self.counted.borrow_mut().push(counted);
+    }
+}
+
+fn vm() -> Vm {
+    let server = EdgeServer {
+        name: "open".into(),
+        protocols: vec![Protocol::Mcp as i32],
+        default_allow: true,
+        schemes: vec![AuthScheme::None as i32],
+        max_body_bytes: 1000,
+        ..EdgeServer::default()
+    };
+    let route = Route {
+        server: "*".into(),
+        method: "tools/list".into(),
+        primitive: "*".into(),
+        cluster: "pool".into(),
+    };
+    let snapshot = EdgeSnapshot {
+        revision: 1,
+        public_url: "https://h".into(),
+        servers: vec![server],
+        routes: vec![route],
+        ..EdgeSnapshot::default()
+    };
+    let vm = Vm::default();
+    vm.configure(&snapshot.encode_to_vec()).unwrap();
+    vm
+}
+
+fn host(method: &str, path: &str) -> Recorder {
+    let pairs =
+        [(":method", method), (":path", path), ("content-type", "application/json"), ("x-asp-route", "evil")];
+    let headers = pairs.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+    Recorder { headers, ..Recorder::default() }
+}
+
+fn reason(host: &Recorder) -> Option<Reason> {
+    host.replies.borrow().first().and_then(|reply| reply.reason)
+}
+
+#[test]
+fn a_request_without_body_is_decided_at_once() {
+    let (vm, host, mut request) = (vm(), host("GET", "/open/mcp"), Request::default());
+    assert_eq!(request.on_headers(&vm, &host, true), Flow::Continue);
+    assert_eq!(*host.removed.borrow(), ["x-asp-route"]);
+    assert_eq!(host.set.borrow()[0].0, "x-asp-affinity");
+    assert_eq!(*host.counted.borrow(), [Counted::Forward]);
+}
+
+#[test]
+fn headers_wait_for_the_end_of_the_body() {
+    let (vm, host, mut request) = (vm(), host("POST", "/open/mcp"), Request::default());
+    assert_eq!(request.on_headers(&vm, &host, false), Flow::Pause);
+    assert_eq!(request.on_body(&vm, &host, 10, false), Flow::Pause);
+    assert!(host.set.borrow().is_empty() && host.body_reads.get() == 0);
+    host.body.replace(LIST.into());
+    assert_eq!(request.on_body(&vm, &host, LIST.len(), true), Flow::Continue);
+    assert_eq!((host.body_reads.get(), host.cleared.get()), (1, 1));
+    assert!(host.set.borrow().contains(&("x-asp-route".into(), "pool".into())));
+}
+
+#[test]
+fn trailers_end_a_body_as_its_last_byte_does() {
+    for (body, expected) in
+        [(LIST, None), ("{}", Some(Reason::InvalidRequest)), ("", Some(Reason::ParseError))]
+    {
+        let (vm, host, mut request) = (vm(), host("POST", "/open/mcp"), Request::default());
+        assert_eq!(request.on_headers(&vm, &host, false), Flow::Pause);
+        host.body.replace(body.into());
+        if !body.is_empty() {
+            assert_eq!(request.on_body(&vm, &host, body.len(), false), Flow::Pause);
+        }
+        let flow = request.on_trailers(&vm, &host);
+        assert_eq!((flow == Flow::Continue, reason(&host)), (expected.is_none(), expected), "{body}");
+    }
+}
+
+#[test]
+fn a_body_is_refused_as_soon_as_it_is_too_long() {
+    let (vm, host, mut request) = (vm(), host("POST", "/open/mcp"), Request::default());
+    request.on_headers(&vm, &host, false);
+    assert_eq!(request.on_body(&vm, &host, 1001, false), Flow::Pause);
+    assert_eq!((reason(&host), host.body_reads.get()), (Some(Reason::BodyTooLarge), 0));
+}
+
+#[test]
+fn after_an_answer_nothing_passes_and_nothing_is_answered_twice() {
+    let (vm, host, mut request) = (vm(), host("POST", "/nobody/mcp"), Request::default());
+    assert_eq!(request.on_headers(&vm, &host, false), Flow::Pause);
+    assert_eq!(request.on_body(&vm, &host, 5, true), Flow::Pause);
+    assert_eq!(request.on_trailers(&vm, &host), Flow::Pause);
+    assert_eq!(host.replies.borrow().len(), 1);
+    assert_eq!(*host.counted.borrow(), [Counted::Refuse(Reason::UnknownServer)]);
+}
+
+#[test]
+fn after_a_request_is_let_through_its_body_streams() {
+    let (vm, host, mut request) = (vm(), host("PUT", "/open/mcp"), Request::default());
+    assert_eq!(request.on_headers(&vm, &host, false), Flow::Continue);
+    assert_eq!(request.on_body(&vm, &host, 1 << 30, false), Flow::Continue);
+    assert_eq!(request.on_trailers(&vm, &host), Flow::Continue);
+    assert_eq!(host.body_reads.get(), 0);
+}
+
+#[test]
+fn a_request_is_judged_by_the_snapshot_it_began_with() {
+    let (vm, host, mut request) = (vm(), host("POST", "/open/mcp"), Request::default());
+    request.on_headers(&vm, &host, false);
+    let empty = EdgeSnapshot { revision: 2, public_url: "https://h".into(), ..EdgeSnapshot::default() };
+    vm.configure(&empty.encode_to_vec()).unwrap();
+    host.body.replace(LIST.into());
+    assert_eq!(request.on_body(&vm, &host, LIST.len(), true), Flow::Continue);
+}
+
+#[test]
+fn a_host_without_headers_is_refused() {
+    let (vm, host, mut request) = (vm(), Recorder::default(), Request::default());
+    assert_eq!(request.on_headers(&vm, &host, true), Flow::Pause);
+    assert_eq!(reason(&host), Some(Reason::UnknownServer));
+}

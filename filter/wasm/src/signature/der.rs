@@ -56,7 +56,8 @@ fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     match u8::try_from(content.len()) {
         Ok(length @ 0..=0x7f) => bytes.push(length),
         _ => {
-            let length: Vec<u8> = content.len().to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
+            let length: Vec<u8> =
+                content.len().to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
             bytes.push(0x80 | length.len() as u8);
             bytes.extend(length);
         }

@@ -101,8 +101,14 @@ fn malformed_texts_are_refused() {
 
 #[test]
 fn bytes_that_are_not_utf_8_are_refused() {
-    for bytes in [b"\"\xff\"".as_slice(), b"\"\xc0\xaf\"", b"\"\xed\xa0\x80\"", b"\"\xf4\x90\x80\x80\"", b"\"\xe4\"", b"\xef\xbb"]
-    {
+    for bytes in [
+        b"\"\xff\"".as_slice(),
+        b"\"\xc0\xaf\"",
+        b"\"\xed\xa0\x80\"",
+        b"\"\xf4\x90\x80\x80\"",
+        b"\"\xe4\"",
+        b"\xef\xbb",
+    ] {
         assert!(!reads(bytes), "{bytes:?}");
     }
 }
@@ -115,7 +121,11 @@ fn depth_ends_where_serde_json_ends() {
         for depth in [1, 60, MAX_DEPTH / levels, MAX_DEPTH / levels + 1, 129, 10_000] {
             let text = nested(open, close, depth);
             assert_eq!(reads(text.as_bytes()), depth * levels <= MAX_DEPTH, "{depth} of {open}");
-            assert_eq!(serde_reads(text.as_bytes()), depth * levels <= MAX_DEPTH, "{depth} of {open} (serde_json)");
+            assert_eq!(
+                serde_reads(text.as_bytes()),
+                depth * levels <= MAX_DEPTH,
+                "{depth} of {open} (serde_json)"
+            );
         }
     }
     for open in ["[", "{\"a\":"] {

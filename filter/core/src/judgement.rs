@@ -1,0 +1,300 @@
+//! The order of the judgement (design §7): path and server, repeated headers, Host, Origin, token, exposure,
+//! scopes, coarse limits, body, route and affinity.
+//!
+//! Each rule is a module of its own; this file only says what comes after what, and a step that refuses ends
+//! the judgement.
+
+use std::sync::Arc;
+
+use crate::affinity;
+use crate::coarse::{Stage, Subject};
+use crate::cors;
+use crate::edge::{Admitted, Edge, Env, Forward, Header, Pending, Role, Step, Verdict};
+use crate::envelope::{self, Batches, EnvelopeKind};
+use crate::headers::Headers;
+use crate::modern;
+use crate::origin;
+use crate::path::{self, Face, Target};
+use crate::reason::{Era, Reason};
+use crate::reply::{Reply, Voice, challenge};
+use crate::route;
+use crate::server::{self, Server};
+use crate::snapshot::Snapshot;
+use crate::token::{self, Caller, Offered};
+
+/// Largest body of a request to a root path; those faces read none.
+const ROOT_MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// One request under judgement.
+pub(crate) struct Judgement<'a> {
+    pub(crate) edge: &'a Edge,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) env: &'a Env,
+}
+
+/// Header changes collected on the way.
+#[derive(Default)]
+pub(crate) struct Changes {
+    remove: Vec<String>,
+    set: Vec<(&'static str, String)>,
+}
+
+impl Judgement<'_> {
+    pub(crate) fn headers(&self, headers: &[Header], end_of_stream: bool) -> Result<Step, Reply> {
+        let headers = &Headers::read(headers);
+        let target = path::parse(headers.path);
+        let mut voice = voice(target.as_ref(), headers);
+        if self.snapshot.is_boot() {
+            return Err(voice.refuse(Reason::UpstreamUnavailable));
+        }
+        let target = target.ok_or_else(|| voice.refuse(Reason::UnknownServer))?;
+        if target.server.is_empty() {
+            return root(&target, headers, voice);
+        }
+        let server = self.snapshot.server(target.server).filter(|server| server.has(target.face));
+        let server = server.ok_or_else(|| voice.refuse(Reason::UnknownServer))?;
+        check_caller_headers(&target, server, headers, &mut voice)?;
+        let mut admitted = admitted(&target, &voice, server.max_body);
+        if target.face != Face::WellKnown {
+            self.identify(server, headers, &voice, &mut admitted)?;
+        }
+        self.charge(&admitted, Stage::Every, None, &voice)?;
+        if declared_length(headers).is_some_and(|length| length > server.max_body as u64) {
+            return Err(voice.refuse(Reason::BodyTooLarge));
+        }
+        let changes = self.changes(&target, headers);
+        if !target.jsonrpc || headers.method != b"POST" {
+            return Ok(Step::Decided(self.forward(admitted, changes, None, None)));
+        }
+        if !is_json(headers.content_type) {
+            return Err(voice.refuse(Reason::InvalidRequest));
+        }
+        if self.edge.role == Role::Filter && admitted.era == Era::Modern {
+            let (method, name) = modern::mirrored(headers);
+            self.charge(&admitted, Stage::Named, name.as_deref(), &voice)?;
+            return Ok(Step::Decided(self.forward(admitted, changes, method.as_deref(), name.as_deref())));
+        }
+        let batches = batches(&target, headers);
+        let pending = Pending { max_body: server.max_body, admitted, voice, changes, batches };
+        match end_of_stream {
+            true => self.body(pending, b"").map(Step::Decided),
+            false => Ok(Step::NeedBody(Box::new(pending))),
+        }
+    }
+
+    pub(crate) fn body(&self, pending: Pending, body: &[u8]) -> Result<Verdict, Reply> {
+        let Pending { max_body, mut admitted, voice, changes, batches } = pending;
+        if body.len() > max_body {
+            return Err(voice.refuse(Reason::BodyTooLarge));
+        }
+        let envelope = envelope::scan(body, batches).map_err(|reason| voice.refuse(reason))?;
+        if admitted.face == Face::Mcp && envelope.meta_version.is_some() {
+            admitted.era = Era::Modern;
+        }
+        // The first message was charged with the headers, the other messages of a batch are charged here.
+        for _ in 1..envelope.batch.len() {
+            self.charge(&admitted, Stage::Every, None, &voice)?;
+        }
+        for message in envelope.batch.iter().chain([&envelope]) {
+            self.charge(&admitted, Stage::Named, message.name.as_deref(), &voice)?;
+        }
+        let method = match envelope.kind {
+            EnvelopeKind::Request | EnvelopeKind::Notification => Some(envelope.method.clone()),
+            EnvelopeKind::Response | EnvelopeKind::Batch(_) => None,
+        };
+        let name = envelope.name.clone();
+        admitted.envelope = Some(envelope);
+        Ok(self.forward(admitted, changes, method.as_deref(), name.as_deref()))
+    }
+
+    /// Token, exposure and scopes: who is calling, and may they see this server.
+    fn identify(
+        &self,
+        server: &Server,
+        headers: &Headers<'_>,
+        voice: &Voice,
+        admitted: &mut Admitted,
+    ) -> Result<(), Reply> {
+        let challenged = |reason: Reason| {
+            let value = challenge(reason, self.snapshot.public_url(), &server.name, &server.scopes);
+            voice.refuse_with(reason, "www-authenticate", value)
+        };
+        let accepts = server.accepts;
+        match token::offered(headers.authorization) {
+            Offered::Bearer(token) if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) => {
+                let judged = self.edge.tokens.judge(self.snapshot, server, token, self.env.now_ms / 1000);
+                admitted.caller = Some(judged.map_err(challenged)?);
+            }
+            Offered::Bearer(_) if accepts.opaque => admitted.unjudged = true,
+            _ if accepts.elsewhere => admitted.unjudged = true,
+            _ if accepts.nothing => {}
+            Offered::Bearer(_) => return Err(challenged(Reason::TokenInvalid)),
+            Offered::Nothing | Offered::Other => return Err(challenged(Reason::TokenMissing)),
+        }
+        if admitted.unjudged {
+            return Ok(());
+        }
+        let org = admitted.caller.as_ref().map(|caller| caller.org.as_str()).unwrap_or_default();
+        let exposed = server::protocol(admitted.face)
+            .is_none_or(|protocol| self.snapshot.exposed(&server.name, org, protocol));
+        if !exposed {
+            return Err(voice.refuse(Reason::UnknownServer));
+        }
+        let lacks = |caller: &Arc<Caller>| !server.scopes.iter().all(|scope| caller.scopes.contains(scope));
+        if admitted.caller.as_ref().is_some_and(lacks) {
+            return Err(challenged(Reason::InsufficientScope));
+        }
+        Ok(())
+    }
+
+    /// Takes one request from the coarse limits.
+    fn charge(
+        &self,
+        admitted: &Admitted,
+        stage: Stage,
+        primitive: Option<&str>,
+        voice: &Voice,
+    ) -> Result<(), Reply> {
+        if self.edge.role == Role::Gateway || admitted.face == Face::WellKnown {
+            return Ok(());
+        }
+        let caller = admitted.caller.as_deref();
+        let subject = Subject {
+            server: &admitted.server,
+            org: caller.map(|caller| caller.org.as_str()).unwrap_or_default(),
+            user: caller.map(|caller| caller.user.as_str()).unwrap_or_default(),
+            wcit: caller.map(|caller| caller.wcit.as_str()).unwrap_or_default(),
+            primitive,
+        };
+        let taken = self.edge.buckets.take(self.snapshot.limits(), &subject, stage, self.env.now_ms);
+        taken.map_err(|seconds| voice.refuse_with(Reason::RateLimited, "retry-after", seconds.to_string()))
+    }
+
+    fn changes(&self, target: &Target<'_>, headers: &Headers<'_>) -> Changes {
+        let mut changes = Changes { remove: headers.internal.clone(), set: Vec::new() };
+        if self.edge.role == Role::Filter && target.face == Face::Mcp {
+            let key = affinity::key(headers.session_id, headers.affinity_cookie, self.env.random);
+            changes.set.push((affinity::HEADER, key));
+        }
+        changes
+    }
+
+    fn forward(
+        &self,
+        admitted: Admitted,
+        mut changes: Changes,
+        method: Option<&str>,
+        primitive: Option<&str>,
+    ) -> Verdict {
+        let routed = self.edge.role == Role::Filter && admitted.face != Face::WellKnown;
+        let cluster = match routed {
+            true => self.snapshot.routes().find(&admitted.server, method, primitive),
+            false => None,
+        };
+        changes.set.extend(cluster.map(|cluster| (route::HEADER, cluster.to_owned())));
+        Verdict::Forward(Box::new(Forward {
+            remove: changes.remove,
+            set: changes.set,
+            clear_route: cluster.is_some(),
+            admitted,
+        }))
+    }
+}
+
+/// How refusals of this request look.
+fn voice(target: Option<&Target<'_>>, headers: &Headers<'_>) -> Voice {
+    let face = target.map(|target| target.face);
+    let jsonrpc = match face {
+        Some(face) => matches!(face, Face::Mcp | Face::A2a),
+        None => path::looks_like_jsonrpc(headers.path),
+    };
+    let era = match face {
+        Some(Face::Mcp) => modern::era(headers.protocol_version),
+        _ => Era::Legacy,
+    };
+    Voice { jsonrpc, era, origin: None }
+}
+
+/// Repeated headers, Host and Origin; answers a preflight. From here on refusals are readable for the Origin.
+fn check_caller_headers(
+    target: &Target<'_>,
+    server: &Server,
+    headers: &Headers<'_>,
+    voice: &mut Voice,
+) -> Result<(), Reply> {
+    if headers.repeated {
+        return Err(voice.refuse(Reason::InvalidRequest));
+    }
+    if !origin::host_allowed(&server.hosts, headers.host) {
+        return Err(voice.refuse(Reason::HostDenied));
+    }
+    // Public documents are readable from everywhere.
+    let allowed = |origin: &[u8]| target.face == Face::WellKnown || server.origins.allow(origin);
+    if headers.origin.is_some_and(|origin| !allowed(origin)) {
+        return Err(voice.refuse(Reason::OriginDenied));
+    }
+    voice.origin = headers.origin.and_then(text);
+    preflight(headers, voice.origin.as_deref()).map_or(Ok(()), Err)
+}
+
+/// Root documents and health: public, not any server's.
+fn root(target: &Target<'_>, headers: &Headers<'_>, mut voice: Voice) -> Result<Step, Reply> {
+    if headers.repeated {
+        return Err(voice.refuse(Reason::InvalidRequest));
+    }
+    voice.origin = headers.origin.and_then(text);
+    preflight(headers, voice.origin.as_deref()).map_or(Ok(()), Err)?;
+    if declared_length(headers).is_some_and(|length| length > ROOT_MAX_BODY_BYTES as u64) {
+        return Err(voice.refuse(Reason::BodyTooLarge));
+    }
+    Ok(Step::Decided(Verdict::Forward(Box::new(Forward {
+        remove: headers.internal.clone(),
+        set: Vec::new(),
+        clear_route: false,
+        admitted: admitted(target, &voice, ROOT_MAX_BODY_BYTES),
+    }))))
+}
+
+fn admitted(target: &Target<'_>, voice: &Voice, max_body: usize) -> Admitted {
+    Admitted {
+        face: target.face,
+        server: target.server.to_owned(),
+        caller: None,
+        unjudged: false,
+        era: voice.era,
+        envelope: None,
+        origin: voice.origin.clone(),
+        max_body,
+    }
+}
+
+/// A value that may be echoed in a response header.
+fn text(value: &[u8]) -> Option<String> {
+    let printable = !value.is_empty() && value.iter().all(u8::is_ascii_graphic);
+    printable.then(|| String::from_utf8_lossy(value).into_owned())
+}
+
+fn preflight(headers: &Headers<'_>, origin: Option<&str>) -> Option<Reply> {
+    let asked = headers.method == b"OPTIONS" && headers.preflight_method.is_some();
+    origin.filter(|_| asked).map(|origin| cors::preflight(origin, headers.preflight_headers))
+}
+
+fn batches(target: &Target<'_>, headers: &Headers<'_>) -> Batches {
+    match target.face == Face::Mcp && modern::may_batch(headers.protocol_version) {
+        true => Batches::Accepted,
+        false => Batches::Refused,
+    }
+}
+
+fn declared_length(headers: &Headers<'_>) -> Option<u64> {
+    let digits = std::str::from_utf8(headers.content_length?).ok()?;
+    // More digits than fit are more bytes than anybody accepts.
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().unwrap_or(u64::MAX))
+}
+
+/// `application/json` with any parameters (RFC 9110 section 8.3.1).
+fn is_json(content_type: Option<&[u8]>) -> bool {
+    let media_type = content_type.and_then(|value| value.split(|byte| *byte == b';').next());
+    media_type.is_some_and(|media_type| media_type.trim_ascii().eq_ignore_ascii_case(b"application/json"))
+}
