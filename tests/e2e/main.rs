@@ -8,6 +8,9 @@ mod boot;
 mod clients;
 mod local_replies;
 mod main_job;
+mod message;
+mod policy;
+mod replicas;
 mod trial;
 mod vectors;
 mod wire;
@@ -27,6 +30,8 @@ fn main() -> ExitCode {
     trials.extend(boot::trials(&shared));
     trials.extend(clients::trials(&shared));
     trials.extend(wire::trials(&shared));
+    trials.extend(policy::trials(&shared));
+    trials.extend(replicas::trials(&shared));
     trials.extend(main_job::trials(&shared));
     trials.extend(vectors::trials(&shared));
     let conclusion = libtest_mimic::run(&arguments, trials);

@@ -6,8 +6,9 @@ use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::http2;
 use asp_e2e::stack::Stack;
 use libtest_mimic::Trial;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::message::{initialize, legacy, modern};
 use crate::trial::Shared;
 
 /// Every internal header the platform knows, and one it does not.
@@ -89,7 +90,7 @@ async fn trailers(stack: &Stack) -> Result<()> {
 
 async fn sessions(stack: &Stack) -> Result<()> {
     let (alice, bob) = (stack.alice().await?, stack.token(&["--org", "acme", "--user", "bob"]).await?);
-    let session = initialize(stack, &alice).await?;
+    let session = initialize(stack.edge(), &alice).await?;
     let list =
         |token: &str, session: &str| legacy(token, "tools/list", json!({}), &[("mcp-session-id", session)]);
     let own = at_both(stack, &list(&alice, &session)).await?;
@@ -146,7 +147,7 @@ async fn mismatches(stack: &Stack) -> Result<()> {
 
 async fn unknown_names(stack: &Stack) -> Result<()> {
     let token = stack.alice().await?;
-    let session = initialize(stack, &token).await?;
+    let session = initialize(stack.edge(), &token).await?;
     let in_session = [("mcp-session-id", session.as_str())];
     let nothing = json!({"name": "nothing", "arguments": {}});
     let rows = [
@@ -188,49 +189,6 @@ async fn at_both(stack: &Stack, request: &Request) -> Result<Response> {
         "Envoy, then the gateway"
     );
     Ok(through)
-}
-
-async fn initialize(stack: &Stack, token: &str) -> Result<String> {
-    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "wire", "version": "1"}});
-    let answer = http1::send(stack.edge(), &legacy(token, "initialize", params, &[])).await?;
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    Ok(answer.header("mcp-session-id").context("initialize answers with a session")?.to_string())
-}
-
-fn legacy(token: &str, method: &str, params: Value, headers: &[(&str, &str)]) -> Request {
-    request(token, json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}), headers)
-}
-
-fn modern(token: &str, method: &str, mut params: Value, headers: &[(&str, &str)]) -> Request {
-    params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    let mut request =
-        request(token, message, &[("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)]);
-    request.headers.extend(headers.iter().map(|(name, value)| ((*name).into(), value.as_bytes().to_vec())));
-    request
-}
-
-fn request(token: &str, message: Value, headers: &[(&str, &str)]) -> Request {
-    let bearer = format!("Bearer {token}");
-    let usual = [
-        ("authorization", bearer.as_str()),
-        ("content-type", "application/json"),
-        ("accept", "application/json, text/event-stream"),
-    ];
-    let headers = usual
-        .iter()
-        .chain(headers)
-        .map(|(name, value)| ((*name).into(), value.as_bytes().to_vec()))
-        .collect();
-    Request {
-        method: "POST".into(),
-        target: "/demo/mcp".into(),
-        headers,
-        body: message.to_string().into_bytes(),
-    }
 }
 
 async fn no_reload(stack: &Stack) -> Result<()> {

@@ -5,6 +5,7 @@
 //! Keeps true: no fixed port, no state outside a temporary directory, every started process is ended by
 //! its own id, every wait has a bound.
 
+pub mod cluster;
 pub mod envoy;
 pub mod http1;
 pub mod http2;

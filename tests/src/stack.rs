@@ -89,13 +89,7 @@ impl Stack {
 
     /// Mints a token with `asp token`; the arguments are its own, e.g. `["--org", "acme", "--user", "alice"]`.
     pub async fn token(&self, arguments: &[&str]) -> Result<String> {
-        let mut command = Command::new(tool::asp()?);
-        command.arg("token").args(arguments).env("ASP_STATE_DIR", self.state.path()).kill_on_drop(true);
-        let output = command.output().await?;
-        if !output.status.success() {
-            bail!("asp token: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(String::from_utf8(output.stdout)?.trim().to_string())
+        mint(self.state.path(), arguments).await
     }
 
     /// A token of org `acme`, user `alice`.
@@ -155,6 +149,17 @@ fn serve(options: &Options, state: &Path, public_url: &str) -> Result<Command> {
         .env("ASP_XDS_PORT", "0")
         .envs(&options.environment);
     Ok(command)
+}
+
+/// Runs `asp token` on a state directory; the arguments are its own.
+pub async fn mint(state: &Path, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(tool::asp()?);
+    command.arg("token").args(arguments).env("ASP_STATE_DIR", state).kill_on_drop(true);
+    let output = command.output().await?;
+    if !output.status.success() {
+        bail!("asp token: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8(output.stdout)?.trim().to_string())
 }
 
 /// Waits for `ports.json` of a starting `asp serve`.

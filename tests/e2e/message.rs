@@ -1,0 +1,59 @@
+//! JSON-RPC requests of either era, written by hand.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use asp_e2e::http1::{self, Request, Response};
+use serde_json::{Value, json};
+
+/// Opens a legacy session on `demo`; the answer and the session's id.
+pub(crate) async fn open_session(edge: SocketAddr, token: &str) -> Result<(Response, String)> {
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "wire", "version": "1"}});
+    let answer = http1::send(edge, &legacy(token, "initialize", params, &[])).await?;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let session = answer.header("mcp-session-id").context("initialize answers with a session")?.to_string();
+    Ok((answer, session))
+}
+
+/// Opens a legacy session on `demo`; its id.
+pub(crate) async fn initialize(edge: SocketAddr, token: &str) -> Result<String> {
+    Ok(open_session(edge, token).await?.1)
+}
+
+/// A request of the handshake era.
+pub(crate) fn legacy(token: &str, method: &str, params: Value, headers: &[(&str, &str)]) -> Request {
+    request(token, json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}), headers)
+}
+
+/// A request of 2026-07-28 with the headers that mirror its body; `Mcp-Name` is the caller's to add.
+pub(crate) fn modern(token: &str, method: &str, mut params: Value, headers: &[(&str, &str)]) -> Request {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let mut request =
+        request(token, message, &[("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)]);
+    request.headers.extend(headers.iter().map(|(name, value)| ((*name).into(), value.as_bytes().to_vec())));
+    request
+}
+
+fn request(token: &str, message: Value, headers: &[(&str, &str)]) -> Request {
+    let bearer = format!("Bearer {token}");
+    let usual = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+    ];
+    let headers = usual
+        .iter()
+        .chain(headers)
+        .map(|(name, value)| ((*name).into(), value.as_bytes().to_vec()))
+        .collect();
+    Request {
+        method: "POST".into(),
+        target: "/demo/mcp".into(),
+        headers,
+        body: message.to_string().into_bytes(),
+    }
+}

@@ -1,0 +1,130 @@
+//! A change through the admin API is enforced at the edge and at the gateway, and nowhere else.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use asp_e2e::http1::{self, Request, Response};
+use asp_e2e::stack::Stack;
+use asp_e2e::wait;
+use libtest_mimic::Trial;
+use serde_json::json;
+
+use crate::message::modern;
+use crate::trial::Shared;
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("policy::a_server_switched_off_for_an_org_is_gone_for_it_alone", |shared| async move {
+            exposure(shared.stack().await?).await
+        }),
+        shared.trial(
+            "policy::a_revoked_token_is_refused_at_the_edge_and_at_the_gateway",
+            |shared| async move { revocation(shared.stack().await?).await },
+        ),
+        shared.trial("policy::a_forbidden_tool_is_neither_listed_nor_callable", |shared| async move {
+            binding(shared.stack().await?).await
+        }),
+    ]
+}
+
+async fn exposure(stack: &Stack) -> Result<()> {
+    let (theirs, ours) = (caller(stack, "switched-off").await?, stack.alice().await?);
+    let list = |token: &str| modern(token, "tools/list", json!({}), &[]);
+    assert_eq!(http1::send(stack.edge(), &list(&theirs)).await?.status, 200);
+    let path = "/api/policy/orgs/switched-off/exposure";
+    let off = json!({"server": "demo", "protocol": "mcp", "enabled": false});
+    admin(stack, "PUT", path, &off.to_string()).await?;
+    for address in [stack.edge(), stack.gateway()] {
+        becomes(address, list(&theirs), 404, Some("unknown_server")).await?;
+        assert_eq!(http1::send(address, &list(&ours)).await?.status, 200, "another org keeps it");
+    }
+    let on = json!({"server": "demo", "protocol": "mcp", "enabled": true});
+    admin(stack, "PUT", path, &on.to_string()).await?;
+    becomes(stack.edge(), list(&theirs), 200, None).await
+}
+
+async fn revocation(stack: &Stack) -> Result<()> {
+    let (lost, kept) = (caller(stack, "careless").await?, caller(stack, "careless").await?);
+    let list = |token: &str| modern(token, "tools/list", json!({}), &[]);
+    for token in [&lost, &kept] {
+        assert_eq!(http1::send(stack.edge(), &list(token)).await?.status, 200);
+    }
+    let revoked = json!({"type": "token_hash", "id": sha256(&lost), "reason": "lost"});
+    admin(stack, "POST", "/api/revocations", &revoked.to_string()).await?;
+    for address in [stack.edge(), stack.gateway()] {
+        becomes(address, list(&lost), 401, Some("token_revoked")).await?;
+        assert_eq!(http1::send(address, &list(&kept)).await?.status, 200, "only that token");
+    }
+    Ok(())
+}
+
+async fn binding(stack: &Stack) -> Result<()> {
+    let token = caller(stack, "narrow").await?;
+    let list = modern(&token, "tools/list", json!({}), &[]);
+    let call =
+        modern(&token, "tools/call", json!({"name": "clock", "arguments": {}}), &[("mcp-name", "clock")]);
+    assert!(http1::send(stack.edge(), &list).await?.text().contains("\"clock\""));
+    let id = primitive_id("clock")?;
+    let deny = json!({
+        "target": {"type": "user", "idOrPattern": "*"},
+        "primitive": {"name": id, "protocol": "mcp"},
+        "allowed": false,
+    });
+    admin(stack, "PUT", "/api/policy/orgs/narrow/bindings", &deny.to_string()).await?;
+    wait::until("the tool is gone from the list", wait::CONVERGE, || async {
+        let listed = http1::send(stack.edge(), &list).await.ok()?.text();
+        (!listed.contains("\"clock\"") && listed.contains("\"echo\"")).then_some(())
+    })
+    .await?;
+    let answer = http1::send(stack.edge(), &call).await?;
+    let mut unknown = modern(&token, "tools/call", json!({"name": "clock"}), &[("mcp-name", "nothing")]);
+    unknown.body = String::from_utf8(unknown.body)?.replace("clock", "nothing").into_bytes();
+    let nothing = http1::send(stack.edge(), &unknown).await?;
+    assert_eq!(
+        answer.json()?["error"]["data"],
+        nothing.json()?["error"]["data"],
+        "hidden and unknown are the same"
+    );
+    assert_eq!(answer.status, nothing.status);
+    Ok(())
+}
+
+/// The `id` in the spec of a `demo` tool; policy names primitives by it.
+fn primitive_id(name: &str) -> Result<String> {
+    let file = asp_e2e::tool::root()?.join(format!("primitives/demo/{name}.yaml"));
+    let text = std::fs::read_to_string(file)?;
+    let id = text.lines().find_map(|line| line.strip_prefix("id:")).unwrap_or(name);
+    Ok(id.trim().trim_matches('"').to_string())
+}
+
+async fn caller(stack: &Stack, org: &str) -> Result<String> {
+    stack.token(&["--org", org, "--user", "carol"]).await
+}
+
+/// Sends a change to the admin API, which must take it.
+async fn admin(stack: &Stack, method: &str, path: &str, body: &str) -> Result<Response> {
+    let token = stack.token(&["--admin", "--user", "root"]).await?;
+    let headers = vec![
+        ("authorization".to_string(), format!("Bearer {token}").into_bytes()),
+        ("content-type".to_string(), b"application/json".to_vec()),
+    ];
+    let request =
+        Request { method: method.into(), target: path.into(), headers, body: body.as_bytes().to_vec() };
+    let answer = http1::send(stack.admin(), &request).await?;
+    assert!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
+    Ok(answer)
+}
+
+async fn becomes(address: SocketAddr, request: Request, status: u16, reason: Option<&str>) -> Result<()> {
+    let what = format!("{address} answers {status}");
+    wait::until(&what, wait::CONVERGE, || async {
+        let answer = http1::send(address, &request).await.ok()?;
+        (answer.status == status && answer.reason().as_deref() == reason).then_some(())
+    })
+    .await
+}
+
+fn sha256(text: &str) -> String {
+    use sha2::{Digest, Sha256};
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

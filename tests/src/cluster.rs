@@ -1,0 +1,149 @@
+//! Several processes as in production: one control plane, any number of gateways, one Envoy before them.
+//!
+//! Envoy runs the shipped bootstrap with one addition: every answer names the replica that gave it
+//! (`x-served-by`), which a client must never see and a test must know.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::envoy::{self, Envoy};
+use crate::port::Reserved;
+use crate::process::Process;
+use crate::stack::{self, Ports};
+use crate::{http1, tool, wait};
+
+/// The answer's header that names the replica.
+pub const SERVED_BY: &str = "x-served-by";
+/// All replicas open each other's sessions.
+const SEAL_KEY: &str = "a seal key of the tests, thirty-two bytes and more";
+
+/// A running cluster; dropping it ends every process.
+pub struct Cluster {
+    pub envoy: Envoy,
+    pub control: Process,
+    pub control_ports: Ports,
+    pub gateways: Vec<Gateway>,
+    pub directory: TempDir,
+    public_url: String,
+}
+
+/// One replica.
+pub struct Gateway {
+    pub process: Process,
+    pub address: SocketAddr,
+}
+
+impl Cluster {
+    /// Starts a cluster of `replicas` gateways and waits until Envoy knows all of them.
+    pub async fn start(replicas: usize) -> Result<Cluster> {
+        let directory = tempfile::tempdir()?;
+        let port = Reserved::new()?;
+        let public_url = format!("http://{}", port.address());
+        let (control, control_ports) = start_control(directory.path(), &public_url, "0").await?;
+        let template = traced_bootstrap(directory.path())?;
+        let settings = envoy::Settings {
+            directory: directory.path(),
+            template,
+            port,
+            xds_port: control_ports.xds,
+            tls: None,
+            variables: BTreeMap::new(),
+        };
+        let envoy = Envoy::start(settings).await?;
+        let mut cluster =
+            Cluster { envoy, control, control_ports, gateways: Vec::new(), directory, public_url };
+        for _ in 0..replicas {
+            cluster.add_gateway().await?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts one more replica and waits until Envoy sends to it.
+    pub async fn add_gateway(&mut self) -> Result<()> {
+        let state = self.directory.path().join(format!("gateway-{}", self.gateways.len()));
+        std::fs::create_dir(&state)?;
+        let mut command = Command::new(tool::asp()?);
+        command
+            .args(["serve", "--dev", "--roles", "gateway"])
+            .env("ASP_STATE_DIR", &state)
+            .env("ASP_PUBLIC_URL", &self.public_url)
+            .env("ASP_XDS_URL", format!("http://127.0.0.1:{}", self.control_ports.xds))
+            .env("ASP_SEAL_KEY", SEAL_KEY)
+            .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_GATEWAY_PORT"].map(|name| (name, "0")));
+        let mut process = Process::start("gateway", command)?;
+        let ports = stack::ports(&mut process, &state).await?;
+        let address = SocketAddr::from(([127, 0, 0, 1], ports.gateway));
+        self.gateways.push(Gateway { process, address });
+        self.wait_hosts(self.gateways.len()).await
+    }
+
+    /// Waits until exactly `count` healthy gateways are in Envoy's cluster.
+    pub async fn wait_hosts(&self, count: usize) -> Result<()> {
+        let envoy = &self.envoy;
+        wait::until("Envoy knows its gateways", wait::START, || async move {
+            let healthy = envoy.stat("cluster.gateway.membership_healthy").await.ok()?;
+            let total = envoy.stat("cluster.gateway.membership_total").await.ok()?;
+            (usize::try_from(healthy) == Ok(count) && healthy == total).then_some(())
+        })
+        .await
+        .with_context(|| self.control.tail())
+    }
+
+    /// Starts the control plane again on its port and state, after it was killed.
+    pub async fn restart_control(&mut self) -> Result<()> {
+        let port = self.control_ports.xds.to_string();
+        let (control, ports) = start_control(self.directory.path(), &self.public_url, &port).await?;
+        (self.control, self.control_ports) = (control, ports);
+        Ok(())
+    }
+
+    /// Mints a token; the arguments are those of `asp token`.
+    pub async fn token(&self, arguments: &[&str]) -> Result<String> {
+        stack::mint(&self.directory.path().join("control"), arguments).await
+    }
+}
+
+async fn start_control(directory: &Path, public_url: &str, xds_port: &str) -> Result<(Process, Ports)> {
+    let state = directory.join("control");
+    std::fs::create_dir_all(&state)?;
+    let _ = std::fs::remove_file(state.join("ports.json"));
+    let mut command = Command::new(tool::asp()?);
+    command
+        .args(["serve", "--dev", "--roles", "control", "--primitives"])
+        .arg(tool::root()?.join("primitives"))
+        .env("ASP_STATE_DIR", &state)
+        .env("ASP_PUBLIC_URL", public_url)
+        .env("ASP_FILTER_WASM", tool::filter_wasm()?)
+        .env("ASP_XDS_PORT", xds_port)
+        .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_ADMIN_PORT"].map(|name| (name, "0")));
+    let mut control = Process::start("control", command)?;
+    let ports = stack::ports(&mut control, &state).await?;
+    let admin = SocketAddr::from(([127, 0, 0, 1], ports.admin));
+    wait::until("the admin API answers", wait::START, || async move {
+        http1::get(admin, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
+    })
+    .await
+    .with_context(|| control.tail())?;
+    Ok((control, ports))
+}
+
+/// The shipped bootstrap whose answers name their replica.
+fn traced_bootstrap(directory: &Path) -> Result<PathBuf> {
+    const VIRTUAL_HOST: &str = "              domains: [\"*\"]\n";
+    let shipped = std::fs::read_to_string(tool::root()?.join("envoy/bootstrap.yaml"))?;
+    let traced = format!(
+        "{VIRTUAL_HOST}              response_headers_to_add: [{{ header: {{ key: {SERVED_BY}, value: \
+         \"%UPSTREAM_REMOTE_ADDRESS%\" }} }}]\n"
+    );
+    if !shipped.contains(VIRTUAL_HOST) {
+        bail!("envoy/bootstrap.yaml has no virtual host for every domain");
+    }
+    let path = directory.join("bootstrap.yaml");
+    std::fs::write(&path, shipped.replacen(VIRTUAL_HOST, &traced, 1))?;
+    Ok(path)
+}
