@@ -13,7 +13,6 @@ use crate::edge::{Admitted, Edge, Env, Forward, Header, Pending, Role, Step, Ver
 use crate::envelope::{self, Batches, EnvelopeKind};
 use crate::headers::Headers;
 use crate::modern;
-use crate::origin;
 use crate::path::{self, Face, Target};
 use crate::reason::{Era, Reason};
 use crate::reply::{Reply, Voice, challenge};
@@ -225,7 +224,7 @@ fn check_caller_headers(
     if headers.repeated {
         return Err(voice.refuse(Reason::InvalidRequest));
     }
-    if !origin::host_allowed(&server.hosts, headers.host) {
+    if !server.hosts.allow(headers.host) {
         return Err(voice.refuse(Reason::HostDenied));
     }
     // Public documents are readable from everywhere.

@@ -28,20 +28,45 @@ impl Origins {
     }
 }
 
-/// Whether `host` is one of the lower-case `listed` values; an empty list allows any.
-pub(crate) fn host_allowed(listed: &[String], host: Option<&[u8]>) -> bool {
-    if listed.is_empty() {
-        return true;
+/// Allowed values of Host of one server, lower case.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    /// Empty: any.
+    allowed: Vec<String>,
+    /// Beside these, loopback hosts with any port.
+    loopback: bool,
+}
+
+impl Hosts {
+    /// `listed` empty means any host, unless the server is `local_only`: a server without authentication runs
+    /// in development behind a loopback listener, and a page on a rebound name must not read from it.
+    pub(crate) fn new(listed: &[String], public_url: &str, local_only: bool) -> Hosts {
+        let mut allowed: Vec<String> = listed.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let loopback = local_only && allowed.is_empty();
+        if loopback {
+            let authority = public_url.split_once("://").map_or(public_url, |(_, authority)| authority);
+            allowed.push(authority.to_ascii_lowercase());
+        }
+        Hosts { allowed, loopback }
     }
-    let host = host.unwrap_or_default().to_ascii_lowercase();
-    listed.iter().any(|listed| listed.to_ascii_lowercase().as_bytes() == host)
+
+    pub(crate) fn allow(&self, host: Option<&[u8]>) -> bool {
+        if self.allowed.is_empty() {
+            return true;
+        }
+        let host = host.unwrap_or_default().to_ascii_lowercase();
+        let listed = self.allowed.iter().any(|allowed| allowed.as_bytes() == host);
+        listed || (self.loopback && std::str::from_utf8(&host).is_ok_and(is_loopback_authority))
+    }
 }
 
 fn is_loopback(origin: &[u8]) -> bool {
     let Ok(origin) = std::str::from_utf8(origin) else { return false };
-    let Some(authority) = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) else {
-        return false;
-    };
+    let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    authority.is_some_and(is_loopback_authority)
+}
+
+fn is_loopback_authority(authority: &str) -> bool {
     ["localhost", "127.0.0.1", "[::1]"].iter().any(|host| match authority.strip_prefix(host) {
         Some("") => true,
         Some(port) => port.strip_prefix(':').is_some_and(is_port),
@@ -121,13 +146,39 @@ mod tests {
 
     #[test]
     fn hosts_are_compared_whole() {
-        let listed = ["mcp.example.com".to_owned(), "[::1]:8080".to_owned()];
-        assert!(host_allowed(&[], None));
-        assert!(host_allowed(&listed, Some(b"MCP.example.com")));
-        assert!(host_allowed(&listed, Some(b"[::1]:8080")));
-        for bad in ["", "mcp.example.com:444", "mcp.example.com.", "a@mcp.example.com", "x.mcp.example.com"] {
-            assert!(!host_allowed(&listed, Some(bad.as_bytes())), "{bad}");
+        let hosts = Hosts::new(&["MCP.example.com".into(), "[::1]:8080".into()], "https://h", true);
+        assert!(hosts.allow(Some(b"mcp.Example.com")));
+        assert!(hosts.allow(Some(b"[::1]:8080")));
+        for bad in [
+            "",
+            "localhost",
+            "mcp.example.com:444",
+            "mcp.example.com.",
+            "a@mcp.example.com",
+            "x.mcp.example.com",
+        ] {
+            assert!(!hosts.allow(Some(bad.as_bytes())), "{bad}");
         }
-        assert!(!host_allowed(&listed, None));
+        assert!(!hosts.allow(None));
+    }
+
+    #[test]
+    fn without_a_list_any_host_passes_except_where_the_server_is_local_only() {
+        let anywhere = Hosts::new(&[], "http://dev.example:8080", false);
+        assert!(anywhere.allow(None) && anywhere.allow(Some(b"evil.example")));
+        let local = Hosts::new(&[], "http://dev.example:8080", true);
+        for good in ["dev.example:8080", "localhost", "127.0.0.1:9", "[::1]:8080", "LOCALHOST:8080"] {
+            assert!(local.allow(Some(good.as_bytes())), "{good}");
+        }
+        for bad in [
+            "evil.example:8080",
+            "localhost.evil.example",
+            "dev.example",
+            "127.0.0.1.evil.example",
+            "localhost:",
+        ] {
+            assert!(!local.allow(Some(bad.as_bytes())), "{bad}");
+        }
+        assert!(!local.allow(None) && !local.allow(Some(b"localhost\xff")));
     }
 }

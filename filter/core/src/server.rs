@@ -5,7 +5,7 @@
 
 use asp_proto::snapshot::{AuthScheme, EdgeServer, Protocol};
 
-use crate::origin::Origins;
+use crate::origin::{Hosts, Origins};
 use crate::path::{self, Face};
 use crate::snapshot::SnapshotError;
 use crate::token::claims::canonical_audience;
@@ -18,7 +18,7 @@ pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) default_allow: bool,
     pub(crate) origins: Origins,
-    pub(crate) hosts: Vec<String>,
+    pub(crate) hosts: Hosts,
     pub(crate) issuers: Vec<String>,
     /// Accepted `aud` values, canonical.
     pub(crate) audiences: Vec<String>,
@@ -71,16 +71,17 @@ impl Server {
             Ok(bytes) if bytes > 0 => bytes,
             _ => DEFAULT_MAX_BODY_BYTES,
         };
+        let accepts = accepts(&message.schemes);
         Ok(Server {
             name: message.name.clone(),
             default_allow: message.default_allow,
             origins: Origins::new(&message.origins, public_url, dev),
-            hosts: message.hosts.clone(),
+            hosts: Hosts::new(&message.hosts, public_url, dev && accepts.nothing),
             issuers: message.issuers.clone(),
             audiences: audiences.iter().map(|audience| canonical_audience(audience)).collect(),
             scopes: message.scopes.clone(),
             max_body,
-            accepts: accepts(&message.schemes),
+            accepts,
             protocols: message.protocols.clone(),
         })
     }

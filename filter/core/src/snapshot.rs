@@ -13,6 +13,7 @@ use crate::revocation::Revocations;
 use crate::route::Routes;
 use crate::server::Server;
 use crate::token::issuer::Issuers;
+use crate::token::{Caller, mark};
 
 /// Why a snapshot was refused. The text is shown to the operator.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +111,15 @@ impl Snapshot {
     pub fn exposed(&self, server: &str, org: &str, protocol: Protocol) -> bool {
         let Some(entry) = self.servers.get(server) else { return false };
         self.exceptions.of(org, server, protocol).unwrap_or(entry.default_allow)
+    }
+
+    /// Whether the token this caller came with has been revoked since. For streams that outlive their request;
+    /// a token that has a `jti` but was revoked by its hash is seen only when it is presented again.
+    pub fn revoked(&self, caller: &Caller) -> bool {
+        let iss = self.issuers.iss_of(&caller.issuer).unwrap_or_default();
+        let marks = [mark(&["token", iss, &caller.wcit]), mark(&["token_hash", &caller.wcit])];
+        marks.iter().any(|mark| self.revocations.has_mark(mark))
+            || self.revocations.before(&caller.org, &caller.user, caller.issued_at)
     }
 
     /// The scopes every caller of `server` needs.

@@ -56,6 +56,21 @@ pub(crate) struct Verified {
     marks: [Option<[u8; 16]>; 2],
 }
 
+impl Verified {
+    /// About how many bytes this takes.
+    fn size(&self) -> usize {
+        let caller = &self.caller;
+        let lists = [&caller.groups, &caller.scopes, &self.audiences];
+        let texts: usize =
+            lists.iter().flat_map(|list| list.iter()).map(|text| text.len() + size_of::<String>()).sum();
+        let names = [&caller.org, &caller.user, &caller.client, &caller.wcit, &caller.issuer];
+        texts
+            + names.iter().map(|name| name.len()).sum::<usize>()
+            + size_of::<Verified>()
+            + size_of::<Caller>()
+    }
+}
+
 /// What an `Authorization` header offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offered<'a> {

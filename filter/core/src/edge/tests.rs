@@ -329,3 +329,21 @@ fn random_headers_and_bodies_never_panic() {
         judge(&gateway, &snapshot, &headers, &body);
     }
 }
+
+#[test]
+fn in_development_a_server_without_authentication_answers_to_local_names_only() {
+    let mut bench = Bench::new();
+    bench.message.dev = true;
+    let snapshot = bench.snapshot();
+    let edge = Edge::new(Role::Gateway);
+    for (host, expected) in [
+        ("localhost:8080", None),
+        ("mcp.example.com", None),
+        ("rebound.evil.example", Some(Reason::HostDenied)),
+    ] {
+        let headers = bench.post("/open/mcp", &[(":authority", host)]);
+        assert_eq!(reason(judge(&edge, &snapshot, &headers, LIST)), expected, "{host}");
+        let headers = bench.post("/demo/mcp", &[(":authority", host)]);
+        assert_eq!(reason(judge(&edge, &snapshot, &headers, LIST)), None, "{host}");
+    }
+}

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use super::Verified;
 
-/// Entries per generation: 8192 verified tokens in all.
-const MAX_GOOD: usize = 4096;
-/// Bad signatures per generation; they only save the cost of checking the same one again.
-const MAX_BAD: usize = 512;
+/// Of one generation: 8192 verified tokens or 8 MiB in all, whichever comes first.
+const GOOD: Bound = Bound { entries: 4096, bytes: 4 << 20 };
+/// Bad signatures only save the cost of checking the same one again.
+const BAD: Bound = Bound { entries: 512, bytes: usize::MAX };
 
 /// SHA-256 of the compact token, and the generation of the issuers it was judged by.
 pub(super) type Key = ([u8; 32], u64);
@@ -30,45 +30,57 @@ pub(super) enum Known {
 
 impl Cache {
     pub(super) fn get(&mut self, key: &Key) -> Option<Known> {
-        let good = self.good.get(key, MAX_GOOD).map(Known::Good);
-        good.or_else(|| self.bad.get(key, MAX_BAD).map(|()| Known::Bad))
+        let good = self.good.get(key, GOOD).map(Known::Good);
+        good.or_else(|| self.bad.get(key, BAD).map(|()| Known::Bad))
     }
 
     pub(super) fn put_good(&mut self, key: Key, verified: Arc<Verified>) {
-        self.good.put(key, verified, MAX_GOOD);
+        let bytes = verified.size();
+        self.good.put(key, verified, bytes, GOOD);
     }
 
     pub(super) fn put_bad(&mut self, key: Key) {
-        self.bad.put(key, (), MAX_BAD);
+        self.bad.put(key, (), 0, BAD);
     }
 }
 
+#[derive(Clone, Copy)]
+struct Bound {
+    entries: usize,
+    bytes: usize,
+}
+
 struct Generations<V> {
-    young: HashMap<Key, V>,
-    old: HashMap<Key, V>,
+    young: HashMap<Key, (V, usize)>,
+    /// Sum of the sizes in `young`.
+    young_bytes: usize,
+    old: HashMap<Key, (V, usize)>,
 }
 
 impl<V> Default for Generations<V> {
     fn default() -> Generations<V> {
-        Generations { young: HashMap::new(), old: HashMap::new() }
+        Generations { young: HashMap::new(), young_bytes: 0, old: HashMap::new() }
     }
 }
 
 impl<V: Clone> Generations<V> {
-    fn get(&mut self, key: &Key, max: usize) -> Option<V> {
-        if let Some(value) = self.young.get(key) {
+    fn get(&mut self, key: &Key, bound: Bound) -> Option<V> {
+        if let Some((value, _)) = self.young.get(key) {
             return Some(value.clone());
         }
-        let value = self.old.remove(key)?;
-        self.put(*key, value.clone(), max);
+        let (value, bytes) = self.old.remove(key)?;
+        self.put(*key, value.clone(), bytes, bound);
         Some(value)
     }
 
-    fn put(&mut self, key: Key, value: V, max: usize) {
-        if self.young.len() >= max {
+    fn put(&mut self, key: Key, value: V, bytes: usize, bound: Bound) {
+        if self.young.len() >= bound.entries || self.young_bytes >= bound.bytes {
             self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
         }
-        self.young.insert(key, value);
+        if self.young.insert(key, (value, bytes)).is_none() {
+            self.young_bytes += bytes;
+        }
     }
 }
 
@@ -84,13 +96,16 @@ mod tests {
 
     #[test]
     fn it_stays_bounded_and_keeps_what_is_used() {
-        let mut generations = Generations::default();
-        for number in 0..10_000 {
-            generations.put(key(number), number, 100);
-            assert_eq!(generations.get(&key(0), 100), Some(0));
-            assert!(generations.young.len() + generations.old.len() <= 200);
+        let bound = Bound { entries: 100, bytes: 1000 };
+        for (bytes, most) in [(1, 200), (100, 20)] {
+            let mut generations = Generations::default();
+            for number in 0..10_000 {
+                generations.put(key(number), number, bytes, bound);
+                assert_eq!(generations.get(&key(0), bound), Some(0));
+                assert!(generations.young.len() + generations.old.len() <= most);
+            }
+            assert_eq!(generations.get(&key(5000), bound), None);
         }
-        assert_eq!(generations.get(&key(5000), 100), None);
     }
 
     #[test]

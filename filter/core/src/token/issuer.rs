@@ -63,7 +63,12 @@ impl Issuers {
     }
 
     pub(crate) fn has_name(&self, name: &str) -> bool {
-        self.by_iss.values().any(|issuer| issuer.name == name)
+        self.iss_of(name).is_some()
+    }
+
+    /// The `iss` of the issuer called `name`.
+    pub(crate) fn iss_of(&self, name: &str) -> Option<&str> {
+        self.by_iss.values().find(|issuer| issuer.name == name).map(|issuer| issuer.iss.as_str())
     }
 }
 

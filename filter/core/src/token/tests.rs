@@ -368,3 +368,18 @@ fn random_tokens_never_panic() {
         assert_eq!(bench.judge_at(&token, "demo", NOW).is_ok(), token == good, "{token}");
     }
 }
+
+#[test]
+fn a_running_stream_learns_that_its_token_is_dead() {
+    let mut bench = Bench::new();
+    let token = bench.mint(json!({"claims": {"jti": "j1"}}));
+    let caller = bench.judge_at(&token, "demo", NOW).unwrap();
+    let revoked = |bench: &Bench| Snapshot::from_message(bench.message.clone()).unwrap().revoked(&caller);
+    assert!(!revoked(&bench));
+    bench.message.revoked = mark(&["token", "asp-dev", "j1"]).to_vec();
+    assert!(revoked(&bench));
+    bench.message.revoked = Vec::new();
+    let entry = RevokedBefore { org: "acme".into(), user: String::new(), not_after_iat: NOW };
+    bench.message.revoked_before = vec![entry];
+    assert!(revoked(&bench));
+}
