@@ -58,20 +58,21 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 
 async fn python(shared: &Shared, mode: &str, protocol: &str) -> Result<()> {
     let (url, token) = target(shared).await?;
-    check_python(&url, &token, mode, protocol).await
+    python_at(&url, &token, mode, protocol, &[]).await
 }
 
 /// The Python client lists the tools of `demo` at `url` and calls `echo`.
-pub(crate) async fn check_python(url: &str, token: &str, mode: &str, protocol: &str) -> Result<()> {
-    check(&python_run(url, token, mode, ECHO).await?, protocol)
-}
-
-/// The Python client lists the tools at `url` and calls `echo`; what it saw.
-pub(crate) async fn python_run(url: &str, token: &str, mode: &str, arguments: &str) -> Result<Value> {
+pub(crate) async fn python_at(
+    url: &str,
+    token: &str,
+    mode: &str,
+    protocol: &str,
+    environment: &[(&str, &str)],
+) -> Result<()> {
     let mut command = Command::new(tool::python()?);
     command.arg(tool::root()?.join("tests/clients/python/client.py"));
-    command.args([url, mode, "echo", arguments]);
-    run(command, token).await
+    command.args([url, mode, "echo", ECHO]).envs(environment.iter().copied());
+    check(&run(command, token).await?, protocol)
 }
 
 async fn node_v1(shared: &Shared) -> Result<()> {
@@ -82,10 +83,21 @@ async fn node_v1(shared: &Shared) -> Result<()> {
 }
 
 async fn node_v2(shared: &Shared, mode: &str, protocol: &str) -> Result<()> {
-    let mut command = node_program("node-v2/client.mjs")?;
     let (url, token) = target(shared).await?;
-    command.args([&url, mode, "echo", ECHO]);
-    check(&run(command, &token).await?, protocol)
+    node_v2_at(&url, &token, mode, protocol, &[]).await
+}
+
+/// The TypeScript client, 2.x line, lists the tools of `demo` at `url` and calls `echo`.
+pub(crate) async fn node_v2_at(
+    url: &str,
+    token: &str,
+    mode: &str,
+    protocol: &str,
+    environment: &[(&str, &str)],
+) -> Result<()> {
+    let mut command = node_program("node-v2/client.mjs")?;
+    command.args([url, mode, "echo", ECHO]).envs(environment.iter().copied());
+    check(&run(command, token).await?, protocol)
 }
 
 async fn inspector_lists(shared: &Shared) -> Result<()> {

@@ -10,6 +10,7 @@ mod local_replies;
 mod main_job;
 mod message;
 mod policy;
+mod public_name;
 mod replicas;
 mod trial;
 mod vectors;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     trials.extend(wire::trials(&shared));
     trials.extend(policy::trials(&shared));
     trials.extend(replicas::trials(&shared));
+    trials.extend(public_name::trials(&shared));
     trials.extend(main_job::trials(&shared));
     trials.extend(vectors::trials(&shared));
     let conclusion = libtest_mimic::run(&arguments, trials);

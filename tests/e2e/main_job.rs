@@ -37,7 +37,7 @@ async fn whole() -> Result<()> {
     let mut running = start().await?;
     let (edge, token) = (address(&running, "ASP_EDGE_URL")?, running.environment["ASP_TOKEN"].clone());
     let url = format!("http://{edge}/demo/mcp");
-    clients::check_python(&url, &token, "auto", clients::MODERN).await?;
+    clients::python_at(&url, &token, "auto", clients::MODERN, &[]).await?;
     let admin = address(&running, "ASP_ADMIN_URL")?;
     let bearer = format!("Bearer {}", running.environment["ASP_ADMIN_TOKEN"]);
     let snapshot = http1::get(admin, "/api/snapshot", &[("authorization", &bearer)]).await?;
@@ -61,7 +61,7 @@ async fn two() -> Result<()> {
     for running in [&first, &second] {
         let edge = address(running, "ASP_EDGE_URL")?;
         let url = format!("http://{edge}/demo/mcp");
-        clients::check_python(&url, &running.environment["ASP_TOKEN"], "legacy", clients::LEGACY).await?;
+        clients::python_at(&url, &running.environment["ASP_TOKEN"], "legacy", clients::LEGACY, &[]).await?;
     }
     let stranger = address(&second, "ASP_EDGE_URL")?;
     let bearer = format!("Bearer {}", first.environment["ASP_TOKEN"]);

@@ -12,7 +12,7 @@ use asp_e2e::port::Reserved;
 use asp_e2e::process::Process;
 use asp_e2e::recorder::{self, Recorder};
 use asp_e2e::xds::{GATEWAY_TYPE, XdsServer};
-use asp_e2e::{tool, wait};
+use asp_e2e::{insertion, tool, wait};
 use asp_edge::Role;
 use asp_edge::testkit::{Case, Expect, Keys, Setting, load_cases, load_snapshot};
 use asp_proto::snapshot::{EdgeServer, GatewaySnapshot, Server};
@@ -23,6 +23,16 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::trial::Shared;
+
+/// A second wasm filter that does nothing: the least that Envoy takes for one.
+const OTHER_WASM: &str = r#"(module
+    (memory (export "memory") 2)
+    (global $next (mut i32) (i32.const 1024))
+    (func (export "proxy_abi_version_0_2_1"))
+    (func (export "proxy_on_memory_allocate") (param i32) (result i32)
+        (global.set $next (i32.add (global.get $next) (local.get 0)))
+        (i32.sub (global.get $next) (local.get 0)))
+    (func (export "proxy_on_context_create") (param i32 i32)))"#;
 
 /// What Envoy's own parser refuses before the filter sees it, and how.
 const ENVOY_FIRST: [(&str, u16); 1] = [("paths: a path byte above 0x7f is unknown", 400)];
@@ -35,9 +45,26 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         .into_iter()
         .map(|snapshot| {
             let name = format!("vectors::of_snapshot_{snapshot}_hold_in_envoy_and_at_the_gateway");
-            shared.trial(&name, move |_| async move { replay(&snapshot).await })
+            (name, snapshot, Host::Shipped)
+        })
+        .chain([(
+            "vectors::hold_in_a_foreign_envoy_that_took_the_snippet".into(),
+            "full".into(),
+            Host::Foreign,
+        )])
+        .map(|(name, snapshot, host)| {
+            shared.trial(&name, move |_| async move { replay(&snapshot, host).await })
         })
         .collect()
+}
+
+/// Whose Envoy the filter runs in.
+#[derive(Clone, Copy, PartialEq)]
+enum Host {
+    /// envoy/bootstrap.yaml
+    Shipped,
+    /// tests/fixtures/foreign.yaml with envoy/insert.yaml put in
+    Foreign,
 }
 
 /// Everything one snapshot's cases are replayed against.
@@ -53,8 +80,11 @@ struct Bench {
     _directory: TempDir,
 }
 
-async fn replay(snapshot: &str) -> Result<()> {
-    let mut bench = Bench::start(snapshot).await?;
+async fn replay(snapshot: &str, host: Host) -> Result<()> {
+    let mut bench = Bench::start(snapshot, host).await?;
+    if host == Host::Foreign {
+        bench.own_routes_go_on().await?;
+    }
     let cases: Vec<Case> = load_cases().into_iter().filter(|case| case.snapshot == snapshot).collect();
     let mut faults = Vec::new();
     for case in &cases {
@@ -70,7 +100,7 @@ async fn replay(snapshot: &str) -> Result<()> {
 }
 
 impl Bench {
-    async fn start(name: &str) -> Result<Bench> {
+    async fn start(name: &str, host: Host) -> Result<Bench> {
         let directory = tempfile::tempdir()?;
         let keys = Keys::generate();
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
@@ -96,7 +126,7 @@ impl Bench {
         })
         .await?
         .map_or(Ok(()), |reason| bail!("the gateway refused its snapshot: {reason}"))?;
-        let envoy = start_envoy(&directory, port, &xds, recorder.address).await?;
+        let envoy = start_envoy(&directory, port, &xds, recorder.address, host).await?;
         let edge_address = envoy.address;
         wait::until("the edge passes requests on", wait::START, || async move {
             http1::get(edge_address, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
@@ -114,6 +144,16 @@ impl Bench {
             _recorder: recorder,
             _directory: directory,
         })
+    }
+
+    /// The owner's routes and filters work as before beside the platform's filter.
+    async fn own_routes_go_on(&self) -> Result<()> {
+        let open = http1::get(self.envoy.address, "/own/page", &[]).await?;
+        assert!(is_recorded(&open), "{}", shown(&open));
+        let private = http1::get(self.envoy.address, "/own/private", &[]).await?;
+        assert_eq!(private.status, 401, "the owner's jwt_authn still guards: {}", private.text());
+        assert_eq!(private.reason(), None, "and answers in its own words");
+        Ok(())
     }
 
     async fn check(&self, case: &Case) -> Result<()> {
@@ -199,33 +239,42 @@ async fn start_gateway(
     Ok((gateway, SocketAddr::from(([127, 0, 0, 1], ports.gateway))))
 }
 
-/// The shipped bootstrap with the pools of the vectors' routes beside the cluster `gateway`.
+/// The host's configuration with the pools of the vectors' routes beside the cluster `gateway`.
 async fn start_envoy(
     directory: &TempDir,
     port: Reserved,
     xds: &XdsServer,
-    pool: SocketAddr,
+    recorder: SocketAddr,
+    host: Host,
 ) -> Result<Envoy> {
-    let shipped = std::fs::read_to_string(tool::root()?.join("envoy/bootstrap.yaml"))?;
+    let root = tool::root()?;
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).with_context(|| format!("read {path}"));
+    let mut variables = BTreeMap::new();
+    let text = match host {
+        Host::Shipped => read("envoy/bootstrap.yaml")?,
+        Host::Foreign => {
+            let other = directory.path().join("other.wasm");
+            std::fs::write(&other, wat::parse_str(OTHER_WASM)?)?;
+            variables.insert("OTHER_WASM".to_string(), other.to_string_lossy().into_owned());
+            variables.insert("RECORDER_PORT".to_string(), recorder.port().to_string());
+            variables.insert("ASP_CONTROL_HOST".to_string(), "127.0.0.1".to_string());
+            insertion::insert(&read("tests/fixtures/foreign.yaml")?, &read("envoy/insert.yaml")?)?
+        }
+    };
     let cluster = |name: &str| {
         format!(
             "  - {{ name: {name}, type: STATIC, connect_timeout: 1s, load_assignment: {{ cluster_name: {name}, endpoints: \
              [{{ lb_endpoints: [{{ endpoint: {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: {} }} }} }} }}] }}] }} }}\n",
-            pool.port()
+            recorder.port()
         )
     };
     let pools = format!("  clusters:\n{}{}", cluster("pool-heavy"), cluster("pool-lists"));
     let template = directory.path().join("bootstrap.yaml");
-    std::fs::write(&template, shipped.replacen("  clusters:\n", &pools, 1))?;
-    Envoy::start(envoy::Settings {
-        directory: directory.path(),
-        template,
-        port,
-        xds_port: xds.address.port(),
-        tls: None,
-        variables: BTreeMap::new(),
-    })
-    .await
+    std::fs::write(&template, text.replacen("  clusters:\n", &pools, 1))?;
+    let tls = None;
+    let xds_port = xds.address.port();
+    Envoy::start(envoy::Settings { directory: directory.path(), template, port, xds_port, tls, variables })
+        .await
 }
 
 fn compare_recorded(expect: &Expect, answer: &Response) -> Result<()> {

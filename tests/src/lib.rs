@@ -6,9 +6,11 @@
 //! its own id, every wait has a bound.
 
 pub mod cluster;
+pub mod connect_proxy;
 pub mod envoy;
 pub mod http1;
 pub mod http2;
+pub mod insertion;
 pub mod port;
 pub mod process;
 pub mod recorder;

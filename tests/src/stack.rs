@@ -19,13 +19,15 @@ use crate::{http1, tool, wait};
 pub struct Options {
     /// A directory of primitive specs; the repository's own by default.
     pub primitives: PathBuf,
-    /// Further settings of `asp`, by environment variable.
-    pub environment: BTreeMap<String, String>,
+    /// The origin clients use; Envoy's own address by default.
+    pub public_url: Option<String>,
+    /// Certificate and key of the edge.
+    pub tls: Option<(PathBuf, PathBuf)>,
 }
 
 impl Options {
     pub fn repository() -> Result<Options> {
-        Ok(Options { primitives: tool::root()?.join("primitives"), environment: BTreeMap::new() })
+        Ok(Options { primitives: tool::root()?.join("primitives"), public_url: None, tls: None })
     }
 }
 
@@ -48,9 +50,8 @@ pub struct Ports {
 impl Stack {
     /// Starts everything and waits until Envoy answers `/healthz` with what the gateway says.
     pub async fn start(options: Options) -> Result<Stack> {
-        let state = tempfile::tempdir()?;
-        let port = Reserved::new()?;
-        let public_url = format!("http://{}", port.address());
+        let (state, port, tls) = (tempfile::tempdir()?, Reserved::new()?, options.tls.is_some());
+        let public_url = options.public_url.clone().unwrap_or_else(|| format!("http://{}", port.address()));
         let mut asp = Process::start("asp", serve(&options, state.path(), &public_url)?)?;
         let ports = ports(&mut asp, state.path()).await?;
         let settings = envoy::Settings {
@@ -58,12 +59,12 @@ impl Stack {
             template: tool::root()?.join("envoy/bootstrap.yaml"),
             port,
             xds_port: ports.xds,
-            tls: None,
+            tls: options.tls,
             variables: BTreeMap::new(),
         };
         let envoy = Envoy::start(settings).await?;
         let mut stack = Stack { envoy, asp, ports, state };
-        stack.wait_ready().await?;
+        stack.wait_ready(tls).await?;
         Ok(stack)
     }
 
@@ -111,10 +112,20 @@ impl Stack {
         Ok(())
     }
 
-    async fn wait_ready(&mut self) -> Result<()> {
-        let edge = self.edge();
-        let healthy = wait::until("the edge answers /healthz", wait::START, || async move {
-            http1::get(edge, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
+    /// Ready is what a client sees; behind TLS, that Envoy has its gateway and its snapshot.
+    async fn wait_ready(&mut self, tls: bool) -> Result<()> {
+        let (edge, envoy) = (self.edge(), &self.envoy);
+        let healthy = wait::until("the edge serves", wait::START, || async move {
+            if tls {
+                let gateways = envoy.stat("cluster.gateway.membership_healthy").await.ok()?;
+                let pushed = envoy
+                    .stat("extension_config_discovery.http_filter.asp-edge.update_success")
+                    .await
+                    .ok()?;
+                (gateways > 0 && pushed > 0).then_some(())
+            } else {
+                http1::get(edge, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200).map(drop)
+            }
         });
         if let Err(error) = healthy.await {
             let detail = format!("{}\n{}", self.asp.tail(), self.envoy.process.tail());
@@ -146,8 +157,7 @@ fn serve(options: &Options, state: &Path, public_url: &str) -> Result<Command> {
         .env("ASP_PORT", "0")
         .env("ASP_ADMIN_PORT", "0")
         .env("ASP_GATEWAY_PORT", "0")
-        .env("ASP_XDS_PORT", "0")
-        .envs(&options.environment);
+        .env("ASP_XDS_PORT", "0");
     Ok(command)
 }
 
