@@ -123,6 +123,16 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_that_names_draft_07_is_evaluated_as_2020_12() {
+        let schema = schema(json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+            "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": false}));
+        assert!(schema.check(&json!({"a": "x"})).is_ok());
+        for bad in [json!({}), json!({"a": 1}), json!({"a": "x", "b": 1})] {
+            assert!(schema.check(&bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn remote_references_and_backtracking_patterns_do_not_compile() {
         for bad in [
             json!({"$ref": "http://127.0.0.1:1/x.json"}),

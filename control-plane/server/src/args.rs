@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::settings::ENVIRONMENT_HELP;
+
 /// The Agentic Server Platform: a gateway for MCP and A2A.
 #[derive(Debug, Parser)]
 #[command(name = "asp", version, arg_required_else_help = true)]
@@ -131,6 +133,7 @@ pub struct StatusArgs {
 }
 
 #[derive(Clone, Debug, Default, Args)]
+#[command(after_help = ENVIRONMENT_HELP)]
 pub struct ServeArgs {
     /// What this process does: control, gateway [default: control,gateway]
     #[arg(long, value_name = "LIST")]
@@ -144,7 +147,7 @@ pub struct ServeArgs {
     /// Applies this directory of primitives at start
     #[arg(long, value_name = "DIR")]
     pub primitives: Option<PathBuf>,
-    /// The address every listener binds [default: 127.0.0.1] [env: ASP_BIND]
+    /// The address every listener binds [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub bind: Option<String>,
 }

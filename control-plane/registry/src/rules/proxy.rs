@@ -43,6 +43,8 @@ fn check_url(url: &str, path: &str, findings: &mut Findings<'_>) {
             let hint = "write https://host/path with a plain host and no credentials";
             findings.add(FaultCode::BadUrl, path, reason, hint);
         }
+        // A name under .internal (reserved for private use) says already that the operator routes it.
+        Ok(parsed) if parsed.host.ends_with(".internal") => {}
         Ok(parsed) if !parsed.is_https || uri::is_private_host(parsed.host) => {
             let message = format!("{} is plain http or private", name::shown(parsed.host));
             let hint = "the operator must add an upstream entry for it";

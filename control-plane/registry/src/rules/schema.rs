@@ -30,6 +30,10 @@ const MIN_MULTIPLE: f64 = 1e-9;
 /// More than anybody repairs in one go.
 const MAX_META_ERRORS: usize = 50;
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+/// What SDKs write that generate schemas (zod, pydantic v1). Evaluated as 2020-12, so keywords that mean
+/// something else there are refused.
+const ELDER_DIALECT: &str = "http://json-schema.org/draft-07/schema";
+const ELDER_KEYWORDS: [&str; 2] = ["dependencies", "additionalItems"];
 /// The name under which a schema is registered while its defaults are judged.
 const SELF: &str = "urn:asp:schema";
 
@@ -150,7 +154,8 @@ impl Checker<'_> {
             let allowed = path.is_empty()
                 && match keyword {
                     "$schema" => {
-                        value.as_str().is_some_and(|dialect| dialect.trim_end_matches('#') == DIALECT)
+                        let dialect = value.as_str().map(|dialect| dialect.trim_end_matches('#'));
+                        dialect == Some(DIALECT) || dialect == Some(ELDER_DIALECT)
                     }
                     "$id" => true,
                     _ => false,
@@ -161,6 +166,7 @@ impl Checker<'_> {
                 self.faults.push(found(FaultCode::BadSchema, &format!("{path}/{keyword}"), message, hint));
             }
         }
+        self.check_elder(object, path);
         if object.get("enum").and_then(Value::as_array).is_some_and(|list| list.len() > MAX_ENUM) {
             let message = format!("more than {MAX_ENUM} values");
             let hint = "use a pattern, or check the value in the primitive";
@@ -184,6 +190,22 @@ impl Checker<'_> {
             self.faults.push(found(FaultCode::UnknownFormat, &format!("{path}/format"), message, hint));
         }
         self.check_patterns(object, path);
+    }
+
+    /// Draft-07 keywords whose meaning changed until 2020-12.
+    fn check_elder(&mut self, object: &serde_json::Map<String, Value>, path: &str) {
+        let dialect = self.schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
+        if dialect.trim_end_matches('#') != ELDER_DIALECT {
+            return;
+        }
+        let changed = ELDER_KEYWORDS.into_iter().find(|keyword| object.contains_key(*keyword));
+        let reference =
+            (object.contains_key("$ref") && object.len() > 1 && !path.is_empty()).then_some("$ref");
+        if let Some(keyword) = changed.or(reference) {
+            let message = format!("`{keyword}` here means something else in JSON Schema 2020-12");
+            let hint = "write the schema in 2020-12: dependentRequired, prefixItems, allOf around a $ref";
+            self.faults.push(found(FaultCode::BadSchema, &format!("{path}/{keyword}"), message, hint));
+        }
     }
 
     fn check_patterns(&mut self, object: &serde_json::Map<String, Value>, path: &str) {

@@ -32,6 +32,8 @@ fn ordinary_schemas_are_accepted() {
     let table = [
         json!({"type": "object"}),
         json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:x", "type": "object"}),
+        json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": false,
+               "properties": {"a": {"$ref": "#/definitions/n"}}, "definitions": {"n": {"type": "string"}}}),
         tool(json!({"a": {"type": ["string", "null"], "format": "email", "default": null}})),
         tool(
             json!({"nullable": {"type": "string"}, "pattern": {"type": "string"}, "$ref": {"type": "string"}}),
@@ -131,7 +133,18 @@ fn hostile_schemas_are_refused_quickly_with_their_code() {
         ("a tiny step", tool(json!({"a": {"multipleOf": 1e-300}})), FaultCode::BadSchema),
         (
             "a foreign dialect",
-            json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}),
+            json!({"$schema": "http://json-schema.org/draft-04/schema#", "type": "object"}),
+            FaultCode::BadSchema,
+        ),
+        (
+            "a keyword that changed since draft-07",
+            json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "dependencies": {"a": ["b"]}}),
+            FaultCode::BadSchema,
+        ),
+        (
+            "a reference with neighbours, which draft-07 ignores",
+            json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+                   "properties": {"a": {"$ref": "#/definitions/n", "minLength": 1}}, "definitions": {"n": {"type": "string"}}}),
             FaultCode::BadSchema,
         ),
         ("an inner id", tool(json!({"a": {"$id": "https://example.com/a"}})), FaultCode::BadSchema),
