@@ -6,6 +6,7 @@
 
 mod boot;
 mod clients;
+mod istio;
 mod local_replies;
 mod main_job;
 mod message;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let shared = Shared::new(runtime.handle().clone());
     let mut trials = Vec::new();
     trials.extend(local_replies::trials(&shared));
+    trials.extend(istio::trials(&shared));
     trials.extend(boot::trials(&shared));
     trials.extend(clients::trials(&shared));
     trials.extend(wire::trials(&shared));

@@ -1,0 +1,71 @@
+//! The Istio manifests: what they patch into a proxy is configuration that Envoy accepts, and the filter in
+//! them is the one of the shipped bootstrap.
+
+use anyhow::{Context, Result, bail};
+use asp_e2e::tool;
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::trial::Shared;
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![shared.trial("istio::the_patches_make_a_configuration_that_envoy_accepts", |_| patches())]
+}
+
+async fn patches() -> Result<()> {
+    let manifest = std::fs::read_to_string(tool::root()?.join("envoy/istio/envoy-filter.yaml"))?;
+    let manifest: Value = serde_saphyr::from_str(&manifest)?;
+    let patch = |kind: &str| -> Result<Value> {
+        let patches = manifest["spec"]["configPatches"].as_array().context("configPatches is a list")?;
+        let found = patches.iter().find(|patch| patch["applyTo"] == kind);
+        Ok(found.with_context(|| format!("a patch of kind {kind}"))?["patch"]["value"].clone())
+    };
+    let mut filter = patch("HTTP_FILTER")?;
+    let code = "/config_discovery/default_config/config/vm_config/code/local/filename";
+    *filter.pointer_mut(code).context("the module is a file")? = json!(tool::filter_wasm()?);
+    let mut manager = patch("NETWORK_FILTER")?["typed_config"].clone();
+    let mut host = patch("VIRTUAL_HOST")?;
+    host["name"] = json!("all");
+    host["domains"] = json!(["*"]);
+    host["routes"] = json!([{"match": {"prefix": "/"}, "route": {"cluster": "asp-control"}}]);
+    manager["stat_prefix"] = json!("istio");
+    manager["route_config"] = json!({"virtual_hosts": [host]});
+    let router = json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"});
+    manager["http_filters"] = json!([filter, {"name": "envoy.filters.http.router", "typed_config": router}]);
+    let listener = json!({
+        "name": "ingress",
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
+        "filter_chains": [{"filters": [{
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": manager,
+        }]}],
+    });
+    let config = json!({
+        "node": {"id": "ingress", "cluster": "ingress"},
+        "static_resources": {"listeners": [listener], "clusters": [patch("CLUSTER")?]},
+    });
+    validate(&config).await?;
+    let mut broken = config;
+    broken["static_resources"]["clusters"][0]["connect_timeot"] = json!("1s");
+    if validate(&broken).await.is_ok() {
+        bail!("Envoy's validation notices nothing");
+    }
+    Ok(())
+}
+
+async fn validate(config: &Value) -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("config.json");
+    std::fs::write(&path, config.to_string())?;
+    let mut command = Command::new(tool::envoy()?);
+    command
+        .args(["--mode", "validate", "--log-level", "error", "--config-path"])
+        .arg(&path)
+        .kill_on_drop(true);
+    let output = command.output().await?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
