@@ -39,6 +39,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     quantity::check(spec, findings);
     check_domains(spec, findings);
     check_icons(spec, findings);
+    check_media_types(spec, findings);
     let input = check_input(spec, findings);
     let output = spec.schema.output_schema.as_ref().and_then(|written| {
         let rules = schema::Rules { object_root: spec.kind.is_tool(), header_annotations: false };
@@ -121,6 +122,41 @@ fn check_icons(spec: &Spec, findings: &mut Findings<'_>) {
             let path = format!("/icons/{index}/src");
             let message = "an icon is an https URL or a data:image URI";
             findings.add(FaultCode::BadUrl, &path, message, "host the icon on https or embed it");
+        }
+    }
+}
+
+/// They end up in cards, results and `Content-Type`. Parameters such as `charset` are the resource's own.
+fn check_media_types(spec: &Spec, findings: &mut Findings<'_>) {
+    let mut written = Vec::new();
+    if let Some(mime_type) = &spec.schema.mime_type {
+        written.push(("/primitiveSchema/mimeType".to_string(), mime_type));
+    }
+    for (index, item) in spec.schema.contents.iter().flatten().enumerate() {
+        let path = format!("/primitiveSchema/contents/{index}/mimeType");
+        written.extend(item.mime_type.as_ref().map(|mime_type| (path, mime_type)));
+    }
+    for (index, message) in spec.schema.messages.iter().flatten().enumerate() {
+        let path = format!("/primitiveSchema/messages/{index}/content/mimeType");
+        written.extend(message.content.mime_type.as_ref().map(|mime_type| (path, mime_type)));
+    }
+    for (index, icon) in spec.icons.iter().enumerate() {
+        let path = format!("/icons/{index}/mimeType");
+        written.extend(icon.mime_type.as_ref().map(|mime_type| (path, mime_type)));
+    }
+    if let Some(skill) = &spec.exposure.a2a.skill {
+        for (key, modes) in [("inputModes", &skill.input_modes), ("outputModes", &skill.output_modes)] {
+            let paths = (0..).map(|index: usize| format!("/exposure/a2a/skill/{key}/{index}"));
+            written.extend(paths.zip(modes));
+        }
+    }
+    for (path, text) in written {
+        let (media_type, parameters) = text.split_once(';').unwrap_or((text, ""));
+        let is_plain =
+            parameters.len() <= 128 && parameters.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+        if !server::is_media_type(media_type.trim_end()) || !is_plain {
+            let message = format!("`{}` is no media type", name::shown(text));
+            findings.add(FaultCode::BadValue, &path, message, "write type/subtype");
         }
     }
 }

@@ -271,6 +271,26 @@ fn static_content_is_whole() {
 }
 
 #[test]
+fn media_types_are_media_types() {
+    let resource = |mime_type: &str| {
+        other(
+            "resource",
+            &format!(
+                "primitiveSchema: {{uri: demo://a, mimeType: \"{mime_type}\", contents: [{{text: a}}]}}"
+            ),
+        )
+    };
+    for good in ["text/plain", "text/plain; charset=utf-8", "application/vnd.x+json"] {
+        assert_table(good, resource(good), &[]);
+    }
+    for bad in ["", "text", "text/", "/plain", "text/pl ain", "text/plain; a\\nb", "text/plain; é"] {
+        assert_table(bad, resource(bad), &[("bad_value", "/primitiveSchema/mimeType")]);
+    }
+    let skill = tool(&format!("{BUILTIN}\nexposure: {{a2a: {{skill: {{inputModes: [text/plain, pdf]}}}}}}"));
+    assert_table("skill", skill, &[("bad_value", "/exposure/a2a/skill/inputModes/1")]);
+}
+
+#[test]
 fn templates_match_in_one_way_only() {
     let template = |text: &str| {
         other("resource_template", &format!("primitiveSchema: {{uriTemplate: \"{text}\"}}\n{BUILTIN}"))
