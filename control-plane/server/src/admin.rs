@@ -63,6 +63,14 @@ impl AdminState {
     }
 }
 
+/// Runs work that takes milliseconds (compiling, decoding) off the threads that serve requests.
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        tracing::error!(%error, "a handler's work failed");
+        Problem::new(problem::Code::Internal, "")
+    })
+}
+
 /// The whole admin port.
 pub fn router(state: Arc<AdminState>) -> Router {
     Router::new()
@@ -71,6 +79,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/metrics", get(status::metrics))
         .route("/.well-known/jwks.json", get(status::jwks))
         .route("/api/openapi.json", get(openapi::document))
+        .route("/api/docs", get(openapi::page))
         .route("/api/registry/validate", post(registry::validate))
         .route("/api/registry/compile", post(registry::compile))
         .route(
@@ -92,7 +101,10 @@ pub fn router(state: Arc<AdminState>) -> Router {
             "/api/ratelimits/orgs/{org}",
             put(ratelimits::put).get(ratelimits::get).delete(ratelimits::delete),
         )
-        .route("/api/revocations", post(revocations::add).get(revocations::list))
+        .route(
+            "/api/revocations",
+            post(revocations::add).get(revocations::list).delete(revocations::delete_matching),
+        )
         .route("/api/revocations/{id}", delete(revocations::delete).get(revocations::get))
         .route("/api/snapshot", get(status::snapshot))
         .route("/api/audit", get(status::audit))

@@ -37,6 +37,34 @@ pub const ENV_NODE_BIN: &str = "ASP_NODE_BIN";
 pub const ENV_EVERYTHING_JS: &str = "ASP_EVERYTHING_JS";
 pub const ENV_EVERYTHING_PORT: &str = "ASP_EVERYTHING_PORT";
 
+/// What `asp serve --help` says of the environment.
+pub const ENVIRONMENT_HELP: &str = "\
+Environment (port 0 takes a free one; ports.json in the state directory says which):
+  ASP_PORT              Envoy, for clients [8080]
+  ASP_ADMIN_PORT        admin API [8081]
+  ASP_GATEWAY_PORT      gateway [8082]
+  ASP_XDS_PORT          xDS server [18000]
+  ASP_ENVOY_ADMIN_PORT  Envoy's own admin port [9901]
+  ASP_BIND              address of every listener [127.0.0.1]
+  ASP_STATE_DIR         state of this machine [.asp]
+  ASP_PUBLIC_URL        the origin clients use, e.g. https://mcp.example.com (required without --dev)
+  ASP_DATABASE_URL      sqlite:<path> or sqlite::memory: [asp.db in the state directory]
+  ASP_FILTER_WASM       the edge filter, as Envoy finds it [target/wasm32-wasip1/wasm/asp_filter.wasm]
+  ASP_EDGE_WORKERS      Envoy's concurrency; coarse limits are shared by it [2]
+  ASP_SEAL_KEY          seals session ids, at least 32 bytes, the same on every gateway
+                        (required without --dev; several gateways need it always)
+  ASP_SEAL_KEY_PREVIOUS the key before, while it is being replaced
+  ASP_ISSUERS           file of the issuers whose tokens clients and admins bring
+  ASP_UPSTREAMS         name=http(s)://host[:port],... private hosts that proxied specs may name
+  ASP_XDS_URL           the control plane, for a process with the gateway role alone
+  ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener]
+  ASP_POOL              the Envoy cluster this gateway belongs to [gateway]
+  ASP_TLS_CERT, ASP_TLS_KEY             certificate chain and key of the edge, for --stack
+  ASP_ENVOY_BIN                         the envoy binary, for --stack
+  ASP_NODE_BIN, ASP_EVERYTHING_JS,
+  ASP_EVERYTHING_PORT                   the sample MCP server, for --stack
+  ASP_LOG                               levels, e.g. info,asp=debug [info]";
+
 pub const DEFAULT_PORT: u16 = 8080;
 pub const DEFAULT_ADMIN_PORT: u16 = 8081;
 pub const DEFAULT_GATEWAY_PORT: u16 = 8082;
@@ -168,6 +196,11 @@ impl Settings {
         }
         if args.stack && !(self.roles.control && self.roles.gateway) {
             reader.fault("--stack", "needs both roles in this process");
+        }
+        if args.stack && !self.filter_wasm.is_file() {
+            let message =
+                format!("is no file: {}; `make wasm` builds the filter", self.filter_wasm.display());
+            reader.fault(ENV_FILTER_WASM, message);
         }
         if self.dev && !self.listen.bind.is_loopback() {
             reader.fault("--bind", "must be a loopback address with --dev: anyone can mint its tokens");

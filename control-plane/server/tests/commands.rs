@@ -52,7 +52,7 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
     let output = run(asp(state.path()).arg("--help"));
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
-    for command in ["serve", "token", "lint", "compile", "apply", "diff", "status", "explain"] {
+    for command in ["serve", "token", "lint", "compile", "apply", "diff", "import", "status", "explain"] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
         assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");
     }

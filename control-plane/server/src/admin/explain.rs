@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::problem::{Code, Problem};
+use super::{AdminState, off_thread};
 use crate::policy;
 
 /// A call that might be made.
@@ -70,7 +70,8 @@ pub async fn explain(
     let Some(published) = world.snapshot else {
         return Err(Problem::new(Code::Internal, "no snapshot is published yet"));
     };
-    let (outcome, decided_by) = decide(&published.snapshot, &question, protocol)?;
+    let asked = Arc::clone(&published);
+    let (outcome, decided_by) = off_thread(move || decide(&asked.snapshot, &question, protocol)).await??;
     Ok(Json(Explanation {
         allowed: matches!(outcome, "allowed" | "needs_approval"),
         outcome: outcome.to_owned(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{Kind, Protocol};
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
-use asp_store::control::{BindingRecord, ExposureRecord, SourceFile};
+use asp_store::control::{BindingRecord, ControlState, ExposureRecord, SourceFile};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::AdminState;
 use super::auth::Admin;
 use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
 use super::problem::Problem;
+use super::{AdminState, off_thread};
 use crate::catalog;
 use crate::inline;
 use crate::patterns;
@@ -47,7 +47,7 @@ pub struct Validity {
 #[utoipa::path(post, path = "/api/registry/validate", tag = "registry",
     request_body(content = Object), responses((status = 200, body = Validity)))]
 pub async fn validate(_admin: Admin, text: Text) -> Result<Json<Validity>, Problem> {
-    let report = inline::check(&text)?.report;
+    let report = off_thread(move || inline::check(&text)).await??.report;
     Ok(Json(Validity { valid: report.catalog.is_some(), errors: report.faults, warnings: report.warnings }))
 }
 
@@ -68,7 +68,7 @@ pub async fn compile(
     Query(query): Query<CompileQuery>,
     text: Text,
 ) -> Result<Json<Value>, Problem> {
-    let checked = inline::check(&text)?;
+    let checked = off_thread(move || inline::check(&text)).await??;
     let Some(found) = checked.report.catalog else {
         return Err(Problem::primitives(checked.report.faults));
     };
@@ -113,7 +113,8 @@ pub async fn put_server(
     admin.platform()?;
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
-    let report = asp_registry::check(&catalog::sources(&body.files));
+    let sources = catalog::sources(&body.files);
+    let report = off_thread(move || asp_registry::check(&sources)).await?;
     let Some(found) = report.catalog else {
         return Err(Problem::primitives(report.faults));
     };
@@ -126,7 +127,7 @@ pub async fn put_server(
     if !state.dev && catalog::is_open(server) {
         return Err(Problem::params("auth.schemes: `none` is for development"));
     }
-    let existing = state.compiler.compile_all(&state.store.load().await?.servers);
+    let existing = stored_servers(&state).await?.1;
     let before = existing.iter().find(|known| known.server.name == name);
     let changes = before.map(|before| asp_registry::compare(before, server)).unwrap_or_default();
     let conflicts = asp_registry::conflicts(&existing, server);
@@ -220,11 +221,11 @@ pub async fn org_primitives(
     Path(org): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     admin.of_org(&org)?;
-    let loaded = state.store.load().await?;
+    let (loaded, servers) = stored_servers(&state).await?;
     let exposure: Vec<&ExposureRecord> = loaded.exposure.iter().filter(|record| record.org == org).collect();
     let bindings: Vec<&BindingRecord> = loaded.bindings.iter().filter(|record| record.org == org).collect();
     let mut listed = Vec::new();
-    for server in state.compiler.compile_all(&loaded.servers) {
+    for server in servers {
         for listing in &server.server.listings {
             let Some(primitive) = server.primitives.iter().find(|primitive| primitive.id == listing.id)
             else {
@@ -253,6 +254,16 @@ pub async fn org_primitives(
         }
     }
     Ok(Json(Value::Array(listed)))
+}
+
+/// Everything stored, and its servers compiled.
+async fn stored_servers(state: &AdminState) -> Result<(ControlState, Vec<CompiledServer>), Problem> {
+    let (loaded, compiler) = (state.store.load().await?, state.compiler.clone());
+    off_thread(move || {
+        let servers = compiler.compile_all(&loaded.servers);
+        (loaded, servers)
+    })
+    .await
 }
 
 fn exposed(

@@ -187,6 +187,29 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Takes back every live revocation of the same type, org and id.
+#[utoipa::path(delete, path = "/api/revocations", tag = "revocations", request_body = NewRevocation,
+    responses((status = 200, body = Vec<Revocation>), (status = 404, body = Problem)))]
+pub async fn delete_matching(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Body(body): Body<NewRevocation>,
+) -> Result<Json<Vec<Revocation>>, Problem> {
+    let wanted = record(&admin, body, clock::now_ms())?;
+    let mut live = state.store.load().await?.revocations;
+    live.retain(|found| {
+        (&found.kind, &found.org, &found.target) == (&wanted.kind, &wanted.org, &wanted.target)
+    });
+    if live.is_empty() {
+        return Err(Problem::not_found());
+    }
+    for found in &live {
+        let change = state.change(&admin, Precondition::None);
+        state.published(state.store.delete_revocation(&change, &found.id).await?);
+    }
+    Ok(Json(live.into_iter().map(Revocation::from).collect()))
+}
+
 /// A revocation within the admin's reach.
 async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationRecord, Problem> {
     let record = state.store.revocation(id).await?.ok_or_else(Problem::not_found)?;

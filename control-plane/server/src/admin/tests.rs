@@ -313,6 +313,13 @@ async fn a_revocation_is_listed_published_and_taken_back() {
     assert_eq!(api.send("org:other", Method::DELETE, &one, None, &[]).await.status, StatusCode::NOT_FOUND);
     assert_eq!(api.send("org:acme", Method::DELETE, &one, None, &[]).await.status, StatusCode::NO_CONTENT);
     api.published(|snapshot| edge(snapshot).revoked.is_empty()).await;
+
+    let same = Some(json!({ "type": "user", "org": "acme", "id": "alice" }));
+    let gone = api.send("org:acme", Method::DELETE, "/api/revocations", same.clone(), &[]).await;
+    assert_eq!((gone.status, gone.body.as_array().unwrap().len()), (StatusCode::OK, 1));
+    api.published(|snapshot| edge(snapshot).revoked_before.is_empty()).await;
+    let again = api.send("org:acme", Method::DELETE, "/api/revocations", same, &[]).await;
+    assert_eq!(again.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -486,7 +493,7 @@ async fn every_operation_of_the_document_exists_and_wants_a_token() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 25);
+    assert_eq!(operations, 26);
 }
 
 #[tokio::test]
@@ -524,6 +531,10 @@ async fn status_and_metrics_tell_what_is_published() {
     let bytes = api.raw(request).await.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     assert!(text.contains("asp_snapshot_published_revision 1"), "{text}");
+    let page =
+        Request::builder().uri("/api/docs").header(header::HOST, "localhost").body(Body::empty()).unwrap();
+    let bytes = api.raw(page).await.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8(bytes.to_vec()).unwrap().contains("/api/policy/explain"));
     let schemas = api.get("platform", "/api/schemas").await.body;
     assert!(schemas["primitive"].is_object() && schemas["server"].is_object());
 }

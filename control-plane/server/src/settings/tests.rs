@@ -33,6 +33,7 @@ fn every_fault_is_reported_at_once() {
         (ENV_ADVERTISE, "gateway-0:8082"),
         (ENV_TLS_CERT, "cert.pem"),
         (ENV_UPSTREAMS, "everything.internal"),
+        (ENV_FILTER_WASM, "/nonexistent/filter.wasm"),
     ]);
     let args = ServeArgs {
         roles: Some("control,worker".into()),
@@ -52,6 +53,7 @@ fn every_fault_is_reported_at_once() {
         ENV_TLS_KEY,
         ENV_UPSTREAMS,
         ENV_ENVOY_BIN,
+        ENV_FILTER_WASM,
         "--roles",
         "--bind",
         "--stack",
@@ -101,4 +103,16 @@ fn sqlite_urls_name_a_file_or_memory() {
         let environment = BTreeMap::from([(ENV_DATABASE_URL, url)]);
         assert_eq!(Settings::read(&dev(), &environment).unwrap().database, expected, "{url}");
     }
+}
+
+#[test]
+fn the_help_names_every_variable() {
+    let source = include_str!("../settings.rs");
+    let names = source.split('"').filter(|text| text.starts_with("ASP_") && !text.contains(' '));
+    let mut count = 0;
+    for name in names {
+        assert!(ENVIRONMENT_HELP.contains(name), "{name} is missing");
+        count += 1;
+    }
+    assert!(count > 20, "{count} names were found");
 }
