@@ -58,76 +58,115 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 
 async fn python(shared: &Shared, mode: &str, protocol: &str) -> Result<()> {
     let (url, token) = target(shared).await?;
-    python_at(&url, &token, mode, protocol, &[]).await
-}
-
-/// The Python client lists the tools of `demo` at `url` and calls `echo`.
-pub(crate) async fn python_at(
-    url: &str,
-    token: &str,
-    mode: &str,
-    protocol: &str,
-    environment: &[(&str, &str)],
-) -> Result<()> {
-    let mut command = Command::new(tool::python()?);
-    command.arg(tool::root()?.join("tests/clients/python/client.py"));
-    command.args([url, mode, "echo", ECHO]).envs(environment.iter().copied());
-    check(&run(command, token).await?, protocol)
+    python_at(&Place::demo(&url, &token), mode, protocol).await
 }
 
 async fn node_v1(shared: &Shared) -> Result<()> {
-    let mut command = node_program("node-v1/client.mjs")?;
     let (url, token) = target(shared).await?;
-    command.args([&url, "echo", ECHO]);
-    check(&run(command, &token).await?, LEGACY)
+    node_v1_at(&Place::demo(&url, &token)).await
 }
 
 async fn node_v2(shared: &Shared, mode: &str, protocol: &str) -> Result<()> {
     let (url, token) = target(shared).await?;
-    node_v2_at(&url, &token, mode, protocol, &[]).await
-}
-
-/// The TypeScript client, 2.x line, lists the tools of `demo` at `url` and calls `echo`.
-pub(crate) async fn node_v2_at(
-    url: &str,
-    token: &str,
-    mode: &str,
-    protocol: &str,
-    environment: &[(&str, &str)],
-) -> Result<()> {
-    let mut command = node_program("node-v2/client.mjs")?;
-    command.args([url, mode, "echo", ECHO]).envs(environment.iter().copied());
-    check(&run(command, token).await?, protocol)
+    node_v2_at(&Place::demo(&url, &token), mode, protocol).await
 }
 
 async fn inspector_lists(shared: &Shared) -> Result<()> {
-    let answer = inspector(shared, &["--method", "tools/list"]).await?;
-    let tools = answer.pointer("/result/tools").or(answer.get("tools")).and_then(Value::as_array);
-    let names: Vec<_> = tools.into_iter().flatten().map(|tool| &tool["name"]).collect();
-    assert!(names.contains(&&json!("echo")), "{answer}");
-    Ok(())
+    let (url, token) = target(shared).await?;
+    inspector_lists_at(&Place::demo(&url, &token)).await
 }
 
 async fn inspector_calls(shared: &Shared) -> Result<()> {
-    let answer =
-        inspector(shared, &["--method", "tools/call", "--tool-name", "echo", "--tool-args-json", ECHO])
-            .await?;
-    check_result(answer.get("result").unwrap_or(&answer))
-}
-
-async fn inspector(shared: &Shared, arguments: &[&str]) -> Result<Value> {
-    let launcher = "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
-    let mut command = node_program(launcher)?;
     let (url, token) = target(shared).await?;
-    let header = format!("Authorization: Bearer {token}");
-    command.args(["--cli", &url, "--transport", "http", "--header", &header, "--format", "json", "-q"]);
-    command.args(arguments);
-    run(command, &token).await
+    inspector_calls_at(&Place::demo(&url, &token)).await
 }
 
 async fn rmcp(shared: &Shared, lifecycle: ClientLifecycleMode, protocol: &str) -> Result<()> {
     let (url, token) = target(shared).await?;
-    let config = StreamableHttpClientTransportConfig::with_uri(url).auth_header(token);
+    rmcp_at(&Place::demo(&url, &token), lifecycle, protocol).await
+}
+
+/// Where a client is sent, and what it must find there.
+pub(crate) struct Place<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) token: &'a str,
+    pub(crate) tools: &'a [&'a str],
+    /// What the client program is told by its environment.
+    pub(crate) environment: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> Place<'a> {
+    /// The server `demo`.
+    pub(crate) fn demo(url: &'a str, token: &'a str) -> Place<'a> {
+        Place { url, token, tools: &["echo", "clock"], environment: &[] }
+    }
+
+    /// The server `everything`, the reference server behind the proxy executor.
+    pub(crate) fn everything(url: &'a str, token: &'a str) -> Place<'a> {
+        Place { url, token, tools: &["echo", "get-sum", "get-tiny-image"], environment: &[] }
+    }
+}
+
+/// Every client once: each lists the tools and calls `echo`.
+pub(crate) async fn all_at(place: &Place<'_>) -> Result<()> {
+    python_at(place, "legacy", LEGACY).await.context("python, legacy")?;
+    python_at(place, "auto", MODERN).await.context("python, auto")?;
+    node_v1_at(place).await.context("npm sdk 1")?;
+    node_v2_at(place, MODERN, MODERN).await.context("npm client 2, modern")?;
+    inspector_lists_at(place).await.context("inspector lists")?;
+    inspector_calls_at(place).await.context("inspector calls")?;
+    rmcp_at(place, ClientLifecycleMode::Initialize, LEGACY).await.context("rmcp, legacy")?;
+    let modern = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+    rmcp_at(place, modern, MODERN).await.context("rmcp, modern")
+}
+
+pub(crate) async fn python_at(place: &Place<'_>, mode: &str, protocol: &str) -> Result<()> {
+    let mut command = Command::new(tool::python()?);
+    command.arg(tool::root()?.join("tests/clients/python/client.py"));
+    command.args([place.url, mode, "echo", ECHO]);
+    check(place, &run(command, place).await?, protocol)
+}
+
+async fn node_v1_at(place: &Place<'_>) -> Result<()> {
+    let mut command = node_program("node-v1/client.mjs")?;
+    command.args([place.url, "echo", ECHO]);
+    check(place, &run(command, place).await?, LEGACY)
+}
+
+pub(crate) async fn node_v2_at(place: &Place<'_>, mode: &str, protocol: &str) -> Result<()> {
+    let mut command = node_program("node-v2/client.mjs")?;
+    command.args([place.url, mode, "echo", ECHO]);
+    check(place, &run(command, place).await?, protocol)
+}
+
+async fn inspector_lists_at(place: &Place<'_>) -> Result<()> {
+    let answer = inspector(place, &["--method", "tools/list"]).await?;
+    let tools = answer.pointer("/result/tools").or(answer.get("tools")).and_then(Value::as_array);
+    let names: Vec<_> = tools.into_iter().flatten().map(|tool| &tool["name"]).collect();
+    for name in place.tools {
+        assert!(names.contains(&&json!(name)), "{name} is listed: {answer}");
+    }
+    Ok(())
+}
+
+async fn inspector_calls_at(place: &Place<'_>) -> Result<()> {
+    let answer =
+        inspector(place, &["--method", "tools/call", "--tool-name", "echo", "--tool-args-json", ECHO])
+            .await?;
+    check_result(answer.get("result").unwrap_or(&answer))
+}
+
+async fn inspector(place: &Place<'_>, arguments: &[&str]) -> Result<Value> {
+    let launcher = "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
+    let mut command = node_program(launcher)?;
+    let header = format!("Authorization: Bearer {}", place.token);
+    command.args(["--cli", place.url, "--transport", "http", "--header", &header, "--format", "json", "-q"]);
+    command.args(arguments);
+    run(command, place).await
+}
+
+async fn rmcp_at(place: &Place<'_>, lifecycle: ClientLifecycleMode, protocol: &str) -> Result<()> {
+    let config = StreamableHttpClientTransportConfig::with_uri(place.url).auth_header(place.token);
     let transport = StreamableHttpClientTransport::from_config(config);
     let client = timeout(CLIENT, ().serve_with_lifecycle(transport, lifecycle)).await??;
     let tools = timeout(CLIENT, client.list_all_tools()).await??;
@@ -140,7 +179,7 @@ async fn rmcp(shared: &Shared, lifecycle: ClientLifecycleMode, protocol: &str) -
         "result": result,
     });
     client.cancel().await?;
-    check(&answer, protocol)
+    check(place, &answer, protocol)
 }
 
 /// Arguments of the call, and what must come back.
@@ -162,8 +201,8 @@ fn node_program(below_clients: &str) -> Result<Command> {
 }
 
 /// Runs a client program and parses the JSON it prints.
-async fn run(mut command: Command, token: &str) -> Result<Value> {
-    command.env("ASP_TOKEN", token).kill_on_drop(true);
+async fn run(mut command: Command, place: &Place<'_>) -> Result<Value> {
+    command.env("ASP_TOKEN", place.token).envs(place.environment.iter().copied()).kill_on_drop(true);
     let output = timeout(CLIENT, command.output()).await.context("the client hangs")??;
     let stdout = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
@@ -176,10 +215,10 @@ async fn run(mut command: Command, token: &str) -> Result<Value> {
     serde_json::from_str(stdout.trim()).with_context(|| format!("the client printed {stdout:?}"))
 }
 
-fn check(answer: &Value, protocol: &str) -> Result<()> {
+fn check(place: &Place<'_>, answer: &Value, protocol: &str) -> Result<()> {
     assert_eq!(answer["protocol"], protocol, "{answer}");
     let tools = answer["tools"].as_array().context("tools is an array")?;
-    for name in ["echo", "clock"] {
+    for name in place.tools {
         assert!(tools.contains(&json!(name)), "{name} is listed: {answer}");
     }
     check_result(&answer["result"])

@@ -13,7 +13,7 @@ use libtest_mimic::Trial;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::clients;
+use crate::clients::{self, Place};
 use crate::trial::Shared;
 
 /// Hang guard for the whole stack, the reference server's start among it.
@@ -21,7 +21,7 @@ const READY: Duration = Duration::from_secs(150);
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
-        shared.trial("main_job::serves_until_sigterm_ends_all_of_it", |_| whole()),
+        shared.trial("main_job::serves_demo_and_everything_until_sigterm_ends_all_of_it", |_| whole()),
         shared.trial("main_job::two_stacks_run_side_by_side", |_| two()),
         shared.trial("main_job::bad_settings_end_it_with_64_and_name_every_fault", |_| bad_settings()),
     ]
@@ -37,7 +37,9 @@ async fn whole() -> Result<()> {
     let mut running = start().await?;
     let (edge, token) = (address(&running, "ASP_EDGE_URL")?, running.environment["ASP_TOKEN"].clone());
     let url = format!("http://{edge}/demo/mcp");
-    clients::python_at(&url, &token, "auto", clients::MODERN, &[]).await?;
+    clients::python_at(&Place::demo(&url, &token), "auto", clients::MODERN).await?;
+    let url = format!("http://{edge}/everything/mcp");
+    clients::all_at(&Place::everything(&url, &token)).await.with_context(|| running.asp.tail())?;
     let admin = address(&running, "ASP_ADMIN_URL")?;
     let bearer = format!("Bearer {}", running.environment["ASP_ADMIN_TOKEN"]);
     let snapshot = http1::get(admin, "/api/snapshot", &[("authorization", &bearer)]).await?;
@@ -61,7 +63,8 @@ async fn two() -> Result<()> {
     for running in [&first, &second] {
         let edge = address(running, "ASP_EDGE_URL")?;
         let url = format!("http://{edge}/demo/mcp");
-        clients::python_at(&url, &running.environment["ASP_TOKEN"], "legacy", clients::LEGACY, &[]).await?;
+        let token = &running.environment["ASP_TOKEN"];
+        clients::python_at(&Place::demo(&url, token), "legacy", clients::LEGACY).await?;
     }
     let stranger = address(&second, "ASP_EDGE_URL")?;
     let bearer = format!("Bearer {}", first.environment["ASP_TOKEN"]);

@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-use crate::clients::{self, LEGACY, MODERN};
+use crate::clients::{self, LEGACY, MODERN, Place};
 use crate::trial::Shared;
 
 const HOST: &str = "mcp.webexapis.com";
@@ -37,9 +37,10 @@ async fn published() -> Result<()> {
         ("NODE_EXTRA_CA_CERTS", &authority),
         ("NODE_USE_ENV_PROXY", "1"),
     ];
-    clients::python_at(&url, &token, "legacy", LEGACY, &environment).await?;
-    clients::python_at(&url, &token, "auto", MODERN, &environment).await?;
-    clients::node_v2_at(&url, &token, MODERN, MODERN, &environment).await?;
+    let place = Place { environment: &environment, ..Place::demo(&url, &token) };
+    clients::python_at(&place, "legacy", LEGACY).await?;
+    clients::python_at(&place, "auto", MODERN).await?;
+    clients::node_v2_at(&place, MODERN, MODERN).await?;
     stack.stop(&[]).await
 }
 

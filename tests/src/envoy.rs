@@ -13,6 +13,9 @@ use crate::port::Reserved;
 use crate::process::Process;
 use crate::{tool, wait};
 
+/// Worker threads, each with a filter of its own: two show what one alone would hide.
+const WORKERS: u8 = 2;
+
 /// What an Envoy is started with.
 pub struct Settings<'a> {
     /// Where the rendered configuration and Envoy's own files go.
@@ -38,6 +41,11 @@ pub struct Envoy {
 impl Envoy {
     /// Starts Envoy and waits until it listens; it needs no control plane for that.
     pub async fn start(settings: Settings<'_>) -> Result<Envoy> {
+        Envoy::start_with(settings, WORKERS).await
+    }
+
+    /// The same with another number of worker threads.
+    pub async fn start_with(settings: Settings<'_>, workers: u8) -> Result<Envoy> {
         let root = tool::root()?;
         let socket = match &settings.tls {
             None => fs::read_to_string(root.join("envoy/downstream-plain.json"))?,
@@ -62,7 +70,8 @@ impl Envoy {
         let mut command = Command::new(tool::envoy()?);
         command.arg("--config-path").arg(&config).arg("--admin-address-path").arg(&admin_file);
         // Several Envoys share this machine: no hot restart, so no shared memory to collide on.
-        command.args(["--concurrency", "2", "--disable-hot-restart", "--log-level", "warning"]);
+        command.args(["--disable-hot-restart", "--log-level", "warning", "--concurrency"]);
+        command.arg(workers.to_string());
         let mut process = Process::start("envoy", command)?;
         let address = settings.port.address();
         let admin = ready(&mut process, &admin_file).await?;

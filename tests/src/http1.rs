@@ -122,10 +122,9 @@ fn encode(address: SocketAddr, request: &Request) -> Vec<u8> {
     if !has("host") {
         bytes.extend_from_slice(format!("host: {address}\r\n").as_bytes());
     }
-    if !has("content-length")
-        && !has("transfer-encoding")
-        && !(request.body.is_empty() && request.method == "GET")
-    {
+    let bare_get = request.body.is_empty() && request.method == "GET";
+    let framed = has("content-length") || has("transfer-encoding") || bare_get;
+    if !framed {
         bytes.extend_from_slice(format!("content-length: {}\r\n", request.body.len()).as_bytes());
     }
     for (name, value) in &request.headers {
