@@ -10,8 +10,9 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use asp_edge::{Edge, Role};
 use asp_proto::snapshot::{GatewaySnapshot, Protocol};
+use asp_store::calls::{AuditLog, MemoryAudit};
 use asp_store::counter::MemoryCounters;
-use asp_store::ledger::MemoryLedger;
+use asp_store::ledger::{Ledger, MemoryLedger};
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretSlice};
 
@@ -28,6 +29,7 @@ pub mod sessions;
 pub mod suspended;
 pub mod uri_template;
 
+use call::audit::Audit;
 use call::ledger::Ledgers;
 use call::limits::Limiter;
 use call::pipeline::Pipeline;
@@ -52,6 +54,21 @@ pub struct Config {
     /// The origin clients use, no trailing slash.
     pub public_url: String,
     pub dev: bool,
+    pub stores: Stores,
+}
+
+/// The stores of one gateway.
+pub struct Stores {
+    /// The ledger of mutating calls (I-6).
+    pub ledger: Arc<dyn Ledger>,
+    pub audit: Arc<dyn AuditLog>,
+}
+
+impl Stores {
+    /// Stores that end with the process: for tests, and where nothing must survive.
+    pub fn in_memory() -> Stores {
+        Stores { ledger: Arc::new(MemoryLedger::default()), audit: Arc::new(MemoryAudit::default()) }
+    }
 }
 
 /// The public part of the configuration.
@@ -74,7 +91,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway without a snapshot.
+    /// A gateway without a snapshot. Needs a running tokio runtime, for the audit writer.
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
         let previous = config.seal_keys.previous.as_ref().map(|key| key.expose_secret());
         let sealer = Arc::new(Sealer::new(config.seal_keys.current.expose_secret(), previous)?);
@@ -84,12 +101,10 @@ impl Gateway {
             suspended: Suspended::default(),
             pipeline: Arc::new(Pipeline {
                 limiter: Limiter::new(Arc::new(MemoryCounters::default())),
-                ledgers: Ledgers {
-                    durable: Arc::new(MemoryLedger::default()),
-                    quick: Arc::new(MemoryLedger::default()),
-                },
+                ledgers: Ledgers { durable: config.stores.ledger, quick: Arc::new(MemoryLedger::default()) },
                 executors: executors::Executors::new()?,
                 metrics: Arc::new(Metrics::default()),
+                audit: Audit::new(config.stores.audit),
             }),
             sealer,
             edge: Edge::new(Role::Gateway),
@@ -135,6 +150,11 @@ impl Gateway {
             gateway.sessions.sweep();
             gateway.suspended.sweep();
         }
+    }
+
+    /// Returns when the audit events of every ended call are durable; the last step of a shutdown.
+    pub async fn flush(&self) {
+        self.pipeline.audit.flush().await;
     }
 
     fn live(&self) -> Option<Arc<Live>> {

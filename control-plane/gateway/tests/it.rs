@@ -5,6 +5,8 @@ mod support;
 
 #[path = "it/approval.rs"]
 mod approval;
+#[path = "it/audit.rs"]
+mod audit;
 #[path = "it/edge.rs"]
 mod edge;
 #[path = "it/idempotency.rs"]

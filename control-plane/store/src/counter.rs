@@ -148,10 +148,7 @@ mod tests {
         let buckets = [bucket("a", 2, 1.0)];
         assert_eq!(counters.take(&buckets).await.unwrap(), Taken::Granted { remaining: 1 });
         assert_eq!(counters.take(&buckets).await.unwrap(), Taken::Granted { remaining: 0 });
-        assert_eq!(
-            counters.take(&buckets).await.unwrap(),
-            Taken::Denied { index: 0, retry_after_ms: 1000 }
-        );
+        assert_eq!(counters.take(&buckets).await.unwrap(), Taken::Denied { index: 0, retry_after_ms: 1000 });
         tokio::time::advance(Duration::from_millis(1000)).await;
         assert_eq!(counters.take(&buckets).await.unwrap(), Taken::Granted { remaining: 0 });
     }

@@ -32,8 +32,10 @@ pub enum Claim {
     Replay(Bytes),
     /// The key was used for another request.
     Conflict,
-    /// An execution is still running at the deadline.
+    /// An execution is still running at the end of the wait.
     InFlight,
+    /// Whoever executed it died before it answered: what became of it is unknown.
+    Abandoned,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -47,9 +49,14 @@ pub enum LedgerError {
 /// Remembers which keys are running and what the finished ones answered.
 #[async_trait]
 pub trait Ledger: Send + Sync {
-    /// Claims `key`; where it is running, waits for its answer until `deadline`.
-    async fn claim(&self, key: LedgerKey, hash: RequestHash, deadline: Instant)
-    -> Result<Claim, LedgerError>;
+    /// Claims `key` for at most `lease`; where it is running, waits for its answer until `wait_until`.
+    async fn claim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        wait_until: Instant,
+        lease: Duration,
+    ) -> Result<Claim, LedgerError>;
 
     /// Stores the answer of a claimed key for `keep`.
     async fn complete(&self, key: LedgerKey, answer: Bytes, keep: Duration) -> Result<(), LedgerError>;
@@ -67,8 +74,8 @@ pub struct MemoryLedger {
 struct Entry {
     hash: RequestHash,
     state: watch::Sender<State>,
-    /// None while running.
-    expires: Option<Instant>,
+    /// The end of the lease while running, of the answer after.
+    expires: Instant,
 }
 
 #[derive(Clone)]
@@ -84,15 +91,16 @@ impl Ledger for MemoryLedger {
         &self,
         key: LedgerKey,
         hash: RequestHash,
-        deadline: Instant,
+        wait_until: Instant,
+        lease: Duration,
     ) -> Result<Claim, LedgerError> {
         loop {
-            let mut running = match self.look(key, hash)? {
+            let mut running = match self.look(key, hash, lease)? {
                 Looked::Answer(claim) => return Ok(claim),
                 Looked::Running(state) => state,
             };
             let ended = running.wait_for(|state| !matches!(state, State::Running));
-            match tokio::time::timeout_at(deadline, ended).await {
+            match tokio::time::timeout_at(wait_until, ended).await {
                 // Look again: the key is answered, or free for the next one.
                 Ok(_) => continue,
                 Err(_) => return Ok(Claim::InFlight),
@@ -102,7 +110,7 @@ impl Ledger for MemoryLedger {
 
     async fn complete(&self, key: LedgerKey, answer: Bytes, keep: Duration) -> Result<(), LedgerError> {
         if let Some(entry) = self.keys.lock().get_mut(&key) {
-            entry.expires = Some(Instant::now() + keep);
+            entry.expires = Instant::now() + keep;
             entry.state.send_replace(State::Done(answer));
         }
         Ok(())
@@ -122,110 +130,42 @@ enum Looked {
 }
 
 impl MemoryLedger {
-    fn look(&self, key: LedgerKey, hash: RequestHash) -> Result<Looked, LedgerError> {
+    fn look(&self, key: LedgerKey, hash: RequestHash, lease: Duration) -> Result<Looked, LedgerError> {
         let now = Instant::now();
         let mut keys = self.keys.lock();
-        if let Some(entry) = keys.get(&key)
-            && entry.expires.is_none_or(|expires| expires > now)
-        {
-            if entry.hash != hash {
-                return Ok(Looked::Answer(Claim::Conflict));
-            }
+        if let Some(entry) = keys.get(&key) {
             let state = entry.state.borrow().clone();
-            return Ok(match state {
-                State::Done(answer) => Looked::Answer(Claim::Replay(answer)),
-                State::Running | State::Released => Looked::Running(entry.state.subscribe()),
-            });
+            let expired = entry.expires <= now;
+            match state {
+                State::Done(_) if expired => {}
+                _ if entry.hash != hash => return Ok(Looked::Answer(Claim::Conflict)),
+                State::Done(answer) => return Ok(Looked::Answer(Claim::Replay(answer))),
+                State::Running if expired => return Ok(Looked::Answer(Claim::Abandoned)),
+                State::Running | State::Released => return Ok(Looked::Running(entry.state.subscribe())),
+            }
         }
         if keys.len() >= MAX_KEYS {
-            keys.retain(|_, entry| entry.expires.is_none_or(|expires| expires > now));
+            keys.retain(|_, entry| entry.expires > now);
         }
         if keys.len() >= MAX_KEYS {
             return Err(LedgerError::Full);
         }
         let (state, _) = watch::channel(State::Running);
-        keys.insert(key, Entry { hash, state, expires: None });
+        keys.insert(key, Entry { hash, state, expires: now + lease });
         Ok(Looked::Answer(Claim::New))
     }
 }
 
+/// The port's conformance suite; every backend passes it.
+#[cfg(any(test, feature = "testing"))]
+pub mod suite;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-
-    const KEY: LedgerKey = LedgerKey([1; 32]);
-    const HASH: RequestHash = [2; 32];
-    const KEEP: Duration = Duration::from_secs(60);
-
-    fn soon() -> Instant {
-        Instant::now() + Duration::from_secs(5)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_finished_key_replays_its_answer_until_it_expires() {
-        let ledger = MemoryLedger::default();
-        assert_eq!(ledger.claim(KEY, HASH, soon()).await.unwrap(), Claim::New);
-        ledger.complete(KEY, Bytes::from_static(b"42"), KEEP).await.unwrap();
-        assert_eq!(
-            ledger.claim(KEY, HASH, soon()).await.unwrap(),
-            Claim::Replay(Bytes::from_static(b"42"))
-        );
-        tokio::time::advance(KEEP + Duration::from_secs(1)).await;
-        assert_eq!(ledger.claim(KEY, HASH, soon()).await.unwrap(), Claim::New);
-    }
 
     #[tokio::test]
-    async fn another_request_under_a_used_key_is_a_conflict() {
-        let ledger = MemoryLedger::default();
-        ledger.claim(KEY, HASH, soon()).await.unwrap();
-        assert_eq!(ledger.claim(KEY, [3; 32], soon()).await.unwrap(), Claim::Conflict);
-        ledger.complete(KEY, Bytes::new(), KEEP).await.unwrap();
-        assert_eq!(ledger.claim(KEY, [3; 32], soon()).await.unwrap(), Claim::Conflict);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_second_claim_waits_for_the_first_and_gets_its_answer() {
-        let ledger = Arc::new(MemoryLedger::default());
-        ledger.claim(KEY, HASH, soon()).await.unwrap();
-        let second = tokio::spawn({
-            let ledger = ledger.clone();
-            async move { ledger.claim(KEY, HASH, soon()).await.unwrap() }
-        });
-        tokio::task::yield_now().await;
-        ledger.complete(KEY, Bytes::from_static(b"ok"), KEEP).await.unwrap();
-        assert_eq!(second.await.unwrap(), Claim::Replay(Bytes::from_static(b"ok")));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_running_key_is_in_flight_at_the_deadline_and_free_after_a_release() {
-        let ledger = MemoryLedger::default();
-        ledger.claim(KEY, HASH, soon()).await.unwrap();
-        assert_eq!(ledger.claim(KEY, HASH, soon()).await.unwrap(), Claim::InFlight);
-        ledger.release(KEY).await.unwrap();
-        assert_eq!(ledger.claim(KEY, HASH, soon()).await.unwrap(), Claim::New);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn exactly_one_waiter_executes_after_a_release() {
-        let ledger = Arc::new(MemoryLedger::default());
-        ledger.claim(KEY, HASH, soon()).await.unwrap();
-        let waiters: Vec<_> = (0..10)
-            .map(|_| {
-                let ledger = ledger.clone();
-                tokio::spawn(async move { ledger.claim(KEY, HASH, soon()).await.unwrap() })
-            })
-            .collect();
-        tokio::task::yield_now().await;
-        ledger.release(KEY).await.unwrap();
-        let mut new = 0;
-        for waiter in waiters {
-            match waiter.await.unwrap() {
-                Claim::New => new += 1,
-                Claim::InFlight => {}
-                other => panic!("unexpected claim {other:?}"),
-            }
-        }
-        assert_eq!(new, 1);
+    async fn the_memory_backend_passes_the_suite() {
+        suite::run(std::sync::Arc::new(MemoryLedger::default())).await;
     }
 }

@@ -1,5 +1,6 @@
 //! State behind ports: SQL for what must survive, memory or Redis for what must be fast.
 
+pub mod calls;
 pub mod control;
 pub mod counter;
 pub mod ledger;

@@ -21,6 +21,8 @@ use super::{Call, IdempotencyKey};
 const KEEP_MUTATING: Duration = Duration::from_secs(24 * 3600);
 /// How long the answer of a read-only call is kept: long enough for a client's retries.
 const KEEP_READING: Duration = Duration::from_secs(600);
+/// How much longer than the deadline a claim is believed to run.
+const LEASE_SLACK: Duration = Duration::from_secs(5);
 
 /// A claimed key. Ends with [`Held::settle`].
 pub struct Held {
@@ -61,14 +63,17 @@ pub async fn enter(
         IdempotencyKey::Explicit(_) => call.deadline,
         IdempotencyKey::SessionRequest { .. } => Instant::now(),
     };
+    // A holder that died is told apart from one that is slow by its deadline and a little more.
+    let lease = call.deadline.saturating_duration_since(Instant::now()) + LEASE_SLACK;
     let claim = ledger
-        .claim(hashed, request_hash(call, arguments), until)
+        .claim(hashed, request_hash(call, arguments), until, lease)
         .await
         .map_err(|e| Refusal::Internal(e.to_string()))?;
     match (claim, key) {
         (Claim::New, _) => Ok(Entered::Held(Held { ledger: ledger.clone(), key: hashed, mutating })),
         (Claim::Replay(bytes), _) => replay(&bytes),
         (Claim::Conflict, _) => Err(Refusal::KeyConflict),
+        (Claim::Abandoned, _) => Err(Refusal::OutcomeUnknown),
         (Claim::InFlight, IdempotencyKey::Explicit(_)) => Err(Refusal::InFlight),
         (Claim::InFlight, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::DuplicateId),
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::audit::Audit;
 use super::entitlement::{self, Entitled};
 use super::ledger::{Entered, Ledgers};
 use super::limits::{Grant, Limiter};
@@ -29,6 +30,7 @@ pub struct Pipeline {
     pub ledgers: Ledgers,
     pub executors: Executors,
     pub metrics: Arc<Metrics>,
+    pub audit: Audit,
 }
 
 impl Pipeline {
@@ -43,10 +45,10 @@ impl Pipeline {
         let longest = started + bound;
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
         let call = Arc::new(Call::new(&invocation, started, deadline));
-        audit::start(&call);
         let entitled = entitlement::entitle(&live, &call.server, &call.caller, &call.entry, call.protocol);
         match entitled {
             Err(refusal) => {
+                self.audit.record_now(audit::started(&call));
                 self.end(&call, Outcome::Refused(refusal.clone()));
                 Err(refusal)
             }
@@ -59,8 +61,13 @@ impl Pipeline {
         }
     }
 
+    /// Where nothing can wait for the audit queue.
     fn end(&self, call: &Call, outcome: Outcome) {
-        audit::finish(call, &outcome);
+        self.audit.record_now(audit::finished(call, &outcome));
+        self.close(call, outcome);
+    }
+
+    fn close(&self, call: &Call, outcome: Outcome) {
         self.metrics.call_ended(call, &outcome);
         call.finish(outcome);
     }
@@ -89,6 +96,7 @@ impl Running {
         key: Option<IdempotencyKey>,
     ) {
         self.pipeline.metrics.call_began();
+        self.pipeline.audit.record(audit::started(&self.call)).await;
         let outcome = match self.stages(&live, entitled, arguments, key).await {
             Ok((output, replayed)) => Outcome::Done { output, replayed },
             Err(refusal) => Outcome::Refused(refusal),
@@ -96,7 +104,8 @@ impl Running {
         if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
             tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "call failed");
         }
-        self.pipeline.end(&self.call, outcome);
+        self.pipeline.audit.record(audit::finished(&self.call, &outcome)).await;
+        self.pipeline.close(&self.call, outcome);
     }
 
     async fn stages(

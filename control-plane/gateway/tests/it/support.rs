@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use asp_gateway::{Config, Gateway, SealKeys};
+use asp_gateway::{Config, Gateway, SealKeys, Stores};
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, Source, assemble, check, read_dir};
+use asp_store::calls::MemoryAudit;
+use asp_store::ledger::MemoryLedger;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use axum::body::Body;
 use base64::Engine;
@@ -17,7 +19,7 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-pub const PUBLIC_URL: &str = "https://mcp.example.com";
+pub(crate) const PUBLIC_URL: &str = "https://mcp.example.com";
 
 /// The issuer's key, made once a process.
 struct Signer {
@@ -42,28 +44,28 @@ fn signer() -> &'static Signer {
     })
 }
 
-pub fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
 /// Claims of a valid token.
-pub fn claims(user: &str) -> Value {
+pub(crate) fn claims(user: &str) -> Value {
     json!({"iss": "asp-dev", "sub": user, "org": "acme", "aud": PUBLIC_URL, "client_id": "cli", "scope": "",
            "jti": format!("t-{user}"), "iat": now() - 10, "exp": now() + 600})
 }
 
-pub fn sign(claims: &Value) -> String {
+pub(crate) fn sign(claims: &Value) -> String {
     let mut header = Header::new(Algorithm::ES256);
     header.typ = Some("at+jwt".into());
     header.kid = Some("k1".into());
     jsonwebtoken::encode(&header, claims, &EncodingKey::from_ec_der(&signer().pkcs8)).unwrap()
 }
 
-pub fn token(user: &str) -> String {
+pub(crate) fn token(user: &str) -> String {
     sign(&claims(user))
 }
 
-pub fn token_with_scopes(user: &str, scope: &str) -> String {
+pub(crate) fn token_with_scopes(user: &str, scope: &str) -> String {
     let mut claims = claims(user);
     claims["scope"] = scope.into();
     sign(&claims)
@@ -84,7 +86,7 @@ fn spec(id: &str, name: &str, mutation: &str, extra: &str) -> String {
 }
 
 /// The repository's servers and the tests' own.
-pub fn sources() -> Vec<Source> {
+pub(crate) fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
     let mut sources = read_dir(&root).unwrap();
     sources.push(Source { path: "policy/server.yaml".into(), text: TEST_SERVER.into() });
@@ -129,7 +131,7 @@ pub fn sources() -> Vec<Source> {
     sources
 }
 
-pub fn inputs() -> Inputs {
+pub(crate) fn inputs() -> Inputs {
     let report = check(&sources());
     assert!(report.faults.is_empty(), "{:#?}", report.faults);
     let servers = report.catalog.unwrap().servers;
@@ -152,30 +154,31 @@ pub fn inputs() -> Inputs {
     }
 }
 
-pub fn snapshot() -> GatewaySnapshot {
+pub(crate) fn snapshot() -> GatewaySnapshot {
     assemble(inputs())
 }
 
 /// A gateway under test.
 #[derive(Clone)]
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub gateway: Arc<Gateway>,
+    pub audit: Arc<MemoryAudit>,
 }
 
 /// An answer, read whole.
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub text: String,
 }
 
 impl Answer {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {:?}", self.text))
     }
 
     /// The JSON messages of a server-sent event stream.
-    pub fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         assert_eq!(self.headers["content-type"], "text/event-stream", "{}", self.text);
         self.text
             .lines()
@@ -184,33 +187,35 @@ impl Answer {
             .collect()
     }
 
-    pub fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         self.json()["error"]["data"]["reason"].as_str().unwrap_or_default().to_owned()
     }
 }
 
 impl Fixture {
-    pub fn new() -> Fixture {
+    pub(crate) fn new() -> Fixture {
         Fixture::of(snapshot())
     }
 
-    pub fn of(snapshot: GatewaySnapshot) -> Fixture {
+    pub(crate) fn of(snapshot: GatewaySnapshot) -> Fixture {
         Fixture::sealed_with(snapshot, 7)
     }
 
     /// A gateway that opens nothing another key sealed.
-    pub fn sealed_with(snapshot: GatewaySnapshot, key: u8) -> Fixture {
+    pub(crate) fn sealed_with(snapshot: GatewaySnapshot, key: u8) -> Fixture {
+        let audit = Arc::new(MemoryAudit::default());
         let gateway = Gateway::new(Config {
             seal_keys: SealKeys { current: vec![key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,
+            stores: Stores { ledger: Arc::new(MemoryLedger::default()), audit: audit.clone() },
         })
         .unwrap();
         gateway.apply(snapshot).unwrap();
-        Fixture { gateway }
+        Fixture { gateway, audit }
     }
 
-    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let response = self.open(method, path, headers, body).await;
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
@@ -222,7 +227,7 @@ impl Fixture {
     }
 
     /// Sends and returns with the headers, the body still open.
-    pub async fn open(
+    pub(crate) async fn open(
         &self,
         method: Method,
         path: &str,
@@ -238,7 +243,7 @@ impl Fixture {
 }
 
 /// A legacy client with one session.
-pub struct Legacy {
+pub(crate) struct Legacy {
     pub fixture: Fixture,
     pub server: String,
     pub token: String,
@@ -247,7 +252,7 @@ pub struct Legacy {
 }
 
 impl Legacy {
-    pub async fn connect(
+    pub(crate) async fn connect(
         fixture: &Fixture,
         server: &str,
         user: &str,
@@ -257,7 +262,7 @@ impl Legacy {
         Legacy::connect_as(fixture, server, token(user), revision, capabilities).await
     }
 
-    pub async fn connect_as(
+    pub(crate) async fn connect_as(
         fixture: &Fixture,
         server: &str,
         token: String,
@@ -287,7 +292,7 @@ impl Legacy {
         client
     }
 
-    pub fn headers(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = vec![
             ("authorization", format!("Bearer {}", self.token)),
             ("content-type", "application/json".into()),
@@ -300,11 +305,11 @@ impl Legacy {
         headers
     }
 
-    pub async fn request(&self, id: u64, method: &str, params: Value) -> Answer {
+    pub(crate) async fn request(&self, id: u64, method: &str, params: Value) -> Answer {
         self.post(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await
     }
 
-    pub async fn post(&self, message: &Value) -> Answer {
+    pub(crate) async fn post(&self, message: &Value) -> Answer {
         let headers = self.headers();
         let headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -314,7 +319,7 @@ impl Legacy {
     }
 
     /// Sends a request and returns with the headers, the body still open.
-    pub async fn open(&self, message: &Value) -> axum::response::Response {
+    pub(crate) async fn open(&self, message: &Value) -> axum::response::Response {
         let headers = self.headers();
         let headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -325,14 +330,14 @@ impl Legacy {
 }
 
 /// A modern request with everything the revision requires.
-pub struct Modern {
+pub(crate) struct Modern {
     pub headers: Vec<(String, String)>,
     pub body: Value,
     pub server: String,
 }
 
 impl Modern {
-    pub fn new(server: &str, token: &str, method: &str, mut params: Value) -> Modern {
+    pub(crate) fn new(server: &str, token: &str, method: &str, mut params: Value) -> Modern {
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},
@@ -351,29 +356,29 @@ impl Modern {
         Modern { headers, body, server: server.into() }
     }
 
-    pub fn without(mut self, header: &str) -> Modern {
+    pub(crate) fn without(mut self, header: &str) -> Modern {
         self.headers.retain(|(name, _)| name != header);
         self
     }
 
-    pub fn with(self, header: &str, value: &str) -> Modern {
+    pub(crate) fn with(self, header: &str, value: &str) -> Modern {
         let mut without = self.without(header);
         without.headers.push((header.into(), value.into()));
         without
     }
 
-    pub fn capabilities(mut self, capabilities: Value) -> Modern {
+    pub(crate) fn capabilities(mut self, capabilities: Value) -> Modern {
         self.body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
         self
     }
 
-    pub async fn send(&self, fixture: &Fixture) -> Answer {
+    pub(crate) async fn send(&self, fixture: &Fixture) -> Answer {
         let headers: Vec<(&str, &str)> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         fixture.send(Method::POST, &format!("/{}/mcp", self.server), &headers, &self.body.to_string()).await
     }
 
-    pub async fn open(&self, fixture: &Fixture) -> axum::response::Response {
+    pub(crate) async fn open(&self, fixture: &Fixture) -> axum::response::Response {
         let headers: Vec<(&str, &str)> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         fixture.open(Method::POST, &format!("/{}/mcp", self.server), &headers, &self.body.to_string()).await

@@ -1,9 +1,11 @@
 //! The gateway role: the gateway itself, its subscription, its listener.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use asp_gateway::Gateway;
+use asp_gateway::{Gateway, Stores};
+use asp_store::calls::SqliteCalls;
 use secrecy::SecretSlice;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -14,6 +16,9 @@ use crate::secret::Secret;
 use crate::settings::SealKeys;
 use crate::xds::client::{self, Target};
 
+/// Ledger and audit of calls, below the state directory.
+const CALLS_FILE: &str = "calls.db";
+const SWEEP_CALLS_EVERY: Duration = Duration::from_secs(600);
 /// Bytes of a generated seal key.
 const SEAL_KEY: usize = 32;
 
@@ -24,16 +29,22 @@ pub(super) async fn start(
     drains: &TaskTracker,
 ) -> anyhow::Result<()> {
     let settings = &process.settings;
+    let file = settings.state_dir.join(CALLS_FILE);
+    let calls = Arc::new(SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?);
     let gateway = Gateway::new(asp_gateway::Config {
         seal_keys: seal_keys(settings.gateway.seal.as_ref()),
         public_url: process.public_url.clone(),
         dev: settings.dev,
+        stores: Stores { ledger: calls.clone(), audit: calls.clone() },
     })
     .context("start the gateway")?;
     let local = ports::local(settings, process.ports.gateway);
     let xds_url = match &settings.gateway.xds_url {
         Some(url) => url.clone(),
-        None => format!("http://{}", ports::local(settings, process.ports.xds)),
+        None => {
+            let scheme = if process.peer.is_some() { "https" } else { "http" };
+            format!("{scheme}://{}", ports::local(settings, process.ports.xds))
+        }
     };
     let advertise = settings.gateway.advertise.clone().unwrap_or_else(|| local.to_string());
     let target = Target {
@@ -41,21 +52,36 @@ pub(super) async fn start(
         node_id: format!("gateway-{advertise}"),
         advertise,
         pool: settings.gateway.pool.clone(),
+        peer: process.peer.clone(),
     };
     let applying = Arc::clone(&gateway);
     let apply: client::Apply = Arc::new(move |snapshot| applying.apply(snapshot));
     // Ends with the first stop: Envoy learns at once that this replica takes no new requests.
     process.tasks.spawn(client::run(target, apply, process.stop.clone()));
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
-    let stop = process.stop_background.clone();
+    let (stop, flushed) = (process.stop_background.clone(), Arc::clone(&gateway));
     process.tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = sweep => {}
+            () = sweep_calls(calls) => {}
         }
+        // The listeners have drained by now: this is the last of the audit.
+        flushed.flush().await;
     });
     drains.spawn(listen::serve(listener, gateway.router(), process.stop.clone(), GRACE));
     Ok(())
+}
+
+/// Deletes what is past its retention.
+async fn sweep_calls(calls: Arc<SqliteCalls>) {
+    let mut ticks = tokio::time::interval(SWEEP_CALLS_EVERY);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = calls.sweep().await {
+            tracing::warn!(error = %error, "sweep of the calls store failed");
+        }
+    }
 }
 
 /// The configured keys; in development, where none need be, a fresh one for this process.

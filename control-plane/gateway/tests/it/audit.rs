@@ -1,0 +1,44 @@
+//! Every call has a start and a finish event, on every exit, without its arguments (design §6 stage 10).
+
+use serde_json::{Value, json};
+
+use crate::support::{Fixture, Modern, token};
+
+async fn events(fixture: &Fixture) -> Vec<Value> {
+    fixture.gateway.flush().await;
+    fixture.audit.events().iter().map(|event| serde_json::from_str(&event.event).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn every_exit_leaves_a_start_and_a_finish_with_its_reason() {
+    let rows = [
+        ("demo", json!({"name": "echo", "arguments": {"message": "s3cret"}}), "completed", "ok"),
+        ("demo", json!({"name": "echo", "arguments": {"message": 7}}), "rejected", "invalid_params"),
+        ("policy", json!({"name": "policy.scoped"}), "rejected", "insufficient_scope"),
+        ("policy", json!({"name": "policy.wipe"}), "rejected", "insufficient_scope"),
+    ];
+    for (server, params, outcome, reason) in rows {
+        let fixture = Fixture::new();
+        Modern::new(server, &token("alice"), "tools/call", params.clone()).send(&fixture).await;
+        let events = events(&fixture).await;
+        assert_eq!(events.len(), 2, "{params}");
+        assert_eq!(events[0]["event"], "call.start");
+        assert_eq!(events[1]["event"], "call.finish");
+        assert_eq!(
+            (&events[1]["outcome"], &events[1]["reason"]),
+            (&json!(outcome), &json!(reason)),
+            "{params}"
+        );
+        for event in &events {
+            assert_eq!(event["call"], events[0]["call"]);
+            assert_eq!(event["user"], "alice");
+            assert_eq!(event["wcit"], "t-alice");
+            assert_eq!(event["server"], server);
+            assert_eq!(event["protocol"], "mcp");
+            assert_eq!(event["request"], "7");
+            assert!(event["primitive"].as_str().unwrap().ends_with("@1.0.0"));
+            assert!(!event.to_string().contains("s3cret"));
+        }
+        assert!(events[1]["latencyUs"].is_u64());
+    }
+}
