@@ -18,8 +18,8 @@ pub async fn directory(store: &dyn ControlStore, directory: &Path) -> anyhow::Re
     let sources =
         asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     let report = asp_registry::check(&sources);
-    for warning in &report.warnings {
-        tracing::warn!(warning = %catalog::describe(warning), "primitive");
+    if !report.warnings.is_empty() {
+        tracing::info!(warnings = report.warnings.len(), "primitives have warnings; `asp lint` lists them");
     }
     let Some(found) = report.catalog else {
         for fault in &report.faults {

@@ -23,6 +23,7 @@ use crate::settings::Settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::state_dir;
 use crate::telemetry;
+use crate::xds::peer::Peer;
 use ports::Ports;
 use stack::Stack;
 
@@ -46,6 +47,8 @@ struct Process {
     public_url: String,
     ports: Ports,
     dev_issuer: Option<Arc<DevIssuer>>,
+    /// How the platform's processes prove themselves to each other.
+    peer: Option<Peer>,
     tasks: TaskTracker,
     /// Cancelled first: no new work, listeners drain.
     stop: CancellationToken,
@@ -62,8 +65,10 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         format!("{scheme}://{}:{}", settings.listen.bind, ports.edge)
     });
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
+    let peer = settings.peer.as_ref().map(Peer::read).transpose().context("read the peer certificate")?;
     let process = Process {
         settings,
+        peer,
         public_url,
         ports,
         dev_issuer,

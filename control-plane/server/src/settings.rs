@@ -32,6 +32,11 @@ pub const ENV_ISSUERS: &str = "ASP_ISSUERS";
 pub const ENV_EDGE_WORKERS: &str = "ASP_EDGE_WORKERS";
 pub const ENV_TLS_CERT: &str = "ASP_TLS_CERT";
 pub const ENV_TLS_KEY: &str = "ASP_TLS_KEY";
+pub const ENV_PEER_CERT: &str = "ASP_PEER_CERT";
+pub const ENV_PEER_KEY: &str = "ASP_PEER_KEY";
+pub const ENV_PEER_CA: &str = "ASP_PEER_CA";
+pub const ENV_PEER_NAME: &str = "ASP_PEER_NAME";
+pub const ENV_PEER_PLAINTEXT: &str = "ASP_PEER_PLAINTEXT";
 pub const ENV_ENVOY_BIN: &str = "ASP_ENVOY_BIN";
 pub const ENV_NODE_BIN: &str = "ASP_NODE_BIN";
 pub const ENV_EVERYTHING_JS: &str = "ASP_EVERYTHING_JS";
@@ -59,6 +64,10 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_XDS_URL           the control plane, for a process with the gateway role alone
   ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener]
   ASP_POOL              the Envoy cluster this gateway belongs to [gateway]
+  ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
+                        PEM files: mutual TLS between control plane, gateways and Envoys
+  ASP_PEER_NAME         the name in the control plane's certificate [the host of ASP_XDS_URL]
+  ASP_PEER_PLAINTEXT    mesh: something else encrypts and authenticates between them
   ASP_TLS_CERT, ASP_TLS_KEY             certificate chain and key of the edge, for --stack
   ASP_ENVOY_BIN                         the envoy binary, for --stack
   ASP_NODE_BIN, ASP_EVERYTHING_JS,
@@ -139,6 +148,16 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
+/// Mutual TLS between the platform's own processes: PEM files.
+#[derive(Clone, Debug)]
+pub struct PeerSection {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// The authority that signed both sides' certificates.
+    pub authority: PathBuf,
+    pub name: Option<String>,
+}
+
 /// All settings of `asp serve`.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -160,6 +179,9 @@ pub struct Settings {
     pub gateway: GatewaySection,
     pub stack: Option<StackSection>,
     pub tls: Option<Tls>,
+    pub peer: Option<PeerSection>,
+    /// Whether a mesh protects what runs between the platform's processes.
+    pub mesh: bool,
 }
 
 impl Settings {
@@ -184,6 +206,8 @@ impl Settings {
             gateway: gateway(&mut reader),
             stack: if args.stack { stack(&mut reader) } else { None },
             tls: tls(&mut reader),
+            peer: peer(&mut reader),
+            mesh: mesh(&mut reader),
         };
         settings.check_together(&mut reader, args);
         reader.finish(settings)
@@ -210,6 +234,12 @@ impl Settings {
         }
         if !self.dev && self.roles.gateway && self.gateway.seal.is_none() {
             reader.fault(ENV_SEAL_KEY, "is required without --dev: replicas must open each other's sessions");
+        }
+        let beyond = self.roles.control && !self.listen.bind.is_loopback();
+        if beyond && !self.dev && self.peer.is_none() && !self.mesh {
+            let message = "is required beyond loopback, with ASP_PEER_KEY and ASP_PEER_CA: whoever subscribes \
+                           learns every policy (or ASP_PEER_PLAINTEXT=mesh)";
+            reader.fault(ENV_PEER_CERT, message);
         }
         if !self.roles.control && self.gateway.xds_url.is_none() {
             reader.fault(ENV_XDS_URL, "is required without the control role");
@@ -332,6 +362,37 @@ fn tls(reader: &mut Reader<'_>) -> Option<Tls> {
         (None, Some(_)) => {
             reader.fault(ENV_TLS_CERT, format!("is required with {ENV_TLS_KEY}"));
             None
+        }
+    }
+}
+
+fn peer(reader: &mut Reader<'_>) -> Option<PeerSection> {
+    let names = [ENV_PEER_CERT, ENV_PEER_KEY, ENV_PEER_CA];
+    let values = names.map(|name| reader.optional(name).map(PathBuf::from));
+    let name = reader.optional(ENV_PEER_NAME);
+    match values {
+        [Some(certificate), Some(key), Some(authority)] => {
+            Some(PeerSection { certificate, key, authority, name })
+        }
+        [None, None, None] => None,
+        values => {
+            for (name, value) in names.iter().zip(values) {
+                if value.is_none() {
+                    reader.fault(name, "is required: certificate, key and authority come together");
+                }
+            }
+            None
+        }
+    }
+}
+
+fn mesh(reader: &mut Reader<'_>) -> bool {
+    match reader.optional(ENV_PEER_PLAINTEXT).as_deref() {
+        None => false,
+        Some("mesh") => true,
+        Some(other) => {
+            reader.fault(ENV_PEER_PLAINTEXT, format!("must be mesh or unset, not `{other}`"));
+            false
         }
     }
 }

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp::publisher::{Handle, Publisher, Source};
+use asp::settings::PeerSection;
 use asp::xds::client::{self, Apply, Target};
 use asp::xds::endpoints::Endpoints;
+use asp::xds::peer::Peer;
 use asp::xds::stream::Context;
 use asp::xds::subscribers::{Subscriber, Subscribers};
 use asp::xds::{EDGE_FILTER, Kind, service};
@@ -59,10 +61,10 @@ struct Control {
 
 impl Control {
     async fn start() -> Control {
-        Control::start_at("127.0.0.1:0").await
+        Control::start_at("127.0.0.1:0", None).await
     }
 
-    async fn start_at(address: &str) -> Control {
+    async fn start_at(address: &str, peer: Option<Peer>) -> Control {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let source = Arc::new(Counter(AtomicU64::new(1)));
@@ -77,7 +79,7 @@ impl Control {
             stop: stop.clone(),
         };
         tokio::spawn(publisher.run(stop.clone()));
-        tokio::spawn(service::run(listener, context));
+        tokio::spawn(async move { service::run(listener, context, peer.as_ref()).await });
         Control { address, source, handle, subscribers, _guard: stop.clone().drop_guard(), stop }
     }
 
@@ -205,6 +207,10 @@ struct Gateway {
 
 impl Gateway {
     fn start(control: &Control, advertise: &str) -> Gateway {
+        Gateway::start_as(control.url(), advertise, None)
+    }
+
+    fn start_as(url: String, advertise: &str, peer: Option<Peer>) -> Gateway {
         let (applied, refuses) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (list, no) = (Arc::clone(&applied), Arc::clone(&refuses));
         let apply: Apply = Arc::new(move |snapshot: GatewaySnapshot| {
@@ -215,10 +221,11 @@ impl Gateway {
             Ok(())
         });
         let target = Target {
-            uri: control.url().parse().unwrap(),
+            uri: url.parse().unwrap(),
             node_id: format!("gateway-{advertise}"),
             advertise: advertise.into(),
             pool: "gateway".into(),
+            peer,
         };
         let stop = CancellationToken::new();
         tokio::spawn(client::run(target, apply, stop.clone()));
@@ -291,5 +298,58 @@ async fn until_bound(address: &str) -> Control {
         }
     };
     tokio::time::timeout(GUARD, bound).await.unwrap();
-    Control::start_at(address).await
+    Control::start_at(address, None).await
+}
+
+/// An authority and what it signed, as PEM files.
+struct Authority {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let pem = parameters.self_signed(&key).unwrap().pem();
+        Authority { issuer: rcgen::Issuer::new(parameters, key), pem }
+    }
+
+    /// A process with a certificate for `localhost`, which trusts `authority`.
+    fn peer(&self, authority: &Authority) -> Peer {
+        let dir = tempfile::tempdir().unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
+        let file = |name: &str, text: String| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let section = PeerSection {
+            certificate: file("cert.pem", certificate.pem()),
+            key: file("key.pem", key.serialize_pem()),
+            authority: file("ca.pem", authority.pem.clone()),
+            name: Some("localhost".into()),
+        };
+        Peer::read(&section).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn with_peer_certificates_only_the_platforms_own_processes_subscribe() {
+    let (own, foreign) = (Authority::new(), Authority::new());
+    let control = Control::start_at("127.0.0.1:0", Some(own.peer(&own))).await;
+    let url = format!("https://{}", control.address);
+    let impostor = Gateway::start_as(url.clone(), "127.0.0.1:4712", Some(foreign.peer(&own)));
+    let plain = Gateway::start_as(control.url(), "127.0.0.1:4713", None);
+    let gateway = Gateway::start_as(url, "127.0.0.1:4711", Some(own.peer(&own)));
+    gateway.has(1).await;
+    control.publish(2);
+    gateway.has(2).await;
+    assert!(impostor.applied.lock().is_empty(), "a certificate of another authority");
+    assert!(plain.applied.lock().is_empty(), "no certificate at all");
+    let addresses: Vec<String> = control.subscribers.list().into_iter().map(|s| s.address).collect();
+    assert_eq!(addresses, ["127.0.0.1:4711"]);
 }

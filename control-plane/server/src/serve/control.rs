@@ -66,8 +66,9 @@ pub(super) async fn start(
         endpoints,
         stop: process.stop_background.clone(),
     };
+    let peer = process.peer.clone();
     process.tasks.spawn(async move {
-        if let Err(error) = service::run(listeners.xds, xds).await {
+        if let Err(error) = service::run(listeners.xds, xds, peer.as_ref()).await {
             tracing::error!(%error, "xds server failed");
         }
     });

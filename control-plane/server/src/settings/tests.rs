@@ -85,6 +85,25 @@ fn development_never_listens_beyond_loopback() {
 }
 
 #[test]
+fn beyond_loopback_subscribers_must_prove_themselves_or_a_mesh_does() {
+    let args = ServeArgs { bind: Some("0.0.0.0".into()), ..ServeArgs::default() };
+    let mut environment = BTreeMap::from([
+        (ENV_PUBLIC_URL, "https://mcp.example.com"),
+        (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef"),
+    ]);
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    assert_eq!(faults[0].name, ENV_PEER_CERT);
+    environment.insert(ENV_PEER_PLAINTEXT, "mesh");
+    assert!(Settings::read(&args, &environment).unwrap().mesh);
+    environment.remove(ENV_PEER_PLAINTEXT);
+    environment.insert(ENV_PEER_CERT, "cert.pem");
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    assert!(faults.iter().any(|fault| fault.name == ENV_PEER_KEY), "{faults:?}");
+    environment.extend([(ENV_PEER_KEY, "key.pem"), (ENV_PEER_CA, "ca.pem")]);
+    assert!(Settings::read(&args, &environment).unwrap().peer.is_some());
+}
+
+#[test]
 fn a_gateway_alone_must_be_told_where_the_control_plane_is() {
     let args = ServeArgs { roles: Some("gateway".into()), ..dev() };
     let faults = Settings::read(&args, &BTreeMap::new()).unwrap_err();

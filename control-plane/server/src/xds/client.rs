@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::{Endpoint, Uri};
 
+use super::peer::Peer;
 use super::{GATEWAY_RESOURCE, Kind, MAX_MESSAGE};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -44,6 +45,8 @@ pub struct Target {
     pub advertise: String,
     /// The Envoy cluster it belongs to.
     pub pool: String,
+    /// How both sides prove themselves; `None` on one machine or within a mesh.
+    pub peer: Option<Peer>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +105,11 @@ async fn follow(target: &Target, apply: &Apply) -> StreamError {
 type Stream = (mpsc::Sender<DiscoveryRequest>, Streaming<DiscoveryResponse>);
 
 async fn open(target: &Target) -> Result<Stream, StreamError> {
-    let channel = Endpoint::from(target.uri.clone())
+    let mut endpoint = Endpoint::from(target.uri.clone());
+    if let Some(peer) = &target.peer {
+        endpoint = endpoint.tls_config(peer.client())?;
+    }
+    let channel = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)

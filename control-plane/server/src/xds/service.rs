@@ -23,6 +23,7 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Kind;
+use super::peer::Peer;
 use super::stream::{Context, serve};
 
 /// A peer that vanished without a word is noticed after the two together.
@@ -33,8 +34,13 @@ const MAX_REQUEST: usize = 1024 * 1024;
 
 type Pushes = ReceiverStream<Result<DiscoveryResponse, Status>>;
 
-/// Serves xDS on `listener` until the context's stop token is cancelled.
-pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::transport::Error> {
+/// Serves xDS on `listener` until the context's stop token is cancelled; with `peer`, to subscribers that
+/// prove themselves only.
+pub async fn run(
+    listener: TcpListener,
+    context: Context,
+    peer: Option<&Peer>,
+) -> Result<(), tonic::transport::Error> {
     let stop = context.stop.clone();
     let address: Option<SocketAddr> = listener.local_addr().ok();
     tracing::info!(?address, "xds server listens");
@@ -43,7 +49,11 @@ pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::t
     let ecds = ExtensionConfigDiscoveryServiceServer::new(Ecds(context.clone()))
         .max_decoding_message_size(MAX_REQUEST);
     let eds = EndpointDiscoveryServiceServer::new(Eds(context)).max_decoding_message_size(MAX_REQUEST);
-    tonic::transport::Server::builder()
+    let mut server = tonic::transport::Server::builder();
+    if let Some(peer) = peer {
+        server = server.tls_config(peer.server())?;
+    }
+    server
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
