@@ -192,7 +192,12 @@ fn a_declared_length_over_the_limit_is_refused_before_the_body() {
         assert_eq!(answer, refused, "{length}");
     }
     match edge.on_headers(&snapshot, &bench.post("/demo/mcp", &[]), false, &env(NOW * 1000)) {
-        Step::NeedBody(pending) => assert_eq!(edge.body_too_large(&pending).status, 413),
+        Step::NeedBody(pending) => {
+            assert_eq!(edge.body_too_large(&pending).status, 413);
+            let body = vec![b' '; pending.max_body + 1];
+            let verdict = edge.on_body(&snapshot, *pending, &body, &env(NOW * 1000));
+            assert_eq!(reason(verdict), Some(Reason::BodyTooLarge), "a host that hands over too much");
+        }
         Step::Decided(_) => panic!("decided without the body"),
     }
 }
