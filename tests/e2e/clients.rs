@@ -33,18 +33,10 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         .push(shared.trial("clients::npm_sdk_1_lists_and_calls_echo", |shared| async move {
             node_v1(&shared).await
         }));
-    trials.push(
-        shared.trial(
-            "clients::inspector_cli_lists_tools",
-            |shared| async move { inspector_lists(&shared).await },
-        ),
-    );
-    trials.push(
-        shared.trial(
-            "clients::inspector_cli_calls_echo",
-            |shared| async move { inspector_calls(&shared).await },
-        ),
-    );
+    for era in ["legacy", "modern"] {
+        let name = format!("clients::inspector_cli_in_the_{era}_era_lists_and_calls_echo");
+        trials.push(shared.trial(&name, move |shared| async move { inspector(&shared, era).await }));
+    }
     trials.push(shared.trial("clients::rmcp_legacy_lists_and_calls_echo", |shared| async move {
         rmcp(&shared, ClientLifecycleMode::Initialize, LEGACY).await
     }));
@@ -71,14 +63,9 @@ async fn node_v2(shared: &Shared, mode: &str, protocol: &str) -> Result<()> {
     node_v2_at(&Place::demo(&url, &token), mode, protocol).await
 }
 
-async fn inspector_lists(shared: &Shared) -> Result<()> {
+async fn inspector(shared: &Shared, era: &str) -> Result<()> {
     let (url, token) = target(shared).await?;
-    inspector_lists_at(&Place::demo(&url, &token)).await
-}
-
-async fn inspector_calls(shared: &Shared) -> Result<()> {
-    let (url, token) = target(shared).await?;
-    inspector_calls_at(&Place::demo(&url, &token)).await
+    inspector_at(&Place::demo(&url, &token), era).await
 }
 
 async fn rmcp(shared: &Shared, lifecycle: ClientLifecycleMode, protocol: &str) -> Result<()> {
@@ -113,8 +100,8 @@ pub(crate) async fn all_at(place: &Place<'_>) -> Result<()> {
     python_at(place, "auto", MODERN).await.context("python, auto")?;
     node_v1_at(place).await.context("npm sdk 1")?;
     node_v2_at(place, MODERN, MODERN).await.context("npm client 2, modern")?;
-    inspector_lists_at(place).await.context("inspector lists")?;
-    inspector_calls_at(place).await.context("inspector calls")?;
+    inspector_at(place, "legacy").await.context("inspector, legacy")?;
+    inspector_at(place, "modern").await.context("inspector, modern")?;
     rmcp_at(place, ClientLifecycleMode::Initialize, LEGACY).await.context("rmcp, legacy")?;
     let modern = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
     rmcp_at(place, modern, MODERN).await.context("rmcp, modern")
@@ -139,28 +126,24 @@ pub(crate) async fn node_v2_at(place: &Place<'_>, mode: &str, protocol: &str) ->
     check(place, &run(command, place).await?, protocol)
 }
 
-async fn inspector_lists_at(place: &Place<'_>) -> Result<()> {
-    let answer = inspector(place, &["--method", "tools/list"]).await?;
+async fn inspector_at(place: &Place<'_>, era: &str) -> Result<()> {
+    let answer = inspect(place, era, &["--method", "tools/list"]).await?;
     let tools = answer.pointer("/result/tools").or(answer.get("tools")).and_then(Value::as_array);
     let names: Vec<_> = tools.into_iter().flatten().map(|tool| &tool["name"]).collect();
     for name in place.tools {
         assert!(names.contains(&&json!(name)), "{name} is listed: {answer}");
     }
-    Ok(())
-}
-
-async fn inspector_calls_at(place: &Place<'_>) -> Result<()> {
-    let answer =
-        inspector(place, &["--method", "tools/call", "--tool-name", "echo", "--tool-args-json", ECHO])
-            .await?;
+    let call = ["--method", "tools/call", "--tool-name", "echo", "--tool-args-json", ECHO];
+    let answer = inspect(place, era, &call).await?;
     check_result(answer.get("result").unwrap_or(&answer))
 }
 
-async fn inspector(place: &Place<'_>, arguments: &[&str]) -> Result<Value> {
+async fn inspect(place: &Place<'_>, era: &str, arguments: &[&str]) -> Result<Value> {
     let launcher = "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
     let mut command = node_program(launcher)?;
     let header = format!("Authorization: Bearer {}", place.token);
-    command.args(["--cli", place.url, "--transport", "http", "--header", &header, "--format", "json", "-q"]);
+    command.args(["--cli", place.url, "--transport", "http", "--protocol-era", era]);
+    command.args(["--header", &header, "--format", "json", "-q"]);
     command.args(arguments);
     run(command, place).await
 }
