@@ -175,7 +175,7 @@ pub struct TokenArgs {
     /// For the admin API instead
     #[arg(long)]
     pub admin: bool,
-    /// What an admin token may do: platform, platform:read, org:<id> or org:<id>:read
+    /// What an admin token may do: platform, platform:read, org:ID or org:ID:read
     #[arg(long, requires = "admin", default_value = "platform")]
     pub role: String,
 }

@@ -1,7 +1,7 @@
 //! Binds listeners and serves HTTP/1.1 and HTTP/2 (prior knowledge) on them.
 //!
 //! Owns: connection limits, header timeouts, keep-alive and the drain. Refuses: TLS, which Envoy ends.
-//! Bounds: [`MAX_CONNECTIONS`] at once; a peer has [`HEADER_TIMEOUT`] to send its headers.
+//! Bounds: `MAX_CONNECTIONS` at once; a peer has `HEADER_TIMEOUT` to send its headers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

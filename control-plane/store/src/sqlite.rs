@@ -1,6 +1,6 @@
 //! The control store on SQLite: one file (WAL) or memory, for a single machine.
 //!
-//! Owns the connection, the migrations and the shape of a write ([`Write`]). The statements are the
+//! Owns the connection, the migrations and the shape of a write (`Write`). The statements are the
 //! portable ones: `$n` parameters, BIGINT milliseconds, no SQLite functions.
 //! Keeps true: a write's first statement bumps the revision, so that writers queue on it and a read lock
 //! is never upgraded (which SQLite refuses with "busy").

@@ -1,0 +1,162 @@
+//! Who may do what, what is refused, and what the control plane tells of itself.
+
+use std::collections::BTreeSet;
+
+use axum::body::Body;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use utoipa::OpenApi;
+
+use super::{Api, DEMO, MAX_BODY, openapi, read, sample};
+use crate::issuer::{ClientToken, MAX_TTL};
+
+#[tokio::test]
+async fn an_org_admin_sees_and_changes_its_own_org_only() {
+    let api = Api::start().await;
+    let body = json!({ "server": "demo", "protocol": "mcp", "enabled": true });
+    assert_eq!(
+        api.put("org:acme", "/api/policy/orgs/acme/exposure", body.clone()).await.status,
+        StatusCode::OK
+    );
+    for path in [
+        "/api/policy/orgs/other/exposure",
+        "/api/policy/orgs/other/bindings",
+        "/api/ratelimits/orgs/other",
+        "/api/registry/orgs/other/primitives",
+        "/api/audit?org=other",
+        "/api/revocations?org=other",
+    ] {
+        let answer = api.get("org:acme", path).await;
+        assert_eq!(
+            (answer.status, &answer.body["code"]),
+            (StatusCode::NOT_FOUND, &json!("not_found")),
+            "{path}"
+        );
+    }
+    let foreign = api.put("org:acme", "/api/policy/orgs/other/exposure", body.clone()).await;
+    assert_eq!(foreign.status, StatusCode::NOT_FOUND);
+    assert_eq!(api.put("org:acme", DEMO, sample("demo")).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(api.get("org:acme", "/api/snapshot").await.status, StatusCode::FORBIDDEN);
+    let reader = api.put("org:acme:read", "/api/policy/orgs/acme/exposure", body).await;
+    assert_eq!((reader.status, &reader.body["code"]), (StatusCode::FORBIDDEN, &json!("forbidden")));
+    assert_eq!(api.get("org:acme:read", "/api/policy/orgs/acme/exposure").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn every_change_is_in_the_audit_with_its_actor() {
+    let api = Api::start().await;
+    let body = json!({ "server": "demo", "protocol": "mcp", "enabled": true });
+    api.put("org:acme", "/api/policy/orgs/acme/exposure", body.clone()).await;
+    api.put("platform", "/api/policy/orgs/other/exposure", body).await;
+    let all = api.get("platform", "/api/audit").await.body;
+    let actors: Vec<&str> =
+        all.as_array().unwrap().iter().map(|row| row["actor"].as_str().unwrap()).collect();
+    assert_eq!(actors, ["ops@platform", "ops@acme"]);
+    let own = api.get("org:acme", "/api/audit").await.body;
+    assert_eq!((own.as_array().unwrap().len(), &own[0]["action"]), (1, &json!("exposure.put")));
+}
+
+#[tokio::test]
+async fn only_an_admin_token_opens_the_api() {
+    let api = Api::start().await;
+    let client = ClientToken {
+        org: "acme".into(),
+        user: "alice".into(),
+        scopes: Vec::new(),
+        groups: Vec::new(),
+        audience: "http://127.0.0.1:8080".into(),
+        ttl: MAX_TTL,
+    };
+    let client = api.issuer.mint_client(&client).unwrap().expose().to_owned();
+    let tampered = format!("{}x", api.token("platform"));
+    for (value, code) in [
+        (None, "token_missing"),
+        (Some("Basic YWRtaW46YWRtaW4=".to_owned()), "token_missing"),
+        (Some(format!("Bearer {client}")), "token_invalid"),
+        (Some(format!("Bearer {tampered}")), "token_invalid"),
+        (Some("Bearer x.y.z".to_owned()), "token_invalid"),
+    ] {
+        let mut request = Request::builder().uri("/api/snapshot").header(header::HOST, "localhost:8081");
+        if let Some(value) = &value {
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        let response = api.raw(request.body(Body::empty()).unwrap()).await;
+        assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
+        let answer = read(response).await;
+        assert_eq!(
+            (answer.status, &answer.body["code"]),
+            (StatusCode::UNAUTHORIZED, &json!(code)),
+            "{value:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_operation_of_the_document_exists_and_wants_a_token() {
+    let api = Api::start().await;
+    let document = serde_json::to_value(openapi::Document::openapi()).unwrap();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    let public: BTreeSet<&str> = ["/.well-known/jwks.json"].into();
+    let mut operations = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let concrete = path.replace("{org}", "acme").replace("{server}", "demo").replace("{id}", "x");
+        for method in item.as_object().unwrap().keys() {
+            let request = Request::builder()
+                .method(method.to_uppercase().as_str())
+                .uri(&concrete)
+                .header(header::HOST, "localhost")
+                .body(Body::empty())
+                .unwrap();
+            let status = api.raw(request).await.status();
+            let expected =
+                if public.contains(path.as_str()) { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+            assert_eq!(status, expected, "{method} {path}");
+            operations += 1;
+        }
+    }
+    assert_eq!(operations, 26);
+}
+
+#[tokio::test]
+async fn hosts_bodies_and_methods_outside_the_contract_are_problems() {
+    let api = Api::start().await;
+    let foreign = Request::builder().uri("/api/snapshot").header(header::HOST, "evil.example");
+    let answer = read(api.raw(foreign.body(Body::empty()).unwrap()).await).await;
+    assert_eq!((answer.status, &answer.body["code"]), (StatusCode::FORBIDDEN, &json!("host_denied")));
+    assert_eq!(api.get("platform", "/api/nothing").await.body["code"], "not_found");
+    let patched = api.send("platform", Method::PATCH, DEMO, None, &[]).await;
+    assert_eq!(patched.body["code"], "method_not_allowed");
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let answer = api.send("platform", Method::PUT, DEMO, Some(json!("files=1")), &form).await;
+    assert_eq!(answer.body["code"], "unsupported_media_type");
+    let huge = Value::String("x".repeat(MAX_BODY + 1));
+    assert_eq!(api.put("platform", DEMO, huge).await.body["code"], "body_too_large");
+    assert_eq!(
+        api.put("platform", DEMO, json!({ "files": [], "extra": 1 })).await.body["code"],
+        "invalid_body"
+    );
+}
+
+#[tokio::test]
+async fn status_and_metrics_tell_what_is_published() {
+    let mut api = Api::start().await;
+    api.put("platform", DEMO, sample("demo")).await;
+    api.published(|snapshot| snapshot.revision == 1).await;
+    let status = api.get("platform:read", "/api/snapshot").await.body;
+    assert_eq!(
+        (&status["revision"], &status["storeRevision"], &status["fault"]),
+        (&json!(1), &json!(1), &Value::Null)
+    );
+    let request =
+        Request::builder().uri("/metrics").header(header::HOST, "localhost").body(Body::empty()).unwrap();
+    let bytes = api.raw(request).await.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(text.contains("asp_snapshot_published_revision 1"), "{text}");
+    let page =
+        Request::builder().uri("/api/docs").header(header::HOST, "localhost").body(Body::empty()).unwrap();
+    let bytes = api.raw(page).await.into_body().collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8(bytes.to_vec()).unwrap().contains("/api/policy/explain"));
+    let schemas = api.get("platform", "/api/schemas").await.body;
+    assert!(schemas["primitive"].is_object() && schemas["server"].is_object());
+}

@@ -1,0 +1,152 @@
+//! Exposure, bindings, limits, revocations, and why a call is allowed.
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Api, DEMO, sample};
+
+#[tokio::test]
+async fn the_bodies_of_the_first_seed_are_taken_as_json_and_as_yaml() {
+    let mut api = Api::start().await;
+    let exposure = json!({ "server": "demo", "protocol": "a2a", "enabled": false });
+    let answer = api.put("platform", "/api/policy/orgs/acme/exposure", exposure.clone()).await;
+    assert_eq!(answer.body, json!([exposure]));
+
+    let binding = json!({
+        "target": { "type": "user", "idOrPattern": "*" },
+        "primitive": { "name": "cc.compliance.search", "protocol": "mcp" },
+        "allowed": true
+    });
+    let answer = api.put("platform", "/api/policy/orgs/acme/bindings", binding.clone()).await;
+    assert_eq!(answer.body, json!([binding]));
+
+    let yaml = "\
+- selector: { server: \"*\", primitive: \"*\", user: \"*\", wcit: \"*\" }
+  policy:
+    { type: \"token-bucket\", capacity: 1000, refill: \"100/s\" }
+- selector: { primitive: \"cc.compliance.search\", user: \"*\", wcit: \"*\" }
+  policy:
+    { capacity: 20, refill: \"1/s\" }
+";
+    let answer = api
+        .send(
+            "platform",
+            Method::PUT,
+            "/api/ratelimits/orgs/acme",
+            Some(json!(yaml)),
+            &[("content-type", "application/yaml")],
+        )
+        .await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+    assert_eq!(answer.body[1]["selector"]["server"], "*", "a missing selector is *");
+    assert_eq!(answer.body[1]["policy"]["type"], "token-bucket", "a missing type is token-bucket");
+    api.published(|snapshot| snapshot.limits.len() == 2 && snapshot.bindings.len() == 1).await;
+}
+
+#[tokio::test]
+async fn a_limit_that_makes_no_sense_is_refused_with_its_place() {
+    let api = Api::start().await;
+    let with = |selector: Value, policy: Value| json!([{ "selector": selector, "policy": policy }]);
+    let good = json!({ "capacity": 1, "refill": "1/s" });
+    for body in [
+        with(json!({}), json!({ "capacity": 0, "refill": "1/s" })),
+        with(json!({}), json!({ "capacity": 1, "refill": "fast" })),
+        with(json!({}), json!({ "type": "leaky", "capacity": 1, "refill": "1/s" })),
+        with(json!({ "user": "a*" }), good.clone()),
+        with(json!({ "primitive": "" }), good),
+    ] {
+        let answer = api.put("platform", "/api/ratelimits/orgs/acme", body).await;
+        assert_eq!(
+            (answer.status, &answer.body["code"]),
+            (StatusCode::BAD_REQUEST, &json!("invalid_params"))
+        );
+        assert!(answer.body["detail"].as_str().unwrap().starts_with("limit 0"), "{}", answer.body);
+    }
+    let typo = with(json!({ "usr": "a" }), json!({ "capacity": 1, "refill": "1/s" }));
+    assert_eq!(api.put("platform", "/api/ratelimits/orgs/acme", typo).await.body["code"], "invalid_body");
+}
+
+#[tokio::test]
+async fn a_revocation_is_listed_published_and_taken_back() {
+    let mut api = Api::start().await;
+    let body = json!({ "type": "token", "org": "acme", "id": "jti-1", "reason": "lost" });
+    let created = api.send("org:acme", Method::POST, "/api/revocations", Some(body), &[]).await;
+    assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
+    let edge = |snapshot: &asp_proto::snapshot::GatewaySnapshot| snapshot.edge.clone().unwrap();
+    api.published(|snapshot| edge(snapshot).revoked.len() == 16).await;
+    let user = json!({ "type": "user", "org": "acme", "id": "alice" });
+    api.send("platform", Method::POST, "/api/revocations", Some(user), &[]).await;
+    api.published(|snapshot| edge(snapshot).revoked_before.len() == 1).await;
+
+    let listed = api.get("org:acme", "/api/revocations").await;
+    assert_eq!(listed.body.as_array().unwrap().len(), 2);
+    assert_eq!(api.get("org:other", "/api/revocations").await.body, json!([]));
+    let one = format!("/api/revocations/{}", created.body["revocation"].as_str().unwrap());
+    assert_eq!(api.send("org:other", Method::DELETE, &one, None, &[]).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(api.send("org:acme", Method::DELETE, &one, None, &[]).await.status, StatusCode::NO_CONTENT);
+    api.published(|snapshot| edge(snapshot).revoked.is_empty()).await;
+
+    let same = Some(json!({ "type": "user", "org": "acme", "id": "alice" }));
+    let gone = api.send("org:acme", Method::DELETE, "/api/revocations", same.clone(), &[]).await;
+    assert_eq!((gone.status, gone.body.as_array().unwrap().len()), (StatusCode::OK, 1));
+    api.published(|snapshot| edge(snapshot).revoked_before.is_empty()).await;
+    let again = api.send("org:acme", Method::DELETE, "/api/revocations", same, &[]).await;
+    assert_eq!(again.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_revocation_that_names_nothing_is_refused() {
+    let api = Api::start().await;
+    for body in [
+        json!({ "type": "user", "id": "alice" }),
+        json!({ "type": "token_hash", "id": "abc" }),
+        json!({ "type": "session", "id": "x" }),
+        json!({ "type": "token", "id": "" }),
+        json!({ "type": "org", "org": "a", "id": "b" }),
+    ] {
+        let answer = api.send("platform", Method::POST, "/api/revocations", Some(body), &[]).await;
+        assert_eq!(answer.body["code"], "invalid_params", "{}", answer.body);
+    }
+    let foreign = json!({ "type": "org", "id": "other" });
+    let answer = api.send("org:acme", Method::POST, "/api/revocations", Some(foreign), &[]).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn explain_names_the_rule_that_decides() {
+    let mut api = Api::start().await;
+    api.put("platform", DEMO, sample("demo")).await;
+    let binding = json!({
+        "target": { "type": "group", "idOrPattern": "ops" },
+        "primitive": { "name": "echo", "protocol": "mcp" },
+        "allowed": false
+    });
+    api.put("org:acme", "/api/policy/orgs/acme/bindings", binding.clone()).await;
+    let off = json!({ "server": "demo", "protocol": "rest", "enabled": false });
+    api.put("org:acme", "/api/policy/orgs/acme/exposure", off).await;
+    api.published(|snapshot| snapshot.revision == 3).await;
+    let ask = |server: &str, primitive: &str, protocol: &str, groups: Value| {
+        let question = json!({
+            "org": "acme", "user": "alice", "groups": groups,
+            "server": server, "primitive": primitive, "protocol": protocol
+        });
+        let api = &api;
+        async move {
+            api.send("org:acme:read", Method::POST, "/api/policy/explain", Some(question), &[]).await.body
+        }
+    };
+    let denied = ask("demo", "echo", "mcp", json!(["ops"])).await;
+    assert_eq!((&denied["outcome"], &denied["decidedBy"]["binding"]), (&json!("denied"), &binding));
+    let allowed = ask("demo", "echo", "mcp", json!([])).await;
+    assert_eq!((&allowed["outcome"], &allowed["allowed"]), (&json!("allowed"), &json!(true)));
+    let hidden = ask("demo", "echo", "rest", json!([])).await;
+    assert_eq!(
+        (&hidden["outcome"], &hidden["decidedBy"]["rule"]),
+        (&json!("not_exposed"), &json!("the org's exception"))
+    );
+    assert_eq!(ask("nowhere", "echo", "mcp", json!([])).await["outcome"], "unknown_server");
+    assert_eq!(ask("demo", "nothing", "mcp", json!([])).await["outcome"], "unknown_primitive");
+    let foreign = json!({ "org": "other", "server": "demo", "primitive": "echo", "protocol": "mcp" });
+    let answer = api.send("org:acme", Method::POST, "/api/policy/explain", Some(foreign), &[]).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+}

@@ -1,0 +1,106 @@
+//! Servers and specs: stored, checked, compiled, listed.
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Api, DEMO, sample};
+
+#[tokio::test]
+async fn a_server_is_stored_once_published_and_removed() {
+    let mut api = Api::start().await;
+    let first = api.put("platform", DEMO, sample("demo")).await;
+    assert_eq!((first.status, &first.body["changed"]), (StatusCode::OK, &json!(true)), "{}", first.body);
+    api.published(|snapshot| snapshot.servers.iter().any(|server| server.name == "demo")).await;
+
+    let again = api.put("platform", DEMO, sample("demo")).await;
+    assert_eq!((&again.body["changed"], &again.etag), (&json!(false), &first.etag), "idempotent by content");
+    let stored = api.get("platform", DEMO).await;
+    assert_eq!(stored.body["files"], sample("demo")["files"]);
+    assert_eq!(stored.body["contentHash"], first.body["contentHash"]);
+
+    assert_eq!(api.send("platform", Method::DELETE, DEMO, None, &[]).await.status, StatusCode::OK);
+    api.published(|snapshot| snapshot.servers.is_empty()).await;
+    assert_eq!(api.get("platform", DEMO).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_server_with_faults_is_refused_with_all_of_them() {
+    let api = Api::start().await;
+    let mut files = sample("demo");
+    files["files"][0]["text"] = json!("apiVersion: asp/v1\nnope: 1\n");
+    let refused = api.put("platform", DEMO, files).await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(refused.content_type, "application/problem+json");
+    assert_eq!(
+        (&refused.body["code"], &refused.body["type"]),
+        (&json!("invalid_primitives"), &json!("urn:asp:reason:invalid_primitives"))
+    );
+    assert!(!refused.body["errors"].as_array().unwrap().is_empty());
+    let other = api.put("platform", "/api/registry/servers/other", sample("demo")).await;
+    assert_eq!(other.body["code"], "invalid_params", "the name in the path is the server's");
+}
+
+#[tokio::test]
+async fn a_stale_etag_changes_nothing() {
+    let api = Api::start().await;
+    let path = "/api/ratelimits/orgs/acme";
+    let limit =
+        |capacity: u64| json!([{ "selector": {}, "policy": { "capacity": capacity, "refill": "1/s" } }]);
+    let first = api.put("org:acme", path, limit(1)).await;
+    let tag = first.etag.unwrap();
+    let conditional = |tag: String, body: Value| {
+        let api = &api;
+        async move { api.send("org:acme", Method::PUT, path, Some(body), &[("if-match", &tag)]).await }
+    };
+    let second = conditional(tag.clone(), limit(2)).await;
+    assert_eq!(second.status, StatusCode::OK);
+    let stale = conditional(tag, limit(3)).await;
+    assert_eq!(
+        (stale.status, &stale.body["code"]),
+        (StatusCode::PRECONDITION_FAILED, &json!("precondition_failed"))
+    );
+    let read = api.get("org:acme", path).await;
+    assert_eq!((&read.body[0]["policy"]["capacity"], &read.etag), (&json!(2), &second.etag));
+}
+
+#[tokio::test]
+async fn specs_are_validated_and_compiled_alone_or_as_files() {
+    let api = Api::start().await;
+    let files = sample("demo");
+    let spec =
+        files["files"].as_array().unwrap().iter().find(|file| file["path"] == "demo/echo.yaml").unwrap();
+    let yaml = [("content-type", "application/yaml")];
+    let text = Some(spec["text"].clone());
+    let valid = api.send("org:acme:read", Method::POST, "/api/registry/validate", text.clone(), &yaml).await;
+    assert_eq!(valid.body["valid"], true, "{}", valid.body);
+    let compiled = api.send("platform", Method::POST, "/api/registry/compile", text, &yaml).await;
+    assert_eq!(compiled.body["mcp"]["tools"][0]["name"], "echo", "{}", compiled.body);
+    assert!(compiled.body["runtimeManifest"].as_object().is_some_and(|manifests| manifests.len() == 1));
+
+    let all = api.send("platform", Method::POST, "/api/registry/compile", Some(files), &[]).await;
+    assert!(all.body["mcp"]["tools"].as_array().unwrap().len() > 1);
+    let broken =
+        api.send("platform", Method::POST, "/api/registry/validate", Some(json!("id: [")), &yaml).await;
+    assert_eq!((broken.status, &broken.body["valid"]), (StatusCode::OK, &json!(false)));
+    assert!(!broken.body["errors"].as_array().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_org_sees_its_primitives_with_exposure_and_policy() {
+    let api = Api::start().await;
+    api.put("platform", DEMO, sample("demo")).await;
+    let off = json!({ "server": "demo", "protocol": "a2a", "enabled": false });
+    api.put("org:acme", "/api/policy/orgs/acme/exposure", off).await;
+    let bound = json!({
+        "target": { "type": "group", "idOrPattern": "ops" }, "primitive": { "name": "ec*" }, "allowed": false
+    });
+    api.put("org:acme", "/api/policy/orgs/acme/bindings", bound).await;
+    let listed = api.get("org:acme", "/api/registry/orgs/acme/primitives").await.body;
+    let echo = listed.as_array().unwrap().iter().find(|primitive| primitive["name"] == "echo").unwrap();
+    assert_eq!(echo["exposure"]["mcp"], "echo");
+    assert_eq!(echo["exposure"]["a2a"], Value::Null, "switched off for this org");
+    assert_eq!(echo["policy"][0]["primitive"]["protocol"], "*");
+    let other = api.get("platform", "/api/registry/orgs/other/primitives").await.body;
+    let echo = other.as_array().unwrap().iter().find(|primitive| primitive["name"] == "echo").unwrap();
+    assert_ne!(echo["exposure"]["a2a"], Value::Null);
+}
