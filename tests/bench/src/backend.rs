@@ -1,0 +1,53 @@
+//! The backend of the `direct` row and of every Envoy row: answers each request with the same JSON.
+//!
+//! A thread per connection: there are as many as the load generator has, and nothing else waits in it.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use anyhow::Result;
+
+use crate::framing::Framing;
+
+/// Connections served at once; further ones are closed. Envoys that were measured before keep theirs.
+const CONNECTIONS: usize = 1024;
+/// Length of the text in the answer: that of the calls.
+const TEXT: usize = 512;
+
+/// Starts the backend on a free loopback port; it lives as long as the process.
+pub(crate) fn start() -> Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let answer: std::sync::Arc<[u8]> = answer().into();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if std::sync::Arc::strong_count(&answer) > CONNECTIONS {
+                continue;
+            }
+            let answer = answer.clone();
+            // A peer that goes away ends its connection with an error that concerns nobody.
+            std::thread::spawn(move || drop(serve(stream, &answer)));
+        }
+    });
+    Ok(address)
+}
+
+fn serve(mut stream: TcpStream, answer: &[u8]) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut framing = Framing::default();
+    while framing.next(&mut stream)?.is_some() {
+        stream.write_all(answer)?;
+    }
+    Ok(())
+}
+
+fn answer() -> Vec<u8> {
+    let body = serde_json::json!({
+        "jsonrpc": "2.0",
+        "id": 1,
+        "result": {"content": [{"type": "text", "text": "x".repeat(TEXT)}], "isError": false},
+    })
+    .to_string();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ";
+    format!("{head}{}\r\n\r\n{body}", body.len()).into_bytes()
+}

@@ -1,0 +1,85 @@
+//! What is measured how long: the arguments, and the two sizes of a run.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use asp_e2e::tool;
+use clap::Parser;
+use serde::Serialize;
+
+/// The arguments of `asp-bench`.
+#[derive(Parser)]
+#[command(name = "asp-bench", about = "Measures the edge and the whole path")]
+pub(crate) struct Args {
+    /// One short run: shows that every row works; its figures mean nothing.
+    #[arg(long)]
+    quick: bool,
+    /// How often every row is measured; the rows take turns.
+    #[arg(long)]
+    runs: Option<u32>,
+    /// Folder of the report; target/bench by default.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+impl Args {
+    pub(crate) fn out(&self) -> Result<PathBuf> {
+        if let Some(out) = &self.out {
+            return Ok(out.clone());
+        }
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(tool::root()?.join("target"), PathBuf::from);
+        Ok(target.join("bench"))
+    }
+}
+
+/// Sizes and times of one benchmark.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Plan {
+    pub quick: bool,
+    /// Alternated runs.
+    pub runs: u32,
+    /// Distinct tokens of a row in a run; each is new to the row.
+    pub tokens: usize,
+    /// Keep-alive connections of the load generator, one thread each.
+    pub connections: usize,
+    /// Length of the open loop, per row and run.
+    pub steady: Duration,
+    /// Length of the closed loop, per row and run.
+    pub saturation: Duration,
+    /// Length of the open loop of a variant.
+    pub variant: Duration,
+    /// Arrival rate as a fraction of the slowest row's capacity.
+    pub fraction: f64,
+    /// Changes of each kind whose enforcement is timed.
+    pub flips: u32,
+}
+
+impl Plan {
+    pub(crate) fn of(args: &Args) -> Plan {
+        let full = Plan {
+            quick: false,
+            runs: 5,
+            tokens: 2000,
+            connections: 16,
+            steady: Duration::from_secs(4),
+            saturation: Duration::from_secs(3),
+            variant: Duration::from_secs(3),
+            fraction: 0.5,
+            flips: 50,
+        };
+        let quick = Plan {
+            quick: true,
+            runs: 1,
+            tokens: 200,
+            connections: 4,
+            steady: Duration::from_millis(300),
+            saturation: Duration::from_millis(200),
+            variant: Duration::from_millis(200),
+            fraction: 0.3,
+            flips: 3,
+        };
+        let plan = if args.quick { quick } else { full };
+        Plan { runs: args.runs.unwrap_or(plan.runs).max(1), ..plan }
+    }
+}

@@ -1,0 +1,121 @@
+//! The requests of a load: `tools/call` of either era with distinct arguments, or a GET, each with the next
+//! token of the row.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Length of the argument of a call; with it a legacy body has about 600 bytes.
+const ARGUMENT: usize = 512;
+/// The first JSON-RPC id: all have the same number of digits, so all bodies have the same length.
+const FIRST_ID: u64 = 1_000_000_000;
+
+/// No id is used twice in a process: the gateway would answer the second from its ledger.
+static NEXT_ID: AtomicU64 = AtomicU64::new(FIRST_ID);
+
+/// The kind of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// `tools/call` of 2025-11-25 within a session: the method and name are in the body.
+    Legacy,
+    /// `tools/call` of 2026-07-28: the headers mirror them.
+    Modern,
+    /// A GET of the endpoint: no body at all.
+    Get,
+}
+
+/// A token, and the legacy session of its principal.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub token: String,
+    pub session: String,
+}
+
+/// What a load sends.
+pub(crate) struct Traffic {
+    pub shape: Shape,
+    /// The server's name in the path.
+    pub server: &'static str,
+    /// The value of `host`: that of the public URL, whatever row it is sent to.
+    pub authority: String,
+    pub callers: Vec<Caller>,
+}
+
+impl Traffic {
+    /// Writes the request of a slot: slot n takes token n, modulo their number.
+    pub(crate) fn write(&self, slot: u64, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        let index = usize::try_from(slot).unwrap_or(0) % self.callers.len().max(1);
+        let Some(caller) = self.callers.get(index) else { return };
+        let (verb, accept) = match self.shape {
+            Shape::Get => ("GET", "text/event-stream"),
+            Shape::Legacy | Shape::Modern => ("POST", "application/json, text/event-stream"),
+        };
+        let head = format!(
+            "{verb} /{}/mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: {accept}\r\n\
+             user-agent: asp-bench\r\n",
+            self.server, self.authority, caller.token
+        );
+        buffer.extend_from_slice(head.as_bytes());
+        let session = format!("mcp-protocol-version: 2025-11-25\r\nmcp-session-id: {}\r\n", caller.session);
+        match self.shape {
+            Shape::Get => {
+                buffer.extend_from_slice(session.as_bytes());
+                buffer.extend_from_slice(b"\r\n");
+            }
+            Shape::Legacy => {
+                buffer.extend_from_slice(session.as_bytes());
+                append(buffer, &call(""));
+            }
+            Shape::Modern => {
+                buffer.extend_from_slice(
+                    b"mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: echo\r\n",
+                );
+                append(
+                    buffer,
+                    &call(
+                        ",\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\
+                         \"io.modelcontextprotocol/clientCapabilities\":{}}",
+                    ),
+                );
+            }
+        }
+    }
+}
+
+fn append(buffer: &mut Vec<u8>, body: &str) {
+    let head = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+    buffer.extend_from_slice(head.as_bytes());
+    buffer.extend_from_slice(body.as_bytes());
+}
+
+fn call(meta: &str) -> String {
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let text = format!("{:.<ARGUMENT$}", format!("call {id} "));
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"echo\",\
+         \"arguments\":{{\"message\":\"{text}\"}}{meta}}}}}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_has_its_own_token_id_and_argument() {
+        let caller = |token: &str| Caller { token: token.into(), session: "s".into() };
+        let callers = vec![caller("one"), caller("two")];
+        let traffic = Traffic { shape: Shape::Legacy, server: "demo", authority: "h".into(), callers };
+        let mut seen = std::collections::HashSet::new();
+        for slot in 0..4 {
+            let mut bytes = Vec::new();
+            traffic.write(slot, &mut bytes);
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(text.contains(if slot % 2 == 0 { "Bearer one\r\n" } else { "Bearer two\r\n" }));
+            let (_, body) = text.split_once("\r\n\r\n").unwrap();
+            assert!((550..700).contains(&body.len()), "{}", body.len());
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert!(seen.insert(body["id"].to_string()));
+            assert!(seen.insert(body["params"]["arguments"]["message"].to_string()));
+        }
+    }
+}

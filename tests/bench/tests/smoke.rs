@@ -1,0 +1,72 @@
+//! `asp-bench --quick` measures every row and none of its requests fails. Its figures are not looked at.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+const ROWS: [&str; 6] = ["direct", "envoy", "native", "filter", "gateway", "path"];
+const VARIANTS: [&str; 11] = [
+    "envoy-modern",
+    "envoy-get",
+    "noop",
+    "filter-open",
+    "filter-open-modern",
+    "filter-modern",
+    "filter-get",
+    "native-modern",
+    "native-rs256",
+    "filter-rs256",
+    "path-modern",
+];
+
+#[test]
+fn a_quick_run_reports_every_row_without_an_error() {
+    let out = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_asp-bench"))
+        .args(["--quick", "--out"])
+        .arg(out.path())
+        .output()
+        .unwrap();
+    let said =
+        format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    let report = report(out.path());
+
+    let measured = report["measurements"].as_array().unwrap();
+    let mut seen = BTreeSet::new();
+    for measurement in measured {
+        let (row, phase) = (measurement["row"].as_str().unwrap(), measurement["phase"].as_str().unwrap());
+        assert_eq!(measurement["errors"], 0, "{row} {phase}");
+        assert!(measurement["requests"].as_u64().unwrap() > 0, "{row} {phase}");
+        assert!(measurement["p50_us"].as_f64().unwrap() > 0.0, "{row} {phase}");
+        let envoy = measurement["envoy_cpu_us"].as_f64();
+        assert_eq!(
+            envoy.is_some_and(|cpu| cpu > 0.0),
+            !["direct", "gateway"].contains(&row),
+            "{row} {phase}"
+        );
+        seen.insert(format!("{row} {phase}"));
+    }
+    let expected: BTreeSet<String> = ROWS
+        .iter()
+        .flat_map(|row| ["cold", "warm", "saturation"].map(|phase| format!("{row} {phase}")))
+        .chain(VARIANTS.iter().flat_map(|row| ["cold", "warm"].map(|phase| format!("{row} {phase}"))))
+        .collect();
+    assert_eq!(seen, expected);
+
+    for kind in report["enforcement"].as_array().unwrap() {
+        assert_eq!(kind["first_ms"].as_array().unwrap().len(), 3, "{kind}");
+    }
+    assert!(report["agreements"].as_array().unwrap().len() > 10);
+    assert!(!report["goals"].as_array().unwrap().is_empty());
+}
+
+/// The JSON, beside which stands the table.
+fn report(directory: &Path) -> Value {
+    let files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
+    let with = |ending: &str| files.iter().find(|file| file.extension().is_some_and(|it| it == ending));
+    assert!(with("md").is_some(), "{files:?}");
+    serde_json::from_slice(&std::fs::read(with("json").unwrap()).unwrap()).unwrap()
+}
