@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use asp_edge::{Admitted, Face, Header, Pending, Reason, Reply, Step, Verdict, reason::Era};
+use asp_edge::{Admitted, Era, Face, Header, Pending, Reason, Reply, Step, Verdict, cors};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
-use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::Gateway;
@@ -57,7 +57,6 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     let Some(live) = gateway.live() else {
         return reply(asp_edge::refuse(Reason::UpstreamUnavailable, Era::Legacy, None));
     };
-    let origin = parts.headers.get(header::ORIGIN).cloned();
     match judge(&gateway, &live, &parts, body).await {
         Err(refusal) => {
             if let Some(reason) = refusal.reason {
@@ -66,9 +65,10 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             reply(refusal)
         }
         Ok((admitted, body)) => {
+            let origin = admitted.origin.clone();
             let mut response = serve(gateway, live, parts, admitted, body).await;
             if let Some(origin) = origin {
-                allow_origin(&mut response, origin);
+                add_headers(&mut response, cors::response_headers(&origin));
             }
             response
         }
@@ -160,23 +160,17 @@ fn edge_headers(parts: &Parts) -> Vec<Header> {
 fn reply(reply: Reply) -> Response {
     let mut response = Response::new(Body::from(reply.body));
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    for (name, value) in reply.headers {
+    add_headers(&mut response, reply.headers);
+    response
+}
+
+/// Headers of the edge's code; a value it made that is no header value is left out.
+fn add_headers(response: &mut Response, headers: impl IntoIterator<Item = (&'static str, String)>) {
+    for (name, value) in headers {
         if let Ok(value) = HeaderValue::try_from(value) {
             response.headers_mut().append(name, value);
         }
     }
-    response
-}
-
-/// Lets the page that called read the answer; its Origin was allowed by the edge's rules.
-fn allow_origin(response: &mut Response, origin: HeaderValue) {
-    let headers: &mut HeaderMap = response.headers_mut();
-    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(
-        header::ACCESS_CONTROL_EXPOSE_HEADERS,
-        HeaderValue::from_static("mcp-session-id, www-authenticate, retry-after"),
-    );
-    headers.append(header::VARY, HeaderValue::from_static("origin"));
 }
 
 fn now_ms() -> u64 {

@@ -35,12 +35,49 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StageLabel {
+    stage: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct LimitLabels {
+    level: &'static str,
+    outcome: &'static str,
+}
+
+/// A stage of the pipeline (design §6); identity, resolve and entitlement only read the snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Limits,
+    Input,
+    Ledger,
+    Approve,
+    Execute,
+    Output,
+}
+
+impl Stage {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Stage::Limits => "limits",
+            Stage::Input => "input",
+            Stage::Ledger => "ledger",
+            Stage::Approve => "approve",
+            Stage::Execute => "execute",
+            Stage::Output => "output",
+        }
+    }
+}
+
 /// The gateway's metrics and their registry.
 pub struct Metrics {
     registry: Registry,
     calls: Family<CallLabels, Counter>,
     durations: Family<ProtocolLabel, Histogram, fn() -> Histogram>,
     refusals: Family<ReasonLabel, Counter>,
+    stages: Family<StageLabel, Histogram, fn() -> Histogram>,
+    limits: Family<LimitLabels, Counter>,
     active: Gauge<i64, AtomicI64>,
     revision: Gauge<i64, AtomicI64>,
 }
@@ -52,6 +89,8 @@ impl Default for Metrics {
             calls: Family::default(),
             durations: Family::new_with_constructor(|| Histogram::new(LATENCY)),
             refusals: Family::default(),
+            stages: Family::new_with_constructor(|| Histogram::new(LATENCY)),
+            limits: Family::default(),
             active: Gauge::default(),
             revision: Gauge::default(),
         };
@@ -66,6 +105,16 @@ impl Default for Metrics {
             "asp_edge_refusals",
             "Requests the gateway refused before a call began",
             metrics.refusals.clone(),
+        );
+        registry.register(
+            "asp_stage_duration_seconds",
+            "Time a call spent in one stage of the pipeline",
+            metrics.stages.clone(),
+        );
+        registry.register(
+            "asp_limit_decisions",
+            "Decisions of the exact limits by the level that decided",
+            metrics.limits.clone(),
         );
         registry.register("asp_calls_active", "Calls without an outcome yet", metrics.active.clone());
         registry.register(
@@ -102,6 +151,21 @@ impl Metrics {
     /// A request was refused before a call began.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// A call spent the time since `started` in `stage`.
+    pub fn stage(&self, stage: Stage, started: Instant) {
+        let seconds = Instant::now().saturating_duration_since(started).as_secs_f64();
+        self.stages.get_or_create(&StageLabel { stage: stage.as_str() }).observe(seconds);
+    }
+
+    /// The exact limits decided; `refused` names the level that was used up.
+    pub fn limited(&self, refused: Option<&'static str>) {
+        let labels = match refused {
+            None => LimitLabels { level: "all", outcome: "granted" },
+            Some(level) => LimitLabels { level, outcome: "refused" },
+        };
+        self.limits.get_or_create(&labels).inc();
     }
 
     pub fn applied(&self, revision: u64) {

@@ -17,7 +17,7 @@ pub fn identify(admitted: &Admitted, server: &ServerView) -> Result<Arc<Caller>,
     if let Some(caller) = &admitted.caller {
         return Ok(caller.clone());
     }
-    if server.accepts(AuthScheme::None) {
+    if !admitted.unjudged && server.accepts(AuthScheme::None) {
         return Ok(Arc::new(anonymous()));
     }
     // Opaque tokens, pre-shared keys and client certificates need a verifier; none is configured.

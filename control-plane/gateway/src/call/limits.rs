@@ -87,7 +87,7 @@ impl Limiter {
             Ok(Taken::Granted { remaining }) => Ok(Grant { remaining: Some(remaining), _slot: slot }),
             Ok(Taken::Denied { index, retry_after_ms }) => {
                 let level = levels.get(index).copied().unwrap_or(Level::Tenant);
-                Err(Refusal::Limited { limit: level.as_str().into(), retry_after_ms })
+                Err(Refusal::Limited { limit: level.as_str(), retry_after_ms })
             }
             // A limit that cannot be checked must not admit.
             Err(error) => Err(Refusal::Internal(error.to_string())),
@@ -103,7 +103,7 @@ impl Limiter {
         let mut running = self.running.lock();
         let count = running.entry(key.clone()).or_default();
         if *count >= most {
-            return Err(Refusal::Limited { limit: "concurrency".into(), retry_after_ms: 1000 });
+            return Err(Refusal::Limited { limit: "concurrency", retry_after_ms: 1000 });
         }
         *count += 1;
         Ok(Some(Slot { key, running: self.running.clone() }))

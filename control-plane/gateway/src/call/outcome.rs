@@ -92,7 +92,7 @@ pub enum Refusal {
     #[error("scopes are missing: {}", required.join(" "))]
     MissingScopes { required: Vec<String> },
     #[error("limit {limit} is used up")]
-    Limited { limit: String, retry_after_ms: u64 },
+    Limited { limit: &'static str, retry_after_ms: u64 },
     #[error("argument {pointer}: {message}")]
     InvalidArguments { pointer: String, message: String },
     #[error("idempotency key was used for another request")]

@@ -19,7 +19,7 @@ use super::outcome::{Outcome, Output, Refusal};
 use super::{Call, IdempotencyKey, Invocation, approve, audit, execute, input, ledger, output};
 use crate::executors::{Execution, Executors};
 use crate::live::Live;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Stage};
 
 /// Bound of a call whose spec names none.
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(60);
@@ -115,10 +115,25 @@ impl Running {
         mut arguments: Value,
         key: Option<IdempotencyKey>,
     ) -> Result<(Output, bool), Refusal> {
-        let (call, pipeline) = (&self.call, &self.pipeline);
-        let grant = pipeline.limiter.admit(live, &call.server, &call.caller, &call.entry).await?;
-        input::check(&call.entry, &mut arguments)?;
-        match ledger::enter(&pipeline.ledgers, call, key.as_ref(), &arguments).await? {
+        let (call, pipeline, metrics) = (&self.call, &self.pipeline, &self.pipeline.metrics);
+        let started = Instant::now();
+        let granted = pipeline.limiter.admit(live, &call.server, &call.caller, &call.entry).await;
+        metrics.stage(Stage::Limits, started);
+        metrics.limited(match &granted {
+            Err(Refusal::Limited { limit, .. }) => Some(limit),
+            _ => None,
+        });
+        let grant = granted?;
+
+        let started = Instant::now();
+        let checked = input::check(&call.entry, &mut arguments);
+        metrics.stage(Stage::Input, started);
+        checked?;
+
+        let started = Instant::now();
+        let entered = ledger::enter(&pipeline.ledgers, call, key.as_ref(), &arguments).await;
+        metrics.stage(Stage::Ledger, started);
+        match entered? {
             Entered::Replay(output) => Ok((output, true)),
             Entered::Keyless => Ok((self.perform(live, entitled, arguments, &grant).await?, false)),
             Entered::Held(held) => {
@@ -136,8 +151,12 @@ impl Running {
         arguments: Value,
         grant: &Grant,
     ) -> Result<Output, Refusal> {
+        let metrics = &self.pipeline.metrics;
         if entitled.needs_approval {
-            approve::approve(&self.call).await?;
+            let started = Instant::now();
+            let approved = approve::approve(&self.call).await;
+            metrics.stage(Stage::Approve, started);
+            approved?;
         }
         let execution = Execution {
             call: self.call.clone(),
@@ -145,8 +164,14 @@ impl Running {
             budget: grant.remaining,
             upstreams: live.upstreams.clone(),
         };
-        let output = execute::execute(&self.pipeline.executors, execution).await?;
-        output::check(&self.call.entry, &output)?;
-        Ok(output)
+        let started = Instant::now();
+        let executed = execute::execute(&self.pipeline.executors, execution).await;
+        metrics.stage(Stage::Execute, started);
+        let output = executed?;
+
+        let started = Instant::now();
+        let checked = output::check(&self.call.entry, &output);
+        metrics.stage(Stage::Output, started);
+        checked.map(|()| output)
     }
 }

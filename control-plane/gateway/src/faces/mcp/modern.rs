@@ -45,8 +45,8 @@ pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
             .respond(id);
         }
     }
-    let message: Message = match serde_json::from_slice(&request.body) {
-        Ok(message) => message,
+    let message: Arc<Message> = match serde_json::from_slice(&request.body) {
+        Ok(message) => Arc::new(message),
         Err(_) => return Failure::of(Reason::InvalidRequest).respond(id),
     };
     match answer(&request, &message, envelope.meta_version.as_deref()).await {
@@ -55,7 +55,11 @@ pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
     }
 }
 
-async fn answer(request: &McpRequest, message: &Message, version: Option<&str>) -> Result<Response, Failure> {
+async fn answer(
+    request: &McpRequest,
+    message: &Arc<Message>,
+    version: Option<&str>,
+) -> Result<Response, Failure> {
     check_version(request, version)?;
     let capabilities = message
         .meta(CAPABILITIES)
@@ -68,7 +72,7 @@ async fn answer(request: &McpRequest, message: &Message, version: Option<&str>) 
     check_mirrors(request, message)?;
     let id = message.id_text().ok_or_else(|| Failure::of(Reason::InvalidRequest))?;
     if message.method.as_deref() == Some("server/discover") {
-        let result = Modern::of(request).finish(discover(request), Caching::Public);
+        let result = Modern::of(request, message).finish(discover(request), Caching::Public);
         return Ok(json_response(&RpcResponse::result(id, &result)));
     }
     let context = Context { revision: REVISION, abilities, session: String::new() };
@@ -82,7 +86,7 @@ async fn answer(request: &McpRequest, message: &Message, version: Option<&str>) 
         None => Err(Failure::of(Reason::UnknownMethod).status(StatusCode::NOT_FOUND)),
         Some(Err(failure)) => Err(failure),
         Some(Ok(Answer::Page(page))) => {
-            let result = Modern::of(request).finish(page, Caching::Private);
+            let result = Modern::of(request, message).finish(page, Caching::Private);
             Ok(json_response(&RpcResponse::result(id, &result)))
         }
         Some(Ok(Answer::Call(call, asked))) => Ok(stream::respond(View {
@@ -94,7 +98,7 @@ async fn answer(request: &McpRequest, message: &Message, version: Option<&str>) 
             log_level: message.meta(LOG_LEVEL).and_then(Value::as_str).and_then(LogLevel::parse),
             accepts_stream: true,
             from_event,
-            era: Box::new(Modern::of(request)),
+            era: Box::new(Modern::of(request, message)),
         })
         .await),
     }
@@ -209,21 +213,12 @@ enum Caching {
 struct Modern {
     gateway: Arc<crate::Gateway>,
     server: Arc<crate::live::ServerView>,
-    cacheable: bool,
-    /// The digest of the request's parameters, which a retry must repeat.
-    digest: [u8; 32],
+    message: Arc<Message>,
 }
 
 impl Modern {
-    fn of(request: &McpRequest) -> Modern {
-        let message: Option<Value> = serde_json::from_slice(&request.body).ok();
-        let method = message.as_ref().and_then(|message| message.get("method")?.as_str().map(str::to_owned));
-        Modern {
-            gateway: request.gateway.clone(),
-            server: request.server.clone(),
-            cacheable: method.as_deref() == Some("resources/read"),
-            digest: Suspended::digest(message.as_ref().and_then(|message| message.get("params"))),
-        }
+    fn of(request: &McpRequest, message: &Arc<Message>) -> Modern {
+        Modern { gateway: request.gateway.clone(), server: request.server.clone(), message: message.clone() }
     }
 
     fn finish(&self, mut result: Map<String, Value>, caching: Caching) -> Value {
@@ -251,7 +246,8 @@ impl Modern {
 
 impl Era for Modern {
     fn complete(&self, result: Map<String, Value>) -> Value {
-        self.finish(result, if self.cacheable { Caching::Private } else { Caching::None })
+        let cacheable = self.message.method.as_deref() == Some("resources/read");
+        self.finish(result, if cacheable { Caching::Private } else { Caching::None })
     }
 
     fn ask(&self, _call: &Arc<Call>, _question: &Question) -> Option<String> {
@@ -259,7 +255,9 @@ impl Era for Modern {
     }
 
     fn suspend(&self, call: &Arc<Call>) -> Option<Value> {
-        let state = self.gateway.suspended.suspend(&self.gateway.sealer, call, self.digest)?;
+        // A retry must repeat the parameters that are not its own.
+        let digest = Suspended::digest(self.message.params.as_ref());
+        let state = self.gateway.suspended.suspend(&self.gateway.sealer, call, digest)?;
         let mut requests = Map::new();
         for question in call.questions.pending() {
             let params = json!({"message": question.message, "requestedSchema": question.requested_schema});

@@ -80,7 +80,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Map
             Refusal::Limited { limit, retry_after_ms } => {
                 let mut result = tool_error(&format!("{message}; retry after {retry_after_ms} ms"), refusal);
                 set_meta(&mut result, "asp/retryAfterMs", (*retry_after_ms).into());
-                set_meta(&mut result, "asp/limit", limit.clone().into());
+                set_meta(&mut result, "asp/limit", (*limit).into());
                 return Ok(result);
             }
             // SEP-1303: from 2025-11-25 on the model sees what is wrong with its arguments.
@@ -104,8 +104,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Map
             failure = failure.data("pointer", pointer.clone().into())
         }
         Refusal::Limited { limit, retry_after_ms } => {
-            failure =
-                failure.data("retryAfterMs", (*retry_after_ms).into()).data("limit", limit.clone().into());
+            failure = failure.data("retryAfterMs", (*retry_after_ms).into()).data("limit", (*limit).into());
         }
         _ => {}
     }
