@@ -110,6 +110,14 @@ pub fn revoked(records: &[RevocationRecord], issuers: &[String], now_ms: u64) ->
     Ok(revoked)
 }
 
+/// Whether a compact token is among the entries of `EdgeSnapshot.revoked`, by its jti or its hash.
+pub fn is_revoked(entries: &[u8], iss: &str, jti: &str, token: &str) -> bool {
+    let hash: String = Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect();
+    let wanted = [token_entry(iss, jti), entry(&["token_hash", &hash])];
+    let (entries, _) = entries.as_chunks::<16>();
+    wanted.iter().any(|entry| entries.binary_search(entry).is_ok())
+}
+
 fn token_entry(iss: &str, jti: &str) -> [u8; 16] {
     entry(&["token", iss, jti])
 }
@@ -157,6 +165,22 @@ mod tests {
         let hex: String = one.tokens.concat().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "824aaad2c955bcf4fb104d6c1844263a");
         assert!(all.tokens.contains(&one.tokens[0]));
+    }
+
+    #[test]
+    fn a_token_is_revoked_by_its_jti_or_by_its_hash() {
+        let mut by_jti = revocation("token", "", "j1");
+        by_jti.issuer = "asp-dev".into();
+        // printf 'a.b.c' | sha256sum
+        let hash = "845e30448809e2bc8958eb025bfc795235d13b077a53d0c3abbd2385170dc9b8";
+        let by_hash = revocation("token_hash", "", hash);
+        let mut entries = revoked(&[by_jti, by_hash], &[], 6_000).unwrap().tokens;
+        entries.sort_unstable();
+        let entries = entries.concat();
+        assert!(is_revoked(&entries, "asp-dev", "j1", "x.y.z"));
+        assert!(is_revoked(&entries, "asp-dev", "j2", "a.b.c"));
+        assert!(!is_revoked(&entries, "asp-dev", "j2", "x.y.z"));
+        assert!(!is_revoked(&entries, "other", "j1", "x.y.z"), "another issuer's jti");
     }
 
     #[test]

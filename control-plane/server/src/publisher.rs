@@ -21,6 +21,10 @@ pub const COALESCE: Duration = Duration::from_millis(50);
 /// How often the store is asked for a revision made by another process.
 pub const POLL: Duration = Duration::from_millis(500);
 
+/// The bounds of `snapshot.proto`, in bytes.
+const MAX_EDGE: usize = 2 * 1024 * 1024;
+const MAX_GATEWAY: usize = 64 * 1024 * 1024;
+
 /// Where snapshots come from.
 #[async_trait]
 pub trait Source: Send + Sync {
@@ -135,6 +139,15 @@ impl Publisher {
         }
         let snapshot = self.source.build().await?;
         let published = resources::publish(snapshot, &self.filter_wasm);
+        anyhow::ensure!(
+            published.gateway.len() <= MAX_GATEWAY,
+            "the gateway snapshot has {} bytes, {MAX_GATEWAY} is the limit",
+            published.gateway.len()
+        );
+        if published.edge.len() > MAX_EDGE {
+            // Every Envoy worker copies it, and requests wait meanwhile; not enforcing would be worse.
+            tracing::error!(bytes = published.edge.len(), limit = MAX_EDGE, "the edge snapshot is too large");
+        }
         self.tried = Some(published.revision);
         tracing::info!(
             revision = published.revision,

@@ -16,6 +16,7 @@ use super::AdminState;
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, valid_org};
 use crate::issuer::{ADMIN_AUDIENCE, TYP};
+use crate::policy;
 
 /// Longer tokens are not even looked at, in bytes.
 const MAX_TOKEN: usize = 8 * 1024;
@@ -38,7 +39,10 @@ pub struct Verifier {
 
 #[derive(Deserialize)]
 struct Claims {
+    iss: String,
     sub: String,
+    #[serde(default)]
+    jti: String,
     role: String,
 }
 
@@ -54,8 +58,8 @@ impl Verifier {
         Verifier { issuers }
     }
 
-    /// Verifies a compact token.
-    pub fn verify(&self, token: &str) -> Result<Admin, Problem> {
+    /// Verifies a compact token; `revoked` are the entries of the published `EdgeSnapshot.revoked`.
+    pub fn verify(&self, token: &str, revoked: &[u8]) -> Result<Admin, Problem> {
         let invalid = || Problem::new(Code::TokenInvalid, "");
         if token.len() > MAX_TOKEN {
             return Err(invalid());
@@ -79,8 +83,12 @@ impl Verifier {
                     _ => invalid(),
                 }
             })?;
-        let role = Role::parse(&decoded.claims.role).ok_or_else(invalid)?;
-        Ok(Admin { name: decoded.claims.sub, role })
+        let claims = decoded.claims;
+        if policy::is_revoked(revoked, &claims.iss, &claims.jti, token) {
+            return Err(Problem::new(Code::TokenRevoked, ""));
+        }
+        let role = Role::parse(&claims.role).ok_or_else(invalid)?;
+        Ok(Admin { name: claims.sub, role })
     }
 }
 
@@ -130,6 +138,8 @@ impl FromRequestParts<Arc<AdminState>> for Admin {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(missing());
         }
-        state.verifier.verify(token)
+        let published = state.publisher.world().borrow().snapshot.clone();
+        let edge = published.as_ref().and_then(|published| published.snapshot.edge.as_ref());
+        state.verifier.verify(token, edge.map(|edge| edge.revoked.as_slice()).unwrap_or_default())
     }
 }

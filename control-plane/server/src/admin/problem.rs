@@ -16,6 +16,7 @@ pub enum Code {
     TokenMissing,
     TokenInvalid,
     TokenExpired,
+    TokenRevoked,
     Forbidden,
     HostDenied,
     OriginDenied,
@@ -37,6 +38,7 @@ impl Code {
             Code::TokenMissing => "token_missing",
             Code::TokenInvalid => "token_invalid",
             Code::TokenExpired => "token_expired",
+            Code::TokenRevoked => "token_revoked",
             Code::Forbidden => "forbidden",
             Code::HostDenied => "host_denied",
             Code::OriginDenied => "origin_denied",
@@ -55,7 +57,9 @@ impl Code {
 
     const fn status(self) -> StatusCode {
         match self {
-            Code::TokenMissing | Code::TokenInvalid | Code::TokenExpired => StatusCode::UNAUTHORIZED,
+            Code::TokenMissing | Code::TokenInvalid | Code::TokenExpired | Code::TokenRevoked => {
+                StatusCode::UNAUTHORIZED
+            }
             Code::Forbidden | Code::HostDenied | Code::OriginDenied => StatusCode::FORBIDDEN,
             Code::NotFound => StatusCode::NOT_FOUND,
             Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
@@ -74,6 +78,7 @@ impl Code {
             Code::TokenMissing => "a bearer token is required",
             Code::TokenInvalid => "the token is not valid here",
             Code::TokenExpired => "the token has expired",
+            Code::TokenRevoked => "the token has been revoked",
             Code::Forbidden => "the role does not allow this",
             Code::HostDenied => "this Host is not served",
             Code::OriginDenied => "this Origin is not allowed",

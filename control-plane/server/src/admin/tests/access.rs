@@ -6,6 +6,7 @@ use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use utoipa::OpenApi;
 
 use super::{Api, DEMO, MAX_BODY, openapi, read, sample};
@@ -90,6 +91,26 @@ async fn only_an_admin_token_opens_the_api() {
             "{value:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_revoked_admin_token_opens_nothing_any_more() {
+    let mut api = Api::start().await;
+    let token = api.token("platform");
+    let ask = || {
+        let request = Request::builder()
+            .uri("/api/snapshot")
+            .header(header::HOST, "localhost")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"));
+        request.body(Body::empty()).unwrap()
+    };
+    assert_eq!(read(api.raw(ask()).await).await.status, StatusCode::OK);
+    let hash = Sha256::digest(&token).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let body = json!({ "type": "token_hash", "id": hash });
+    api.send("platform", Method::POST, "/api/revocations", Some(body), &[]).await;
+    api.published(|snapshot| !snapshot.edge.as_ref().unwrap().revoked.is_empty()).await;
+    let refused = read(api.raw(ask()).await).await;
+    assert_eq!((refused.status, &refused.body["code"]), (StatusCode::UNAUTHORIZED, &json!("token_revoked")));
 }
 
 #[tokio::test]
