@@ -20,7 +20,7 @@ use crate::vm::{Applied, Vm};
 
 thread_local! {
     static VM: Vm = Vm::default();
-    static COUNTERS: Counters = Counters::define();
+    static METRICS: Metrics = Metrics::define();
 }
 
 proxy_wasm::main! {{
@@ -29,20 +29,23 @@ proxy_wasm::main! {{
     proxy_wasm::set_root_context(|_| Box::new(Root));
 }}
 
-/// Counter ids, defined once per VM: Envoy never frees a metric.
-struct Counters {
+/// Metric ids, defined once per VM: Envoy never frees a metric.
+struct Metrics {
     forward: Option<u32>,
     answer: Option<u32>,
     refuse: Vec<(Reason, Option<u32>)>,
+    /// Gauge: the revision the worker that was configured last has in force.
+    revision: Option<u32>,
 }
 
-impl Counters {
-    fn define() -> Counters {
+impl Metrics {
+    fn define() -> Metrics {
         let define = |counted: Counted| hostcalls::define_metric(MetricType::Counter, &counted.metric()).ok();
-        Counters {
+        Metrics {
             forward: define(Counted::Forward),
             answer: define(Counted::Answer),
             refuse: Reason::ALL.map(|reason| (reason, define(Counted::Refuse(reason)))).to_vec(),
+            revision: hostcalls::define_metric(MetricType::Gauge, "asp_edge_snapshot_revision").ok(),
         }
     }
 
@@ -62,7 +65,7 @@ impl Context for Root {}
 impl RootContext for Root {
     fn on_configure(&mut self, size: usize) -> bool {
         // Touched here so that the metrics exist before the first request.
-        COUNTERS.with(|_| {});
+        METRICS.with(|_| {});
         let bytes = match size {
             0 => Vec::new(),
             size => hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size)
@@ -76,6 +79,9 @@ impl RootContext for Root {
         }
         match VM.with(|vm| vm.configure(&bytes)) {
             Ok(Applied::InForce(revision)) => {
+                if let Some(id) = METRICS.with(|metrics| metrics.revision) {
+                    let _ = hostcalls::record_metric(id, revision);
+                }
                 let _ =
                     hostcalls::log(LogLevel::Info, &format!("edge snapshot in force: revision {revision}"));
                 true
@@ -175,7 +181,7 @@ impl Host for Envoy {
     }
 
     fn count(&self, counted: Counted) {
-        if let Some(id) = COUNTERS.with(|counters| counters.id(counted)) {
+        if let Some(id) = METRICS.with(|metrics| metrics.id(counted)) {
             let _ = hostcalls::increment_metric(id, 1);
         }
     }
