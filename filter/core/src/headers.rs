@@ -146,6 +146,7 @@ mod tests {
         assert!(Headers::read(&headers).repeated);
     }
 
+    /// Invariant I-9.
     #[test]
     fn every_internal_header_is_listed_once_for_removal() {
         let headers =

@@ -1,4 +1,5 @@
-//! Replays the shared vectors natively, once as the filter and once as the gateway.
+//! Replays the shared vectors natively, once as the filter and once as the gateway (invariant I-1); the ones
+//! in `headers.json` send every internal header from outside (I-9).
 
 use std::collections::BTreeMap;
 

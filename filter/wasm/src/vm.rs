@@ -86,6 +86,7 @@ mod tests {
         assert_eq!(vm.configure(&snapshot(6)).unwrap(), Applied::InForce(6));
     }
 
+    /// Invariant I-5.
     #[test]
     fn a_bad_configuration_leaves_the_old_one_in_force() {
         let vm = Vm::default();

@@ -71,6 +71,7 @@ fn reason(verdict: Verdict) -> Option<Reason> {
     }
 }
 
+/// Invariant I-5.
 #[test]
 fn the_boot_snapshot_denies_everything() {
     let bench = Bench::new();
@@ -112,6 +113,7 @@ fn an_earlier_rule_wins_over_a_later_one() {
     }
 }
 
+/// Invariant I-1.
 #[test]
 fn both_roles_refuse_alike() {
     let bench = Bench::new();
