@@ -79,8 +79,8 @@ pub(crate) async fn take(
     if outcome.requests == 0 {
         bail!("{}: no request was sent", place.row);
     }
-    let per_request = |before: Option<Reading>, after: Option<Reading>| {
-        let used = after?.cpu_nanos.saturating_sub(before?.cpu_nanos);
+    let per_request = |before: &Option<Reading>, after: &Option<Reading>| {
+        let used = after.as_ref()?.cpu_nanos_since(before.as_ref()?);
         Some(used as f64 / 1000.0 / outcome.requests as f64)
     };
     let microseconds = |share| outcome.latency.value_at_quantile(share) as f64 / 1000.0;
@@ -96,8 +96,8 @@ pub(crate) async fn take(
         p50_us: microseconds(0.5),
         p99_us: microseconds(0.99),
         max_us: outcome.latency.max() as f64 / 1000.0,
-        envoy_cpu_us: per_request(before.envoy, after.envoy),
-        gateway_cpu_us: per_request(before.gateway, after.gateway),
+        envoy_cpu_us: per_request(&before.envoy, &after.envoy),
+        gateway_cpu_us: per_request(&before.gateway, &after.gateway),
         envoy_rss_kib: after.envoy.map(|reading| reading.rss_kib),
         gateway_rss_kib: after.gateway.map(|reading| reading.rss_kib),
     })

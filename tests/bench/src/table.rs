@@ -111,7 +111,8 @@ fn variants(text: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(
         text,
         "`-modern`: 2026-07-28, the filter reads headers only. `-get`: no body. `-open`: a server that asks for no \
-         token. `noop`: a wasm module without code. `-rs256`: RSA tokens of 2048 bits.\n"
+         token. `noop`: a wasm module without code. `-rs256`: RSA tokens of 2048 bits. Ratios are to the row of the \
+         same kind of request where there is one, else to the main one.\n"
     )?;
     latency_table(text, report, &VARIANTS, Phase::Warm)?;
     writeln!(text, "\n## Variants, cold\n")?;
@@ -121,9 +122,9 @@ fn variants(text: &mut String, report: &Report) -> std::fmt::Result {
 fn latency_table(text: &mut String, report: &Report, rows: &[&str], phase: Phase) -> std::fmt::Result {
     writeln!(text, "| row | p50 us | p99 us | Envoy CPU us | of `envoy` | of `native` | gateway CPU us |")?;
     writeln!(text, "|---|---|---|---|---|---|---|")?;
-    let reference = |row: &str| find(report, row, phase).and_then(|summary| summary.envoy_cpu_us);
     for row in rows {
         let Some(summary) = find(report, row, phase) else { continue };
+        let reference = |base| like(report, row, base, phase).and_then(|summary| summary.envoy_cpu_us);
         writeln!(
             text,
             "| `{row}` | {} | {} | {} | {} | {} | {} |",
@@ -197,6 +198,12 @@ fn agreement(text: &mut String, report: &Report) -> std::fmt::Result {
 
 fn find<'a>(report: &'a Report, row: &str, phase: Phase) -> Option<&'a Summary> {
     report.summaries.iter().find(|summary| summary.row == row && summary.phase == phase)
+}
+
+/// The row of `base` with the same kind of request (the part after the last dash), else `base` itself.
+fn like<'a>(report: &'a Report, row: &str, base: &str, phase: Phase) -> Option<&'a Summary> {
+    let kind = row.rsplit('-').next().unwrap_or_default();
+    find(report, &format!("{base}-{kind}"), phase).or_else(|| find(report, base, phase))
 }
 
 fn cell(spread: Option<Spread>, decimals: usize) -> String {

@@ -1,8 +1,10 @@
 //! What a process used: CPU time and resident memory, from /proc.
 //!
-//! CPU time is the sum over the threads' `schedstat`, which counts nanoseconds; `stat` counts ticks of 10 ms,
-//! too coarse for a phase of a few seconds. The measured processes keep their threads.
+//! CPU time is taken from the threads' `schedstat`, which counts nanoseconds; `stat` counts ticks of 10 ms,
+//! too coarse for a phase of a few seconds. What a thread used that ended between two readings is lost: the
+//! workers of Envoy and of the gateway live as long as the process.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -15,16 +17,28 @@ pub(crate) struct Processes {
 }
 
 /// A reading of both.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     pub envoy: Option<Reading>,
     pub gateway: Option<Reading>,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// Of one process.
+#[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    pub cpu_nanos: u64,
+    /// CPU time of each thread so far, by its id.
+    cpu_nanos: BTreeMap<String, u64>,
     pub rss_kib: u64,
+}
+
+impl Reading {
+    /// CPU time used since an earlier reading of the same process, in nanoseconds.
+    pub(crate) fn cpu_nanos_since(&self, earlier: &Reading) -> u64 {
+        let used = |(thread, nanos): (&String, &u64)| {
+            nanos.saturating_sub(earlier.cpu_nanos.get(thread).copied().unwrap_or(0))
+        };
+        self.cpu_nanos.iter().map(used).sum()
+    }
 }
 
 impl Processes {
@@ -37,11 +51,13 @@ impl Processes {
 }
 
 fn reading(pid: u32) -> Result<Reading> {
-    let mut cpu_nanos = 0;
+    let mut cpu_nanos = BTreeMap::new();
     for thread in fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("process {pid}"))? {
+        let thread = thread?;
         // A thread may end between the listing and the reading.
-        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-        cpu_nanos += text.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0);
+        let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
+        let nanos = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
+        cpu_nanos.insert(thread.file_name().to_string_lossy().into_owned(), nanos.context("schedstat")?);
     }
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
@@ -62,7 +78,8 @@ mod tests {
             std::hint::black_box(started);
         }
         let after = own.read().unwrap().envoy.unwrap();
-        assert!(after.cpu_nanos > before.cpu_nanos + 1_000_000, "{before:?} {after:?}");
+        assert!(after.cpu_nanos_since(&before) > 1_000_000, "{before:?} {after:?}");
+        assert_eq!(after.cpu_nanos_since(&after), 0);
         assert!(after.rss_kib > 100);
         assert!(own.read().unwrap().gateway.is_none());
     }

@@ -1,5 +1,8 @@
 //! `asp-bench --quick` measures every row and none of its requests fails. Its figures are not looked at.
 
+// Test code may fail loudly; Clippy sees only the `#[test]` itself.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
