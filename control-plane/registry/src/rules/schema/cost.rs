@@ -137,11 +137,35 @@ impl<'a> Graph<'a> {
         None
     }
 
-    /// How many subschemas the root has with its references expanded; a recursion counts once. `None` when
-    /// a chain is too long.
+    /// How many subschemas the largest schema here has with its references expanded; a recursion counts
+    /// once. Definitions nobody refers to count as well, since the checks below visit them. `None` when a
+    /// chain is too long.
     fn expanded(&self) -> Option<u64> {
-        let mut counts = vec![None; self.subs.len()];
-        self.count(0, 0, &mut counts)
+        let mut largest = 0;
+        let (mut counts, mut places) = (vec![None; self.subs.len()], vec![None; self.subs.len()]);
+        for node in 0..self.subs.len() {
+            largest = largest.max(self.count(node, 0, &mut counts)?);
+            largest = largest.max(self.count_places(node, 0, &mut places)?);
+        }
+        Some(largest)
+    }
+
+    /// The length of [`Graph::closure`], exactly: in-place steps never come back.
+    fn count_places(&self, node: usize, chain: usize, counts: &mut Vec<Option<u64>>) -> Option<u64> {
+        if chain > MAX_CHAIN {
+            return None;
+        }
+        if let Some(Some(count)) = counts.get(node) {
+            return Some(*count);
+        }
+        let mut total = 1_u64;
+        for target in self.in_place(node) {
+            total = total.saturating_add(self.count_places(target, chain + 1, counts)?);
+        }
+        if let Some(slot) = counts.get_mut(node) {
+            *slot = Some(total);
+        }
+        Some(total)
     }
 
     fn count(&self, node: usize, chain: usize, counts: &mut Vec<Option<u64>>) -> Option<u64> {
@@ -190,7 +214,8 @@ impl<'a> Graph<'a> {
         None
     }
 
-    /// The schemas that judge the same value as `node`, each as often as it does.
+    /// The schemas that judge the same value as `node`, each as often as it does. At most [`MAX_EXPANDED`],
+    /// which was checked before.
     fn closure(&self, node: usize) -> Vec<usize> {
         let mut places = vec![node];
         let mut next = 0;

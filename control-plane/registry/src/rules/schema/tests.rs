@@ -66,6 +66,11 @@ fn hostile_schemas_are_refused_quickly_with_their_code() {
         }
         json!({"type": "object", "properties": {"a": {"$ref": format!("#/$defs/a{levels}")}}, "$defs": defs})
     };
+    let unused = |levels: usize| {
+        let mut schema = doubling(levels);
+        schema["properties"] = json!({});
+        schema
+    };
     let chain = |length: usize| {
         let mut defs = json!({"c0": {"type": "string"}});
         for index in 1..=length {
@@ -85,6 +90,8 @@ fn hostile_schemas_are_refused_quickly_with_their_code() {
         (0..6_000).map(|n| (format!("p{n}"), json!({}))).collect::<serde_json::Map<_, _>>().into();
     let table = [
         ("allOf doubling", doubling(28), FaultCode::SchemaBudget),
+        ("doubling that nobody refers to", unused(28), FaultCode::SchemaBudget),
+        ("doubling below the limit of depth", doubling(14), FaultCode::SchemaBudget),
         ("a long chain", chain(2_000), FaultCode::SchemaBudget),
         ("deep nesting", nested(70), FaultCode::SchemaBudget),
         ("a huge enum", tool(json!({"a": {"enum": many}})), FaultCode::SchemaBudget),
