@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use asp_store::control::{Change, ControlStore, Precondition};
 
 use crate::catalog::{self, Bundle, Compiler};
@@ -14,7 +14,11 @@ use crate::clock;
 const ACTOR: &str = "serve --primitives";
 
 /// Checks the whole directory, then stores every server that changed.
-pub async fn directory(store: &dyn ControlStore, directory: &Path) -> anyhow::Result<()> {
+pub async fn directory(
+    store: &dyn ControlStore,
+    compiler: &Compiler,
+    directory: &Path,
+) -> anyhow::Result<()> {
     let sources =
         asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     let report = asp_registry::check(&sources);
@@ -29,7 +33,13 @@ pub async fn directory(store: &dyn ControlStore, directory: &Path) -> anyhow::Re
         bail!("{} is not applied: {} faults\n{}", directory.display(), list.len(), list.join("\n"));
     };
     let bundles = catalog::bundles(&sources, found);
-    check_conflicts(store, directory, &bundles).await?;
+    check_conflicts(store, compiler, directory, &bundles).await?;
+    for bundle in &bundles {
+        let name = &bundle.server.server.name;
+        compiler
+            .accepts(&bundle.server)
+            .map_err(|fault| anyhow!("server {name} is not acceptable: {fault}"))?;
+    }
     for bundle in bundles {
         let change = Change { actor: ACTOR.into(), at: clock::now_ms(), precondition: Precondition::None };
         let name = &bundle.server.server.name;
@@ -45,12 +55,13 @@ pub async fn directory(store: &dyn ControlStore, directory: &Path) -> anyhow::Re
 /// The directory as a whole was checked; what remains are the servers that only the store has.
 async fn check_conflicts(
     store: &dyn ControlStore,
+    compiler: &Compiler,
     directory: &Path,
     bundles: &[Bundle],
 ) -> anyhow::Result<()> {
     let mut stored = store.load().await.context("read the stored servers")?.servers;
     stored.retain(|record| !bundles.iter().any(|bundle| bundle.server.server.name == record.name));
-    let others = Compiler::default().compile_all(&stored);
+    let others = compiler.compile_all(&stored);
     let conflicts: Vec<String> = bundles
         .iter()
         .flat_map(|bundle| asp_registry::conflicts(&others, &bundle.server))

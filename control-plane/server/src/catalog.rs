@@ -1,12 +1,14 @@
 //! From stored sources and policy to the snapshot: the one place where store and registry meet.
 //!
-//! Keeps true: a server is compiled once per content, not once per change of policy; a stored server that
-//! this version can no longer compile is left out and reported, and the others go on.
+//! Keeps true: a server is compiled once per content, not once per change of policy; a server that edges or
+//! gateways would refuse is never published, because one refused server refuses the whole snapshot: it is
+//! not taken in, and a stored one is left out and reported while the others go on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
+use asp_gateway::live::Live;
 use asp_proto::snapshot::{AuthScheme, GatewaySnapshot, Issuer, Upstream};
 use asp_registry::{CompiledServer, Inputs};
 use asp_store::control::{ControlState, ControlStore, ServerRecord, SourceFile};
@@ -31,18 +33,13 @@ pub struct Fixed {
 /// Builds snapshots from the store.
 pub struct StoreSource {
     store: Arc<dyn ControlStore>,
-    fixed: Fixed,
     compiler: Compiler,
 }
 
 impl StoreSource {
-    pub fn new(store: Arc<dyn ControlStore>, fixed: Fixed) -> StoreSource {
-        StoreSource { store, fixed, compiler: Compiler::default() }
-    }
-
-    /// Shared with the admin API, so that a server is compiled once.
-    pub fn compiler(&self) -> Compiler {
-        self.compiler.clone()
+    /// The compiler is shared with the admin API, so that a server is compiled once.
+    pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler) -> StoreSource {
+        StoreSource { store, compiler }
     }
 }
 
@@ -54,21 +51,20 @@ impl Source for StoreSource {
 
     async fn build(&self) -> anyhow::Result<GatewaySnapshot> {
         let state = self.store.load().await?;
-        let (fixed, compiler) = (self.fixed.clone(), self.compiler.clone());
+        let compiler = self.compiler.clone();
         // Compiling and encoding take milliseconds: not on a thread that serves.
-        tokio::task::spawn_blocking(move || snapshot(&state, fixed, &compiler))
+        tokio::task::spawn_blocking(move || snapshot(&state, &compiler))
             .await
             .context("compile the snapshot")?
     }
 }
 
-fn snapshot(state: &ControlState, fixed: Fixed, compiler: &Compiler) -> anyhow::Result<GatewaySnapshot> {
-    let issuers: Vec<String> = fixed.issuers.iter().map(|issuer| issuer.iss.clone()).collect();
+fn snapshot(state: &ControlState, compiler: &Compiler) -> anyhow::Result<GatewaySnapshot> {
+    let issuers: Vec<String> = compiler.fixed.issuers.iter().map(|issuer| issuer.iss.clone()).collect();
     let revoked = policy::revoked(&state.revocations, &issuers, clock::now_ms())?;
     let inputs = Inputs {
         revision: state.revision,
         servers: compiler.compile_all(&state.servers),
-        issuers: fixed.issuers,
         exposure: state.exposure.iter().map(policy::exposure).collect::<Result<_, _>>()?,
         bindings: state.bindings.iter().map(policy::binding).collect::<Result<_, _>>()?,
         limits: state
@@ -78,24 +74,37 @@ fn snapshot(state: &ControlState, fixed: Fixed, compiler: &Compiler) -> anyhow::
             .collect::<Result<_, _>>()?,
         revoked: revoked.tokens,
         revoked_before: revoked.before,
-        upstreams: fixed.upstreams,
-        public_url: fixed.public_url,
-        dev: fixed.dev,
-        workers: fixed.workers,
-        ..Inputs::default()
+        ..compiler.fixed.inputs()
     };
-    Ok(asp_registry::assemble(inputs))
+    let snapshot = asp_registry::assemble(inputs);
+    // Every server was tried alone; what is left to refuse is policy that passed the admin API.
+    asp_edge::Snapshot::from_message(snapshot.edge.clone().unwrap_or_default())
+        .context("the edges would refuse the snapshot")?;
+    Ok(snapshot)
 }
 
-/// Whether a server asks nobody who they are. Outside development `assemble` leaves it out, and the admin API
-/// does not take it.
-pub fn is_open(server: &CompiledServer) -> bool {
+impl Fixed {
+    fn inputs(&self) -> Inputs {
+        Inputs {
+            issuers: self.issuers.clone(),
+            upstreams: self.upstreams.clone(),
+            public_url: self.public_url.clone(),
+            dev: self.dev,
+            workers: self.workers,
+            ..Inputs::default()
+        }
+    }
+}
+
+/// Whether a server asks nobody who they are.
+fn is_open(server: &CompiledServer) -> bool {
     server.edge.schemes().any(|scheme| scheme == AuthScheme::None)
 }
 
 /// Compiles stored servers, remembering each by its revision. Holds what the store holds, no more.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Compiler {
+    fixed: Arc<Fixed>,
     compiled: Arc<Mutex<HashMap<String, Compiled>>>,
 }
 
@@ -103,7 +112,20 @@ pub struct Compiler {
 type Compiled = (u64, Option<CompiledServer>);
 
 impl Compiler {
-    /// Every server that compiles.
+    pub fn new(fixed: Fixed) -> Compiler {
+        Compiler { fixed: Arc::new(fixed), compiled: Arc::default() }
+    }
+
+    /// Whether edges and gateways take a snapshot with this server; else what is wrong with it.
+    pub fn accepts(&self, server: &CompiledServer) -> Result<(), String> {
+        if !self.fixed.dev && is_open(server) {
+            return Err("auth.schemes: `none` is for development".into());
+        }
+        let alone = Inputs { revision: 1, servers: vec![server.clone()], ..self.fixed.inputs() };
+        Live::build(asp_registry::assemble(alone)).map(|_| ())
+    }
+
+    /// Every server that compiles and is accepted.
     pub fn compile_all(&self, records: &[ServerRecord]) -> Vec<CompiledServer> {
         let mut known = self.compiled.lock();
         known.retain(|name, _| records.iter().any(|record| record.name == *name));
@@ -113,7 +135,7 @@ impl Compiler {
             let compiled = match fresh {
                 Some((_, compiled)) => compiled.clone(),
                 None => {
-                    let compiled = compile_record(record);
+                    let compiled = self.compile_record(record);
                     known.insert(record.name.clone(), (record.revision, compiled.clone()));
                     compiled
                 }
@@ -122,15 +144,22 @@ impl Compiler {
         }
         servers
     }
-}
 
-fn compile_record(record: &ServerRecord) -> Option<CompiledServer> {
-    match compile(&record.name, &record.files) {
-        Ok(compiled) => Some(compiled),
-        Err(report) => {
-            let faults: Vec<String> = report.iter().map(describe).collect();
-            tracing::error!(server = %record.name, ?faults, "a stored server no longer compiles and is not served");
-            None
+    fn compile_record(&self, record: &ServerRecord) -> Option<CompiledServer> {
+        let compiled = match compile(&record.name, &record.files) {
+            Ok(compiled) => compiled,
+            Err(report) => {
+                let faults: Vec<String> = report.iter().map(describe).collect();
+                tracing::error!(server = %record.name, ?faults, "a stored server does not compile and is not served");
+                return None;
+            }
+        };
+        match self.accepts(&compiled) {
+            Ok(()) => Some(compiled),
+            Err(fault) => {
+                tracing::error!(server = %record.name, %fault, "a stored server is not acceptable and not served");
+                None
+            }
         }
     }
 }
@@ -177,4 +206,64 @@ pub fn bundles(sources: &[asp_registry::Source], catalog: asp_registry::Catalog)
             Bundle { server, files }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fixed(dev: bool) -> Fixed {
+        let dir = tempfile::tempdir().unwrap();
+        let issuer = crate::issuer::DevIssuer::load_or_create(dir.path()).unwrap();
+        Fixed {
+            public_url: "http://127.0.0.1:8080".into(),
+            dev,
+            workers: 1,
+            issuers: vec![issuer.snapshot()],
+            upstreams: Vec::new(),
+        }
+    }
+
+    fn server(auth: &str) -> ServerRecord {
+        let yaml = format!(
+            "apiVersion: asp/v1\nname: demo\ndescription: A demo.\nprotocols: [mcp]\nauth: {auth}\n\
+             primitives: [{{ref: demo/ping}}]\n"
+        );
+        let spec = "id: ping\nname: Ping\ntype: tool\nversion: 1.0.0\nowner: a@example.com\nsummary: Pings.\n\
+                    mutation: read_only\nprimitiveSchema: {input_schema: {type: object}}\n\
+                    runtime: {mode: builtin, entrypoint: echo}\n";
+        let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
+        ServerRecord {
+            name: "demo".into(),
+            files: vec![file("demo/server.yaml", &yaml), file("demo/ping.yaml", spec)],
+            content_hash: String::new(),
+            revision: 1,
+            updated_at: 0,
+        }
+    }
+
+    #[test]
+    fn a_server_that_edges_would_refuse_is_left_out_and_the_rest_is_published() {
+        let good = server("{schemes: [jwt], issuers: [dev]}");
+        let mut unknown = server("{schemes: [jwt], issuers: [nobody]}");
+        unknown.name = "other".into();
+        for file in &mut unknown.files {
+            file.path = file.path.replace("demo/", "other/");
+            file.text = file.text.replace("demo", "other").replace("ping", "pong");
+        }
+        let compiler = Compiler::new(fixed(true));
+        let rejected = compile("other", &unknown.files).unwrap();
+        assert!(compiler.accepts(&rejected).unwrap_err().contains("nobody"));
+        let state = ControlState { revision: 1, servers: vec![good, unknown], ..ControlState::default() };
+        let published = snapshot(&state, &compiler).unwrap();
+        let names: Vec<&str> = published.servers.iter().map(|server| server.name.as_str()).collect();
+        assert_eq!(names, ["demo"]);
+    }
+
+    #[test]
+    fn an_open_server_is_for_development() {
+        let open = compile("demo", &server("{schemes: [none]}").files).unwrap();
+        assert!(Compiler::new(fixed(true)).accepts(&open).is_ok());
+        assert!(Compiler::new(fixed(false)).accepts(&open).is_err());
+    }
 }

@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::auth::Admin;
 use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::{AdminState, off_thread};
 use crate::catalog;
 use crate::inline;
@@ -124,8 +124,9 @@ pub async fn put_server(
     if server.server.name != name {
         return Err(Problem::params(format!("the files make the server `{}`", server.server.name)));
     }
-    if !state.dev && catalog::is_open(server) {
-        return Err(Problem::params("auth.schemes: `none` is for development"));
+    let (compiler, candidate) = (state.compiler.clone(), server.clone());
+    if let Err(fault) = off_thread(move || compiler.accepts(&candidate)).await? {
+        return Err(Problem::new(Code::InvalidPrimitives, fault));
     }
     let existing = stored_servers(&state).await?.1;
     let before = existing.iter().find(|known| known.server.name == name);

@@ -48,8 +48,8 @@ impl Api {
             issuers: vec![issuer.snapshot()],
             upstreams: Vec::new(),
         };
-        let source = StoreSource::new(Arc::clone(&store), fixed);
-        let compiler = source.compiler();
+        let compiler = Compiler::new(fixed);
+        let source = StoreSource::new(Arc::clone(&store), compiler.clone());
         let (publisher, handle) =
             Publisher::new(Arc::new(source), "/f.wasm".into(), Endpoints::new().subscribe());
         let stop = tokio_util::sync::CancellationToken::new();

@@ -16,7 +16,7 @@ use super::{GRACE, Process};
 use crate::admin::auth::Verifier;
 use crate::admin::{self, AdminState};
 use crate::apply;
-use crate::catalog::{Fixed, StoreSource};
+use crate::catalog::{Compiler, Fixed, StoreSource};
 use crate::clock;
 use crate::issuers::{self, Issuers};
 use crate::listen;
@@ -42,9 +42,6 @@ pub(super) async fn start(
     let settings = &process.settings;
     let issuers = issuers(process)?;
     let store = open_store(settings).await?;
-    if let Some(directory) = &settings.primitives {
-        apply::directory(store.as_ref(), directory).await?;
-    }
     let fixed = Fixed {
         public_url: process.public_url.clone(),
         dev: settings.dev,
@@ -52,9 +49,12 @@ pub(super) async fn start(
         issuers: issuers.clients,
         upstreams: upstreams(process),
     };
+    let compiler = Compiler::new(fixed);
+    if let Some(directory) = &settings.primitives {
+        apply::directory(store.as_ref(), &compiler, directory).await?;
+    }
     let endpoints = Endpoints::new();
-    let source = Arc::new(StoreSource::new(Arc::clone(&store), fixed));
-    let compiler = source.compiler();
+    let source = Arc::new(StoreSource::new(Arc::clone(&store), compiler.clone()));
     let wasm = settings.filter_wasm.to_string_lossy().into_owned();
     let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
     process.tasks.spawn(publisher.run(process.stop_background.clone()));

@@ -36,6 +36,13 @@ async fn a_server_with_faults_is_refused_with_all_of_them() {
         (&json!("invalid_primitives"), &json!("urn:asp:reason:invalid_primitives"))
     );
     assert!(!refused.body["errors"].as_array().unwrap().is_empty());
+    let mut foreign = sample("demo");
+    let files = foreign["files"].as_array_mut().unwrap();
+    let server = files.iter_mut().find(|file| file["path"] == "demo/server.yaml").unwrap();
+    server["text"] = json!(server["text"].as_str().unwrap().replace("issuers: [dev]", "issuers: [nobody]"));
+    let refused = api.put("platform", DEMO, foreign).await;
+    assert_eq!(refused.body["code"], "invalid_primitives");
+    assert!(refused.body["detail"].as_str().unwrap().contains("nobody"), "{}", refused.body);
     let other = api.put("platform", "/api/registry/servers/other", sample("demo")).await;
     assert_eq!(other.body["code"], "invalid_params", "the name in the path is the server's");
 }
