@@ -21,6 +21,8 @@ pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
 pub const MAX_LIMITS_PER_ORG: usize = 1_000;
 /// Live revocations: 16 bytes each in an edge snapshot that must stay below 2 MiB.
 pub const MAX_REVOCATIONS: usize = 100_000;
+/// Of one org, so that no org can take the room of the others.
+pub const MAX_REVOCATIONS_PER_ORG: usize = 20_000;
 
 /// Why the store refused or failed.
 #[derive(Debug, thiserror::Error)]

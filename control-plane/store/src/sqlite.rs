@@ -342,4 +342,33 @@ mod tests {
         suite::run(&there).await;
         assert_eq!(here.load().await.unwrap(), there.load().await.unwrap());
     }
+
+    #[tokio::test]
+    async fn one_orgs_revocations_leave_room_for_the_others() {
+        let store = SqliteStore::in_memory().await.unwrap();
+        sqlx::query(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) \
+             INSERT INTO revocations SELECT 'r' || i, 'token', 'acme', 't' || i, '', '', 0, 9 FROM n",
+        )
+        .execute(&store.pool)
+        .await
+        .unwrap();
+        let change = Change { actor: "test".into(), at: 1, precondition: Precondition::None };
+        let record = |org: &str| RevocationRecord {
+            id: format!("new-{org}"),
+            kind: "token".into(),
+            org: org.into(),
+            target: "t".into(),
+            issuer: String::new(),
+            reason: String::new(),
+            created_at: 1,
+            until: 9,
+        };
+        assert!(matches!(
+            store.add_revocation(&change, &record("acme")).await,
+            Err(StoreError::Full { bound: crate::control::MAX_REVOCATIONS_PER_ORG, .. })
+        ));
+        assert!(store.add_revocation(&change, &record("other")).await.unwrap().changed);
+        assert!(store.add_revocation(&change, &record("")).await.unwrap().changed, "the platform's own");
+    }
 }

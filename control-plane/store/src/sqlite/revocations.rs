@@ -4,7 +4,9 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, Sqlite, Transaction};
 
 use super::{SqliteStore, rows};
-use crate::control::{Change, MAX_REVOCATIONS, Precondition, RevocationRecord, StoreError, Written};
+use crate::control::{
+    Change, MAX_REVOCATIONS, MAX_REVOCATIONS_PER_ORG, Precondition, RevocationRecord, StoreError, Written,
+};
 
 const SELECT_ALL: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at FROM revocations \
      ORDER BY created_at, id";
@@ -50,6 +52,11 @@ pub(super) async fn add(
         super::count(&mut write.tx, "SELECT COUNT(*) FROM revocations WHERE id <> $1", &new.id).await?;
     if live >= MAX_REVOCATIONS {
         return Err(StoreError::Full { what: "live revocations", bound: MAX_REVOCATIONS });
+    }
+    let of_org =
+        super::count(&mut write.tx, "SELECT COUNT(*) FROM revocations WHERE org = $1", &new.org).await?;
+    if !new.org.is_empty() && of_org >= MAX_REVOCATIONS_PER_ORG {
+        return Err(StoreError::Full { what: "live revocations of an org", bound: MAX_REVOCATIONS_PER_ORG });
     }
     sqlx::query(
         "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at) \
