@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use asp_e2e::process::Process;
-use asp_e2e::{http1, tool, wait};
+use asp_e2e::{http1, stack, tool, wait};
 use libtest_mimic::Trial;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -48,6 +48,8 @@ async fn whole() -> Result<()> {
     assert!(children.len() >= 2, "Envoy and the reference server are its children: {children:?}");
     let status = running.asp.stop().await?;
     assert!(status.success(), "SIGTERM ends it in order: {status}\n{}", running.asp.tail());
+    let faults = stack::faults(&[running.asp.log()], &[]);
+    assert!(faults.is_empty(), "errors in the log:\n{}", faults.join("\n"));
     wait::until("every child is gone", wait::CONVERGE, || async {
         (!children.iter().any(|child| Path::new(&format!("/proc/{child}")).exists())).then_some(())
     })

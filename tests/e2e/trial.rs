@@ -27,7 +27,10 @@ impl Shared {
     /// A running stack with the repository's primitives, started by the first test that asks. Tests must
     /// leave its policy as they found it.
     pub(crate) async fn stack(&self) -> Result<&Stack> {
-        let start = || async { Stack::start(Options::repository()?).await };
+        let start = || async {
+            let dead_upstream = Some("everything.internal".to_string());
+            Stack::start(Options { dead_upstream, ..Options::repository()? }).await
+        };
         let stack =
             self.stack.get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) }).await;
         stack.as_ref().map_err(|error| anyhow!("the shared stack did not start: {error}"))

@@ -35,6 +35,10 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("wire::a_header_above_64_kib_is_refused_as_json", |shared| async move {
             huge_header(shared.stack().await?).await
         }),
+        shared.trial(
+            "wire::a_dead_upstream_is_a_well_formed_answer_and_harms_no_neighbour",
+            |shared| async move { dead_upstream(shared.stack().await?).await },
+        ),
     ]
 }
 
@@ -162,6 +166,26 @@ async fn unknown_names(stack: &Stack) -> Result<()> {
         let found = answer.json()?["error"]["code"].clone();
         assert_eq!((answer.status, found), (status, json!(code)), "{}", answer.text());
     }
+    Ok(())
+}
+
+/// In the shared stack nobody listens where `everything` is proxied to.
+async fn dead_upstream(stack: &Stack) -> Result<()> {
+    let token = stack.alice().await?;
+    let echo = json!({"name": "echo", "arguments": {"message": "x"}});
+    let demo = modern(&token, "tools/call", echo, &[("mcp-name", "echo")]);
+    let mut everything = demo.clone();
+    everything.target = "/everything/mcp".into();
+    for _ in 0..10 {
+        let answer = at_both(stack, &everything).await?;
+        let body = answer.json()?;
+        assert_eq!((answer.status, &body["result"]["isError"]), (200, &json!(true)), "{}", answer.text());
+        assert_eq!(body["result"]["_meta"]["asp/reason"], "upstream_unavailable", "{}", answer.text());
+        assert_eq!(at_both(stack, &demo).await?.status, 200, "the neighbour answers");
+    }
+    let mut list = modern(&token, "tools/list", json!({}), &[]);
+    list.target = "/everything/mcp".into();
+    assert_eq!(at_both(stack, &list).await?.status, 200, "its tools are listed all the same");
     Ok(())
 }
 

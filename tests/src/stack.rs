@@ -21,13 +21,20 @@ pub struct Options {
     pub primitives: PathBuf,
     /// The origin clients use; Envoy's own address by default.
     pub public_url: Option<String>,
+    /// A host of proxied specs that is mapped to a port where nobody listens.
+    pub dead_upstream: Option<String>,
     /// Certificate and key of the edge.
     pub tls: Option<(PathBuf, PathBuf)>,
 }
 
 impl Options {
     pub fn repository() -> Result<Options> {
-        Ok(Options { primitives: tool::root()?.join("primitives"), public_url: None, tls: None })
+        Ok(Options {
+            primitives: tool::root()?.join("primitives"),
+            public_url: None,
+            dead_upstream: None,
+            tls: None,
+        })
     }
 }
 
@@ -37,6 +44,7 @@ pub struct Stack {
     pub asp: Process,
     pub ports: Ports,
     pub state: TempDir,
+    _dead: Reserved,
 }
 
 /// Where `asp` listens (`ports.json` in its state directory).
@@ -52,7 +60,8 @@ impl Stack {
     pub async fn start(options: Options) -> Result<Stack> {
         let (state, port, tls) = (tempfile::tempdir()?, Reserved::new()?, options.tls.is_some());
         let public_url = options.public_url.clone().unwrap_or_else(|| format!("http://{}", port.address()));
-        let mut asp = Process::start("asp", serve(&options, state.path(), &public_url)?)?;
+        let dead = Reserved::new()?;
+        let mut asp = Process::start("asp", serve(&options, state.path(), &public_url, &dead)?)?;
         let ports = ports(&mut asp, state.path()).await?;
         let settings = envoy::Settings {
             directory: state.path(),
@@ -63,7 +72,7 @@ impl Stack {
             variables: BTreeMap::new(),
         };
         let envoy = Envoy::start(settings).await?;
-        let mut stack = Stack { envoy, asp, ports, state };
+        let mut stack = Stack { envoy, asp, ports, state, _dead: dead };
         stack.wait_ready(tls).await?;
         Ok(stack)
     }
@@ -139,6 +148,9 @@ impl Stack {
 pub fn faults(logs: &[&Log], expected: &[&str]) -> Vec<String> {
     let is_error = |line: &String| {
         line.contains("\"level\":\"ERROR\"")
+            // Envoy below `asp serve --stack`: its JSON within the JSON.
+            || line.contains(r#"\"level\":\"error\""#)
+            || line.contains(r#"\"level\":\"critical\""#)
             || line.contains("][error]")
             || line.contains("][critical]")
             || line.contains("panicked at")
@@ -147,7 +159,7 @@ pub fn faults(logs: &[&Log], expected: &[&str]) -> Vec<String> {
     logs.iter().flat_map(|log| log.lines()).filter(|line| is_error(line) && !listed(line)).collect()
 }
 
-fn serve(options: &Options, state: &Path, public_url: &str) -> Result<Command> {
+fn serve(options: &Options, state: &Path, public_url: &str, dead: &Reserved) -> Result<Command> {
     let mut command = Command::new(tool::asp()?);
     command.args(["serve", "--dev", "--primitives"]).arg(&options.primitives);
     command
@@ -158,6 +170,9 @@ fn serve(options: &Options, state: &Path, public_url: &str) -> Result<Command> {
         .env("ASP_ADMIN_PORT", "0")
         .env("ASP_GATEWAY_PORT", "0")
         .env("ASP_XDS_PORT", "0");
+    if let Some(host) = &options.dead_upstream {
+        command.env("ASP_UPSTREAMS", format!("{host}=http://{}", dead.address()));
+    }
     Ok(command)
 }
 
