@@ -8,6 +8,7 @@ mod gateway;
 mod ports;
 mod stack;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     let (ports, listeners) = ports::bind(&settings).await?;
     let public_url = settings.public_url.clone().unwrap_or_else(|| {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}:{}", settings.listen.bind, ports.edge)
+        format!("{scheme}://{}", SocketAddr::new(settings.listen.bind, ports.edge))
     });
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
     let peer = settings.peer.as_ref().map(Peer::read).transpose().context("read the peer certificate")?;

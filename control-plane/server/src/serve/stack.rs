@@ -1,6 +1,7 @@
 //! Starts the processes of `--stack` and tells when the whole path answers.
 
 use std::future::Future;
+use std::net::SocketAddr;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -75,12 +76,12 @@ async fn until(
 }
 
 fn announce(process: &Process) -> impl Future<Output = anyhow::Result<()>> + 'static {
-    let bind = process.settings.listen.bind;
+    let at = |port| SocketAddr::new(process.settings.listen.bind, port);
     let urls = ready::Urls {
         edge: process.public_url.clone(),
-        admin: format!("http://{bind}:{}", process.ports.admin),
+        admin: format!("http://{}", at(process.ports.admin)),
         probe: match process.settings.tls {
-            None => format!("http://{bind}:{}/healthz", process.ports.edge),
+            None => format!("http://{}/healthz", at(process.ports.edge)),
             // Its certificate may be anybody's; Envoy itself says whether its listeners are up.
             Some(_) => format!("http://127.0.0.1:{}/ready", process.ports.envoy_admin),
         },
