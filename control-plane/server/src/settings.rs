@@ -221,6 +221,9 @@ impl Settings {
         if args.stack && !(self.roles.control && self.roles.gateway) {
             reader.fault("--stack", "needs both roles in this process");
         }
+        if args.stack && self.listen.bind != IpAddr::V4(Ipv4Addr::LOCALHOST) {
+            reader.fault("--bind", "must be 127.0.0.1 with --stack: Envoy's bootstrap looks there");
+        }
         if args.stack && !self.filter_wasm.is_file() {
             let message =
                 format!("is no file: {}; `make wasm` builds the filter", self.filter_wasm.display());

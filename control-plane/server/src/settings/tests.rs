@@ -85,6 +85,15 @@ fn development_never_listens_beyond_loopback() {
 }
 
 #[test]
+fn the_stack_listens_where_its_envoy_looks() {
+    let args = ServeArgs { stack: true, bind: Some("::1".into()), ..dev() };
+    let environment = BTreeMap::from([(ENV_ENVOY_BIN, "/bin/true"), (ENV_FILTER_WASM, "/bin/true")]);
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    assert_eq!(faults.iter().map(|fault| fault.name.as_str()).collect::<Vec<_>>(), ["--bind"]);
+    assert!(Settings::read(&ServeArgs { bind: None, ..args }, &environment).is_ok());
+}
+
+#[test]
 fn beyond_loopback_subscribers_must_prove_themselves_or_a_mesh_does() {
     let args = ServeArgs { bind: Some("0.0.0.0".into()), ..ServeArgs::default() };
     let mut environment = BTreeMap::from([
