@@ -55,7 +55,7 @@ impl Pipeline {
             Ok(entitled) => {
                 let running = Running { pipeline: self.clone(), call: call.clone() };
                 let Invocation { arguments, idempotency_key, .. } = invocation;
-                tokio::spawn(async move { running.to_end(live, entitled, arguments, idempotency_key).await });
+                tokio::spawn(async move { running.drive(live, entitled, arguments, idempotency_key).await });
                 Ok(call)
             }
         }
@@ -88,7 +88,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    async fn to_end(
+    async fn drive(
         self,
         live: Arc<Live>,
         entitled: Entitled,
