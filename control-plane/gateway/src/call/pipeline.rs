@@ -88,13 +88,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    async fn drive(
-        self,
-        live: Arc<Live>,
-        entitled: Entitled,
-        arguments: Value,
-        key: Option<IdempotencyKey>,
-    ) {
+    async fn drive(self, live: Arc<Live>, entitled: Entitled, arguments: Value, key: Option<IdempotencyKey>) {
         self.pipeline.metrics.call_began();
         self.pipeline.audit.record(audit::started(&self.call)).await;
         let outcome = match self.stages(&live, entitled, arguments, key).await {
