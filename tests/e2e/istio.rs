@@ -7,6 +7,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::certificate::certificates;
 use crate::trial::Shared;
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
@@ -24,6 +25,14 @@ async fn patches() -> Result<()> {
     let mut filter = patch("HTTP_FILTER")?;
     let code = "/config_discovery/default_config/config/vm_config/code/local/filename";
     *filter.pointer_mut(code).context("the module is a file")? = json!(tool::filter_wasm()?);
+    let mut cluster = patch("CLUSTER")?;
+    let directory = tempfile::tempdir()?;
+    let files = certificates(directory.path(), "asp-control.asp.svc.cluster.local")?;
+    let context = cluster.pointer_mut("/transport_socket/typed_config/common_tls_context");
+    let context = context.context("subscribes by mutual TLS")?;
+    context["tls_certificates"][0]["certificate_chain"]["filename"] = json!(files.chain);
+    context["tls_certificates"][0]["private_key"]["filename"] = json!(files.key);
+    context["validation_context"]["trusted_ca"]["filename"] = json!(files.authority);
     let mut manager = patch("NETWORK_FILTER")?["typed_config"].clone();
     let mut host = patch("VIRTUAL_HOST")?;
     host["name"] = json!("all");
@@ -43,7 +52,7 @@ async fn patches() -> Result<()> {
     });
     let config = json!({
         "node": {"id": "ingress", "cluster": "ingress"},
-        "static_resources": {"listeners": [listener], "clusters": [patch("CLUSTER")?]},
+        "static_resources": {"listeners": [listener], "clusters": [cluster]},
     });
     validate(&config).await?;
     let mut broken = config;

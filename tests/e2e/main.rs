@@ -5,11 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod boot;
+mod certificate;
 mod clients;
 mod istio;
 mod local_replies;
 mod main_job;
 mod message;
+mod peers;
 mod policy;
 mod public_name;
 mod replicas;
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
     trials.extend(wire::trials(&shared));
     trials.extend(policy::trials(&shared));
     trials.extend(replicas::trials(&shared));
+    trials.extend(peers::trials(&shared));
     trials.extend(public_name::trials(&shared));
     trials.extend(main_job::trials(&shared));
     trials.extend(vectors::trials(&shared));

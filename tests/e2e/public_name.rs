@@ -1,15 +1,11 @@
 //! TLS and a public name: official clients work at the URL the company publishes.
 
-use std::fs;
-use std::path::PathBuf;
-
 use anyhow::Result;
 use asp_e2e::connect_proxy::ConnectProxy;
 use asp_e2e::stack::{Options, Stack};
 use libtest_mimic::Trial;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tempfile::TempDir;
 
+use crate::certificate::certificates;
 use crate::clients::{self, LEGACY, MODERN, Place};
 use crate::trial::Shared;
 
@@ -21,7 +17,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 
 async fn published() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let files = certificates(&directory)?;
+    let files = certificates(directory.path(), HOST)?;
     let mut options = Options::repository()?;
     options.public_url = Some(format!("https://{HOST}"));
     options.tls = Some((files.chain, files.key));
@@ -42,36 +38,4 @@ async fn published() -> Result<()> {
     clients::python_at(&place, "auto", MODERN).await?;
     clients::node_v2_at(&place, MODERN, MODERN).await?;
     stack.stop(&[]).await
-}
-
-struct Files {
-    authority: PathBuf,
-    chain: PathBuf,
-    key: PathBuf,
-}
-
-/// A test CA and a certificate of it for the public name.
-fn certificates(directory: &TempDir) -> Result<Files> {
-    let authority_key = KeyPair::generate()?;
-    let mut authority = CertificateParams::new(Vec::new())?;
-    // Distinct names: a certificate whose subject is its issuer's counts as self-signed.
-    authority.distinguished_name.push(DnType::CommonName, "ASP test authority");
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages =
-        vec![rcgen::KeyUsagePurpose::KeyCertSign, rcgen::KeyUsagePurpose::DigitalSignature];
-    let authority_certificate = authority.self_signed(&authority_key)?;
-    let key = KeyPair::generate()?;
-    let mut server = CertificateParams::new(vec![HOST.to_string()])?;
-    server.distinguished_name.push(DnType::CommonName, HOST);
-    server.use_authority_key_identifier_extension = true;
-    let certificate = server.signed_by(&key, &Issuer::new(authority, &authority_key))?;
-    let files = Files {
-        authority: directory.path().join("authority.pem"),
-        chain: directory.path().join("chain.pem"),
-        key: directory.path().join("key.pem"),
-    };
-    fs::write(&files.authority, authority_certificate.pem())?;
-    fs::write(&files.chain, certificate.pem())?;
-    fs::write(&files.key, key.serialize_pem())?;
-    Ok(files)
 }

@@ -25,7 +25,7 @@ use tokio::process::Command;
 use crate::trial::Shared;
 
 /// A second wasm filter that does nothing: the least that Envoy takes for one.
-const OTHER_WASM: &str = r#"(module
+pub(crate) const OTHER_WASM: &str = r#"(module
     (memory (export "memory") 2)
     (global $next (mut i32) (i32.const 1024))
     (func (export "proxy_abi_version_0_2_1"))
@@ -258,6 +258,8 @@ async fn start_envoy(
             variables.insert("OTHER_WASM".to_string(), other.to_string_lossy().into_owned());
             variables.insert("RECORDER_PORT".to_string(), recorder.port().to_string());
             variables.insert("ASP_CONTROL_HOST".to_string(), "127.0.0.1".to_string());
+            let plain = read("envoy/downstream-plain.json")?.trim().to_string();
+            variables.insert("ASP_CONTROL_SOCKET".to_string(), plain);
             insertion::insert(&read("tests/fixtures/foreign.yaml")?, &read("envoy/insert.yaml")?)?
         }
     };
