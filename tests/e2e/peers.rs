@@ -104,5 +104,5 @@ fn mutual_socket(files: &Files) -> Result<String> {
         ("ASP_PEER_CA", text(&files.authority)),
     ];
     let variables = variables.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
-    Ok(envoy::render(template.trim(), &variables)?)
+    envoy::render(template.trim(), &variables)
 }
