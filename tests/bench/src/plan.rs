@@ -60,11 +60,11 @@ impl Plan {
         let full = Plan {
             quick: false,
             runs: 5,
-            tokens: 2000,
+            tokens: 1000,
             connections: 16,
-            steady: Duration::from_secs(4),
-            saturation: Duration::from_secs(3),
-            variant: Duration::from_secs(3),
+            steady: Duration::from_secs(3),
+            saturation: Duration::from_secs(2),
+            variant: Duration::from_secs(2),
             fraction: 0.5,
             flips: 50,
         };
