@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 /// Most keys the in-process backend keeps.
 const MAX_KEYS: usize = 100_000;
+/// Least time between two sweeps of a full table.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// SHA-256 of the scope and the key as the caller gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +71,7 @@ pub trait Ledger: Send + Sync {
 #[derive(Default)]
 pub struct MemoryLedger {
     keys: Mutex<HashMap<LedgerKey, Entry>>,
+    swept: Mutex<Option<Instant>>,
 }
 
 struct Entry {
@@ -145,7 +148,12 @@ impl MemoryLedger {
             }
         }
         if keys.len() >= MAX_KEYS {
-            keys.retain(|_, entry| entry.expires > now);
+            // A full table is looked through at most once a second, however many claims come.
+            let mut swept = self.swept.lock();
+            if swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP_EVERY) {
+                *swept = Some(now);
+                keys.retain(|_, entry| entry.expires > now);
+            }
         }
         if keys.len() >= MAX_KEYS {
             return Err(LedgerError::Full);

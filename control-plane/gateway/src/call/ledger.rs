@@ -21,6 +21,8 @@ use super::{Call, IdempotencyKey};
 const KEEP_MUTATING: Duration = Duration::from_secs(24 * 3600);
 /// How long the answer of a read-only call is kept: long enough for a client's retries.
 const KEEP_READING: Duration = Duration::from_secs(600);
+/// Largest answer of a read that is kept, in bytes; a larger one is read again.
+const MAX_QUICK_ANSWER: usize = 64 * 1024;
 /// How much longer than the deadline a claim is believed to run.
 const LEASE_SLACK: Duration = Duration::from_secs(5);
 
@@ -56,6 +58,10 @@ pub async fn enter(
 ) -> Result<Entered, Refusal> {
     let Some(key) = key else { return Ok(Entered::Keyless) };
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
+    // The hot path: a read without a key of its own may run again, and touches no store (design §5).
+    if !mutating && matches!(key, IdempotencyKey::SessionRequest { .. }) {
+        return Ok(Entered::Keyless);
+    }
     let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
     let hashed = scope(call, key);
     // A duplicate JSON-RPC id of a running request is an error of the client, not a retry to wait for.
@@ -65,10 +71,14 @@ pub async fn enter(
     };
     // A holder that died is told apart from one that is slow by its deadline and a little more.
     let lease = call.deadline.saturating_duration_since(Instant::now()) + LEASE_SLACK;
-    let claim = ledger
-        .claim(hashed, request_hash(call, arguments), until, lease)
-        .await
-        .map_err(|e| Refusal::Internal(e.to_string()))?;
+    let claim = match ledger.claim(hashed, request_hash(call, arguments), until, lease).await {
+        // A read may run again; without its ledger it only loses the replay.
+        Err(error) if !mutating => {
+            tracing::debug!(error = %error, "read runs without its idempotency key");
+            return Ok(Entered::Keyless);
+        }
+        claim => claim.map_err(|e| Refusal::Internal(e.to_string()))?,
+    };
     match (claim, key) {
         (Claim::New, _) => Ok(Entered::Held(Held { ledger: ledger.clone(), key: hashed, mutating })),
         (Claim::Replay(bytes), _) => replay(&bytes),
@@ -95,6 +105,9 @@ impl Held {
             Err(_) => Stored::OutcomeUnknown,
         };
         let bytes = serde_json::to_vec(&stored).map_err(|e| Refusal::Internal(e.to_string()))?;
+        if !self.mutating && bytes.len() > MAX_QUICK_ANSWER {
+            return self.release().await;
+        }
         let keep = if self.mutating { KEEP_MUTATING } else { KEEP_READING };
         self.ledger
             .complete(self.key, Bytes::from(bytes), keep)

@@ -12,6 +12,9 @@ use crate::faces::mcp::revision::Revision;
 /// Most requests of a session that are remembered as running, and most questions that wait for it.
 const MAX_TRACKED: usize = 1024;
 
+/// How many remembered requests make a look for ended ones worth it.
+const PRUNE_AT: usize = 32;
+
 /// What `initialize` negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
@@ -29,8 +32,8 @@ pub struct Session {
 #[derive(Default)]
 struct State {
     log_level: Option<LogLevel>,
-    /// By the request's JSON-RPC id as JSON text.
-    calls: HashMap<String, Arc<Call>>,
+    /// By the request's JSON-RPC id as JSON text; `None` while the request is being dispatched.
+    calls: HashMap<String, Option<Arc<Call>>>,
     /// By the id of our request: the call and the id of its question.
     questions: HashMap<String, (Arc<Call>, String)>,
 }
@@ -68,21 +71,38 @@ impl Session {
         self.state.lock().log_level = Some(level);
     }
 
-    /// Remembers a running call, so that it can be cancelled by its request id.
-    pub fn track(&self, id: &str, call: &Arc<Call>) {
+    /// Takes a request id for a new request; false while an earlier one with it is still running (design §6
+    /// stage 6). Ended by [`Session::track`] or [`Session::free`].
+    pub fn reserve(&self, id: &str) -> bool {
         let mut state = self.state.lock();
-        if state.calls.len() >= MAX_TRACKED {
-            state.calls.retain(|_, call| call.outcome().is_none());
+        if state.calls.get(id).is_some_and(|call| is_running(call.as_ref())) {
+            return false;
         }
-        // A call refused as a duplicate must not hide the one that runs.
-        let running = state.calls.get(id).is_some_and(|call| call.outcome().is_none());
-        if !running && state.calls.len() < MAX_TRACKED {
-            state.calls.insert(id.to_owned(), call.clone());
+        // Ended calls hold their results; they go as soon as a few have gathered.
+        if state.calls.len() >= PRUNE_AT {
+            state.calls.retain(|_, call| is_running(call.as_ref()));
+        }
+        // A session with that many running requests cannot cancel the ones beyond by their ids.
+        if state.calls.len() < MAX_TRACKED {
+            state.calls.insert(id.to_owned(), None);
+        }
+        true
+    }
+
+    /// The request became a call, which can be cancelled by the id.
+    pub fn track(&self, id: &str, call: &Arc<Call>) {
+        if let Some(slot) = self.state.lock().calls.get_mut(id) {
+            *slot = Some(call.clone());
         }
     }
 
+    /// The request was answered without a call.
+    pub fn free(&self, id: &str) {
+        self.state.lock().calls.remove(id);
+    }
+
     pub fn tracked(&self, id: &str) -> Option<Arc<Call>> {
-        self.state.lock().calls.get(id).cloned()
+        self.state.lock().calls.get(id).cloned().flatten()
     }
 
     pub fn put_question(&self, id: &str, call: &Arc<Call>, question: &str) {
@@ -100,9 +120,14 @@ impl Session {
     }
 
     pub(super) fn cancel_all(&self) {
-        let calls: Vec<_> = self.state.lock().calls.values().cloned().collect();
+        let calls: Vec<_> = self.state.lock().calls.values().flatten().cloned().collect();
         for call in calls {
             call.cancel();
         }
     }
+}
+
+/// A request that is being dispatched counts as running.
+fn is_running(call: Option<&Arc<Call>>) -> bool {
+    call.is_none_or(|call| call.outcome().is_none())
 }

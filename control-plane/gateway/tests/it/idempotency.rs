@@ -76,3 +76,15 @@ async fn a_duplicate_id_of_a_running_request_is_refused_and_the_first_goes_on() 
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     assert!(text.contains(r#""counted":20"#), "{text}");
 }
+
+#[tokio::test]
+async fn a_read_without_a_key_is_kept_by_no_ledger() {
+    let client = Legacy::connect(&Fixture::new(), "demo", "alice", "2025-11-25", json!({})).await;
+    let call = |message: &str| json!({"name": "echo", "arguments": {"message": message}});
+    let first = client.request(5, "tools/call", call("one")).await.json();
+    // The id is free again as soon as its request has ended, also for another request.
+    let second = client.request(5, "tools/call", call("two")).await.json();
+    assert_eq!(first["result"]["structuredContent"]["message"], "one");
+    assert_eq!(second["result"]["structuredContent"]["message"], "two");
+    assert!(second["result"].get("_meta").is_none());
+}

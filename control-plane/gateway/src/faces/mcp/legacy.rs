@@ -256,17 +256,29 @@ fn simple(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Ha
                 Failure::with(Reason::InvalidParams, "params.level is not a log level").in_call(),
             ),
         },
-        _ => match requests::dispatch(request, message, &context) {
-            None => Handled::Failed(Failure::of(Reason::UnknownMethod)),
-            Some(Err(failure)) => Handled::Failed(failure),
-            Some(Ok(Answer::Page(page))) => Handled::Result(Value::Object(page)),
-            Some(Ok(Answer::Call(call, asked))) => {
-                if let Some(id) = message.id_text() {
-                    session.track(id, &call);
-                }
-                Handled::Call(call, asked)
-            }
-        },
+        _ => dispatch(request, session, message, &context),
+    }
+}
+
+/// A shared request; an id of a request that is still running in the session is refused.
+fn dispatch(request: &McpRequest, session: &Session, message: &Message, context: &Context) -> Handled {
+    let id = message.id_text().unwrap_or_default();
+    if !session.reserve(id) {
+        return Handled::Failed(
+            Failure::with(Reason::InvalidRequest, "a request with this id is still running").in_call(),
+        );
+    }
+    let answer = requests::dispatch(request, message, context);
+    if let Some(Ok(Answer::Call(call, asked))) = answer {
+        session.track(id, &call);
+        return Handled::Call(call, asked);
+    }
+    session.free(id);
+    match answer {
+        None => Handled::Failed(Failure::of(Reason::UnknownMethod)),
+        Some(Err(failure)) => Handled::Failed(failure),
+        Some(Ok(Answer::Page(page))) => Handled::Result(Value::Object(page)),
+        Some(Ok(Answer::Call(call, asked))) => Handled::Call(call, asked),
     }
 }
 
