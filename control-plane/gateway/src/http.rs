@@ -5,7 +5,7 @@
 //! caller's own protocol (I-11); a slow body does not hold a request open for longer than [`BODY_TIMEOUT`].
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use asp_edge::{Admitted, Era, Face, Header, Pending, Reason, Reply, Step, Verdict, cors};
 use axum::body::{Body, Bytes};
@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::Gateway;
 use crate::call::identity;
+use crate::clock::unix_ms;
 use crate::faces::{mcp, wellknown};
 use crate::live::Live;
 
@@ -84,7 +85,7 @@ async fn judge(
 ) -> Result<(Admitted, Bytes), Reply> {
     let headers = edge_headers(parts);
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
-    let env = || asp_edge::Env { now_ms: now_ms(), random: [0; 8] };
+    let env = || asp_edge::Env { now_ms: unix_ms(), random: [0; 8] };
     match gateway.edge().on_headers(&live.edge, &headers, end_of_stream, &env()) {
         Step::Decided(Verdict::Reply(reply)) => Err(reply),
         Step::Decided(Verdict::Forward(forward)) => Ok((forward.admitted, Bytes::new())),
@@ -171,8 +172,4 @@ fn add_headers(response: &mut Response, headers: impl IntoIterator<Item = (&'sta
             response.headers_mut().append(name, value);
         }
     }
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }

@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretSlice};
 
 pub mod call;
+mod clock;
+mod digest;
 pub mod executors;
 pub mod faces;
 mod http;

@@ -7,14 +7,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use asp_edge::{Caller, Reason};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::call::ClientAbilities;
+use crate::clock::unix_seconds;
+use crate::digest;
 use crate::faces::mcp::revision::Revision;
 use crate::seal::{Purpose, SealError, Sealer};
 
@@ -82,7 +83,7 @@ impl Sessions {
             None => format!("{:016x}", rand::random::<u64>()),
         };
         let sid: [u8; 16] = rand::random();
-        let sealed = Sealed { sid, issued_at: now_seconds(), profile };
+        let sealed = Sealed { sid, issued_at: unix_seconds(), profile };
         let context = context(&affinity, server, caller);
         let token =
             format!("v1.{affinity}.{}", self.sealer.seal(Purpose::Session, &context, &sealed.encode())?);
@@ -113,7 +114,7 @@ impl Sessions {
         let mut table = self.table.lock();
         let sid = session.sid();
         if table.deleted.len() >= MAX_DELETED {
-            let now = now_seconds();
+            let now = unix_seconds();
             table.deleted.retain(|_, until| *until > now);
         }
         if table.deleted.len() >= MAX_DELETED
@@ -121,7 +122,7 @@ impl Sessions {
         {
             table.deleted.remove(&oldest);
         }
-        table.deleted.insert(sid, now_seconds() + MAX_LIFE_SECONDS);
+        table.deleted.insert(sid, unix_seconds() + MAX_LIFE_SECONDS);
         table.kept.remove(&sid);
         session.cancel_all();
         Ok(())
@@ -138,7 +139,7 @@ impl Sessions {
 
     /// Forgets idle sessions and old deletions; run from time to time.
     pub fn sweep(&self) {
-        let (now, seconds) = (Instant::now(), now_seconds());
+        let (now, seconds) = (Instant::now(), unix_seconds());
         let mut table = self.table.lock();
         table.kept.retain(|_, kept| now.saturating_duration_since(kept.used) < IDLE);
         table.deleted.retain(|_, until| *until > seconds);
@@ -151,7 +152,7 @@ impl Sessions {
         }
         let plain = self.sealer.open(Purpose::Session, &context(affinity, server, caller), sealed)?;
         let sealed = Sealed::decode(&plain)?;
-        (now_seconds() < sealed.issued_at.saturating_add(MAX_LIFE_SECONDS)).then_some(sealed)
+        (unix_seconds() < sealed.issued_at.saturating_add(MAX_LIFE_SECONDS)).then_some(sealed)
     }
 }
 
@@ -198,12 +199,7 @@ impl Sealed {
 
 /// The principal: org, user and client, not the token, so that a refresh does not end a session.
 pub fn principal(caller: &Caller) -> [u8; 16] {
-    let mut hasher = Sha256::new();
-    for part in [&caller.org, &caller.user, &caller.client] {
-        hasher.update((part.len() as u64).to_be_bytes());
-        hasher.update(part.as_bytes());
-    }
-    let digest: [u8; 32] = hasher.finalize().into();
+    let digest = digest::of_parts(&[&caller.org, &caller.user, &caller.client]);
     let mut principal = [0; 16];
     principal.copy_from_slice(digest.split_at(16).0);
     principal
@@ -215,10 +211,6 @@ fn context(affinity: &str, server: &str, caller: &Caller) -> Vec<u8> {
 
 fn is_affinity_key(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-}
-
-fn now_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use asp_edge::Caller;
 use parking_lot::Mutex;
@@ -15,6 +14,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::call::Call;
+use crate::clock::unix_seconds;
 use crate::seal::{Purpose, Sealer};
 use crate::sessions::principal;
 
@@ -43,7 +43,7 @@ impl Suspended {
             calls.insert(call.id, call.clone());
         }
         let mut plain = call.id.as_bytes().to_vec();
-        plain.extend((now_seconds() + STATE_TTL).to_be_bytes());
+        plain.extend((unix_seconds() + STATE_TTL).to_be_bytes());
         let context = context(&call.caller, &call.server.message.name, digest);
         sealer.seal(Purpose::RequestState, &context, &plain).ok()
     }
@@ -60,7 +60,7 @@ impl Suspended {
         let plain = sealer.open(Purpose::RequestState, &context(caller, server, digest), state)?;
         let (id, expires) = plain.split_at_checked(16)?;
         let expires = u64::from_be_bytes(expires.try_into().ok()?);
-        if expires < now_seconds() {
+        if expires < unix_seconds() {
             return None;
         }
         self.calls.lock().get(&Uuid::from_slice(id).ok()?).cloned()
@@ -85,8 +85,4 @@ impl Suspended {
 
 fn context(caller: &Caller, server: &str, digest: [u8; 32]) -> Vec<u8> {
     [principal(caller).as_slice(), digest.as_slice(), server.as_bytes()].concat()
-}
-
-fn now_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }

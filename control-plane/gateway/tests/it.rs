@@ -1,5 +1,8 @@
 //! The gateway through its router: real specs, real tokens, real HTTP bodies; no network.
 
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 #[path = "it/support.rs"]
 mod support;
 

@@ -5,7 +5,7 @@
 //! full one slows the calls down instead of losing events; what cannot be queued at all is counted and logged.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use asp_store::calls::{AuditLog, CallEvent};
 use serde_json::json;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::Call;
 use super::outcome::{Outcome, Refusal};
+use crate::clock::unix_ms;
 
 /// Most events that wait for the log.
 const QUEUE: usize = 16 * 1024;
@@ -113,7 +114,7 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
 }
 
 fn event(call: &Call, mut own: serde_json::Value) -> CallEvent {
-    let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as i64);
+    let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
     if let Some(members) = own.as_object_mut() {
         let primitive = &call.entry.primitive;
         for (name, value) in [

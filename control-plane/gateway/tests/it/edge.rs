@@ -6,6 +6,9 @@ use serde_json::json;
 
 use crate::support::{Fixture, claims, now, sign, token};
 
+/// Path, token, Origin, body, status, reason.
+type Row = (&'static str, Option<String>, Option<&'static str>, String, u16, &'static str);
+
 #[tokio::test]
 async fn requests_that_never_passed_the_filter_are_refused_alike() {
     let fixture = Fixture::new();
@@ -22,7 +25,7 @@ async fn requests_that_never_passed_the_filter_are_refused_alike() {
     };
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     let good = token("alice");
-    let rows: Vec<(&str, Option<String>, Option<&str>, String, u16, &str)> = vec![
+    let rows: Vec<Row> = vec![
         ("/nope/mcp", Some(good.clone()), None, ping.clone(), 404, "unknown_server"),
         ("/demo/../demo/mcp", Some(good.clone()), None, ping.clone(), 404, "unknown_server"),
         ("/demo/mcp", None, None, ping.clone(), 401, "token_missing"),

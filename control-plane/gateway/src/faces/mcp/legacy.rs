@@ -124,7 +124,7 @@ fn initialize(request: &McpRequest, message: &Message) -> Response {
     let mut result = Map::new();
     result.insert("protocolVersion".into(), revision.as_str().into());
     result.insert("capabilities".into(), lists::capabilities(request));
-    result.insert("serverInfo".into(), server_info(request, revision));
+    result.insert("serverInfo".into(), results::server_info(&request.server, revision));
     if !request.server.message.instructions.is_empty() {
         result.insert("instructions".into(), request.server.message.instructions.clone().into());
     }
@@ -164,18 +164,6 @@ fn abilities(message: &Message) -> ClientAbilities {
             .is_some_and(Value::is_object)
     };
     ClientAbilities { elicitation: declared("elicitation"), sampling: declared("sampling") }
-}
-
-fn server_info(request: &McpRequest, revision: Revision) -> Value {
-    let server = &request.server.message;
-    let mut info = json!({"name": server.name, "version": server.version});
-    if let Some(info) = info.as_object_mut()
-        && revision >= Revision::V2025_06_18
-        && !server.title.is_empty()
-    {
-        info.insert("title".into(), server.title.clone().into());
-    }
-    info
 }
 
 /// The session of a request; one of its own where the server allows requests without.
@@ -268,18 +256,17 @@ fn dispatch(request: &McpRequest, session: &Session, message: &Message, context:
             Failure::with(Reason::InvalidRequest, "a request with this id is still running").in_call(),
         );
     }
-    let answer = requests::dispatch(request, message, context);
-    if let Some(Ok(Answer::Call(call, asked))) = answer {
-        session.track(id, &call);
-        return Handled::Call(call, asked);
-    }
-    session.free(id);
-    match answer {
-        None => Handled::Failed(Failure::of(Reason::UnknownMethod)),
-        Some(Err(failure)) => Handled::Failed(failure),
+    let handled = match requests::dispatch(request, message, context) {
+        Some(Ok(Answer::Call(call, asked))) => {
+            session.track(id, &call);
+            return Handled::Call(call, asked);
+        }
         Some(Ok(Answer::Page(page))) => Handled::Result(Value::Object(page)),
-        Some(Ok(Answer::Call(call, asked))) => Handled::Call(call, asked),
-    }
+        Some(Err(failure)) => Handled::Failed(failure),
+        None => Handled::Failed(Failure::of(Reason::UnknownMethod)),
+    };
+    session.free(id);
+    handled
 }
 
 fn accepts_stream(request: &McpRequest) -> bool {

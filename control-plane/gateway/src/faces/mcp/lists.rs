@@ -71,7 +71,7 @@ pub(super) fn page(
             .and_then(|start| usize::try_from(start).ok())
             .ok_or_else(|| Failure::with(Reason::InvalidParams, "the cursor is not valid"))?,
     };
-    let visible: Vec<Value> = request
+    let visible: Vec<_> = request
         .server
         .entries
         .iter()
@@ -79,12 +79,12 @@ pub(super) fn page(
         .filter(|entry| {
             entitlement::visible(&request.live, &request.server, &request.caller, entry, Protocol::Mcp)
         })
-        .filter_map(|entry| entry.definition(revision))
         .collect();
     let mut result = Map::new();
     let end = visible.len().min(start.saturating_add(PAGE));
     let more = end < visible.len();
-    let page: Vec<Value> = visible.into_iter().take(end).skip(start).collect();
+    let page: Vec<Value> =
+        visible.iter().take(end).skip(start).filter_map(|entry| entry.definition(revision)).collect();
     result.insert(list.member().into(), Value::Array(page));
     if more {
         let next = (end as u64).to_be_bytes();

@@ -14,7 +14,7 @@ use super::codec::{self, Failure, Message, RpcResponse, accepted};
 use super::lists::List;
 use super::param_headers::decode;
 use super::requests::{self, Answer, Context};
-use super::results::{Asked, set_meta};
+use super::results::{Asked, server_info, set_meta};
 use super::revision::Revision;
 use super::stream::{self, Era, View};
 use super::{McpRequest, json as json_response, lists};
@@ -228,19 +228,8 @@ impl Modern {
             result.insert("ttlMs".into(), LIST_TTL_MS.into());
             result.insert("cacheScope".into(), scope.into());
         }
-        set_meta(&mut result, SERVER_INFO, self.server_info());
+        set_meta(&mut result, SERVER_INFO, server_info(&self.server, REVISION));
         Value::Object(result)
-    }
-
-    fn server_info(&self) -> Value {
-        let server = &self.server.message;
-        let mut info = json!({"name": server.name, "version": server.version});
-        if let Some(info) = info.as_object_mut()
-            && !server.title.is_empty()
-        {
-            info.insert("title".into(), server.title.clone().into());
-        }
-        info
     }
 }
 
@@ -267,7 +256,7 @@ impl Era for Modern {
         result.insert("resultType".into(), "input_required".into());
         result.insert("inputRequests".into(), Value::Object(requests));
         result.insert("requestState".into(), state.into());
-        set_meta(&mut result, SERVER_INFO, self.server_info());
+        set_meta(&mut result, SERVER_INFO, server_info(&self.server, REVISION));
         Some(Value::Object(result))
     }
 

@@ -110,13 +110,15 @@ mod tests {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
     }
 
+    type Sent = &'static [(&'static str, &'static str)];
+
     #[test]
     fn a_marked_value_and_its_header_must_agree() {
         let schema = json!({"type": "object", "properties": {
             "region": {"type": "string", "x-mcp-header": "Region"},
             "inner": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}}}});
         let marks = ParamHeaders::of(&schema.to_string());
-        let rows: [(Value, &[(&'static str, &str)], bool); 11] = [
+        let rows: [(Value, Sent, bool); 11] = [
             (json!({"region": "eu"}), &[("mcp-param-region", "eu")], true),
             (json!({"region": "eu"}), &[("mcp-param-region", "=?base64?ZXU=?=")], true),
             (json!({"region": "eu"}), &[], false),

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::codec::Failure;
 use super::revision::Revision;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
+use crate::live::ServerView;
 
 /// What kind of request the outcome answers: only a tool call can carry an error in its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,4 +134,17 @@ pub(super) fn set_meta(result: &mut Map<String, Value>, name: &str, value: Value
 pub(super) fn unknown(what: &str, name: &str) -> Failure {
     let failure = Failure::with(Reason::UnknownPrimitive, &format!("unknown {what}: {name}")).in_call();
     if what == "resource" { failure.data("uri", name.into()) } else { failure }
+}
+
+/// MCP `Implementation` of a server; a title from 2025-06-18 on.
+pub(super) fn server_info(server: &ServerView, revision: Revision) -> Value {
+    let server = &server.message;
+    let mut info = json!({"name": server.name, "version": server.version});
+    if let Some(info) = info.as_object_mut()
+        && revision >= Revision::V2025_06_18
+        && !server.title.is_empty()
+    {
+        info.insert("title".into(), server.title.clone().into());
+    }
+    info
 }
