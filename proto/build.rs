@@ -1,12 +1,29 @@
 //! Compiles the contracts with protox, so that no `protoc` binary is needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["snapshot.proto"];
-    for file in files {
+    for file in ["snapshot.proto", "plugin.proto", "supervisor.proto"] {
         println!("cargo:rerun-if-changed={file}");
     }
-    let descriptors = protox::compile(files, ["."])?;
     // Maps are ordered, so that a snapshot encodes to the same bytes every time (digests depend on it).
-    prost_build::Config::new().btree_map(["."]).compile_fds(descriptors)?;
+    let mut config = prost_build::Config::new();
+    config.btree_map(["."]);
+    config.compile_fds(protox::compile(["snapshot.proto"], ["."])?)?;
+    grpc()
+}
+
+/// Messages, clients and servers of the two gRPC contracts.
+#[cfg(feature = "grpc")]
+fn grpc() -> Result<(), Box<dyn std::error::Error>> {
+    use prost::Message;
+    let descriptors = protox::compile(["plugin.proto", "supervisor.proto"], ["."])?;
+    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("grpc.fds"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
+    Ok(())
+}
+
+#[cfg(not(feature = "grpc"))]
+#[expect(clippy::unnecessary_wraps, reason = "the other build of this function can fail")]
+fn grpc() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }

@@ -1,10 +1,29 @@
 //! The contracts between the parts of the platform, as generated Rust types.
 //!
 //! Owns nothing but the generated code: what a message means is written in the `.proto` file beside
-//! this crate. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot.
+//! this crate. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC
+//! contracts are behind the feature `grpc`.
 
 /// The compiled configuration that the control plane pushes (`snapshot.proto`).
 pub mod snapshot {
     #![allow(clippy::all, unreachable_pub, missing_docs)]
     include!(concat!(env!("OUT_DIR"), "/asp.snapshot.v1.rs"));
 }
+
+/// The platform-plugin protocol (`plugin.proto`).
+#[cfg(feature = "grpc")]
+pub mod plugin {
+    #![allow(clippy::all, unreachable_pub, missing_docs)]
+    include!(concat!(env!("OUT_DIR"), "/asp.plugin.v1.rs"));
+}
+
+/// The Runtime Supervisor API (`supervisor.proto`).
+#[cfg(feature = "grpc")]
+pub mod supervisor {
+    #![allow(clippy::all, unreachable_pub, missing_docs)]
+    include!(concat!(env!("OUT_DIR"), "/asp.runtime.supervisor.v1.rs"));
+}
+
+/// Both gRPC contracts as an encoded `google.protobuf.FileDescriptorSet`, for checks of the wire format.
+#[cfg(feature = "grpc")]
+pub const GRPC_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/grpc.fds"));

@@ -1,0 +1,1 @@
+//! What a worker's sandbox is made of.

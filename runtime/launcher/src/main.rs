@@ -1,0 +1,3 @@
+//! `worker-init`: builds the sandbox around itself and becomes the worker.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! `asp-runtime`: the Runtime Supervisor.
+
+fn main() {}
