@@ -19,7 +19,7 @@ mod compact;
 pub(crate) mod issuer;
 mod key;
 
-use cache::{Cache, Known};
+use cache::{Cache, Fingerprints, Known};
 use claims::Claims;
 use issuer::Issuer;
 
@@ -84,6 +84,7 @@ pub(crate) enum Offered<'a> {
 /// Judges tokens and remembers the good ones. Shared by threads.
 #[derive(Default)]
 pub(crate) struct Tokens {
+    fingerprints: Fingerprints,
     cache: Mutex<Cache>,
 }
 
@@ -139,15 +140,14 @@ impl Tokens {
         if token.len() > compact::MAX_TOKEN_BYTES {
             return Err(Reason::TokenInvalid);
         }
-        let digest: [u8; 32] = Sha256::digest(token).into();
-        let key = (digest, snapshot.issuers().generation);
+        let key = (self.fingerprints.of(token), snapshot.issuers().generation);
         match self.cache().get(&key) {
             Some(Known::Good(verified)) => return Ok(verified),
             Some(Known::Bad) => return Err(Reason::TokenInvalid),
             None => {}
         }
         // The lock is not held here: threads may check the same token twice, and never wait for each other.
-        match verify(snapshot, token, &digest) {
+        match verify(snapshot, token) {
             Ok(verified) => {
                 let verified = Arc::new(verified);
                 self.cache().put_good(key, Arc::clone(&verified));
@@ -174,7 +174,7 @@ enum Fault {
     Costly,
 }
 
-fn verify(snapshot: &Snapshot, token: &str, digest: &[u8; 32]) -> Result<Verified, Fault> {
+fn verify(snapshot: &Snapshot, token: &str) -> Result<Verified, Fault> {
     let parts = compact::parse(token).ok_or(Fault::Cheap)?;
     let iss = parts.claims.get("iss").and_then(|iss| iss.as_str()).ok_or(Fault::Cheap)?;
     let issuer = snapshot.issuers().by_iss(iss).ok_or(Fault::Cheap)?;
@@ -185,7 +185,7 @@ fn verify(snapshot: &Snapshot, token: &str, digest: &[u8; 32]) -> Result<Verifie
         return Err(Fault::Costly);
     }
     let claims = claims::read(&parts.claims, issuer).ok_or(Fault::Costly)?;
-    Ok(facts(claims, issuer, digest))
+    Ok(facts(claims, issuer, &Sha256::digest(token)))
 }
 
 /// The key the header points to, if everything else in the header is acceptable.
@@ -205,7 +205,7 @@ fn header_key<'a>(parts: &compact::Compact<'_>, issuer: &'a Issuer) -> Option<&'
     (header.get("alg")?.as_str()? == key.name).then_some(key)
 }
 
-fn facts(claims: Claims, issuer: &Issuer, digest: &[u8; 32]) -> Verified {
+fn facts(claims: Claims, issuer: &Issuer, digest: &[u8]) -> Verified {
     let hash = hex(digest);
     let token_mark = claims.jti.as_ref().map(|jti| mark(&["token", &issuer.iss, jti]));
     let hash_mark = mark(&["token_hash", &hash]);

@@ -3,9 +3,14 @@
 //! Owns a bounded map with two generations: when the young one is full it becomes the old one, so that what
 //! was used lately stays. Keys hold the key generation of the snapshot: after a key change nothing old is
 //! found any more. Only the signature's verdict is remembered; time, audience and revocation are judged again.
+//! A token is known by a keyed fingerprint: it is taken on every request, and in wasm SHA-256 of a token costs
+//! several times as much as everything else about a known one.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+
+use siphasher::sip128::SipHasher24;
 
 use super::Verified;
 
@@ -14,8 +19,27 @@ const GOOD: Bound = Bound { entries: 4096, bytes: 4 << 20 };
 /// Bad signatures only save the cost of checking the same one again.
 const BAD: Bound = Bound { entries: 512, bytes: usize::MAX };
 
-/// SHA-256 of the compact token, and the generation of the issuers it was judged by.
-pub(super) type Key = ([u8; 32], u64);
+/// The fingerprint of the compact token, and the generation of the issuers it was judged by.
+pub(super) type Key = (u128, u64);
+
+/// Takes fingerprints: SipHash-2-4-128, a pseudo-random function, under a key that this process drew and nobody
+/// else learns, so that no one can make two tokens with one fingerprint.
+pub(super) struct Fingerprints {
+    key: (u64, u64),
+}
+
+impl Default for Fingerprints {
+    fn default() -> Fingerprints {
+        let drawn = RandomState::new();
+        Fingerprints { key: (drawn.hash_one(0), drawn.hash_one(1)) }
+    }
+}
+
+impl Fingerprints {
+    pub(super) fn of(&self, token: &str) -> u128 {
+        SipHasher24::new_with_keys(self.key.0, self.key.1).hash(token.as_bytes()).as_u128()
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Cache {
@@ -89,9 +113,15 @@ mod tests {
     use super::*;
 
     fn key(number: u64) -> Key {
-        let mut bytes = [0; 32];
-        bytes[..8].copy_from_slice(&number.to_be_bytes());
-        (bytes, 1)
+        (u128::from(number), 1)
+    }
+
+    #[test]
+    fn fingerprints_are_repeatable_here_and_unknown_elsewhere() {
+        let (here, elsewhere) = (Fingerprints::default(), Fingerprints::default());
+        assert_eq!(here.of("a.b.c"), here.of("a.b.c"));
+        assert_ne!(here.of("a.b.c"), here.of("a.b.d"));
+        assert_ne!(here.of("a.b.c"), elsewhere.of("a.b.c"));
     }
 
     #[test]
