@@ -1,1 +1,22 @@
-//! What a worker's sandbox is made of.
+//! What a worker's sandbox is made of, and what the supervisor needs to use one: the description, the command
+//! that starts `worker-init` with it, the control groups that bound it, and the probe of what a machine gives.
+//!
+//! The sandbox itself is built by the binary `worker-init` (`main.rs`). A sandbox is never weaker than its
+//! description: what cannot be built ends the worker with [`EXIT_SETUP`] before its first instruction.
+
+mod cgroup;
+mod command;
+mod probe;
+mod sandbox;
+
+pub use cgroup::{Cgroup, CgroupError, Cgroups, Stats};
+pub use command::{CommandError, Description, command};
+pub use probe::{Probe, probe};
+pub use sandbox::{Egress, Level, Limits, Sandbox, SandboxError};
+
+/// Exit code of `worker-init` when the sandbox could not be built; one JSON line on standard error
+/// (`{"workerInit":"failed","step":"mounts","error":"..."}`) names the step that failed.
+pub const EXIT_SETUP: i32 = 71;
+
+/// Largest description `worker-init` reads, bytes of JSON.
+pub const MAX_DESCRIPTION_BYTES: usize = 64 * 1024;

@@ -1,0 +1,304 @@
+//! Control groups of workers: one group each, below our own, with bounds on memory, processor and processes.
+//!
+//! Owns the layout `<own group>/asp-<pid>-<n>/<worker>` in every hierarchy used, version 2 where it has the
+//! controller and version 1 where only that has. Refuses to work without any of the three controllers. A group
+//! is removed with its value; what a killed supervisor left behind is removed by the next one.
+//! Sources: Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/{memory,pids,cpuacct}.rst.
+
+mod dirs;
+mod hierarchy;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use std::{fs, io, process};
+
+use self::dirs::{Dirs, Place, remove_tree};
+use self::hierarchy::Hierarchies;
+use crate::sandbox::Limits;
+
+/// `worker-init` itself: the watcher outside, the first process inside, and the egress forwarder.
+const OWN_PIDS: u32 = 3;
+/// Period of the processor quota, microseconds: the kernel's default.
+const CPU_PERIOD_US: u64 = 100_000;
+/// Where the processes of our own group go when it must hand controllers down (version 2 allows processes
+/// only in leaves).
+const MAIN: &str = "asp-main";
+/// A group is busy until its last process is reaped, which the kernel does soon after a kill.
+const REMOVE_WITHIN: Duration = Duration::from_secs(3);
+const DROP_WITHIN: Duration = Duration::from_millis(50);
+const MAX_NAME_BYTES: usize = 64;
+
+/// Tells apart the groups of several [`Cgroups`] in one process.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    #[error("no control group gives {0}")]
+    Missing(&'static str),
+    #[error("{0:?} cannot name a control group")]
+    Name(String),
+    #[error("{step} {path}: {source}")]
+    Io { step: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// The parent of all workers' groups of this process. Dropping it removes it when no worker is left.
+#[derive(Debug)]
+pub struct Cgroups(Dirs);
+
+/// The bounds and the books of one worker. Dropping it kills what is left in it and removes it.
+#[derive(Debug)]
+pub struct Cgroup {
+    dirs: Dirs,
+    removed: bool,
+}
+
+/// What a worker used so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    pub cpu_ms: u64,
+    /// Anonymous memory, bytes: what `ps` would call resident, without shared files.
+    pub rss_bytes: u64,
+    /// All memory it is charged for, with `work_dir` and page cache.
+    pub memory_bytes: u64,
+    /// The most `memory_bytes` ever was; 0 where the kernel does not tell (version 2 before Linux 5.19).
+    pub memory_peak_bytes: u64,
+    /// Processes and threads, with the two or three of `worker-init`.
+    pub pids: u32,
+    /// Processes killed because the memory bound was reached.
+    pub oom_kills: u64,
+}
+
+// === impl Cgroups ===
+
+impl Cgroups {
+    /// Makes the parent group below our own. `Err` means that level 3 is not to be had here.
+    pub fn open() -> Result<Cgroups, CgroupError> {
+        let own = own_groups()?;
+        let v2 = own.unified.as_deref().map(read_controllers).unwrap_or_default();
+        let place = |controller: &'static str| match (&own.unified, own.legacy(controller)) {
+            (Some(dir), _) if v2.iter().any(|name| name == controller) => Ok(Place::V2(dir.clone())),
+            (_, Some(dir)) => Ok(Place::V1(dir.to_path_buf())),
+            _ => Err(CgroupError::Missing(controller)),
+        };
+        let base = Dirs {
+            memory: place("memory")?,
+            pids: place("pids")?,
+            cpu: place("cpu")?,
+            cpu_time: own.legacy("cpuacct").map(Path::to_path_buf),
+            unified: own.unified.clone(),
+        };
+        base.all().into_iter().for_each(sweep);
+        let controllers = v2_controllers(&base);
+        if let (Some(dir), false) = (&base.unified, controllers.is_empty()) {
+            hand_down(dir, &controllers)?;
+        }
+        let name = format!("asp-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let parent = Cgroups(base.below(&name));
+        parent.0.make()?;
+        if let (Some(dir), false) = (&parent.0.unified, controllers.is_empty()) {
+            enable(dir, &controllers)?;
+        }
+        Ok(parent)
+    }
+
+    /// Makes the group of one worker. `name` is unique among the living workers: letters, digits, `-`, `_`.
+    pub fn create(&self, name: &str, limits: &Limits) -> Result<Cgroup, CgroupError> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(plain) {
+            return Err(CgroupError::Name(name.to_owned()));
+        }
+        let dirs = self.0.below(name);
+        dirs.make()?;
+        let cgroup = Cgroup { dirs, removed: false };
+        cgroup.limit(limits)?;
+        Ok(cgroup)
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        for dir in self.0.all() {
+            // Fails while a worker is left: then the next supervisor sweeps it.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+// === impl Cgroup ===
+
+impl Cgroup {
+    /// The files a process writes `0` to in order to join.
+    pub(crate) fn procs(&self) -> Vec<PathBuf> {
+        self.dirs.all().into_iter().map(|dir| dir.join("cgroup.procs")).collect()
+    }
+
+    fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
+        let pids = limits.pids.saturating_add(OWN_PIDS).to_string();
+        let quota = u64::from(limits.cpu_millis) * CPU_PERIOD_US / 1000;
+        let memory = limits.memory_bytes.to_string();
+        write(&self.dirs.pids.dir().join("pids.max"), &pids)?;
+        match &self.dirs.cpu {
+            Place::V2(dir) => write(&dir.join("cpu.max"), &format!("{quota} {CPU_PERIOD_US}"))?,
+            Place::V1(dir) => {
+                write(&dir.join("cpu.cfs_period_us"), &CPU_PERIOD_US.to_string())?;
+                write(&dir.join("cpu.cfs_quota_us"), &quota.to_string())?;
+            }
+        }
+        match &self.dirs.memory {
+            Place::V2(dir) => {
+                write(&dir.join("memory.max"), &memory)?;
+                // A worker whose helper is gone is of no use: all or none.
+                write(&dir.join("memory.oom.group"), "1")?;
+                write_if_there(&dir.join("memory.swap.max"), "0")
+            }
+            Place::V1(dir) => {
+                write(&dir.join("memory.limit_in_bytes"), &memory)?;
+                write_if_there(&dir.join("memory.memsw.limit_in_bytes"), &memory)
+            }
+        }
+    }
+
+    /// What the worker used so far; what cannot be read counts as 0.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let text = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default();
+        let number = |dir: &Path, file: &str| text(dir, file).trim().parse::<u64>().unwrap_or(0);
+        let cpu_ms = match (&self.dirs.cpu, &self.dirs.cpu_time) {
+            (Place::V2(dir), _) => keyed(&text(dir, "cpu.stat"), "usage_usec") / 1000,
+            (Place::V1(_), Some(dir)) => number(dir, "cpuacct.usage") / 1_000_000,
+            (Place::V1(_), None) => 0,
+        };
+        let pids = u32::try_from(number(self.dirs.pids.dir(), "pids.current")).unwrap_or(u32::MAX);
+        let (rss_bytes, memory_bytes, memory_peak_bytes) = match &self.dirs.memory {
+            Place::V2(dir) => {
+                let anonymous = keyed(&text(dir, "memory.stat"), "anon");
+                (anonymous, number(dir, "memory.current"), number(dir, "memory.peak"))
+            }
+            Place::V1(dir) => {
+                let anonymous = keyed(&text(dir, "memory.stat"), "rss");
+                (anonymous, number(dir, "memory.usage_in_bytes"), number(dir, "memory.max_usage_in_bytes"))
+            }
+        };
+        Stats { cpu_ms, rss_bytes, memory_bytes, memory_peak_bytes, pids, oom_kills: self.oom_kills() }
+    }
+
+    /// Processes killed so far because the memory bound was reached.
+    #[must_use]
+    pub fn oom_kills(&self) -> u64 {
+        let file = match &self.dirs.memory {
+            Place::V2(dir) => dir.join("memory.events"),
+            Place::V1(dir) => dir.join("memory.oom_control"),
+        };
+        keyed(&fs::read_to_string(file).unwrap_or_default(), "oom_kill")
+    }
+
+    /// Sends SIGKILL to every process of the worker, `worker-init` included. Returns before they are gone.
+    pub fn kill(&self) -> Result<(), CgroupError> {
+        self.dirs.kill()
+    }
+
+    /// Kills what is left and removes the group. Blocks up to three seconds for the kernel.
+    pub fn remove(mut self) -> Result<(), CgroupError> {
+        self.kill()?;
+        self.removed = true;
+        self.dirs.remove_within(REMOVE_WITHIN)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        if !self.removed {
+            // What is still busy after the short wait is swept by the next supervisor.
+            let _ = self.kill();
+            let _ = self.dirs.remove_within(DROP_WITHIN);
+        }
+    }
+}
+
+fn v2_controllers(dirs: &Dirs) -> Vec<&'static str> {
+    let of = |name, place: &Place| matches!(place, Place::V2(_)).then_some(name);
+    [of("memory", &dirs.memory), of("pids", &dirs.pids), of("cpu", &dirs.cpu)].into_iter().flatten().collect()
+}
+
+fn own_groups() -> Result<Hierarchies, CgroupError> {
+    let read =
+        |path: &str| fs::read_to_string(path).map_err(|source| failed("read", Path::new(path), source));
+    let mut own = Hierarchies::parse(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?);
+    // An earlier `hand_down` moved us one down.
+    if let Some(dir) = own.unified.take() {
+        let moved = dir.file_name().is_some_and(|name| name == MAIN);
+        own.unified = Some(if moved { dir.parent().unwrap_or(&dir).to_path_buf() } else { dir });
+    }
+    Ok(own)
+}
+
+fn read_controllers(dir: &Path) -> Vec<String> {
+    let text = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Gives our own group's controllers to its children, which needs it to have no processes of its own.
+fn hand_down(own: &Path, controllers: &[&str]) -> Result<(), CgroupError> {
+    let enabled = enable(own, controllers);
+    let busy = |error: &CgroupError| matches!(error, CgroupError::Io { source, .. } if is_busy(source));
+    match enabled {
+        Err(error) if busy(&error) => {}
+        done => return done,
+    }
+    let main = own.join(MAIN);
+    fs::create_dir_all(&main).map_err(|source| failed("make the group", &main, source))?;
+    let listed = fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default();
+    for pid in listed.lines() {
+        // One that has just ended needs no moving.
+        let _ = fs::write(main.join("cgroup.procs"), pid);
+    }
+    enable(own, controllers)
+}
+
+fn enable(dir: &Path, controllers: &[&str]) -> Result<(), CgroupError> {
+    let wanted: Vec<String> = controllers.iter().map(|name| format!("+{name}")).collect();
+    write(&dir.join("cgroup.subtree_control"), &wanted.join(" "))
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
+}
+
+/// Removes groups of supervisors that are no more.
+fn sweep(own: &Path) {
+    let Ok(entries) = fs::read_dir(own) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = supervisor_of(&name.to_string_lossy()) else { continue };
+        if Path::new("/proc").join(pid.to_string()).exists() {
+            continue;
+        }
+        let _ = remove_tree(&entry.path(), DROP_WITHIN);
+    }
+}
+
+/// The process id in a name made by [`Cgroups::open`].
+fn supervisor_of(name: &str) -> Option<u32> {
+    let (pid, count) = name.strip_prefix("asp-")?.split_once('-')?;
+    count.parse::<u32>().ok()?;
+    pid.parse().ok()
+}
+
+fn write(path: &Path, value: &str) -> Result<(), CgroupError> {
+    fs::write(path, value).map_err(|source| failed("write", path, source))
+}
+
+fn write_if_there(path: &Path, value: &str) -> Result<(), CgroupError> {
+    if path.exists() { write(path, value) } else { Ok(()) }
+}
+
+fn failed(step: &'static str, path: &Path, source: io::Error) -> CgroupError {
+    CgroupError::Io { step, path: path.to_path_buf(), source }
+}
+
+/// The value of `key` in lines of `key value`.
+fn keyed(text: &str, key: &str) -> u64 {
+    let value = |line: &str| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok();
+    text.lines().find_map(value).unwrap_or(0)
+}

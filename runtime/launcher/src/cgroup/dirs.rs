@@ -1,0 +1,137 @@
+//! The directories of one control group: one in each hierarchy that is used.
+//!
+//! Owns making, killing and removing them. Knows nothing of bounds.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::{CgroupError, failed, write};
+
+/// Between two tries to remove a group that the kernel still empties.
+const REMOVE_POLL: Duration = Duration::from_millis(2);
+
+#[derive(Debug, Clone)]
+pub(super) struct Dirs {
+    pub(super) memory: Place,
+    pub(super) pids: Place,
+    pub(super) cpu: Place,
+    /// Version 1 accounts for processor time in a hierarchy of its own.
+    pub(super) cpu_time: Option<PathBuf>,
+    /// The unified hierarchy, for `cgroup.kill`, even where it has no controllers.
+    pub(super) unified: Option<PathBuf>,
+}
+
+/// A directory and the version whose files it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    V1(PathBuf),
+    V2(PathBuf),
+}
+
+// === impl Dirs ===
+
+impl Dirs {
+    pub(super) fn below(&self, name: &str) -> Dirs {
+        Dirs {
+            memory: self.memory.join(name),
+            pids: self.pids.join(name),
+            cpu: self.cpu.join(name),
+            cpu_time: self.cpu_time.as_ref().map(|dir| dir.join(name)),
+            unified: self.unified.as_ref().map(|dir| dir.join(name)),
+        }
+    }
+
+    /// Each directory once: version 1 may mount several controllers together.
+    pub(super) fn all(&self) -> Vec<&Path> {
+        let mut found = Vec::new();
+        let places = [self.memory.dir(), self.pids.dir(), self.cpu.dir()];
+        for dir in places.into_iter().chain(self.cpu_time.as_deref()).chain(self.unified.as_deref()) {
+            if !found.contains(&dir) {
+                found.push(dir);
+            }
+        }
+        found
+    }
+
+    /// Refuses a group that exists: its processes would share the bounds.
+    pub(super) fn make(&self) -> Result<(), CgroupError> {
+        for dir in self.all() {
+            fs::create_dir(dir).map_err(|source| failed("make the group", dir, source))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn kill(&self) -> Result<(), CgroupError> {
+        if let Some(dir) = &self.unified
+            && fs::write(dir.join("cgroup.kill"), "1").is_ok()
+        {
+            return Ok(());
+        }
+        // Before Linux 5.14 and without version 2: stop the forking, then kill what is listed.
+        write(&self.pids.dir().join("pids.max"), "0")?;
+        let procs = self.pids.dir().join("cgroup.procs");
+        kill_listed(&procs).map_err(|source| failed("kill", &procs, source))
+    }
+
+    pub(super) fn remove_within(&self, within: Duration) -> Result<(), CgroupError> {
+        remove_within(&self.all(), within)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    pub(super) fn dir(&self) -> &Path {
+        match self {
+            Place::V1(dir) | Place::V2(dir) => dir,
+        }
+    }
+
+    fn join(&self, name: &str) -> Place {
+        match self {
+            Place::V1(dir) => Place::V1(dir.join(name)),
+            Place::V2(dir) => Place::V2(dir.join(name)),
+        }
+    }
+}
+
+/// Kills and removes the groups below `parent`, and then it.
+pub(super) fn remove_tree(parent: &Path, within: Duration) -> Result<(), CgroupError> {
+    let mut dirs: Vec<PathBuf> = fs::read_dir(parent)
+        .map(|workers| workers.flatten().map(|worker| worker.path()).filter(|path| path.is_dir()).collect())
+        .unwrap_or_default();
+    dirs.push(parent.to_path_buf());
+    remove_within(&dirs.iter().map(PathBuf::as_path).collect::<Vec<_>>(), within)
+}
+
+fn remove_within(dirs: &[&Path], within: Duration) -> Result<(), CgroupError> {
+    let started = Instant::now();
+    for dir in dirs {
+        while let Err(source) = fs::remove_dir(dir) {
+            match source.kind() {
+                io::ErrorKind::NotFound => break,
+                io::ErrorKind::ResourceBusy if started.elapsed() < within => {
+                    let _ = kill_listed(&dir.join("cgroup.procs"));
+                    thread::sleep(REMOVE_POLL);
+                }
+                _ => return Err(failed("remove the group", dir, source)),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn kill_listed(procs: &Path) -> io::Result<()> {
+    for line in fs::read_to_string(procs)?.lines() {
+        let Some(pid) = line.parse().ok().and_then(Pid::from_raw) else { continue };
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        // The id may have gone to another process in between; a handle taken while it is listed is the one.
+        if fs::read_to_string(procs)?.lines().any(|other| other == line) {
+            let _ = pidfd_send_signal(&handle, Signal::KILL);
+        }
+    }
+    Ok(())
+}

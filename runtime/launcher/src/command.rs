@@ -1,0 +1,101 @@
+//! The command that starts `worker-init` with a description.
+//!
+//! The description travels in memory on an inherited file descriptor: arguments and environment of a process can
+//! be read by others. Standard input, output and error stay the caller's to set.
+
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::{fs::File, io};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{FdFlags, fcntl_setfd};
+use serde::{Deserialize, Serialize};
+
+use crate::MAX_DESCRIPTION_BYTES;
+use crate::cgroup::Cgroup;
+use crate::sandbox::{Level, Sandbox, SandboxError};
+
+/// What `worker-init` reads: the sandbox, and what only the supervisor knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Description {
+    pub sandbox: Sandbox,
+    /// The `cgroup.procs` files of the worker's group.
+    pub cgroup: Vec<PathBuf>,
+    /// The supervisor: when it ends, so does everything here.
+    pub supervisor: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error("level 3 needs a control group")]
+    NoCgroup,
+    #[error("the description has {0} bytes, at most {MAX_DESCRIPTION_BYTES} are allowed")]
+    TooLong(usize),
+    #[error("read the description: {0}")]
+    Syntax(#[from] serde_json::Error),
+    #[error("pass the description: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Returns the command that becomes the worker: its arguments and (empty) environment are set, its standard
+/// streams are the caller's to set. It ends as the worker ends: with the same exit code, or by the same signal.
+///
+/// Every process it makes dies when the calling process does.
+pub fn command(
+    worker_init: &Path,
+    sandbox: &Sandbox,
+    cgroup: Option<&Cgroup>,
+) -> Result<Command, CommandError> {
+    let description = Description {
+        sandbox: sandbox.clone(),
+        cgroup: cgroup.map(Cgroup::procs).unwrap_or_default(),
+        supervisor: process::id(),
+    };
+    description.check()?;
+    let text = serde_json::to_vec(&description)?;
+    if text.len() > MAX_DESCRIPTION_BYTES {
+        return Err(CommandError::TooLong(text.len()));
+    }
+    let memory = memfd_create("sandbox", MemfdFlags::CLOEXEC).map_err(io::Error::from)?;
+    let mut file = File::from(memory);
+    file.write_all(&text)?;
+
+    let mut command = Command::new(worker_init);
+    command.arg(format!("--description={}", file.as_raw_fd())).env_clear();
+    let inherit = move || fcntl_setfd(file.as_fd(), FdFlags::empty()).map_err(io::Error::from);
+    // SAFETY: the closure makes one system call and allocates nothing, which is all that may be done between
+    // fork and exec of a process with threads.
+    #[allow(unsafe_code, reason = "the only way to pass one descriptor to one child")]
+    unsafe {
+        command.pre_exec(inherit);
+    }
+    Ok(command)
+}
+
+// === impl Description ===
+
+impl Description {
+    /// Reads and checks what [`command`] wrote.
+    pub fn parse(text: &[u8]) -> Result<Description, CommandError> {
+        if text.len() > MAX_DESCRIPTION_BYTES {
+            return Err(CommandError::TooLong(text.len()));
+        }
+        let description: Description = serde_json::from_slice(text)?;
+        description.check()?;
+        Ok(description)
+    }
+
+    fn check(&self) -> Result<(), CommandError> {
+        self.sandbox.check()?;
+        if self.sandbox.level == Level::L3 && self.cgroup.is_empty() {
+            return Err(CommandError::NoCgroup);
+        }
+        Ok(())
+    }
+}

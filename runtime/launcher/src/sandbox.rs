@@ -1,0 +1,244 @@
+//! The description of one worker's sandbox, and the rules a description must keep.
+//!
+//! Owns the types that travel as JSON from the supervisor to `worker-init`. Refuses what could widen a sandbox:
+//! relative paths, `..`, the root directory, the superuser, absent bounds. Both sides call [`Sandbox::check`].
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+const MAX_ARGUMENTS: usize = 256;
+const MAX_VARIABLES: usize = 128;
+const MAX_READ_ONLY: usize = 64;
+/// Linux's own bound on one argument is 128 KiB; the whole description has half of that.
+const MAX_TEXT_BYTES: usize = 32 * 1024;
+/// `PATH_MAX`.
+const MAX_PATH_BYTES: usize = 4096;
+/// Linux: `__NEW_UTS_LEN`.
+const MAX_HOSTNAME_BYTES: usize = 64;
+/// `sun_path` has 108 bytes with its final NUL.
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+/// Directories a description may not give to a worker or hide: the sandbox makes them itself.
+const SYSTEM_DIRS: [&str; 10] =
+    ["/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/tmp", "/usr"];
+
+/// How much stands between a worker and the machine. A higher level has everything the lower ones have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Resource limits and a user id of its own.
+    L1,
+    /// And Landlock and seccomp: no network, no files but its own.
+    L2,
+    /// And namespaces, a private file system, and control groups.
+    L3,
+}
+
+impl Level {
+    /// The number used in manifests and in the supervisor's API: 1, 2 or 3.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Level::L1 => 1,
+            Level::L2 => 2,
+            Level::L3 => 3,
+        }
+    }
+}
+
+/// Everything `worker-init` needs to know to build the sandbox and start the worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Sandbox {
+    pub level: Level,
+    /// The worker's command; the first is an absolute path, seen from inside the sandbox.
+    pub argv: Vec<String>,
+    /// The worker's whole environment.
+    pub env: BTreeMap<String, String>,
+    /// Current directory and only place for files, owned by the worker. At level 3 it is an empty file system
+    /// in memory of `limits.disk_bytes`, mounted over this existing directory: what the directory holds stays
+    /// untouched and unseen. Below level 3 it is the directory itself.
+    pub work_dir: PathBuf,
+    /// Existing directory, owned by the worker, where it makes its socket. From level 2 on it can make sockets
+    /// there and nothing else.
+    pub run_dir: PathBuf,
+    /// What the worker may read and execute besides the system's own directories: interpreter, shim, plugin.
+    /// The same path inside as outside.
+    pub read_only: Vec<PathBuf>,
+    /// The worker's own user and group; not 0.
+    pub uid: u32,
+    pub gid: u32,
+    pub limits: Limits,
+    /// Absent: the worker has no network at all. Needs level 3.
+    pub egress: Option<Egress>,
+    pub hostname: String,
+}
+
+/// Bounds of one worker. All of them hold at level 3; without a control group those of memory, processor and
+/// processes do not, and without a file system of its own that of the disk does not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Limits {
+    /// Resident memory of all its processes together, with what it keeps in `work_dir`.
+    pub memory_bytes: u64,
+    /// Thousandths of a processor.
+    pub cpu_millis: u32,
+    /// Processes and threads.
+    pub pids: u32,
+    /// Open files of a process.
+    pub files: u64,
+    /// Size of `work_dir`.
+    pub disk_bytes: u64,
+    /// Size of one file.
+    pub file_bytes: u64,
+    /// Processor time of one process, seconds; for workers that serve one call.
+    pub cpu_seconds: Option<u64>,
+}
+
+/// The only way out of a worker that has one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Egress {
+    /// The supervisor's proxy, outside the sandbox; the worker's user must be allowed to connect.
+    pub proxy_socket: PathBuf,
+    /// Port on 127.0.0.1 inside the sandbox whose connections reach the proxy.
+    pub port: u16,
+}
+
+/// Why a description is refused.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SandboxError {
+    #[error("{field} is not a plain absolute path: {path:?}")]
+    Path { field: &'static str, path: PathBuf },
+    #[error("{field} and {other} lie in one another: {path:?}")]
+    Overlap { field: &'static str, other: &'static str, path: PathBuf },
+    #[error("{field} has {count} entries, allowed are 1 to {most}")]
+    Count { field: &'static str, count: usize, most: usize },
+    #[error("{field} holds text that is too long, empty or has a NUL byte")]
+    Text { field: &'static str },
+    #[error("{field} is {value}, out of its range")]
+    Range { field: &'static str, value: u64 },
+    #[error("egress needs level 3")]
+    EgressLevel,
+}
+
+// === impl Sandbox ===
+
+impl Sandbox {
+    /// Refuses a description that could not be meant.
+    pub fn check(&self) -> Result<(), SandboxError> {
+        self.check_command()?;
+        self.check_paths()?;
+        self.check_limits()?;
+        self.check_identity()?;
+        let Some(egress) = &self.egress else { return Ok(()) };
+        if self.level < Level::L3 {
+            return Err(SandboxError::EgressLevel);
+        }
+        check_path("proxySocket", &egress.proxy_socket)?;
+        if egress.proxy_socket.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
+            return Err(SandboxError::Text { field: "proxySocket" });
+        }
+        check_range("port", u64::from(egress.port), 1024, u64::from(u16::MAX))
+    }
+
+    fn check_command(&self) -> Result<(), SandboxError> {
+        check_count("argv", self.argv.len(), MAX_ARGUMENTS)?;
+        let program = self.argv.first().map(PathBuf::from).unwrap_or_default();
+        check_path("argv", &program)?;
+        if self.argv.iter().any(|text| !is_text(text)) {
+            return Err(SandboxError::Text { field: "argv" });
+        }
+        check_count("env", self.env.len().max(1), MAX_VARIABLES)?;
+        let named =
+            |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if self.env.iter().any(|(name, value)| !named(name) || !is_text(value)) {
+            return Err(SandboxError::Text { field: "env" });
+        }
+        Ok(())
+    }
+
+    fn check_paths(&self) -> Result<(), SandboxError> {
+        check_writable("workDir", &self.work_dir)?;
+        check_writable("runDir", &self.run_dir)?;
+        if nested(&self.work_dir, &self.run_dir) {
+            let path = self.run_dir.clone();
+            return Err(SandboxError::Overlap { field: "runDir", other: "workDir", path });
+        }
+        check_count("readOnly", self.read_only.len().max(1), MAX_READ_ONLY)?;
+        for path in &self.read_only {
+            check_path("readOnly", path)?;
+            // A read-only path above or below a writable one would hide it or make it writable.
+            for (other, dir) in [("workDir", &self.work_dir), ("runDir", &self.run_dir)] {
+                if nested(path, dir) {
+                    return Err(SandboxError::Overlap { field: "readOnly", other, path: path.clone() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Result<(), SandboxError> {
+        let limits = &self.limits;
+        // The lower bounds are what an interpreter cannot start without, the upper ones those of the kernel.
+        check_range("memoryBytes", limits.memory_bytes, 1 << 20, 1 << 50)?;
+        check_range("cpuMillis", u64::from(limits.cpu_millis), 10, 1_000_000)?;
+        check_range("pids", u64::from(limits.pids), 1, 1 << 22)?;
+        check_range("files", limits.files, 8, 1 << 20)?;
+        check_range("diskBytes", limits.disk_bytes, 4096, 1 << 50)?;
+        check_range("fileBytes", limits.file_bytes, 0, 1 << 50)?;
+        check_range("cpuSeconds", limits.cpu_seconds.unwrap_or(1), 1, 1 << 32)
+    }
+
+    fn check_identity(&self) -> Result<(), SandboxError> {
+        // The last value is the kernel's "no id".
+        check_range("uid", u64::from(self.uid), 1, u64::from(u32::MAX) - 1)?;
+        check_range("gid", u64::from(self.gid), 1, u64::from(u32::MAX) - 1)?;
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+        let length = self.hostname.len();
+        if length == 0 || length > MAX_HOSTNAME_BYTES || !self.hostname.bytes().all(plain) {
+            return Err(SandboxError::Text { field: "hostname" });
+        }
+        Ok(())
+    }
+}
+
+fn check_writable(field: &'static str, path: &Path) -> Result<(), SandboxError> {
+    check_path(field, path)?;
+    let within = |dir: &str| path == Path::new(dir) || (dir != "/tmp" && path.starts_with(dir));
+    if SYSTEM_DIRS.into_iter().any(within) {
+        return Err(SandboxError::Path { field, path: path.to_path_buf() });
+    }
+    Ok(())
+}
+
+/// Absolute, without `.` and `..`, not the root, without a trailing slash or doubled one.
+fn check_path(field: &'static str, path: &Path) -> Result<(), SandboxError> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let mut parts = path.components();
+    let rooted = parts.next() == Some(Component::RootDir);
+    let named = path.components().count() > 1 && parts.all(|part| matches!(part, Component::Normal(_)));
+    // `components` forgives doubled slashes and inner dots; putting the path together again shows them.
+    let same = path.components().collect::<PathBuf>().as_os_str().as_encoded_bytes() == bytes;
+    if !rooted || !named || !same || bytes.contains(&0) || bytes.len() > MAX_PATH_BYTES {
+        return Err(SandboxError::Path { field, path: path.to_path_buf() });
+    }
+    Ok(())
+}
+
+fn check_count(field: &'static str, count: usize, most: usize) -> Result<(), SandboxError> {
+    if count == 0 || count > most { Err(SandboxError::Count { field, count, most }) } else { Ok(()) }
+}
+
+fn check_range(field: &'static str, value: u64, least: u64, most: u64) -> Result<(), SandboxError> {
+    if value < least || value > most { Err(SandboxError::Range { field, value }) } else { Ok(()) }
+}
+
+fn is_text(text: &str) -> bool {
+    text.len() <= MAX_TEXT_BYTES && !text.contains('\0')
+}
+
+fn nested(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
