@@ -27,6 +27,8 @@ pub use compile::compile_mcp;
 pub use conflict::conflicts;
 pub use diff::{Change, compare};
 pub use fault::{Fault, FaultCode};
-pub use manifest::{DEFAULT_INPUT_TIMEOUT_SECONDS, DEFAULT_MAX_RUNTIME_SECONDS, runtime_manifest};
+pub use manifest::{
+    DEFAULT_INPUT_TIMEOUT_SECONDS, DEFAULT_MAX_RUNTIME_SECONDS, plugin_manifest, runtime_manifest,
+};
 pub use published::{server_schema, spec_schema};
 pub use source::{MAX_FILES, ReadError, Source, read_dir};

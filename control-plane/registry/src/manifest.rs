@@ -1,7 +1,8 @@
 //! The runtime manifest: what the plugin manager needs to run a primitive.
 //!
-//! Owns one JSON object per primitive, `{id, version, kind, mode, …}` with limits in plain units. Keys that
-//! mean nothing for the mode are left out.
+//! Owns one JSON object per primitive, `{id, version, kind, mode, …}` with limits in plain units, and the
+//! `plugin.json` of an installed plugin, which is the same with its schemas. Keys that mean nothing for the
+//! mode are left out.
 
 use asp_proto::snapshot::{self, runtime};
 use serde_json::{Map, Value, json};
@@ -31,6 +32,37 @@ pub fn runtime_manifest(primitive: &snapshot::Primitive) -> Value {
     object.insert("elicitations".into(), json!(primitive.elicitations));
     object.insert("delegations".into(), json!(primitive.delegations));
     Value::Object(object)
+}
+
+/// Version of the `plugin.json` format.
+const PLUGIN_FORMAT: u32 = 1;
+
+/// The `plugin.json` of a plugin whose package has this digest (lower-case hex SHA-256), as
+/// `runtime/README.md` defines it; `None` for a primitive that no plugin runs.
+pub fn plugin_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -> Option<Value> {
+    let mode = primitive.runtime.as_ref()?.mode.as_ref()?;
+    if !matches!(mode, runtime::Mode::Plugin(_)) {
+        return None;
+    }
+    let mut manifest = runtime_manifest(primitive);
+    let object = manifest.as_object_mut()?;
+    object.insert("format".into(), json!(PLUGIN_FORMAT));
+    object.insert("artifactSha256".into(), json!(artifact_sha256));
+    let schemas = [
+        ("inputSchema", &primitive.input_schema),
+        ("outputSchema", &primitive.output_schema),
+        ("artifactSchema", &primitive.artifact_schema),
+    ];
+    for (key, text) in schemas {
+        // An absent schema is an empty text; a compiled one is JSON.
+        if let Ok(schema) = serde_json::from_str::<Value>(text) {
+            object.insert(key.into(), schema);
+        }
+    }
+    // High risk: a process that served one call serves no other (seed 1 section 1.5.6).
+    let pool = if primitive.risk_class() == snapshot::RiskClass::High { "ephemeral" } else { "warm" };
+    object.insert("pool".into(), json!({"mode": pool}));
+    Some(manifest)
 }
 
 fn limits(primitive: &snapshot::Primitive) -> Map<String, Value> {
@@ -99,4 +131,44 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
 /// `KIND_RESOURCE_TEMPLATE` → `resource_template`.
 fn word(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn primitive(mode: runtime::Mode) -> snapshot::Primitive {
+        snapshot::Primitive {
+            id: "p".into(),
+            version: "1.2.3".into(),
+            input_schema: r#"{"type":"object"}"#.into(),
+            runtime: Some(snapshot::Runtime { mode: Some(mode) }),
+            risk_class: snapshot::RiskClass::High.into(),
+            ..snapshot::Primitive::default()
+        }
+    }
+
+    #[test]
+    fn a_plugins_manifest_has_its_schemas_digest_and_pool() {
+        let plugin = snapshot::Plugin {
+            language: "python".into(),
+            entrypoint: "main.py".into(),
+            memory_bytes: 5,
+            ..snapshot::Plugin::default()
+        };
+        let manifest = plugin_manifest(&primitive(runtime::Mode::Plugin(plugin)), "ab").unwrap();
+        assert_eq!(manifest["format"], 1);
+        assert_eq!(manifest["artifactSha256"], "ab");
+        assert_eq!(manifest["inputSchema"], json!({"type": "object"}));
+        assert_eq!(manifest.get("outputSchema"), None);
+        assert_eq!(manifest["limits"]["memoryBytes"], 5);
+        assert_eq!(manifest["pool"]["mode"], "ephemeral");
+        assert_eq!((&manifest["language"], &manifest["entrypoint"]), (&json!("python"), &json!("main.py")));
+    }
+
+    #[test]
+    fn what_no_plugin_runs_has_no_plugin_manifest() {
+        let builtin = runtime::Mode::Builtin(snapshot::Builtin { entrypoint: "echo".into() });
+        assert_eq!(plugin_manifest(&primitive(builtin), ""), None);
+    }
 }

@@ -34,6 +34,30 @@ pub enum Command {
     Status(StatusArgs),
     /// Says which rule decides about a call
     Explain(ExplainArgs),
+    /// Works with the code of plugins
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum PluginCommand {
+    /// Installs the plugins whose code lies beside their specs, where a language runtime finds them
+    Install(PluginInstallArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginInstallArgs {
+    #[arg(value_name = "DIR", default_value = "primitives")]
+    pub directory: PathBuf,
+    /// Where the runtime looks
+    #[arg(long, value_name = "DIR", default_value = ".asp/plugins")]
+    pub plugins: PathBuf,
+    /// Development: put other code in place of an installed version
+    #[arg(long)]
+    pub replace: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]

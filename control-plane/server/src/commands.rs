@@ -6,6 +6,7 @@ pub mod compile;
 pub mod explain;
 pub mod import;
 pub mod lint;
+pub mod plugin;
 pub mod print;
 pub mod status;
 pub mod token;
@@ -47,6 +48,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Diff(args) => apply::diff(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Plugin(command) => plugin::run(&command),
         Command::Status(args) => status::run(&args),
     };
     match outcome {

@@ -14,6 +14,7 @@ pub mod issuer;
 pub mod issuers;
 pub mod listen;
 pub mod patterns;
+pub mod plugins;
 pub mod policy;
 pub mod publisher;
 pub mod secret;
