@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     pub tokens: usize,
     /// Keep-alive connections of the load generator, one thread each.
     pub connections: usize,
+    /// Length of the closed loop before a row's turn that is not measured.
+    pub settle: Duration,
     /// Length of the open loop, per row and run.
     pub steady: Duration,
     /// Length of the closed loop, per row and run.
@@ -62,6 +64,7 @@ impl Plan {
             runs: 5,
             tokens: 1000,
             connections: 16,
+            settle: Duration::from_secs(1),
             steady: Duration::from_secs(3),
             saturation: Duration::from_secs(2),
             variant: Duration::from_secs(2),
@@ -73,6 +76,7 @@ impl Plan {
             runs: 1,
             tokens: 200,
             connections: 4,
+            settle: Duration::from_millis(100),
             steady: Duration::from_millis(300),
             saturation: Duration::from_millis(200),
             variant: Duration::from_millis(200),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::agreement::{self, Agreement};
 use crate::chain::{Chain, OPEN_SERVER, Policy, SERVER};
@@ -34,6 +34,9 @@ pub(crate) const VARIANTS: [&str; 11] = [
     "filter-rs256",
     "path-modern",
 ];
+
+/// Distinct tokens of the requests that are not measured.
+const SETTLING_TOKENS: usize = 16;
 
 /// One row: where it is sent to, and what.
 #[derive(Clone, Copy)]
@@ -203,6 +206,7 @@ impl Bench {
         row: Row,
         phases: &[(Phase, Pace)],
     ) -> Result<Vec<Measurement>> {
+        self.settle(plan, row).await?;
         let callers = self.callers(row, plan.tokens)?;
         let mut taken = Vec::new();
         for phase in phases {
@@ -211,6 +215,18 @@ impl Bench {
             taken.push(measurement.with_context(|| format!("row {}", row.place.row))?);
         }
         Ok(taken)
+    }
+
+    /// Lets a fresh process do what it does once in its life (V8 compiles hot code a second time, connections
+    /// and pools open), with other tokens than those that are measured.
+    async fn settle(&self, plan: &Plan, row: Row) -> Result<()> {
+        let traffic = self.traffic(row, self.callers(row, SETTLING_TOKENS)?);
+        let phase = (Phase::Saturation, Pace::Closed { length: plan.settle });
+        let taken = measurement::take(0, row.place, phase, traffic, plan.connections).await?;
+        match taken.first_error {
+            None => Ok(()),
+            Some(error) => bail!("row {} does not work: {error}", row.place.row),
+        }
     }
 
     fn callers(&self, row: Row, count: usize) -> Result<Vec<Caller>> {

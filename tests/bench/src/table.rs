@@ -47,11 +47,12 @@ fn head(text: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(
         text,
         "{} alternated runs, {} connections, {} new tokens for each row and run; open loop {:.0}/s. \
-         Every figure is the median over the runs (smallest..largest). Errors: {}.",
+         Each turn begins with {} s that are not measured. Every figure is the median over the runs (smallest..largest). Errors: {}.",
         report.plan.runs,
         report.plan.connections,
         report.plan.tokens,
         report.rate,
+        report.plan.settle.as_secs_f64(),
         report.summaries.iter().map(|summary| summary.errors).sum::<u64>()
     )?;
     if report.plan.quick {
