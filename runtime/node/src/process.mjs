@@ -1,0 +1,20 @@
+//! How the worker's process ends. 0: its session ended or it was asked to go. 76: the protocol was broken.
+//! 78: the plugin could not be loaded. Whatever else ends it (process.exit, an uncaught exception, an unhandled
+//! rejection) is the plugin's crash: 70.
+
+export const EXIT = { OK: 0, CRASH: 70, PROTOCOL: 76, LOAD: 78 };
+
+let leaving = false;
+
+/** Makes every end that is not `leave` a crash. */
+export function guardExit() {
+  process.on('exit', () => {
+    if (!leaving) process.exitCode = EXIT.CRASH;
+  });
+}
+
+/** Ends the process with this code. */
+export function leave(code) {
+  leaving = true;
+  process.exit(code);
+}

@@ -1,0 +1,40 @@
+//! PromptPlugin over a `prompt(...)` definition. A text is one user message; content is a text or an MCP block.
+import { CallError } from '../errors.mjs';
+import { json, parseJson } from '../wire/messages.mjs';
+import { serveRead } from './read.mjs';
+import { reply } from './resource.mjs';
+
+const ROLES = new Set(['user', 'assistant']);
+/** Messages of one prompt, prompts of one list. */
+const MAX_MESSAGES = 1000;
+
+export function promptMethods(definition, plugin) {
+  return {
+    List: (call, answer) => reply(answer, serveRead(call, (context) => list(definition, context))),
+    Get: (call, answer) => reply(answer, serveRead(call, (context) => get(definition, plugin, call, context))),
+  };
+}
+
+async function list(definition, context) {
+  const found = definition.list ? await definition.list(context) : [];
+  if (found.length > MAX_MESSAGES) throw new CallError('OVERLOAD', `more than ${MAX_MESSAGES} prompts`);
+  return { prompts: found.map(({ name, title, description }) => ({ name: String(name), title, description })) };
+}
+
+async function get(definition, plugin, call, context) {
+  const args = parseJson(call.request.arguments) ?? {};
+  const fault = plugin.schemas.input(args);
+  if (fault) throw new CallError('INVALID_ARGUMENT', `arguments: ${fault}`);
+  const found = await definition.get(args, context);
+  if (typeof found === 'string') return { messages: [message({ role: 'user', content: found })] };
+  const { description = '', messages } = Array.isArray(found) ? { messages: found } : (found ?? {});
+  if (!Array.isArray(messages)) throw new TypeError('prompt: give a text, messages, or {description, messages}');
+  if (messages.length > MAX_MESSAGES) throw new CallError('OVERLOAD', `more than ${MAX_MESSAGES} messages`);
+  return { description: String(description), messages: messages.map(message) };
+}
+
+function message({ role, content }) {
+  if (!ROLES.has(role)) throw new TypeError('prompt: a role is user or assistant');
+  const block = typeof content === 'string' ? { type: 'text', text: content } : content;
+  return { role, content: json(block, 'the message') };
+}

@@ -1,0 +1,61 @@
+//! What resource and prompt handlers have in common: a context without events, a signal that fires when the
+//! caller goes or the deadline passes, and the gRPC status of what they throw.
+import { status } from '@grpc/grpc-js';
+import { CallError, isCallError } from '../errors.mjs';
+import { caller } from '../call/context.mjs';
+import { operatorLine } from '../logs.mjs';
+import { Secret } from '../secret.mjs';
+import { epochMs } from '../wire/messages.mjs';
+
+/** code of a CallError → gRPC status; everything else is UNKNOWN */
+const STATUS = {
+  INVALID_ARGUMENT: status.INVALID_ARGUMENT,
+  NOT_FOUND: status.NOT_FOUND,
+  PERMISSION_DENIED: status.PERMISSION_DENIED,
+  UNSUPPORTED: status.UNIMPLEMENTED,
+  CANCELLED: status.CANCELLED,
+  DEADLINE: status.DEADLINE_EXCEEDED,
+};
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+/** Runs `work(context)` for a grpc-js call; rejects with an error that has a gRPC `code`. */
+export async function serveRead(call, work) {
+  const abort = new AbortController();
+  const { request } = call;
+  const deadlineMs = epochMs(request.deadline);
+  const timer = deadlineMs === undefined ? undefined : deadlineTimer(abort, deadlineMs);
+  call.on('cancelled', () => abort.abort(new CallError('CANCELLED', 'the caller has gone')));
+  const context = Object.freeze({
+    requestId: request.requestId,
+    caller: caller(request.ctx),
+    deadline: deadlineMs === undefined ? undefined : new Date(deadlineMs),
+    token: request.accessToken ? new Secret(request.accessToken) : undefined,
+    attrs: Object.freeze({ ...request.attrs }),
+    signal: abort.signal,
+  });
+  try {
+    abort.signal.throwIfAborted();
+    return await work(context);
+  } catch (thrown) {
+    throw refusal(abort.signal.aborted ? abort.signal.reason : thrown, request.requestId);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function deadlineTimer(abort, deadlineMs) {
+  const expire = () => abort.abort(new CallError('DEADLINE', 'the deadline of the call has passed'));
+  const left = deadlineMs - Date.now();
+  if (left > 0) return setTimeout(expire, Math.min(left, MAX_TIMER_MS));
+  expire();
+  return undefined;
+}
+
+function refusal(error, requestId) {
+  if (isCallError(error)) {
+    return Object.assign(new Error(error.message), { code: STATUS[error.code] ?? status.UNKNOWN });
+  }
+  operatorLine('handler failed', { requestId, error: String(error?.stack ?? error) });
+  return Object.assign(new Error('the plugin failed'), { code: status.INTERNAL });
+}
+

@@ -1,0 +1,139 @@
+//! The Session stream: `init` first, then calls by `request_id`. Answers and cancels go to their call; what names
+//! an ended call is dropped. The stream's end cancels what runs. A message that breaks the protocol ends it.
+import { CallError } from '../errors.mjs';
+import { operatorLine } from '../logs.mjs';
+import { Call } from '../call/call.mjs';
+import { checkpointKey, delegationKey, inputKey } from '../call/ask.mjs';
+import { Outgoing } from '../call/outgoing.mjs';
+import { health } from './health.mjs';
+
+const SOFT = 1;
+const PREEMPT = 2;
+/** Time a cancelled handler has for its cleanup when the worker goes. */
+const CLEANUP_MS = 1000;
+
+export class Session {
+  #plugin;
+  #out;
+  #calls = new Map();
+  #running = new Set();
+  #initialised = false;
+  #over;
+
+  /**
+   * @param stream a grpc-js duplex stream
+   * @param plugin {manifest, schemas, definition, workDirectory}
+   * @param onEnd called once, with a fault's text or `undefined`, when nothing runs any more
+   */
+  constructor(stream, plugin, onEnd) {
+    this.#plugin = plugin;
+    this.#out = new Outgoing(stream);
+    this.onEnd = onEnd;
+    stream.on('data', (message) => this.#receive(message));
+    stream.on('end', () => this.end());
+    stream.on('cancelled', () => this.end());
+    stream.on('error', (error) => this.end(error.message));
+  }
+
+  /** Cancels what runs, closes the stream and tells the owner. */
+  async end(fault) {
+    if (this.#over) return this.#over;
+    this.#over = this.#finish(fault);
+    return this.#over;
+  }
+
+  async #finish(fault) {
+    const error = new CallError('CANCELLED', 'the worker is going');
+    for (const call of this.#calls.values()) call.stop(error);
+    let timer;
+    const limit = new Promise((resolve) => {
+      timer = setTimeout(resolve, CLEANUP_MS);
+    });
+    await Promise.race([Promise.all(this.#running), limit]);
+    clearTimeout(timer);
+    this.#out.close();
+    this.onEnd(fault);
+  }
+
+  #receive(message) {
+    if (this.#over) return;
+    const kind = message.payload;
+    if (kind === undefined) {
+      this.#fault('a message without a payload that this version knows');
+    } else if (this.#initialised !== (kind !== 'init')) {
+      this.#fault(kind === 'init' ? 'a second init' : `${kind} before init`);
+    } else {
+      RECEIVERS[kind].call(this, message[kind]);
+    }
+  }
+
+  #fault(text) {
+    this.end(`protocol: ${text}`);
+  }
+
+  init(request) {
+    this.#initialised = true;
+    for (const [name, value] of Object.entries(request.env ?? {})) process.env[name] ??= value;
+    this.#out.send({ init: health(this.#plugin) });
+  }
+
+  ping({ nonce }) {
+    this.#out.send({ pong: { nonce } });
+  }
+
+  invoke(request) {
+    const { requestId, taskId } = request;
+    if (requestId === '') {
+      this.#fault('an invoke without a request_id');
+    } else if (this.#calls.has(requestId)) {
+      // The first call keeps the id; a `failed` under it would end that one.
+      operatorLine('duplicate request_id dropped', { requestId });
+    } else if (this.#calls.size >= this.#plugin.manifest.concurrency) {
+      this.#out.send({ failed: { requestId, taskId, code: 'OVERLOAD', message: 'the worker has no free place' } });
+    } else {
+      this.#run(new Call(request, this.#plugin, this.#out));
+    }
+  }
+
+  #run(call) {
+    this.#calls.set(call.requestId, call);
+    const running = call.run().finally(() => {
+      this.#calls.delete(call.requestId);
+      this.#running.delete(running);
+    });
+    this.#running.add(running);
+  }
+
+  cancel({ requestId, reason, mode }) {
+    const call = this.#calls.get(requestId);
+    if (!call) return;
+    this.#out.send({ cancel: { requestId, accepted: true } });
+    const error = new CallError('CANCELLED', reason || 'the call was cancelled');
+    if (mode === SOFT) call.soften(error);
+    else if (mode === PREEMPT) call.preempt(error);
+    else call.stop(error);
+  }
+
+  userInput(answer) {
+    this.#calls.get(answer.requestId)?.questions.answer(inputKey(answer.elicitationId), answer);
+  }
+
+  delegationResult(answer) {
+    this.#calls.get(answer.requestId)?.questions.answer(delegationKey(answer.correlationId), answer);
+  }
+
+  checkpointAck(ack) {
+    this.#calls.get(ack.requestId)?.checkpoints.answer(checkpointKey(Number(ack.seq)), ack);
+  }
+}
+
+/** payload of a ClientMessage → what takes it */
+const RECEIVERS = {
+  init: Session.prototype.init,
+  ping: Session.prototype.ping,
+  invoke: Session.prototype.invoke,
+  cancel: Session.prototype.cancel,
+  userInput: Session.prototype.userInput,
+  delegationResult: Session.prototype.delegationResult,
+  checkpointAck: Session.prototype.checkpointAck,
+};

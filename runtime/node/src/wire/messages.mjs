@@ -1,0 +1,115 @@
+//! The protocol's messages, from the descriptor beside this file, and what every sender needs: JSON text within
+//! the message bound, timestamps, 64-bit numbers.
+import { readFileSync } from 'node:fs';
+import protobuf from 'protobufjs/light.js';
+import { CallError } from '../errors.mjs';
+
+/** A message on the wire (proto/plugin.proto). */
+export const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
+/** What is left for JSON when ids and framing are taken off. */
+const MAX_JSON_BYTES = MAX_MESSAGE_BYTES - 64 * 1024;
+export const MAX_CAPSULE_BYTES = 64 * 1024;
+export const MAX_LOG_BYTES = 16 * 1024;
+export const MAX_PIECE_BYTES = 64 * 1024;
+
+const PACKAGE = 'asp.plugin.v1';
+
+const descriptor = JSON.parse(readFileSync(new URL('./plugin.json', import.meta.url), 'utf8'));
+const root = protobuf.Root.fromJSON(descriptor);
+root.resolveAll();
+
+/** Returns the gRPC definition of a service of the package, as @grpc/grpc-js takes it. */
+export function service(name) {
+  const definition = {};
+  for (const method of root.lookupService(`${PACKAGE}.${name}`).methodsArray) {
+    const request = codec(method.resolvedRequestType);
+    const response = codec(method.resolvedResponseType);
+    definition[method.name] = {
+      path: `/${PACKAGE}.${name}/${method.name}`,
+      requestStream: method.requestStream === true,
+      responseStream: method.responseStream === true,
+      requestSerialize: request.encode,
+      requestDeserialize: request.decode,
+      responseSerialize: response.encode,
+      responseDeserialize: response.decode,
+    };
+  }
+  return definition;
+}
+
+function codec(type) {
+  return {
+    encode: (message) => type.encode(message).finish(),
+    decode: (bytes) => type.decode(bytes),
+  };
+}
+
+/** Returns a `Json` message; throws when the value is no JSON or does not fit into a message. */
+export function json(value, what) {
+  const bytes = Buffer.from(stringify(value === undefined ? null : value, what), 'utf8');
+  if (bytes.length > MAX_JSON_BYTES) {
+    throw new CallError('INVALID_OUTPUT', `${what} has ${bytes.length} bytes of JSON, allowed are ${MAX_JSON_BYTES}`);
+  }
+  return { value: bytes };
+}
+
+function stringify(value, what) {
+  let text;
+  try {
+    text = JSON.stringify(value);
+  } catch (cause) {
+    throw new CallError('INVALID_OUTPUT', `${what} is not JSON`, { cause });
+  }
+  if (text === undefined) throw new CallError('INVALID_OUTPUT', `${what} is not JSON`);
+  return text;
+}
+
+/** Returns the value of a `Json` message, `undefined` when it is absent or empty. */
+export function parseJson(message) {
+  if (!message?.value?.length) return undefined;
+  return JSON.parse(Buffer.from(message.value).toString('utf8'));
+}
+
+/** Returns a uint64 or int64 field as a number: the protocol's are far below 2^53. */
+export function integer(value) {
+  return typeof value === 'number' ? value : (value?.toNumber() ?? 0);
+}
+
+/** Returns now as a `Timestamp`. */
+export function now() {
+  const ms = Date.now();
+  return { seconds: Math.floor(ms / 1000), nanos: (ms % 1000) * 1_000_000 };
+}
+
+/** Returns a `Timestamp` as milliseconds since 1970, `undefined` when absent. */
+export function epochMs(timestamp) {
+  if (!timestamp) return undefined;
+  return integer(timestamp.seconds) * 1000 + Math.floor((timestamp.nanos ?? 0) / 1_000_000);
+}
+
+/** Returns seconds as a `Duration`. */
+export function duration(seconds) {
+  const whole = Math.floor(seconds);
+  return { seconds: whole, nanos: Math.round((seconds - whole) * 1e9) };
+}
+
+/** Cuts a text to so many bytes of UTF-8, never within a character. */
+export function truncate(text, bytes) {
+  if (text.length * 3 <= bytes || Buffer.byteLength(text) <= bytes) return text;
+  const cut = Buffer.from(text).subarray(0, bytes - 3).toString('utf8');
+  return `${cut.replace(/\uFFFD+$/, '')}…`;
+}
+
+/** Cuts a long text into parts that are joined again, never within a character; an empty one is one part. */
+export function textPieces(text) {
+  if (text.length <= MAX_PIECE_BYTES) return [text];
+  const pieces = [];
+  for (let start = 0; start < text.length; ) {
+    let end = Math.min(start + MAX_PIECE_BYTES, text.length);
+    const last = text.charCodeAt(end - 1);
+    if (end < text.length && last >= 0xd800 && last <= 0xdbff) end -= 1;
+    pieces.push(text.slice(start, end));
+    start = end;
+  }
+  return pieces;
+}

@@ -1,0 +1,43 @@
+//! The worker: reads its token and manifest, loads the plugin, serves the platform-plugin protocol on
+//! ASP_WORKER_SOCKET (runtime/README.md) and goes when its session does.
+//!
+//! Command line, <shim> being the directory of this file, <heap> three quarters of the memory limit in MiB:
+//!
+//!   Node 22.21 and later:
+//!     node --frozen-intrinsics --disable-proto=delete --no-addons --disable-sigusr1
+//!          --disable-warning=ExperimentalWarning --max-old-space-size=<heap>
+//!          --permission --allow-fs-read=<shim> --allow-fs-read=$ASP_PLUGIN_CODE
+//!          --allow-fs-read=$ASP_PLUGIN_MANIFEST --allow-fs-read=$ASP_WORK_DIR --allow-fs-write=$ASP_WORK_DIR
+//!          [--use-env-proxy, with allowed domains] <shim>/worker.mjs
+//!   Node 20: --experimental-permission --allow-worker for --permission, no --disable-sigusr1, no --use-env-proxy.
+import { captureConsole, operatorLine } from './src/logs.mjs';
+import { EXIT, guardExit, leave } from './src/process.mjs';
+import { loadPlugin } from './src/load.mjs';
+import { readManifest } from './src/manifest.mjs';
+import { readToken } from './src/token.mjs';
+import { compileSchemas } from './src/schema.mjs';
+import { routeThroughProxy } from './src/egress.mjs';
+import { WorkerServer } from './src/serve/server.mjs';
+
+guardExit();
+captureConsole();
+try {
+  const token = readToken();
+  const plugin = await load();
+  const server = new WorkerServer(plugin, token, (fault) => {
+    if (fault) operatorLine('session fault', { fault });
+    leave(fault ? EXIT.PROTOCOL : EXIT.OK);
+  });
+  process.on('SIGTERM', () => server.end());
+  await server.listen(process.env.ASP_WORKER_SOCKET);
+} catch (error) {
+  operatorLine('the plugin could not be loaded', { error: String(error?.stack ?? error) });
+  leave(EXIT.LOAD);
+}
+
+async function load() {
+  await routeThroughProxy();
+  const manifest = readManifest(process.env.ASP_PLUGIN_MANIFEST);
+  const definition = await loadPlugin(manifest, process.env.ASP_PLUGIN_CODE);
+  return { manifest, definition, schemas: compileSchemas(manifest), workDirectory: process.env.ASP_WORK_DIR };
+}
