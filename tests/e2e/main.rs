@@ -15,6 +15,7 @@ mod peers;
 mod policy;
 mod public_name;
 mod replicas;
+mod stores;
 mod trial;
 mod vectors;
 mod wire;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     trials.extend(local_replies::trials(&shared));
     trials.extend(istio::trials(&shared));
+    trials.extend(stores::trials(&shared));
     trials.extend(boot::trials(&shared));
     trials.extend(clients::trials(&shared));
     trials.extend(wire::trials(&shared));

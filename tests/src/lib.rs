@@ -15,6 +15,7 @@ pub mod port;
 pub mod process;
 pub mod recorder;
 pub mod stack;
+pub mod stores;
 pub mod tool;
 pub mod wait;
 pub mod xds;

@@ -41,6 +41,15 @@ pub fn everything_js() -> Result<PathBuf> {
     )
 }
 
+pub fn redis() -> Result<PathBuf> {
+    installed("ASP_REDIS_BIN", "redis-server")
+}
+
+/// The folder of PostgreSQL's server programs.
+pub fn postgres() -> Result<PathBuf> {
+    installed("ASP_POSTGRES_DIR", "postgres")
+}
+
 /// The folder below which set-up puts the Node clients.
 pub fn clients() -> Result<PathBuf> {
     installed("ASP_CLIENTS_DIR", "clients")

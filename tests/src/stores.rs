@@ -1,0 +1,131 @@
+//! Real Redis and PostgreSQL, each on a Unix socket in a directory of its own.
+//!
+//! PostgreSQL refuses to run as root: then it runs as the user `postgres` that its package made.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::process::Command;
+
+use crate::process::Process;
+use crate::{tool, wait};
+
+/// Database superuser and database of a [`Postgres`].
+const OWNER: &str = "asp";
+
+/// A Redis server without persistence.
+pub struct Redis {
+    pub process: Process,
+    pub socket: PathBuf,
+    _directory: TempDir,
+}
+
+impl Redis {
+    /// Starts a server and waits until it answers.
+    pub async fn start() -> Result<Redis> {
+        let directory = tempfile::tempdir()?;
+        let socket = directory.path().join("redis.sock");
+        let mut command = Command::new(tool::redis()?);
+        command.args(["--port", "0", "--save", "", "--appendonly", "no", "--dir"]).arg(directory.path());
+        command.arg("--unixsocket").arg(&socket);
+        let process = Process::start("redis", command)?;
+        let redis = Redis { process, socket, _directory: directory };
+        let answers = wait::until("Redis answers", wait::START, || async {
+            redis.ask("PING").await.ok().filter(|answer| answer == "+PONG")
+        });
+        answers.await.with_context(|| redis.process.tail())?;
+        Ok(redis)
+    }
+
+    /// Sends one inline command and returns the first line of the reply.
+    pub async fn ask(&self, command: &str) -> Result<String> {
+        let mut stream = UnixStream::connect(&self.socket).await?;
+        stream.write_all(format!("{command}\r\n").as_bytes()).await?;
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"\r\n") {
+            if stream.read_buf(&mut reply).await? == 0 {
+                bail!("Redis closed the connection");
+            }
+        }
+        Ok(String::from_utf8(reply)?.trim_end().to_owned())
+    }
+}
+
+/// A PostgreSQL server with one empty database.
+pub struct Postgres {
+    pub process: Process,
+    directory: TempDir,
+}
+
+impl Postgres {
+    /// Makes a cluster, starts its server and waits until it answers.
+    pub async fn start() -> Result<Postgres> {
+        let directory = tempfile::tempdir()?;
+        let owner = owner()?;
+        if let Some((uid, gid)) = owner {
+            chown(directory.path(), Some(uid), Some(gid))?;
+        }
+        let data = directory.path().join("data");
+        let mut make = command("initdb", owner)?;
+        make.args(["--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8", "--username", OWNER]);
+        let made = make.arg("-D").arg(&data).kill_on_drop(true).output().await?;
+        if !made.status.success() {
+            bail!("initdb: {}", String::from_utf8_lossy(&made.stderr));
+        }
+        let mut serve = command("postgres", owner)?;
+        serve.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c"]);
+        serve.arg(format!("unix_socket_directories={}", directory.path().display())).arg("-D").arg(&data);
+        let postgres = Postgres { process: Process::start("postgres", serve)?, directory };
+        let answers = wait::until("PostgreSQL answers", wait::START, || async {
+            postgres.ask("SELECT 1").await.ok().filter(|answer| answer == "1")
+        });
+        answers.await.with_context(|| postgres.process.tail())?;
+        Ok(postgres)
+    }
+
+    /// What a client gives as `ASP_DATABASE_URL`.
+    pub fn url(&self) -> String {
+        let host = self.directory.path().display().to_string().replace('/', "%2F");
+        format!("postgres://{OWNER}@{host}/postgres")
+    }
+
+    /// Runs one statement with `psql` and returns its bare output.
+    pub async fn ask(&self, statement: &str) -> Result<String> {
+        let mut command = Command::new(tool::postgres()?.join("psql"));
+        command.args(["-X", "-A", "-t", "-d", &self.url(), "-c", statement]).kill_on_drop(true);
+        let output = command.output().await?;
+        if !output.status.success() {
+            bail!("psql: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    }
+}
+
+fn command(program: &str, owner: Option<(u32, u32)>) -> Result<Command> {
+    let mut command = Command::new(tool::postgres()?.join(program));
+    if let Some((uid, gid)) = owner {
+        command.uid(uid).gid(gid);
+    }
+    // Its own directory may be one the other user cannot enter.
+    command.current_dir("/");
+    Ok(command)
+}
+
+/// User and group of the server, when this process is root.
+fn owner() -> Result<Option<(u32, u32)>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let users = fs::read_to_string(Path::new("/etc/passwd"))?;
+    let line = users.lines().find(|line| line.starts_with("postgres:"));
+    let fields: Vec<&str> = line.context("there is no user postgres; its package makes it")?.split(':').collect();
+    match fields.as_slice() {
+        [_, _, uid, gid, ..] => Ok(Some((uid.parse()?, gid.parse()?))),
+        _ => bail!("/etc/passwd: the line of postgres is broken"),
+    }
+}
