@@ -1,0 +1,72 @@
+"""Sends an artifact's bytes, then says that it is there.
+
+Keeps true: pieces are at most 64 KiB and follow each other without gaps, a name is used once in a call, and
+the bytes of a call stay within the plugin's disk limit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from urllib.parse import quote
+
+from .errors import ArtifactError
+from .wire import plugin_pb2 as wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from .call import Call
+
+PIECE = 64 * 1024
+MAX_ARTIFACTS = 1000
+
+
+async def emit(
+    call: Call, name: str, data: bytes | str | os.PathLike[str], event: wire.ArtifactEmitted
+) -> str:
+    """Sends `data` as the artifact `event` describes and returns its URI."""
+    event.request_id, event.task_id = call.request_id, call.task_id
+    if len(call.artifacts) >= MAX_ARTIFACTS:
+        raise ArtifactError(f"a call has at most {MAX_ARTIFACTS} artifacts")
+    if not event.uri:
+        event.uri = f"report://{quote(call.task_id or call.request_id, safe='')}/{quote(name, safe='')}"
+        if event.uri in call.artifacts:
+            raise ArtifactError(f"the artifact {name} was sent already")
+        call.artifacts.add(event.uri)
+        with _open(data) as source:
+            await _send(call, source, event)
+    await call.send(artifact=event)
+    return str(event.uri)
+
+
+def _open(data: bytes | str | os.PathLike[str]) -> BinaryIO:
+    if isinstance(data, str):
+        return io.BytesIO(data.encode("utf-8"))
+    if isinstance(data, os.PathLike):
+        return open(data, "rb")
+    return io.BytesIO(data)
+
+
+async def _send(call: Call, source: BinaryIO, event: wire.ArtifactEmitted) -> None:
+    digest = hashlib.sha256()
+    offset = 0
+    limit = call.worker.manifest.disk_bytes
+    # Known before the first piece, so that a refused artifact leaves none behind.
+    size = source.seek(0, io.SEEK_END)
+    source.seek(0)
+    if call.artifact_bytes + size > limit:
+        raise ArtifactError(f"the artifacts of a call may have {limit} bytes")
+    call.artifact_bytes += size
+    while offset < size:
+        piece = source.read(min(PIECE, size - offset))
+        if not piece:
+            raise ArtifactError("the file became shorter while it was sent")
+        digest.update(piece)
+        data = wire.ArtifactData(request_id=call.request_id, uri=event.uri, offset=offset, data=piece)
+        await call.send(artifact_data=data)
+        offset += len(piece)
+    event.size = offset
+    event.sha256 = digest.hexdigest()

@@ -1,0 +1,289 @@
+"""One invoke from its start to its end.
+
+Owns the life of a call: validation, the handler's task, cancel and deadline, exactly one completed or failed.
+Refuses to send anything after that end. Keeps true: what the caller is told of a plugin's fault never holds a
+stack trace; that goes to the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import time
+import traceback
+
+from . import json_text
+from .context import Context
+from .errors import CheckpointError, PluginError, TooLarge
+from .questions import Questions
+from .sync_context import SyncContext
+from .values import Result, Resume, Secret
+from .wire import plugin_pb2 as wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .outbox import Outbox
+    from .worker import Worker
+
+MAX_MESSAGE = 4 * 1024 * 1024
+MAX_CAPSULE = 64 * 1024
+MAX_LOG = 16 * 1024
+
+# The call whose handler runs, for the logging handler.
+current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("asp_plugin_call", default=None)
+
+# Why a running handler is being stopped, and what the platform is told then.
+ENDINGS = {
+    "CANCELLED": "cancelled",
+    "DEADLINE": "the deadline passed",
+    "YIELDED": "yielded its place; goes on from its checkpoint",
+}
+
+
+class Call:
+    """One running invoke. Used on the event loop only."""
+
+    def __init__(self, invoke: wire.InvokeRequest, worker: Worker, outbox: Outbox) -> None:
+        self.invoke = invoke
+        self.request_id = invoke.request_id
+        self.task_id = invoke.task_id
+        self.worker = worker
+        self.questions = Questions()
+        self.artifact_bytes = 0
+        self.artifacts: set[str] = set()
+        self.resume: Resume | None = None
+        # Asked to finish the step in hand; asked to save and yield.
+        self.soft = False
+        self.preempted = False
+        # Whether a checkpoint of this call is stored.
+        self.saved = False
+        self.ended = False
+        self._outbox = outbox
+        self._stopping: str | None = None
+        self._started = False
+        self._seq = 0
+        self._acks: dict[int, asyncio.Future[str]] = {}
+        self._dropped_logs = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # === running
+
+    def start(self) -> asyncio.Task[None]:
+        """Starts the handler; the task ends when the call's end is queued."""
+        loop = asyncio.get_running_loop()
+        if self.invoke.HasField("deadline"):
+            left = self.invoke.deadline.ToNanoseconds() / 1e9 - time.time()
+        else:
+            left = float(self.worker.manifest.max_runtime)
+        if left <= 0:
+            self._stopping = "DEADLINE"
+        else:
+            self._timer = loop.call_later(left, self.stop, "DEADLINE")
+        self._task = loop.create_task(self._run())
+        return self._task
+
+    async def _run(self) -> None:
+        self._started = True
+        current.set(self)
+        try:
+            end = await self._outcome()
+        except asyncio.CancelledError:
+            end = self._stopped()
+        except PluginError as error:
+            end = self._failed(error.code, error.message, error.details)
+        except SystemExit as error:
+            self.worker.crash(f"the plugin called sys.exit({error.code!r})")
+        except BaseException:
+            self._log_now("error", traceback.format_exc())
+            end = self._failed("INTERNAL", "the plugin failed; its log says why")
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        self._flush_dropped()
+        self.ended = True
+        await self._outbox.put(end)
+
+    async def _outcome(self) -> wire.ServerMessage:
+        if self._stopping is not None:
+            return self._stopped()
+        try:
+            arguments = json_text.from_bytes(self.invoke.arguments.value)
+        except ValueError:
+            return self._failed("INVALID_ARGUMENT", "the arguments are not JSON")
+        schemas = await self.worker.schemas()
+        fault = schemas.input_fault(arguments)
+        if fault is not None:
+            return self._failed("INVALID_ARGUMENT", fault)
+        context = Context(self)
+        if self.invoke.HasField("resume"):
+            await self._restore(context)
+        returned = await self._handle(self.worker.plugin.handler, context, arguments)
+        if self._stopping is not None:
+            # The handler swallowed the cancel.
+            return self._stopped()
+        return self._completed(returned, schemas)
+
+    async def _handle(self, function: Any, context: Context, *arguments: Any) -> Any:
+        if self.worker.is_async(function):
+            return await function(*arguments, context)
+        blocking = SyncContext(context, asyncio.get_running_loop())
+        return await self.worker.threads.run(blocking.release, function, *arguments, blocking)
+
+    async def _restore(self, context: Context) -> None:
+        resume = self.invoke.resume
+        saved = json_text.from_bytes(resume.capsule) or {}
+        self._seq = resume.seq
+        self.saved = bool(resume.capsule)
+        self.questions.restore(resume, saved.get("answered", {}))
+        token = Secret(resume.resume_token)
+        self.resume = Resume(saved.get("state"), resume.seq, resume.attempt, token)
+        hook = self.worker.plugin.hooks.get("resume")
+        if hook is not None:
+            state = await self._handle(hook, context, self.resume)
+            if state is not None:
+                self.resume = self.resume._replace(state=state)
+
+    # === stopping
+
+    def cancel(self, request: wire.CancelRequest) -> None:
+        """Answers a cancel and acts on it."""
+        answer = wire.CancelResponse(request_id=self.request_id, accepted=True)
+        if request.mode == wire.CancelRequest.SOFT:
+            self.soft = True
+        elif request.mode == wire.CancelRequest.PREEMPT:
+            self.preempted = answer.accepted = self.worker.plugin.resumable
+            answer.message = "" if answer.accepted else "the plugin cannot resume"
+        self._outbox.urgent(wire.ServerMessage(cancel=answer))
+        if request.mode == wire.CancelRequest.HARD:
+            self.stop("CANCELLED")
+        elif self.questions.any_open() and (reason := self.wants_to_stop()):
+            self.stop(reason)
+
+    def wants_to_stop(self) -> str | None:
+        """How the call is to end where a step ends; None when it may go on."""
+        if self._stopping is not None:
+            return self._stopping
+        if self.soft:
+            return "CANCELLED"
+        return "YIELDED" if self.preempted and self.saved else None
+
+    def stop(self, reason: str) -> None:
+        """Cancels the handler; the first reason counts."""
+        if self._stopping is not None or self.ended:
+            return
+        self._stopping = reason
+        # A task that never ran would be dropped without an end; it sees the reason when it starts.
+        if self._task is not None and self._started:
+            self._task.cancel()
+
+    async def halt_here(self) -> None:
+        """Ends the call if it wants to stop: the cancel arrives while this waits."""
+        reason = self.wants_to_stop()
+        if reason is not None:
+            self.stop(reason)
+            await asyncio.get_running_loop().create_future()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._stopping is not None or self.soft or self.preempted
+
+    # === what the context sends
+
+    async def send(self, **payload: Any) -> None:
+        """Sends one event, waiting for room; drops it when the call has ended."""
+        message = wire.ServerMessage(**payload)
+        size = message.ByteSize()
+        if size > MAX_MESSAGE:
+            raise TooLarge(size)
+        if not self.ended:
+            await self._outbox.put(message)
+
+    def log(self, level: str, text: str) -> bool:
+        """Sends a log line if there is room; says whether the call still takes lines."""
+        if self.ended:
+            return False
+        self._log_now(level, text)
+        return True
+
+    def _log_now(self, level: str, text: str) -> None:
+        line = wire.LogLine(request_id=self.request_id, task_id=self.task_id)
+        line.level = wire.LogLine.Level.Value(level.upper())
+        line.message = text.encode("utf-8", "replace")[:MAX_LOG].decode("utf-8", "ignore")
+        line.at.FromNanoseconds(time.time_ns())
+        if not self._outbox.offer(wire.ServerMessage(log=line)):
+            self._dropped_logs += 1
+
+    def _flush_dropped(self) -> None:
+        if self._dropped_logs:
+            print(f"{self.request_id}: {self._dropped_logs} log lines found no room", file=sys.stderr)
+
+    async def checkpoint(self, state: Any) -> None:
+        """Saves; returns when the platform has stored the state."""
+        capsule = json_text.to_bytes({"state": state, "answered": self.questions.answered})
+        if len(capsule) > MAX_CAPSULE:
+            raise CheckpointError("too_large")
+        self._seq += 1
+        seq = self._seq
+        stored = self._acks[seq] = asyncio.get_running_loop().create_future()
+        try:
+            await self.send(checkpoint=wire.Checkpoint(request_id=self.request_id, seq=seq, capsule=capsule))
+            error = await stored
+        finally:
+            del self._acks[seq]
+        if error:
+            raise CheckpointError(error)
+        self.saved = True
+        await self.halt_here()
+
+    # === what the platform delivers
+
+    def acknowledged(self, ack: wire.CheckpointAck) -> None:
+        """Hands over the answer to a checkpoint."""
+        waiting = self._acks.get(ack.seq)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(ack.error)
+
+    # === ends
+
+    def _completed(self, returned: Any, schemas: Any) -> wire.ServerMessage:
+        result = returned if isinstance(returned, Result) else Result(returned)
+        end = wire.Completed(request_id=self.request_id, task_id=self.task_id, is_error=result.is_error)
+        try:
+            if result.output is not None or not result.is_error:
+                fault = schemas.output_fault(result.output)
+                if fault is not None:
+                    return self._failed("INVALID_OUTPUT", fault)
+            if result.output is not None:
+                end.output.value = json_text.to_bytes(result.output)
+            if result.content is not None:
+                end.content.value = json_text.to_bytes(result.content)
+        except (TypeError, ValueError) as error:
+            self._log_now("error", f"the result is not JSON: {error}")
+            return self._failed("INVALID_OUTPUT", "the result is not JSON")
+        message = wire.ServerMessage(completed=end)
+        if message.ByteSize() > MAX_MESSAGE:
+            return self._failed("INVALID_OUTPUT", "the result is larger than the protocol allows")
+        return message
+
+    def _stopped(self) -> wire.ServerMessage:
+        if self._stopping is None:
+            # A CancelledError of the handler's own making.
+            self._log_now("error", "the handler was cancelled by its own code")
+            return self._failed("INTERNAL", "the plugin failed; its log says why")
+        code = "CANCELLED" if self._stopping == "YIELDED" else self._stopping
+        message = self._failed(code, ENDINGS[self._stopping])
+        message.failed.yielded = self._stopping == "YIELDED"
+        return message
+
+    def _failed(self, code: str, message: str, details: Any = None) -> wire.ServerMessage:
+        end = wire.Failed(request_id=self.request_id, task_id=self.task_id, code=code, message=message)
+        if details is not None:
+            try:
+                end.details.value = json_text.to_bytes(details)
+            except (TypeError, ValueError) as error:
+                self._log_now("error", f"the details of a failure are not JSON: {error}")
+        return wire.ServerMessage(failed=end)

@@ -1,0 +1,82 @@
+"""What can go wrong between a plugin and the platform.
+
+Owns every exception a handler may raise or meet. `Cancelled` is a BaseException, like asyncio's
+CancelledError, so that `except Exception` in a plugin does not swallow it.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class PluginError(Exception):
+    """Ends the call as failed. Raise it with a code of your own: the caller sees all three parts.
+
+    `code` is spelled LIKE_THIS; `details` is any JSON value.
+    """
+
+    def __init__(self, code: str, message: str, details: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+
+class ElicitationError(PluginError):
+    """Nobody could be asked. `reason`: unsupported, expired or undeclared."""
+
+    def __init__(self, elicitation_id: str, reason: str) -> None:
+        code = "UNDECLARED" if reason == "undeclared" else "ELICITATION_FAILED"
+        super().__init__(code, f"elicitation {elicitation_id}: {reason}")
+        self.reason = reason
+
+
+class DelegationError(PluginError):
+    """The delegate gave no result. `reason`: unsupported, timeout, undeclared, or the delegate's own words."""
+
+    def __init__(self, delegate_id: str, reason: str) -> None:
+        code = "UNDECLARED" if reason == "undeclared" else "DELEGATION_FAILED"
+        super().__init__(code, f"delegation {delegate_id}: {reason}")
+        self.reason = reason
+
+
+class CheckpointError(PluginError):
+    """The state was not saved. `reason`: too_large, stale or unavailable."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("CHECKPOINT_FAILED", f"checkpoint: {reason}")
+        self.reason = reason
+
+
+class ArtifactError(PluginError):
+    """The artifact was refused: a name used twice, or more bytes than the plugin may store."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ARTIFACT_REFUSED", message)
+
+
+class TooLarge(PluginError):
+    """One message would be larger than the 4 MiB the protocol allows."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__("TOO_LARGE", f"a message of {size} bytes is larger than the protocol allows")
+
+
+class NotFound(PluginError):
+    """A resource or prompt handler has nothing under this URI or name."""
+
+    def __init__(self, message: str = "not found") -> None:
+        super().__init__("NOT_FOUND", message)
+
+
+class Cancelled(BaseException):
+    """The call is to stop. Raised in plain (threaded) handlers; async ones get asyncio.CancelledError.
+
+    Catch it only to clean up, and raise it again.
+    """
+
+
+class LoadError(Exception):
+    """The plugin cannot be served: a bad manifest, entrypoint, handler or schema."""

@@ -1,0 +1,105 @@
+"""Runs a plain function in a thread, so that it can be cancelled.
+
+Owns the way a cancel enters a thread: the exception `Cancelled` is raised in it at its next bytecode
+(PyThreadState_SetAsyncExc). A thread inside a C call that does not return is not reached; the platform
+kills such a worker after its grace. Keeps true: the exception is raised in that function or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+
+from .errors import Cancelled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
+    from typing import Any
+
+
+class Threads:
+    """The threads of a worker, at most `limit`, started when first used."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def run(self, on_cancel: Callable[[], None], function: Callable[..., Any], *args: Any) -> Any:
+        """Runs `function(*args)` and returns its result.
+
+        When the awaiting task is cancelled, raises Cancelled in the thread, calls `on_cancel` to wake it
+        from what it waits for, and ends when the function has ended.
+        """
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="handler")
+        job = _Job(function, args)
+        context = contextvars.copy_context()
+        future = asyncio.get_running_loop().run_in_executor(self._pool, context.run, job.run)
+        cancelled = False
+        while not future.done():
+            try:
+                await asyncio.wait((future,))
+            except asyncio.CancelledError:
+                cancelled = True
+                job.interrupt()
+                on_cancel()
+        if cancelled:
+            # Its exception, if any, is the cancel's or comes too late to matter; a plugin that ends the
+            # process still does.
+            if isinstance(future.exception(), SystemExit):
+                return future.result()
+            raise asyncio.CancelledError
+        return future.result()
+
+
+class _Job:
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self._function = function
+        self._args = args
+        # Between the thread, which leaves, and the loop, which interrupts.
+        self._lock = threading.Lock()
+        self._thread: int | None = None
+        self._interrupted = False
+        self._left = False
+
+    def run(self) -> Any:
+        try:
+            with self._lock:
+                if self._interrupted:
+                    raise Cancelled
+                self._thread = threading.get_ident()
+            try:
+                return self._function(*self._args)
+            finally:
+                self._leave()
+        except BaseException:
+            # Cancelled may have struck inside `_leave` itself.
+            self._leave()
+            raise
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._left = True
+            if self._interrupted and self._thread is not None:
+                # Still pending, it would strike the thread's next job.
+                _raise_in(self._thread, None)
+
+    def interrupt(self) -> None:
+        with self._lock:
+            if self._interrupted or self._left:
+                return
+            self._interrupted = True
+            if self._thread is not None:
+                _raise_in(self._thread, Cancelled)
+
+
+def _raise_in(thread: int, exception: type[BaseException] | None) -> None:
+    import ctypes
+
+    raised = ctypes.py_object(exception) if exception is not None else None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)

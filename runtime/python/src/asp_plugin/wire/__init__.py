@@ -1,0 +1,1 @@
+"""Generated messages of the platform-plugin protocol."""

@@ -1,0 +1,167 @@
+"""The worker process: `python -I -B -X faulthandler -m asp_plugin.worker`.
+
+Owns start and end: reads the token and the manifest, loads the plugin, serves the socket, and leaves when the
+session ends or SIGTERM comes. Keeps true: exit codes are 0 (asked to go), 78 (cannot be served) and 70 (the
+plugin ended the process).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import platform
+import signal
+import sys
+
+from . import limits, loader, logs, manifest, service
+from .errors import LoadError
+from .schema import Schemas
+from .threads import Threads
+from .values import Session
+from .wire import plugin_pb2 as wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from .plugin import Plugin
+
+VERSION = "0.1.0"
+EXIT_CRASH = 70
+EXIT_LOAD = 78
+TOKEN_DIGITS = 64
+
+
+class Worker:
+    """What all calls of this process share."""
+
+    def __init__(self, described: manifest.Manifest, plugin: Plugin) -> None:
+        self.manifest = described
+        self.plugin = plugin
+        self.threads = Threads(described.concurrency)
+        self.session: service.Session | None = None
+        self.session_ended = asyncio.Event()
+        self._async: dict[Any, bool] = {}
+        # Compiled beside the first connection: readiness need not wait for it.
+        self._compiling = asyncio.get_running_loop().run_in_executor(None, Schemas, described)
+        self._schemas: Schemas | None = None
+
+    async def schemas(self) -> Schemas:
+        """The compiled schemas; ends the process when they cannot be compiled."""
+        if self._schemas is None:
+            try:
+                self._schemas = await asyncio.shield(self._compiling)
+            except LoadError as error:
+                leave(EXIT_LOAD, f"cannot load the plugin: {error}")
+        return self._schemas
+
+    def is_async(self, function: Any) -> bool:
+        """Whether a handler is awaited (its call returns at once) or needs a thread."""
+        known = self._async.get(function)
+        if known is None:
+            awaited = getattr(function, "__call__", function)  # noqa: B004 - an object may be the handler
+            known = any(
+                test(one)
+                for test in (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+                for one in (function, awaited)
+            )
+            self._async[function] = known
+        return known
+
+    async def call(self, function: Any, *arguments: Any) -> Any:
+        """Runs a hook or reader, async or in a thread."""
+        if not self.is_async(function):
+            return await self.threads.run(lambda: None, function, *arguments)
+        returned = function(*arguments)
+        return await returned if inspect.isawaitable(returned) else returned
+
+    async def init(self, environment: dict[str, str]) -> wire.InitResponse:
+        """Runs the session hook and describes the worker; `ok` is false when the hook failed."""
+        hook = self.plugin.hooks.get("session_start")
+        answer = self.description()
+        if hook is not None:
+            session = Session(
+                os.environ.get("ASP_WORKER_ID", ""), os.environ.get("ASP_WORK_DIR", ""), environment
+            )
+            try:
+                await self.call(hook, session)
+            except Exception as error:
+                print(f"on_session_start: {type(error).__name__}: {error}", file=sys.stderr)
+                answer.ok = False
+                answer.message = "the plugin's session hook failed; its log says why"
+        return answer
+
+    def description(self) -> wire.InitResponse:
+        """What the platform is told of this worker."""
+        caps = {
+            "shim": f"asp-plugin-python/{VERSION}",
+            "runtime": f"python/{platform.python_version()}",
+            "checkpoint": "true" if self.plugin.resumable else "false",
+        }
+        return wire.InitResponse(ok=True, caps=caps)
+
+    def crash(self, why: str) -> NoReturn:
+        """Ends the process as a crash: one plugin's exit is never a clean one."""
+        leave(EXIT_CRASH, why)
+
+
+def leave(code: int, why: str = "") -> NoReturn:
+    """Ends the process at once, without waiting for the plugin's threads."""
+    if why:
+        print(why.replace("\n", " "), file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            pass
+    os._exit(code)
+
+
+def _token() -> str:
+    """Reads the token and closes standard input, as the plugin has no business with it."""
+    line = sys.stdin.buffer.readline(TOKEN_DIGITS + 2)
+    token = line.strip().decode("ascii", "replace")
+    if len(token) != TOKEN_DIGITS or not all(digit in "0123456789abcdef" for digit in token):
+        raise LoadError("standard input holds no token")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return token
+
+
+async def _serve(described: manifest.Manifest, plugin: Plugin, path: str, token: str) -> None:
+    loop = asyncio.get_running_loop()
+    logs.install(loop)
+    worker = Worker(described, plugin)
+    loop.add_signal_handler(signal.SIGTERM, worker.session_ended.set)
+    server = await service.start(worker, path, token)
+    await worker.schemas()
+    await worker.session_ended.wait()
+    if worker.session is not None:
+        # Nothing is left to cancel unless SIGTERM came first.
+        await worker.session.farewell()
+    await server.stop(0)
+    # Not by returning: asyncio would wait for threads a plugin may have left in a long call.
+    leave(0)
+
+
+def main() -> NoReturn:
+    """Runs the worker of this process's environment."""
+    try:
+        described = manifest.read(os.environ["ASP_PLUGIN_MANIFEST"])
+        token = _token()
+        limits.apply(described)
+        plugin = loader.load(described, os.environ["ASP_PLUGIN_CODE"])
+        asyncio.run(_serve(described, plugin, os.environ["ASP_WORKER_SOCKET"], token))
+    except KeyError as error:
+        leave(EXIT_LOAD, f"cannot start: {error.args[0]} is not set")
+    except LoadError as error:
+        leave(EXIT_LOAD, f"cannot load the plugin: {error}")
+    except SystemExit as error:
+        leave(EXIT_CRASH, f"the plugin called sys.exit({error.code!r})")
+    leave(EXIT_CRASH, "the event loop ended")
+
+
+if __name__ == "__main__":
+    main()
