@@ -157,11 +157,12 @@ export class Worker {
     });
   }
 
-  /** Waits until the plugin has written this text to standard output. */
-  async printed(text) {
-    while (!this.stdout.includes(text)) {
-      await Promise.race([new Promise((resolve) => this.process.stdout.once('data', resolve)), this.ended]);
-      if (this.process.exitCode !== null) break;
+  /** Waits until standard output, or error, holds this text. */
+  async printed(text, name = 'stdout') {
+    while (!this[name].includes(text)) {
+      const more = new Promise((resolve) => this.process[name].once('data', resolve));
+      const over = await Promise.race([more.then(() => false), this.ended.then(() => true)]);
+      if (over && !this[name].includes(text)) throw new Error(`not printed: ${text}`);
     }
   }
 

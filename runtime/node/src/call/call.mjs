@@ -2,7 +2,7 @@
 //! was cancelled and still runs must not look finished. What the handler sends after the end is dropped.
 import { CallError, isCallError, isCancelled, isToolError } from '../errors.mjs';
 import { operatorLine, within } from '../logs.mjs';
-import { MAX_LOG_BYTES, epochMs, integer, json, now, parseJson, truncate } from '../wire/messages.mjs';
+import { LOG_LEVELS, MAX_LOG_BYTES, epochMs, integer, json, now, parseJson, truncate } from '../wire/messages.mjs';
 import { createContext } from './context.mjs';
 import { Questions } from './questions.mjs';
 import { readCapsule } from './capsule.mjs';
@@ -124,7 +124,7 @@ export class Call {
     if (this.#ended) return false;
     const text = truncate(message, MAX_LOG_BYTES);
     const { requestId, taskId } = this;
-    this.out.sendLog({ log: { requestId, taskId, level, message: text, at: now() } }, text.length);
+    this.out.sendLog({ log: { requestId, taskId, level: LOG_LEVELS[level], message: text, at: now() } }, text.length);
     return true;
   }
 

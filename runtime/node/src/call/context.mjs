@@ -2,11 +2,10 @@
 //! status), and, in ask.mjs, what it may ask. After a hard cancel everything but
 //! `log` throws.
 import { Secret } from '../secret.mjs';
-import { integer, json, now, textPieces, truncate } from '../wire/messages.mjs';
+import { LOG_LEVELS, STATUS_WORKING, integer, json, now, textPieces, truncate } from '../wire/messages.mjs';
 import { emitArtifact } from './artifact.mjs';
 import { createQuestions } from './ask.mjs';
 
-const LEVELS = new Set(['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR']);
 /** Names in `gauges`: they become metric series of an observer. */
 const MAX_GAUGES = 32;
 /** A progress message or phase: a line, not a document. */
@@ -86,12 +85,12 @@ function events(call) {
     },
     log(level, message) {
       const word = String(level).toUpperCase();
-      if (!LEVELS.has(word)) throw new TypeError(`log: unknown level ${word.slice(0, 20)}`);
+      if (!Object.hasOwn(LOG_LEVELS, word)) throw new TypeError(`log: unknown level ${word.slice(0, 20)}`);
       call.log(word, String(message));
     },
     status(phase, metadata) {
       call.checkStep();
-      const status = { requestId, taskId, status: 'WORKING', phase: truncate(String(phase), MAX_NOTE_BYTES) };
+      const status = { requestId, taskId, status: STATUS_WORKING, phase: truncate(String(phase), MAX_NOTE_BYTES) };
       if (metadata !== undefined) status.metadata = json(metadata, 'the metadata');
       out.send({ status }, status.metadata?.value.length);
     },

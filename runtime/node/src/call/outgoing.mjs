@@ -1,6 +1,7 @@
 //! The way out of the Session stream, with a bound. What carries a result waits for room; progress keeps only
 //! the newest of each call while there is none; log lines are dropped and counted.
 import { CallError } from '../errors.mjs';
+import { LOG_LEVELS } from '../wire/messages.mjs';
 
 /** Messages and bytes that may wait in the stream before senders have to. */
 const MAX_QUEUED = 256;
@@ -68,7 +69,7 @@ export class Outgoing {
       const { log } = message;
       const lost = `${this.#dropped} log lines were dropped`;
       this.#dropped = 0;
-      this.send({ log: { ...log, level: 'WARN', message: lost } });
+      this.send({ log: { ...log, level: LOG_LEVELS.WARN, message: lost } });
     }
     this.send(message, bytes);
   }

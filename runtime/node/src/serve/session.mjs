@@ -5,10 +5,9 @@ import { operatorLine } from '../logs.mjs';
 import { Call } from '../call/call.mjs';
 import { checkpointKey, delegationKey, inputKey } from '../call/ask.mjs';
 import { Outgoing } from '../call/outgoing.mjs';
+import { PREEMPT, SOFT } from '../wire/messages.mjs';
 import { health } from './health.mjs';
 
-const SOFT = 1;
-const PREEMPT = 2;
 /** Time a cancelled handler has for its cleanup when the worker goes. */
 const CLEANUP_MS = 1000;
 

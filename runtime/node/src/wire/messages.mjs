@@ -18,6 +18,11 @@ const descriptor = JSON.parse(readFileSync(new URL('./plugin.json', import.meta.
 const root = protobuf.Root.fromJSON(descriptor);
 root.resolveAll();
 
+/** level's name → its number: an encoder takes numbers only */
+export const LOG_LEVELS = root.lookupEnum(`${PACKAGE}.LogLine.Level`).values;
+export const STATUS_WORKING = root.lookupEnum(`${PACKAGE}.StatusUpdated.Status`).values.WORKING;
+export const { SOFT, PREEMPT } = root.lookupEnum(`${PACKAGE}.CancelRequest.Mode`).values;
+
 /** Returns the gRPC definition of a service of the package, as @grpc/grpc-js takes it. */
 export function service(name) {
   const definition = {};

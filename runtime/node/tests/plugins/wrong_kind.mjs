@@ -1,0 +1,3 @@
+import { prompt } from '@asp/plugin';
+
+export default prompt(() => 'x');
