@@ -1,3 +1,37 @@
 //! `worker-init`: builds the sandbox around itself and becomes the worker.
+//!
+//! Single-threaded from start to end, so that fork is safe and no thread is left outside a restriction. Started
+//! by the supervisor only, with a description on a file descriptor (`asp_launcher::command`).
 
-fn main() {}
+mod check;
+mod failure;
+mod file_access;
+mod forward;
+mod init;
+mod limits;
+mod mounts;
+mod namespaces;
+mod privileges;
+mod syscalls;
+mod system;
+mod watch;
+mod worker;
+
+use std::env;
+use std::process::ExitCode;
+
+/// `EX_USAGE`.
+const EXIT_USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let argument = env::args().nth(1).unwrap_or_default();
+    let number = |prefix: &str| argument.strip_prefix(prefix)?.parse::<u32>().ok();
+    if let Some(descriptor) = number("--description=") {
+        return watch::run(descriptor).unwrap_or_else(|failure| failure.report());
+    }
+    if let Some(level) = number("--check=") {
+        return check::run(level);
+    }
+    eprintln!("worker-init is started by asp-runtime, with --description=<file descriptor>");
+    ExitCode::from(EXIT_USAGE)
+}

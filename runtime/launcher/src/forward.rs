@@ -1,0 +1,154 @@
+//! The way out of a worker that has one: connections to a port on its loopback go to the egress proxy's socket.
+//!
+//! A process beside the worker, with the worker's user and no more rights; it dies with the first process inside.
+//! It reads nothing of what passes: whom a worker may reach is the proxy's to say.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::failure::{During, Failure};
+
+/// As many as a browser opens to one proxy, twice. More wait in the listener's backlog.
+const MAX_CONNECTIONS: usize = 64;
+/// Of each direction of each connection: 2 MiB in all.
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// Serves until it is killed.
+pub(crate) fn run(listener: &TcpListener, proxy: &OwnedFd) -> Result<ExitCode, Failure> {
+    listener.set_nonblocking(true).during("egress")?;
+    let mut connections: Vec<Connection> = Vec::new();
+    loop {
+        wait(listener, &connections).during("egress")?;
+        if connections.len() < MAX_CONNECTIONS
+            && let Ok((client, _)) = listener.accept()
+            // Without a proxy the client sees its connection closed.
+            && let Ok(connection) = Connection::open(client, proxy)
+        {
+            connections.push(connection);
+        }
+        connections.retain_mut(|connection| connection.advance().is_ok_and(|open| open));
+    }
+}
+
+fn wait(listener: &TcpListener, connections: &[Connection]) -> io::Result<()> {
+    let accept = if connections.len() < MAX_CONNECTIONS { PollFlags::IN } else { PollFlags::empty() };
+    let mut wakers = vec![PollFd::from_borrowed_fd(listener.as_fd(), accept)];
+    for connection in connections {
+        let (client, proxy) = connection.interest();
+        // One without interest is left out: its hang-up would wake us for nothing.
+        if !client.is_empty() {
+            wakers.push(PollFd::from_borrowed_fd(connection.client.as_fd(), client));
+        }
+        if !proxy.is_empty() {
+            wakers.push(PollFd::from_borrowed_fd(connection.proxy.as_fd(), proxy));
+        }
+    }
+    match poll(&mut wakers, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+struct Connection {
+    client: TcpStream,
+    proxy: UnixStream,
+    out: Direction,
+    back: Direction,
+}
+
+/// Bytes read on one side and not yet written on the other.
+struct Direction {
+    buffer: Vec<u8>,
+    written: usize,
+    /// The reading side has said its last.
+    ended: bool,
+    /// And the writing side was told so.
+    closed: bool,
+}
+
+// === impl Connection ===
+
+impl Connection {
+    fn open(client: TcpStream, proxy: &OwnedFd) -> io::Result<Connection> {
+        let proxy = UnixStream::connect(format!("/proc/self/fd/{}", proxy.as_raw_fd()))?;
+        client.set_nonblocking(true)?;
+        proxy.set_nonblocking(true)?;
+        Ok(Connection { client, proxy, out: Direction::new(), back: Direction::new() })
+    }
+
+    fn interest(&self) -> (PollFlags, PollFlags) {
+        let (mut client, mut proxy) = (PollFlags::empty(), PollFlags::empty());
+        client.set(PollFlags::IN, self.out.wants_more());
+        proxy.set(PollFlags::OUT, self.out.has_more());
+        proxy.set(PollFlags::IN, self.back.wants_more());
+        client.set(PollFlags::OUT, self.back.has_more());
+        (client, proxy)
+    }
+
+    /// Moves what can be moved; false when both directions are done.
+    fn advance(&mut self) -> io::Result<bool> {
+        self.out.advance(&mut self.client, &mut self.proxy)?;
+        if self.out.is_over() && !self.out.closed {
+            self.proxy.shutdown(Shutdown::Write)?;
+            self.out.closed = true;
+        }
+        self.back.advance(&mut self.proxy, &mut self.client)?;
+        if self.back.is_over() && !self.back.closed {
+            self.client.shutdown(Shutdown::Write)?;
+            self.back.closed = true;
+        }
+        Ok(!(self.out.closed && self.back.closed))
+    }
+}
+
+// === impl Direction ===
+
+impl Direction {
+    fn new() -> Direction {
+        Direction { buffer: Vec::new(), written: 0, ended: false, closed: false }
+    }
+
+    fn has_more(&self) -> bool {
+        self.written < self.buffer.len()
+    }
+
+    fn wants_more(&self) -> bool {
+        !self.ended && !self.has_more()
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended && !self.has_more()
+    }
+
+    fn advance(&mut self, from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+        if self.wants_more() {
+            self.buffer.resize(BUFFER_BYTES, 0);
+            self.written = 0;
+            let read = from.read(&mut self.buffer);
+            self.buffer.truncate(*read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => self.ended = true,
+                Ok(_) => {}
+                Err(error) if waits(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(rest) = self.buffer.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match to.write(rest) {
+                Ok(count) => self.written += count,
+                Err(error) if waits(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn waits(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

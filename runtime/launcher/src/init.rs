@@ -1,0 +1,87 @@
+//! The first process inside the namespaces (pid 1 there): finishes the sandbox, starts the worker, reaps.
+//!
+//! It has the worker's user and no privileges by the time the worker starts; when it ends, the kernel kills
+//! everything that is left in the namespace. It ends with the outermost process.
+
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use asp_launcher::Sandbox;
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
+use nix::unistd::{ForkResult, Pid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
+
+use crate::failure::{During, Failure};
+use crate::watch::{End, fork, serve_signals};
+use crate::{forward, mounts, namespaces, privileges, syscalls, worker};
+
+/// The two ends of the way out: where the worker connects, and the proxy that answers.
+struct WayOut {
+    listener: TcpListener,
+    proxy: OwnedFd,
+}
+
+/// Builds what is built from inside and runs the worker to its end, which is written to `reporter`.
+pub(crate) fn run(sandbox: &Sandbox, reporter: OwnedFd, signals: &SignalFd) -> Result<ExitCode, Failure> {
+    die_with_watcher(&reporter)?;
+    namespaces::name_host(&sandbox.hostname)?;
+    let way_out = open_way_out(sandbox)?;
+    mounts::build(sandbox)?;
+    privileges::drop_all(sandbox)?;
+    // A change of user takes the death signal away.
+    die_with_watcher(&reporter)?;
+    syscalls::restrict(sandbox)?;
+    if let Some(way_out) = way_out {
+        match fork()? {
+            ForkResult::Child => {
+                drop(reporter);
+                return forward::run(&way_out.listener, &way_out.proxy);
+            }
+            ForkResult::Parent { .. } => {}
+        }
+    }
+    match fork()? {
+        ForkResult::Child => worker::become_it(sandbox),
+        ForkResult::Parent { child } => {
+            let end = reap_until(child, signals)?;
+            rustix::io::write(&reporter, &end.to_bytes()).during("report")?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn die_with_watcher(reporter: &OwnedFd) -> Result<(), Failure> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).during("supervisor")?;
+    // It may have died just before; then nobody holds the other end.
+    let mut gone = [PollFd::from_borrowed_fd(reporter.as_fd(), PollFlags::empty())];
+    poll(&mut gone, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).during("supervisor")?;
+    if gone.iter().any(|pipe| pipe.revents().contains(PollFlags::ERR)) {
+        return Err(Failure::new("supervisor", "gone"));
+    }
+    Ok(())
+}
+
+/// Before the old file system goes out of sight: the proxy is reached by a handle, not by its path.
+fn open_way_out(sandbox: &Sandbox) -> Result<Option<WayOut>, Failure> {
+    let Some(egress) = &sandbox.egress else { return Ok(None) };
+    namespaces::raise_loopback()?;
+    let listener = TcpListener::bind(("127.0.0.1", egress.port)).during("egress")?;
+    let proxy = open(&egress.proxy_socket, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during("egress")?;
+    Ok(Some(WayOut { listener, proxy }))
+}
+
+fn reap_until(worker: Pid, signals: &SignalFd) -> Result<End, Failure> {
+    loop {
+        let mut waker = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        match poll(&mut waker, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Failure::new("wait", error)),
+        }
+        if let Some(end) = serve_signals(signals, worker)? {
+            return Ok(end);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Resource limits of the worker's processes (setrlimit(2)).
+//!
+//! The address space is never limited: Java and Node reserve far more than they use. Memory is the control
+//! group's business.
+
+use asp_launcher::Limits;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::failure::{During, Failure};
+
+/// The first process and the forwarder have the worker's user and count.
+const OWN_PROCESSES: u64 = 2;
+
+/// Bounds this process and all it becomes.
+pub(crate) fn apply(limits: &Limits) -> Result<(), Failure> {
+    no_core_dumps()?;
+    lower(Resource::RLIMIT_NOFILE, limits.files)?;
+    lower(Resource::RLIMIT_FSIZE, limits.file_bytes)?;
+    // Counts a user's processes everywhere: right because every worker has a user of its own.
+    lower(Resource::RLIMIT_NPROC, u64::from(limits.pids) + OWN_PROCESSES)?;
+    match limits.cpu_seconds {
+        Some(seconds) => lower(Resource::RLIMIT_CPU, seconds),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn no_core_dumps() -> Result<(), Failure> {
+    lower(Resource::RLIMIT_CORE, 0)
+}
+
+/// A limit that is lower already stays: raising one needs a privilege.
+fn lower(resource: Resource, wanted: u64) -> Result<(), Failure> {
+    let (_, hard) = getrlimit(resource).during("rlimits")?;
+    let value = wanted.min(hard);
+    setrlimit(resource, value, value).during("rlimits")
+}

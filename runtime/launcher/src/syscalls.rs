@@ -1,0 +1,198 @@
+//! seccomp: which system calls the worker may make.
+//!
+//! Everything is allowed that is not listed, up to the newest call that was looked at; what a kernel has beyond
+//! does not exist. Sockets are local ones, and with egress those of IP besides. A refusal is the errno a program
+//! has code for; only a foreign instruction set kills.
+//! Source: seccomp(2); the list follows the default profiles of systemd and the container engines.
+
+use std::collections::BTreeMap;
+
+use asp_launcher::Sandbox;
+use nix::libc;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter, sock_filter,
+};
+
+use crate::failure::{During, Failure};
+
+const STEP: &str = "seccomp";
+
+/// `mseal` of Linux 6.10. All numbers since 424 are the same on every architecture. Those of x86's other
+/// instruction sets begin far above.
+const NEWEST_CALL: u32 = 462;
+
+/// Calls that reach into other processes or the kernel, or change the machine.
+const REFUSED: [libc::c_long; 52] = [
+    libc::SYS_acct,
+    libc::SYS_add_key,
+    libc::SYS_bpf,
+    libc::SYS_chroot,
+    libc::SYS_clock_settime,
+    libc::SYS_delete_module,
+    libc::SYS_fanotify_init,
+    libc::SYS_finit_module,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fsopen,
+    libc::SYS_fspick,
+    libc::SYS_init_module,
+    libc::SYS_kcmp,
+    libc::SYS_kexec_file_load,
+    libc::SYS_kexec_load,
+    libc::SYS_keyctl,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_migrate_pages,
+    libc::SYS_mount,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_move_pages,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_open_tree,
+    libc::SYS_perf_event_open,
+    libc::SYS_personality,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pivot_root,
+    libc::SYS_process_madvise,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_ptrace,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_reboot,
+    libc::SYS_request_key,
+    libc::SYS_setdomainname,
+    libc::SYS_sethostname,
+    libc::SYS_setns,
+    libc::SYS_settimeofday,
+    libc::SYS_swapoff,
+    libc::SYS_swapon,
+    libc::SYS_syslog,
+    libc::SYS_umount2,
+    libc::SYS_unshare,
+    libc::SYS_userfaultfd,
+    libc::SYS_vhangup,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_nfsservctl,
+];
+
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: [libc::c_long; 5] =
+    [libc::SYS_ioperm, libc::SYS_iopl, libc::SYS_modify_ldt, libc::SYS_uselib, libc::SYS__sysctl];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: [libc::c_long; 0] = [];
+
+/// Calls whose callers fall back to another when told that they do not exist. `clone3` keeps its flags out of a
+/// filter's sight, `clone` does not.
+const ABSENT: [libc::c_long; 4] =
+    [libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+const NEW_NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+/// Of IP sockets: raw, reliable datagrams, sequenced packets, DCCP, packet.
+const OTHER_IP_TYPES: [u64; 5] = [3, 4, 5, 6, 10];
+/// The type without SOCK_NONBLOCK and SOCK_CLOEXEC.
+const TYPE_MASK: u64 = 0xf;
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Restricts this process and all it becomes.
+pub(crate) fn restrict(sandbox: &Sandbox) -> Result<(), Failure> {
+    let egress = sandbox.egress.is_some();
+    for program in programs(egress).during(STEP)? {
+        apply_filter(&program).during(STEP)?;
+    }
+    Ok(())
+}
+
+fn programs(egress: bool) -> Result<[BpfProgram; 4], BackendError> {
+    Ok([
+        unknown_calls(),
+        compile(every(&ABSENT), libc::ENOSYS)?,
+        compile(sockets(egress)?, libc::EAFNOSUPPORT)?,
+        compile(refused()?, libc::EPERM)?,
+    ])
+}
+
+fn compile(rules: Rules, errno: libc::c_int) -> Result<BpfProgram, BackendError> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let refuse = SeccompAction::Errno(errno.unsigned_abs());
+    SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()
+}
+
+fn every(calls: &[libc::c_long]) -> Rules {
+    calls.iter().map(|call| (*call, Vec::new())).collect()
+}
+
+fn refused() -> Result<Rules, BackendError> {
+    let mut rules = every(&REFUSED);
+    rules.extend(every(&REFUSED_HERE));
+    let bit = |flag: libc::c_int| {
+        let flag = u64::from(flag.unsigned_abs());
+        rule([condition(0, SeccompCmpOp::MaskedEq(flag), flag)?])
+    };
+    rules.insert(libc::SYS_clone, NEW_NAMESPACES.into_iter().map(bit).collect::<Result<_, _>>()?);
+    // Sockets are made by bind, which needs a descriptor each; device files by nobody.
+    let others = [libc::S_IFCHR, libc::S_IFBLK, libc::S_IFSOCK, libc::S_IFREG, 0];
+    let kinds = |argument: u8| {
+        let kind = move |kind: libc::mode_t| {
+            rule([condition(argument, SeccompCmpOp::MaskedEq(libc::S_IFMT.into()), kind.into())?])
+        };
+        others.into_iter().map(kind).collect::<Result<Vec<_>, BackendError>>()
+    };
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_mknod, kinds(1)?);
+    rules.insert(libc::SYS_mknodat, kinds(2)?);
+    // Typing into a terminal one was given.
+    let typing = [libc::TIOCSTI, libc::TIOCLINUX];
+    let typing = typing.into_iter().map(|request| rule([condition(1, SeccompCmpOp::Eq, request)?]));
+    rules.insert(libc::SYS_ioctl, typing.collect::<Result<_, _>>()?);
+    Ok(rules)
+}
+
+fn sockets(egress: bool) -> Result<Rules, BackendError> {
+    let families: &[libc::c_int] =
+        if egress { &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] } else { &[libc::AF_UNIX] };
+    let not = |family: &libc::c_int| condition(0, SeccompCmpOp::Ne, u64::from(family.unsigned_abs()));
+    let mut refused = vec![SeccompRule::new(families.iter().map(not).collect::<Result<_, _>>()?)?];
+    for family in families.iter().filter(|family| **family != libc::AF_UNIX) {
+        for kind in OTHER_IP_TYPES {
+            refused.push(rule([
+                condition(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()))?,
+                condition(1, SeccompCmpOp::MaskedEq(TYPE_MASK), kind)?,
+            ])?);
+        }
+    }
+    let local = u64::from(libc::AF_UNIX.unsigned_abs());
+    let pairs = vec![rule([condition(0, SeccompCmpOp::Ne, local)?])?];
+    Ok(BTreeMap::from([(libc::SYS_socket, refused), (libc::SYS_socketpair, pairs)]))
+}
+
+fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(conditions.into())
+}
+
+/// The low half of an argument: the kernel reads no more of a domain, a type, a mode or a request.
+fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+}
+
+/// Refuses, as not existing, every call above [`NEWEST_CALL`]: the crate compares numbers for equality only.
+fn unknown_calls() -> BpfProgram {
+    // Classic BPF over `struct seccomp_data`, whose first word is the call's number (linux/bpf_common.h).
+    let load_number = sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
+    let skip_unless_above = sock_filter { code: 0x25, jt: 0, jf: 1, k: NEWEST_CALL };
+    let give = |k| sock_filter { code: 0x06, jt: 0, jf: 0, k };
+    let absent = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
+    vec![load_number, skip_unless_above, give(absent), give(libc::SECCOMP_RET_ALLOW)]
+}

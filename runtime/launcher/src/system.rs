@@ -1,0 +1,67 @@
+//! The part of the machine's own files a worker sees: programs, libraries, and the few settings they need.
+//!
+//! Owns the list, for the mounts of level 3 and the Landlock rules of levels 2 and 3. Nothing here tells of users,
+//! services or secrets of the machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use asp_launcher::Sandbox;
+
+/// Read and execute. Symbolic links on merged systems (`/lib -> usr/lib`).
+pub(crate) const PROGRAMS: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
+
+/// Device files without which interpreters do not start, or lose their random numbers.
+pub(crate) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+
+/// Settings: the dynamic linker's cache, certificates, OpenSSL (Node does not start without), the links that
+/// Debian's alternatives are, the time zone. Those of Debian first, then those of Red Hat.
+const SETTINGS: [&str; 10] = [
+    "/etc/ld.so.cache",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/ca-certificates",
+    "/etc/alternatives",
+    "/etc/localtime",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/crypto-policies",
+];
+
+/// Debian keeps a Java's `conf` and `lib/security` in `/etc/java-<version>-openjdk`, and Java fails without.
+const JAVA_SETTINGS: &str = "java-";
+
+/// The settings that exist on this machine.
+pub(crate) fn settings() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = SETTINGS.iter().map(PathBuf::from).collect();
+    for entry in fs::read_dir("/etc").into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(JAVA_SETTINGS.as_bytes()) {
+            found.push(entry.path());
+        }
+    }
+    found.retain(|path| path.symlink_metadata().is_ok());
+    found
+}
+
+/// Files of `/etc` that are written for the worker: it is the only user, and knows no host but itself.
+pub(crate) fn written_settings(sandbox: &Sandbox) -> [(&'static str, String); 5] {
+    let Sandbox { uid, gid, hostname, work_dir, .. } = sandbox;
+    let home = work_dir.display();
+    [
+        (
+            "/etc/passwd",
+            format!("root:x:0:0:root:/:/bin/false\nworker:x:{uid}:{gid}:worker:{home}:/bin/false\n"),
+        ),
+        ("/etc/group", format!("root:x:0:\nworker:x:{gid}:\n")),
+        ("/etc/hosts", format!("127.0.0.1 localhost {hostname}\n::1 localhost\n")),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
+        ("/etc/hostname", format!("{hostname}\n")),
+    ]
+}
+
+/// Whether a worker has a directory of its own below `dir`.
+pub(crate) fn uses(sandbox: &Sandbox, dir: &Path) -> bool {
+    let own = [&sandbox.work_dir, &sandbox.run_dir];
+    own.into_iter().chain(&sandbox.read_only).any(|path| path.starts_with(dir))
+}

@@ -1,0 +1,245 @@
+//! The outermost process: the supervisor's child, outside the sandbox.
+//!
+//! It joins the control group, makes the namespaces, starts what lives in them, and then only waits: for the
+//! worker's end, which it repeats as its own (same exit code, same signal), and for the supervisor's, after
+//! which nothing here goes on. The supervisor is watched by a handle on its process rather than by
+//! `PR_SET_PDEATHSIG`, which follows the one thread that forked and would kill workers when that thread ends.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use asp_launcher::{Description, Level, MAX_DESCRIPTION_BYTES, Sandbox};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{ForkResult, Pid, getpid, getppid, setsid};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::failure::{During, Failure};
+use crate::{init, limits, namespaces, privileges, syscalls, worker};
+
+/// How a worker ended, as it travels from the first process inside to the outermost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Code(u8),
+    Signal(Signal),
+}
+
+/// Starts the worker that the description on `descriptor` describes and returns when it has ended.
+pub(crate) fn run(descriptor: u32) -> Result<ExitCode, Failure> {
+    let description = read_description(descriptor)?;
+    let supervisor = follow(description.supervisor)?;
+    // Ctrl-C on the supervisor's terminal is the supervisor's business.
+    setsid().during("session")?;
+    nix::sys::prctl::set_dumpable(false).during("session")?;
+    limits::no_core_dumps()?;
+    let signals = SignalFd::with_flags(&block_signals()?, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        .during("signals")?;
+    join(&description.cgroup)?;
+    let sandbox = description.sandbox;
+    match sandbox.level {
+        Level::L3 => namespaces::enter(&sandbox)?,
+        Level::L1 | Level::L2 => namespaces::map_user_unless_root(&sandbox)?,
+    }
+    nix::sys::prctl::set_child_subreaper(true).during("session")?;
+    let (report, reporter) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).during("fork")?;
+    match fork()? {
+        ForkResult::Child => {
+            drop((report, supervisor));
+            if sandbox.level == Level::L3 {
+                return init::run(&sandbox, reporter, &signals);
+            }
+            become_without_namespaces(&sandbox)
+        }
+        ForkResult::Parent { child } => {
+            drop(reporter);
+            let status = wait_for(child, &signals, &supervisor)?;
+            kill_children();
+            Ok(end_as(read_end(&report).unwrap_or(status)))
+        }
+    }
+}
+
+/// Makes a second process. Nothing is shared with it but open files.
+pub(crate) fn fork() -> Result<ForkResult, Failure> {
+    // SAFETY: this program never starts a thread.
+    #[allow(unsafe_code, reason = "fork has no safe form; a single-threaded process keeps its rules")]
+    unsafe { nix::unistd::fork() }.during("fork")
+}
+
+/// The end that a wait status tells of; `None` while the process lives.
+pub(crate) fn end_of(status: WaitStatus) -> Option<End> {
+    match status {
+        WaitStatus::Exited(_, code) => Some(End::Code(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
+        WaitStatus::Signaled(_, signal, _) => Some(End::Signal(signal)),
+        _ => None,
+    }
+}
+
+// === impl End ===
+
+impl End {
+    pub(crate) fn to_bytes(self) -> [u8; 2] {
+        match self {
+            End::Code(code) => [0, code],
+            End::Signal(signal) => [1, u8::try_from(signal as i32).unwrap_or(0)],
+        }
+    }
+
+    fn from_bytes(bytes: [u8; 2]) -> Option<End> {
+        match bytes {
+            [0, code] => Some(End::Code(code)),
+            [1, signal] => Signal::try_from(i32::from(signal)).ok().map(End::Signal),
+            _ => None,
+        }
+    }
+}
+
+fn read_description(descriptor: u32) -> Result<Description, Failure> {
+    let descriptor = RawFd::try_from(descriptor).during("description")?;
+    if descriptor <= 2 {
+        return Err(Failure::new("description", "a standard stream cannot carry it"));
+    }
+    // SAFETY: nothing in this process has taken the descriptor: it is the first thing done with any.
+    #[allow(unsafe_code, reason = "an inherited descriptor is a bare number")]
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    // One byte more than allowed, so that too long is seen. Read by position: a command started twice shares
+    // the file.
+    let mut text = vec![0; MAX_DESCRIPTION_BYTES + 1];
+    let mut length = 0;
+    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, length as u64).during("description")? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    drop(file);
+    // Whatever else came along is none of ours.
+    close_others();
+    Description::parse(text.get(..length).unwrap_or_default()).during("description")
+}
+
+fn close_others() {
+    // SAFETY: no descriptor above the standard streams is owned by anything in this process.
+    #[allow(unsafe_code, reason = "close_range has no safe form")]
+    unsafe {
+        nix::libc::close_range(3, nix::libc::c_uint::MAX, 0);
+    }
+}
+
+fn follow(supervisor: u32) -> Result<OwnedFd, Failure> {
+    let pid = i32::try_from(supervisor).during("supervisor")?;
+    let handle = rustix::process::Pid::from_raw(pid)
+        .ok_or_else(|| Failure::new("supervisor", "no process id"))
+        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).during("supervisor"))?;
+    // Taken while it is our parent, the handle is the supervisor's and no later process's of the same id.
+    if getppid() == Pid::from_raw(pid) { Ok(handle) } else { Err(Failure::new("supervisor", "gone")) }
+}
+
+fn block_signals() -> Result<SigSet, Failure> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&set), None).during("signals")?;
+    Ok(set)
+}
+
+fn join(procs: &[PathBuf]) -> Result<(), Failure> {
+    for file in procs {
+        fs::write(file, "0")
+            .map_err(|error| Failure::new("cgroup", format_args!("{}: {error}", file.display())))?;
+    }
+    Ok(())
+}
+
+/// Levels 1 and 2: the child is the worker.
+fn become_without_namespaces(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
+    privileges::drop_all(sandbox)?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).during("supervisor")?;
+    if sandbox.level >= Level::L2 {
+        syscalls::restrict(sandbox)?;
+    }
+    worker::become_it(sandbox)
+}
+
+/// Waits for the child's end, passing on what asks it to go; kills it when the supervisor is gone.
+fn wait_for(child: Pid, signals: &SignalFd, supervisor: &OwnedFd) -> Result<End, Failure> {
+    loop {
+        let mut wakers = [
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(supervisor.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut wakers, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Failure::new("wait", error)),
+        }
+        if wakers.iter().nth(1).is_some_and(|waker| !waker.revents().is_empty()) {
+            let _ = kill(child, Signal::SIGKILL);
+            let status = waitpid(child, None).during("wait")?;
+            return Ok(end_of(status).unwrap_or(End::Signal(Signal::SIGKILL)));
+        }
+        if let Some(end) = serve_signals(signals, child)? {
+            return Ok(end);
+        }
+    }
+}
+
+/// Handles what has arrived: passes on a wish to end, reaps. Returns the end of `child` when it came.
+pub(crate) fn serve_signals(signals: &SignalFd, child: Pid) -> Result<Option<End>, Failure> {
+    while let Some(info) = signals.read_signal().during("wait")? {
+        if i32::try_from(info.ssi_signo) != Ok(Signal::SIGCHLD as i32) {
+            // It may have ended in this moment.
+            let _ = kill(child, Signal::SIGTERM);
+        }
+    }
+    let mut end = None;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(status) if status.pid() == Some(child) => end = end_of(status).or(end),
+            Ok(WaitStatus::StillAlive) | Err(_) => return Ok(end),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Kills what the worker left behind: without a process namespace it comes to us, the subreaper.
+fn kill_children() {
+    let list = format!("/proc/self/task/{}/children", getpid());
+    while waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG).is_ok() {
+        let children = fs::read_to_string(&list).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+        }
+        if children.trim().is_empty() || waitid(Id::All, WaitPidFlag::WEXITED).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_end(report: &OwnedFd) -> Option<End> {
+    let mut bytes = [0; 2];
+    let fd: BorrowedFd<'_> = report.as_fd();
+    // All writers are gone with the first process inside, so this does not wait.
+    (rustix::io::read(fd, &mut bytes) == Ok(2)).then_some(bytes).and_then(End::from_bytes)
+}
+
+/// Ends this process as the worker ended.
+fn end_as(end: End) -> ExitCode {
+    match end {
+        End::Code(code) => ExitCode::from(code),
+        End::Signal(signal) => {
+            let mut all = SigSet::all();
+            all.remove(signal);
+            let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&all), None);
+            worker::default_action(signal);
+            let _ = raise(signal);
+            // Only a signal that ends nothing by default gets here, and none such ended the worker.
+            ExitCode::from(u8::try_from(128 + signal as i32).unwrap_or(u8::MAX))
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The last steps before the worker's first instruction: bounds, Landlock, exec.
+
+use std::ffi::CString;
+use std::process::ExitCode;
+
+use asp_launcher::{Level, Sandbox};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
+use nix::sys::stat::{Mode, umask};
+
+use crate::failure::{During, Failure};
+use crate::{file_access, limits};
+
+/// Becomes the worker's program; returns only when that fails.
+pub(crate) fn become_it(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
+    umask(Mode::from_bits_truncate(0o077));
+    nix::unistd::chdir(&sandbox.work_dir).during("work directory")?;
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).during("signals")?;
+    // Rust's runtime ignores it, and what is ignored stays so over exec.
+    default_action(Signal::SIGPIPE);
+    limits::apply(&sandbox.limits)?;
+    if sandbox.level >= Level::L2 {
+        file_access::restrict(sandbox)?;
+    }
+    exec(sandbox)
+}
+
+/// Gives a signal its default action back.
+pub(crate) fn default_action(signal: Signal) {
+    let action = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of this program.
+    #[allow(unsafe_code, reason = "sigaction can install handlers and so has no safe form")]
+    // Fails for SIGKILL and SIGSTOP alone, which have no other.
+    let _ = unsafe { sigaction(signal, &action) };
+}
+
+fn exec(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
+    let text = |text: &str| CString::new(text).during("exec");
+    let argv = sandbox.argv.iter().map(|argument| text(argument)).collect::<Result<Vec<_>, _>>()?;
+    let variable = |(name, value): (&String, &String)| text(&format!("{name}={value}"));
+    let env = sandbox.env.iter().map(variable).collect::<Result<Vec<_>, _>>()?;
+    let program = argv.first().ok_or_else(|| Failure::new("exec", "no program"))?;
+    // Every descriptor opened here closes on exec.
+    match nix::unistd::execve(program, &argv, &env) {
+        Ok(never) => match never {},
+        Err(error) => Err(Failure::new("exec", format_args!("{}: {error}", program.to_string_lossy()))),
+    }
+}
