@@ -1,11 +1,11 @@
 """Write a tool, resource or prompt for the Agentic Server Platform.
 
-    from asp_plugin import Context, plugin
+from asp_plugin import Context, plugin
 
-    @plugin.tool
-    async def greet(args: dict, ctx: Context) -> dict:
-        await ctx.progress(50, "thinking of a greeting")
-        return {"text": f"Hello, {args['name']}!"}
+@plugin.tool
+async def greet(args: dict, ctx: Context) -> dict:
+    await ctx.progress(50, "thinking of a greeting")
+    return {"text": f"Hello, {args['name']}!"}
 """
 
 from .context import Context

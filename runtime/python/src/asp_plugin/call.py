@@ -210,8 +210,7 @@ class Call:
         return True
 
     def _log_now(self, level: str, text: str) -> None:
-        line = wire.LogLine(request_id=self.request_id, task_id=self.task_id)
-        line.level = wire.LogLine.Level.Value(level.upper())
+        line = wire.LogLine(request_id=self.request_id, task_id=self.task_id, level=level.upper())
         line.message = text.encode("utf-8", "replace")[:MAX_LOG].decode("utf-8", "ignore")
         line.at.FromNanoseconds(time.time_ns())
         if not self._outbox.offer(wire.ServerMessage(log=line)):

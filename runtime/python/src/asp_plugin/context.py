@@ -34,7 +34,7 @@ ACTIONS = ("accept", "decline", "cancel")
 
 
 class Context:
-    """The call's facts and its line to the platform. Every method may be called from several tasks at once."""
+    """The call's facts and its line to the platform. Its methods may be used by several tasks at once."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -117,9 +117,7 @@ class Context:
         `data` is bytes, text, or the path of a file (a Path). With `uri`, the absolute URI of something that
         exists elsewhere, nothing is stored. ArtifactError when the plugin may not store it.
         """
-        event = wire.ArtifactEmitted(
-            type=type, uri=uri, content_type=content_type, description=description
-        )
+        event = wire.ArtifactEmitted(type=type, uri=uri, content_type=content_type, description=description)
         return await emit(self._call, name, data, event)
 
     async def log(self, level: Level, message: str) -> None:
@@ -165,9 +163,7 @@ class Context:
                 message=message,
             )
             for field in fields or ():
-                event.fields.add(
-                    name=field.name, type=field.type, required=field.required, label=field.label
-                )
+                event.fields.add(name=field.name, type=field.type, required=field.required, label=field.label)
             if schema is not None:
                 event.requested_schema.value = json_text.to_bytes(schema)
             try:

@@ -34,7 +34,7 @@ class ElicitationError(PluginError):
 
 
 class DelegationError(PluginError):
-    """The delegate gave no result. `reason`: unsupported, timeout, undeclared, or the delegate's own words."""
+    """The delegate gave no result. `reason`: unsupported, timeout, undeclared, or the platform's words."""
 
     def __init__(self, delegate_id: str, reason: str) -> None:
         code = "UNDECLARED" if reason == "undeclared" else "DELEGATION_FAILED"

@@ -63,11 +63,11 @@ class Plugin:
         return self._claim("resource", handler)
 
     def prompt(self, handler: Handler) -> Handler:
-        """Marks `handler(args, ctx)` as the prompt. It returns str, a Message, a list of Messages or a Prompt."""
+        """Marks `handler(args, ctx)` as the prompt; returns str, a Message, a list of those, or a Prompt."""
         return self._claim("prompt", handler)
 
     def on_session_start(self, hook: Handler) -> Handler:
-        """Marks `hook(session)`: run once, before the first call. What it raises makes the worker unusable."""
+        """Marks `hook(session)`: run once, before the first call. If it raises, the worker is not used."""
         return self._hook("session_start", hook)
 
     def on_resume(self, hook: Handler) -> Handler:
@@ -79,11 +79,11 @@ class Plugin:
         return self._hook("resume", hook)
 
     def list(self, hook: Handler) -> Handler:
-        """Marks `hook(ctx)`: lists the resources or prompts there are, as dicts of the protocol's Info fields."""
+        """Marks `hook(ctx)`: lists the resources or prompts there are, as dicts of their Info fields."""
         return self._hook("list", hook)
 
     def watch(self, hook: Handler) -> Handler:
-        """Marks `async def hook(ctx)`: an async generator that yields a URI whenever that resource changed."""
+        """Marks `async def hook(ctx)`: an async generator that yields the URI of what changed."""
         return self._hook("watch", hook)
 
     def _claim(self, kind: str, handler: Handler) -> Handler:

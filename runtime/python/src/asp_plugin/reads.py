@@ -169,9 +169,17 @@ def _content(item: Any) -> Content:
 
 def _chunks(content: Content, asked: str) -> list[wire.ContentChunk]:
     uri = content.uri or asked
-    kind = "text" if isinstance(content.data, str) else "blob"
-    pieces = [content.data[at : at + PIECE] for at in range(0, len(content.data), PIECE)] or [content.data]
-    return [wire.ContentChunk(uri=uri, mime_type=content.mime_type, **{kind: piece}) for piece in pieces]
+    chunks = []
+    # An empty content is one empty piece.
+    for at in range(0, max(len(content.data), 1), PIECE):
+        chunk = wire.ContentChunk(uri=uri, mime_type=content.mime_type)
+        piece = content.data[at : at + PIECE]
+        if isinstance(piece, str):
+            chunk.text = piece
+        else:
+            chunk.blob = piece
+        chunks.append(chunk)
+    return chunks
 
 
 def _prompt(returned: Any) -> wire.GetPromptResponse:

@@ -17,6 +17,7 @@ from .wire import plugin_pb2 as wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from .worker import Worker
@@ -39,7 +40,7 @@ class Session:
         self._outbox = Outbox()
         self._calls: dict[str, Call] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._handlers = {
+        self._handlers: dict[str | None, Callable[[Any], None]] = {
             "invoke": self._invoke,
             "cancel": self._cancel,
             "user_input": self._user_input,

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
     from concurrent.futures import Future
     from datetime import datetime
-    from typing import Any
+    from typing import Any, TypeVar
 
     from .context import Context, Level
     from .values import Answer, Caller, Field, Resume, Secret
+
+    Given = TypeVar("Given")
 
 
 class SyncContext:
@@ -50,9 +52,7 @@ class SyncContext:
         """Where an earlier worker was lost; None in a call's first execution."""
         return self._context.resume
 
-    def progress(
-        self, percent: float, message: str = "", gauges: Mapping[str, float] | None = None
-    ) -> None:
+    def progress(self, percent: float, message: str = "", gauges: Mapping[str, float] | None = None) -> None:
         """See `Context.progress`."""
         self._wait(self._context.progress(percent, message, gauges))
 
@@ -99,9 +99,7 @@ class SyncContext:
             self._context.elicit(elicitation_id, fields, schema=schema, message=message, title=title)
         )
 
-    def delegate(
-        self, delegate_id: str, input: Any, *, timeout: float = DEFAULT_DELEGATION_SECONDS
-    ) -> Any:
+    def delegate(self, delegate_id: str, input: Any, *, timeout: float = DEFAULT_DELEGATION_SECONDS) -> Any:
         """See `Context.delegate`."""
         return self._wait(self._context.delegate(delegate_id, input, timeout=timeout))
 
@@ -115,7 +113,7 @@ class SyncContext:
         for future in list(self._waiting):
             future.cancel()
 
-    def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def _wait(self, coroutine: Coroutine[Any, Any, Given]) -> Given:
         if self._released:
             coroutine.close()
             raise Cancelled

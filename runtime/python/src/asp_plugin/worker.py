@@ -8,6 +8,7 @@ plugin ended the process).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
 import platform
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from .plugin import Plugin
+    from .session import Session as Stream
 
 VERSION = "0.1.0"
 EXIT_CRASH = 70
@@ -40,7 +42,7 @@ class Worker:
         self.manifest = described
         self.plugin = plugin
         self.threads = Threads(described.concurrency)
-        self.session: service.Session | None = None
+        self.session: Stream | None = None
         self.session_ended = asyncio.Event()
         self._async: dict[Any, bool] = {}
         # Compiled beside the first connection: readiness need not wait for it.
@@ -111,10 +113,8 @@ def leave(code: int, why: str = "") -> NoReturn:
     if why:
         print(why.replace("\n", " "), file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(OSError):
             stream.flush()
-        except OSError:
-            pass
     os._exit(code)
 
 

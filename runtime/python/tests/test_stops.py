@@ -1,0 +1,343 @@
+"""Cancel, deadline, preemption, and the end of the session."""
+
+import json
+import time
+
+from harness import run, wire, worker
+
+
+def test_cancel_stops_an_async_handler():
+    source = """
+        import asyncio
+        from asp_plugin import plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            await ctx.progress(1)
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                print("cleaned up", ctx.cancelled)
+                raise
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                await stream.next("progress")
+                await stream.send(cancel=wire.CancelRequest(request_id="r1", reason="user"))
+                events, end = await stream.end()
+                assert [event.WhichOneof("payload") for event in events] == ["cancel", "failed"]
+                assert events[0].cancel.accepted
+                assert (end.code, end.yielded) == ("CANCELLED", False)
+                assert await started.process.stdout.readline() == b"cleaned up True\n"
+
+    run(test())
+
+
+def test_cancel_stops_a_thread_that_computes_and_one_that_asks():
+    source = """
+        from asp_plugin import plugin
+
+        @plugin.tool
+        def main(args, ctx):
+            ctx.progress(1)
+            if args["ask"]:
+                ctx.elicit("ask")
+            while True:
+                pass
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                for ask in (False, True):
+                    await stream.invoke({"ask": ask})
+                    await stream.next("elicitation" if ask else "progress")
+                    await stream.send(cancel=wire.CancelRequest(request_id="r1"))
+                    assert (await stream.failure()).code == "CANCELLED"
+
+    run(test())
+
+
+def test_a_cancelled_thread_is_used_again_unharmed():
+    source = """
+        from asp_plugin import plugin
+
+        @plugin.tool
+        def main(args, ctx):
+            ctx.progress(1)
+            n = 0
+            while n < args["turns"]:
+                n += 1
+            return n
+    """
+
+    async def test():
+        async with worker(source, pool={"concurrency": 1}) as started:
+            await started.ready()
+            async with started.session() as stream:
+                for _ in range(20):
+                    await stream.invoke({"turns": 10**12})
+                    await stream.next("progress")
+                    await stream.send(cancel=wire.CancelRequest(request_id="r1"))
+                    assert (await stream.failure()).code == "CANCELLED"
+                    await stream.invoke({"turns": 1000})
+                    assert await stream.output() == 1000
+
+    run(test())
+
+
+def test_a_cancel_that_is_swallowed_still_ends_as_cancelled():
+    source = """
+        import asyncio
+        from asp_plugin import plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            await ctx.progress(1)
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                return "as if nothing happened"
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                await stream.next("progress")
+                await stream.send(cancel=wire.CancelRequest(request_id="r1"))
+                assert (await stream.failure()).code == "CANCELLED"
+
+    run(test())
+
+
+def test_an_invoke_and_its_cancel_in_one_breath_end_once():
+    source = """
+        from asp_plugin import plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            await ctx.elicit("ask")
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                for n in range(50):
+                    await stream.invoke(request_id=f"r{n}")
+                    await stream.send(cancel=wire.CancelRequest(request_id=f"r{n}"))
+                    assert (await stream.failure(f"r{n}")).code == "CANCELLED"
+                await stream.send(ping=wire.Ping(nonce="n"))
+                assert (await stream.next()).pong.nonce == "n"
+
+    run(test())
+
+
+def test_a_soft_cancel_lets_the_step_finish():
+    source = """
+        import asyncio
+        from asp_plugin import plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            await ctx.progress(1)
+            while not ctx.cancelled:
+                await asyncio.sleep(0.005)
+            await ctx.chunk("the step is finished")
+            await ctx.checkpoint({"step": 1})
+            await ctx.chunk("never sent")
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                await stream.next("progress")
+                soft = wire.CancelRequest(request_id="r1", mode=wire.CancelRequest.SOFT)
+                await stream.send(cancel=soft)
+                assert (await stream.next("chunk")).chunk.text == "the step is finished"
+                seq = (await stream.next("checkpoint")).checkpoint.seq
+                await stream.send(checkpoint_ack=wire.CheckpointAck(request_id="r1", seq=seq))
+                events, end = await stream.end()
+                assert (len(events), end.code, end.yielded) == (1, "CANCELLED", False)
+
+    run(test())
+
+
+def test_preemption_saves_and_yields():
+    source = """
+        from asp_plugin import plugin
+
+        @plugin.tool(resumable=True)
+        async def main(args, ctx):
+            for step in range(1, 100):
+                await ctx.checkpoint({"step": step})
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                seq = (await stream.next("checkpoint")).checkpoint.seq
+                preempt = wire.CancelRequest(request_id="r1", mode=wire.CancelRequest.PREEMPT)
+                await stream.send(cancel=preempt)
+                assert (await stream.next("cancel")).cancel.accepted
+                await stream.send(checkpoint_ack=wire.CheckpointAck(request_id="r1", seq=seq))
+                failure = await stream.failure()
+                assert (failure.code, failure.yielded) == ("CANCELLED", True)
+
+    run(test())
+
+
+def test_preemption_is_declined_by_what_cannot_resume():
+    source = """
+        from asp_plugin import plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            return (await ctx.elicit("ask")).action
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                await stream.next("elicitation")
+                preempt = wire.CancelRequest(request_id="r1", mode=wire.CancelRequest.PREEMPT)
+                await stream.send(cancel=preempt)
+                assert not (await stream.next("cancel")).cancel.accepted
+                answer = wire.DeliverUserInput(
+                    request_id="r1", elicitation_id="ask", action=wire.DeliverUserInput.DECLINE
+                )
+                await stream.send(user_input=answer)
+                assert await stream.output() == "decline"
+
+    run(test())
+
+
+def test_the_deadline_is_enforced():
+    source = """
+        import asyncio, time
+        from asp_plugin import plugin
+
+        @plugin.tool
+        {prefix}def main(args, ctx):
+            {body}
+    """
+    bodies = {"async ": "await asyncio.sleep(3600)", "": "while True: time.sleep(0.01)"}
+
+    async def test(prefix):
+        filled = source.replace("{prefix}", prefix).replace("{body}", bodies[prefix])
+        async with worker(filled) as started:
+            await started.ready()
+            async with started.session() as stream:
+                request = wire.InvokeRequest(request_id="r1")
+                request.arguments.value = b"{}"
+                request.deadline.FromNanoseconds(time.time_ns() + 200_000_000)
+                await stream.send(invoke=request)
+                assert (await stream.failure()).code == "DEADLINE"
+                request.deadline.FromNanoseconds(time.time_ns() - 1)
+                await stream.send(invoke=request)
+                assert (await stream.failure()).code == "DEADLINE"
+
+    for prefix in bodies:
+        run(test(prefix))
+
+
+def test_the_end_of_the_session_cancels_handlers_and_ends_the_worker():
+    source = """
+        import asyncio
+        from asp_plugin import plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            await ctx.progress(1)
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                print("cancelled")
+    """
+
+    async def test(close):
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                await stream.next("progress")
+                await close(stream, started)
+                assert await started.exit_code() == 0
+            assert "cancelled" in await started.stdout()
+
+    async def half_close(stream, _):
+        await stream.call.done_writing()
+
+    async def reset(stream, _):
+        stream.call.cancel()
+
+    async def terminate(stream, started):
+        started.process.terminate()
+        assert (await stream.failure()).code == "CANCELLED"
+
+    for close in (half_close, reset, terminate):
+        run(test(close))
+
+
+def test_a_thread_that_ignores_the_cancel_does_not_hold_the_worker():
+    source = """
+        import time
+        from asp_plugin import plugin
+
+        @plugin.tool
+        def main(args, ctx):
+            ctx.progress(1)
+            while True:
+                try:
+                    time.sleep(3600)
+                except BaseException:
+                    pass
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                await stream.next("progress")
+                await stream.call.done_writing()
+                assert await started.exit_code() == 0
+
+    run(test())
+
+
+def test_pongs_come_while_a_thread_computes():
+    source = """
+        from asp_plugin import plugin
+
+        @plugin.tool
+        def main(args, ctx):
+            ctx.progress(1)
+            while True:
+                pass
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                await stream.next("progress")
+                for n in range(3):
+                    await stream.send(ping=wire.Ping(nonce=json.dumps(n)))
+                    assert (await stream.next("pong")).pong.nonce == json.dumps(n)
+
+    run(test())
