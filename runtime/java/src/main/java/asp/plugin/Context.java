@@ -1,0 +1,108 @@
+package asp.plugin;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.net.URI;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.Map;
+import java.util.Optional;
+import java.util.OptionalLong;
+
+/**
+ * What the platform gives one call. Safe to use from any thread while the call runs; afterwards every method that sends
+ * something throws {@link IllegalStateException}.
+ *
+ * <p>Cancellation is native: the handler's thread is interrupted, {@link #cancelled} turns true, and methods that send
+ * or wait throw {@link CancelledException}. A soft cancel (finish the step in hand) and a preemption (save a checkpoint
+ * and yield) interrupt nothing: questions throw, {@link #cancelled} is true, and after a preemption the next
+ * {@link #checkpoint} throws once it is stored.
+ */
+public interface Context {
+    /** Tells how far the call is, in percent; values outside 0..100 are set to the nearer end. */
+    default void progress(double percent, String message) {
+        progress(percent, message, Map.of());
+    }
+
+    /** As above, with named figures. */
+    void progress(double percent, String message, Map<String, Double> gauges);
+
+    /** Sends a part of the result: a string as text, anything else as JSON. At most 4 MiB. */
+    void chunk(Object part);
+
+    /**
+     * Sends bytes as an artifact.
+     *
+     * @return the URI under which the platform keeps it, until the call's owner reads it
+     * @throws PluginException ARTIFACT_TOO_LARGE when the call's artifacts pass the plugin's disk limit
+     */
+    String artifact(Artifact about, byte[] data);
+
+    /** Sends a file as an artifact; as above. */
+    String artifact(Artifact about, Path file);
+
+    /** Names something that is kept elsewhere, by its absolute URI. */
+    String artifact(Artifact about, URI existing);
+
+    /** Logs a line of at most 16 KiB for the call; java.util.logging inside the call comes here too. */
+    void log(System.Logger.Level level, String message);
+
+    /** Asks the user the declared question `id`, with the text and fields of its spec. Waits for the answer. */
+    default Answer elicit(String id) {
+        return elicit(id, Question.asDeclared());
+    }
+
+    /**
+     * Asks the user the declared question `id`. Waits for the answer; at most 16 questions of a call may be open.
+     *
+     * @throws PluginException UNDECLARED when the spec does not list `id`; UNSUPPORTED or EXPIRED when nobody could be
+     *         asked
+     */
+    Answer elicit(String id, Question question);
+
+    /**
+     * Asks the declared delegate `id`, a model or another primitive, and waits for its result.
+     *
+     * @throws PluginException UNDECLARED; DELEGATION_TIMEOUT after `timeout`; DELEGATION_FAILED with the reason
+     */
+    JsonNode delegate(String id, Object input, Duration timeout);
+
+    /**
+     * Saves the state another worker can go on from, as JSON of at most 64 KiB. Returns when it is stored.
+     *
+     * @throws PluginException CHECKPOINT_TOO_LARGE, CHECKPOINT_STALE or CHECKPOINT_UNAVAILABLE
+     */
+    void checkpoint(Object state);
+
+    /** Shows the plugin's own state to observers. */
+    default void status(String phase) {
+        status(phase, Map.of());
+    }
+
+    /** As above, with details. */
+    void status(String phase, Map<String, ?> metadata);
+
+    /** True once the call is cancelled, preempted or out of time: a loop without other calls should look here. */
+    boolean cancelled();
+
+    /** The absolute end of the call. */
+    Optional<Instant> deadline();
+
+    /** Calls left in the caller's tightest rate limit. */
+    OptionalLong budget();
+
+    /** A short-lived token for the services this plugin may call. */
+    Optional<Secret> token();
+
+    String taskId();
+
+    String requestId();
+
+    Caller caller();
+
+    /** Trace context and the like; `traceparent` where the caller sent one. */
+    Map<String, String> attributes();
+
+    /** Present when an earlier worker was lost: go on from there instead of starting. */
+    Optional<Resume> resume();
+}

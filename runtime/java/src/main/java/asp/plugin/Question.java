@@ -1,0 +1,33 @@
+package asp.plugin;
+
+import java.util.List;
+import java.util.Map;
+
+/**
+ * What a user is asked. What is null or empty comes from the spec.
+ *
+ * @param schema an MCP form schema; replaces `fields`
+ */
+public record Question(String title, String message, List<Field> fields, Map<String, ?> schema) {
+    /** One field of a form; `type` is string, boolean or number. */
+    public record Field(String name, String type, boolean required, String label) {}
+
+    public Question {
+        fields = fields == null ? List.of() : List.copyOf(fields);
+    }
+
+    /** The question as the spec has it. */
+    public static Question asDeclared() {
+        return new Question(null, null, null, null);
+    }
+
+    /** Another text, with the fields of the spec unless some are given. */
+    public static Question of(String message, Field... fields) {
+        return new Question(null, message, List.of(fields), null);
+    }
+
+    /** A form made now. */
+    public static Question of(String message, Map<String, ?> schema) {
+        return new Question(null, message, null, schema);
+    }
+}

@@ -1,0 +1,27 @@
+package asp.plugin;
+
+import java.util.List;
+
+/** A resource, or all the resources of a URI template. One instance serves many reads at once. */
+public interface Resource {
+    /**
+     * Reads one resource.
+     *
+     * @param variables the variables of the URI template; empty for a plain resource
+     * @throws PluginException with the code NOT_FOUND where there is nothing at `uri`
+     */
+    List<Content> read(String uri, Arguments variables, Context context) throws Exception;
+
+    /** Lists what a reader may ask for; nothing unless overridden. */
+    default List<ResourceInfo> list(Context context) throws Exception {
+        return List.of();
+    }
+
+    /**
+     * Watches a resource until the calling thread is interrupted, and runs `updated` at every change. Returning ends
+     * the subscription. Not supported unless overridden.
+     */
+    default void watch(String uri, Runnable updated, Context context) throws Exception {
+        throw new PluginException("UNSUPPORTED", "this resource cannot be watched");
+    }
+}

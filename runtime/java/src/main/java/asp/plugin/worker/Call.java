@@ -1,0 +1,222 @@
+package asp.plugin.worker;
+
+import asp.plugin.CancelledException;
+import asp.plugin.PluginException;
+import asp.plugin.v1.CancelRequest;
+import asp.plugin.v1.CancelResponse;
+import asp.plugin.v1.CheckpointAck;
+import asp.plugin.v1.DeliverDelegationResult;
+import asp.plugin.v1.DeliverUserInput;
+import asp.plugin.v1.ServerMessage;
+import java.util.concurrent.Callable;
+
+/**
+ * One call while it runs: its thread, whether it must stop, and what it waits for. Sends nothing after its end, and its
+ * end once. Interrupts its thread only while the handler is on it.
+ */
+final class Call {
+    /** The call whose handler the current thread, or the thread that started it, runs. */
+    private static final InheritableThreadLocal<Call> CURRENT = new InheritableThreadLocal<>();
+
+    /** Why a call must stop, from the mildest on; a call is never set back to a milder one. */
+    private enum Stop {
+        NONE,
+        SOFT,
+        PREEMPT,
+        HARD,
+        DEADLINE
+    }
+
+    private final Request request;
+    private final Outbox<ServerMessage> outbox;
+    private final Questions<DeliverUserInput> inputs = new Questions<>(Limits.OPEN_QUESTIONS);
+    private final Questions<DeliverDelegationResult> delegations = new Questions<>(Limits.OPEN_QUESTIONS);
+    private final Questions<CheckpointAck> checkpoints = new Questions<>(1);
+
+    // Guarded by this.
+    private Thread thread;
+    private Stop stop = Stop.NONE;
+    private String reason = "";
+    private boolean saved;
+    private boolean ended;
+
+    /** @param outbox where its events go; null for a method that has none */
+    Call(Request request, Outbox<ServerMessage> outbox) {
+        this.request = request;
+        this.outbox = outbox;
+    }
+
+    /** Returns the call the current thread works for, or null. */
+    static Call current() {
+        return CURRENT.get();
+    }
+
+    Request request() {
+        return request;
+    }
+
+    boolean hasEvents() {
+        return outbox != null;
+    }
+
+    Questions<DeliverUserInput> inputs() {
+        return inputs;
+    }
+
+    Questions<DeliverDelegationResult> delegations() {
+        return delegations;
+    }
+
+    Questions<CheckpointAck> checkpoints() {
+        return checkpoints;
+    }
+
+    /** Runs the handler on the current thread; every way it can fail becomes a {@link Failure}. */
+    <T> T execute(Callable<T> handler) throws Failure {
+        try {
+            enter();
+            T value = handler.call();
+            stopped();
+            return value;
+        } catch (Throwable thrown) {
+            throw failure(thrown);
+        } finally {
+            leave();
+        }
+    }
+
+    /** Sends an event of the handler, after waiting for room. */
+    void send(ServerMessage event) {
+        goOn();
+        try {
+            outbox.awaitReady();
+        } catch (InterruptedException interrupted) {
+            throw new CancelledException("the call's thread was interrupted");
+        }
+        if (!push(event)) {
+            throw new IllegalStateException("the call has ended");
+        }
+    }
+
+    /** Sends without waiting and without regard to cancellation; false when the call has ended. */
+    synchronized boolean push(ServerMessage event) {
+        if (!ended) {
+            outbox.push(event);
+        }
+        return !ended;
+    }
+
+    /** Sends the end; only the first one counts. */
+    synchronized void end(ServerMessage end) {
+        if (!ended) {
+            outbox.push(end);
+            ended = true;
+        }
+    }
+
+    /** Cancels as the platform wants it, and says so; nothing when the call has ended. */
+    synchronized void cancel(CancelRequest cancel) {
+        if (ended) {
+            return;
+        }
+        outbox.push(ServerMessage.newBuilder()
+                .setCancel(CancelResponse.newBuilder().setRequestId(request.requestId()).setAccepted(true))
+                .build());
+        Stop wanted = switch (cancel.getMode()) {
+            case SOFT -> Stop.SOFT;
+            case PREEMPT -> Stop.PREEMPT;
+            default -> Stop.HARD;
+        };
+        stop(wanted, cancel.getReason().isEmpty() ? "the call was cancelled" : cancel.getReason());
+    }
+
+    /** Stops the handler at once. */
+    void abort(String why) {
+        stop(Stop.HARD, why);
+    }
+
+    /** Stops the handler because its time is over. */
+    void expire() {
+        stop(Stop.DEADLINE, "the call's time is over");
+    }
+
+    synchronized boolean cancelled() {
+        return stop != Stop.NONE;
+    }
+
+    /** Throws when the handler must not go on: after a hard cancel and after the deadline. */
+    synchronized void goOn() {
+        if (stop.compareTo(Stop.HARD) >= 0) {
+            throw new CancelledException(reason);
+        }
+    }
+
+    /** Notes that a checkpoint is stored; throws when the platform waits for just that. */
+    synchronized void saved() {
+        saved = true;
+        if (stop == Stop.PREEMPT) {
+            throw new CancelledException(reason);
+        }
+    }
+
+    private synchronized void stop(Stop wanted, String why) {
+        if (ended || wanted.compareTo(stop) <= 0) {
+            return;
+        }
+        stop = wanted;
+        reason = why;
+        inputs.close(why);
+        delegations.close(why);
+        if (wanted.compareTo(Stop.HARD) >= 0) {
+            checkpoints.close(why);
+            if (thread != null) {
+                thread.interrupt();
+            }
+        }
+    }
+
+    private synchronized void enter() {
+        goOn();
+        thread = Thread.currentThread();
+        CURRENT.set(this);
+    }
+
+    private synchronized void leave() {
+        thread = null;
+        CURRENT.remove();
+        // The thread goes back to the pool: an interrupt of this call must not reach the next one.
+        Thread.interrupted();
+    }
+
+    /** A cancelled call ends as cancelled even when its handler returned. A preempted one may as well be finished. */
+    private synchronized void stopped() throws Failure {
+        if (stop != Stop.NONE && stop != Stop.PREEMPT) {
+            throw stopFailure();
+        }
+    }
+
+    private synchronized Failure failure(Throwable thrown) {
+        if (thrown instanceof Failure failure) {
+            return failure;
+        }
+        boolean gaveUp = thrown instanceof CancelledException;
+        if (stop != Stop.NONE && (stop != Stop.PREEMPT || gaveUp)) {
+            return stopFailure();
+        }
+        if (gaveUp) {
+            return new Failure("CANCELLED", thrown.getMessage());
+        }
+        if (thrown instanceof PluginException own) {
+            return new Failure(own.code(), own.getMessage(), own.details(), false);
+        }
+        Logs.unexpected(request.requestId(), thrown);
+        return new Failure("INTERNAL", "the plugin failed");
+    }
+
+    private Failure stopFailure() {
+        if (stop == Stop.DEADLINE) {
+            return new Failure("DEADLINE", reason);
+        }
+        return new Failure("CANCELLED", reason, null, stop == Stop.PREEMPT && saved);
+    }
+}

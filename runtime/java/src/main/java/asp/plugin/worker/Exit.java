@@ -1,0 +1,74 @@
+package asp.plugin.worker;
+
+import sun.misc.Signal;
+
+/**
+ * How the process ends. An end that did not come through here is the plugin's doing (`System.exit`), and a shutdown hook
+ * turns it into exit code 70: a crash. SIGTERM is an orderly end.
+ */
+public final class Exit {
+    public static final int WRONG_ENVIRONMENT = 64;
+    public static final int PLUGIN_EXITED = 70;
+    public static final int PLUGIN_UNUSABLE = 78;
+
+    /** The plugin's own shutdown hooks get this long before the process is halted. */
+    private static final long HOOKS_MILLIS = 1_000;
+
+    private static volatile boolean orderly;
+
+    private Exit() {}
+
+    /** A start that cannot go on; the message is one line for the log. */
+    public static final class Refusal extends Exception {
+        private final int code;
+
+        public Refusal(int code, String message) {
+            super(message);
+            this.code = code;
+        }
+    }
+
+    /** Installs the hook and the signal handler, before anything of the plugin is loaded. */
+    public static void guard() {
+        Runtime.getRuntime().addShutdownHook(new Thread(Exit::judge, "exit"));
+        Signal.handle(new Signal("TERM"), signal -> leave(0));
+    }
+
+    /** Ends the process; does not return. */
+    public static void leave(int code) {
+        orderly = true;
+        Thread watch = new Thread(() -> haltAfterHooks(code), "halt");
+        watch.setDaemon(true);
+        watch.start();
+        System.exit(code);
+    }
+
+    /** Prints the reason on one line and ends the process. */
+    public static void refuse(Refusal refusal) {
+        System.err.println(oneLine(refusal.getMessage()));
+        leave(refusal.code);
+    }
+
+    private static void judge() {
+        if (orderly) {
+            return;
+        }
+        System.err.println("the plugin ended the process; this counts as a crash");
+        System.out.flush();
+        System.err.flush();
+        Runtime.getRuntime().halt(PLUGIN_EXITED);
+    }
+
+    private static void haltAfterHooks(int code) {
+        try {
+            Thread.sleep(HOOKS_MILLIS);
+        } catch (InterruptedException interrupted) {
+            // Nobody waits for this thread: halt at once.
+        }
+        Runtime.getRuntime().halt(code);
+    }
+
+    private static String oneLine(String text) {
+        return String.valueOf(text).replaceAll("\\p{Cntrl}+", " ");
+    }
+}

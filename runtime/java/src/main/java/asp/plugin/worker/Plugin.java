@@ -1,0 +1,116 @@
+package asp.plugin.worker;
+
+import asp.plugin.Prompt;
+import asp.plugin.Resource;
+import asp.plugin.Tool;
+import java.io.IOException;
+import java.net.MalformedURLException;
+import java.net.URL;
+import java.net.URLClassLoader;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Stream;
+
+/**
+ * The loaded plugin: one instance of its entrypoint. Its classes are looked for in `package/`, `package/classes/`,
+ * `package/*.jar` and `package/lib/*.jar`, in this order and by name; the worker's own libraries come first, so a plugin
+ * that brings another version of them uses the worker's.
+ */
+final class Plugin {
+    private static final int MAX_JARS = 512;
+
+    private final Manifest manifest;
+    private final Object instance;
+
+    private Plugin(Manifest manifest, Object instance) {
+        this.manifest = manifest;
+        this.instance = instance;
+    }
+
+    static Plugin load(Manifest manifest, Path code) throws Exit.Refusal {
+        ClassLoader loader = new URLClassLoader("plugin", urls(code), Plugin.class.getClassLoader());
+        // Libraries that look for services or configuration ask the thread's loader.
+        Thread.currentThread().setContextClassLoader(loader);
+        Object instance = instance(manifest.entrypoint(), loader);
+        Class<?> wanted = switch (manifest.kind()) {
+            case TOOL -> Tool.class;
+            case RESOURCE -> Resource.class;
+            case PROMPT -> Prompt.class;
+        };
+        if (!wanted.isInstance(instance)) {
+            throw refusal(manifest.entrypoint() + " does not implement " + wanted.getName());
+        }
+        return new Plugin(manifest, instance);
+    }
+
+    Manifest manifest() {
+        return manifest;
+    }
+
+    /** Returns the tool, or null when the plugin is of another kind; so do the two below. */
+    Tool tool() {
+        return instance instanceof Tool tool ? tool : null;
+    }
+
+    Resource resource() {
+        return instance instanceof Resource resource ? resource : null;
+    }
+
+    Prompt prompt() {
+        return instance instanceof Prompt prompt ? prompt : null;
+    }
+
+    private static URL[] urls(Path code) throws Exit.Refusal {
+        List<URL> urls = new ArrayList<>();
+        try {
+            urls.add(code.toUri().toURL());
+            Path classes = code.resolve("classes");
+            if (Files.isDirectory(classes)) {
+                urls.add(classes.toUri().toURL());
+            }
+            addJars(code, urls);
+            addJars(code.resolve("lib"), urls);
+        } catch (IOException fault) {
+            throw refusal("the package cannot be read");
+        }
+        return urls.toArray(URL[]::new);
+    }
+
+    private static void addJars(Path directory, List<URL> urls) throws IOException {
+        if (!Files.isDirectory(directory)) {
+            return;
+        }
+        try (Stream<Path> files = Files.list(directory)) {
+            List<Path> jars = files.filter(file -> file.toString().endsWith(".jar"))
+                    .sorted()
+                    .limit(MAX_JARS)
+                    .toList();
+            for (Path jar : jars) {
+                urls.add(url(jar));
+            }
+        }
+    }
+
+    private static URL url(Path path) throws MalformedURLException {
+        return path.toUri().toURL();
+    }
+
+    private static Object instance(String name, ClassLoader loader) throws Exit.Refusal {
+        try {
+            return Class.forName(name, true, loader).getConstructor().newInstance();
+        } catch (ClassNotFoundException fault) {
+            throw refusal("there is no class " + name + " in the package");
+        } catch (NoSuchMethodException fault) {
+            throw refusal(name + " has no public constructor without parameters");
+        } catch (Exception | LinkageError fault) {
+            Throwable cause = fault.getCause() == null ? fault : fault.getCause();
+            throw refusal(name + " cannot be made: " + cause);
+        }
+    }
+
+    private static Exit.Refusal refusal(String message) {
+        return new Exit.Refusal(Exit.PLUGIN_UNUSABLE, message);
+    }
+}

@@ -1,0 +1,123 @@
+package asp.plugin.worker;
+
+import asp.plugin.Arguments;
+import asp.plugin.Content;
+import asp.plugin.Context;
+import asp.plugin.Resource;
+import asp.plugin.v1.ContentChunk;
+import asp.plugin.v1.ListResourcesRequest;
+import asp.plugin.v1.ListResourcesResponse;
+import asp.plugin.v1.ReadResourceRequest;
+import asp.plugin.v1.ResourceInfo;
+import asp.plugin.v1.ResourcePluginGrpc;
+import asp.plugin.v1.ResourceUpdated;
+import asp.plugin.v1.SubscribeRequest;
+import com.google.protobuf.ByteString;
+import io.grpc.stub.StreamObserver;
+import java.util.List;
+
+/** Serves the plugin's resources; contents go out in pieces. */
+final class ResourceService extends ResourcePluginGrpc.ResourcePluginImplBase {
+    private final Serving serving;
+
+    ResourceService(Serving serving) {
+        this.serving = serving;
+    }
+
+    @Override
+    public void list(ListResourcesRequest request, StreamObserver<ListResourcesResponse> answer) {
+        Call call = new Call(Request.plain(request.getRequestId(), request.getCtx(), ByteString.EMPTY), null);
+        serve(call, answer, outbox -> {
+            ListResourcesResponse.Builder list = ListResourcesResponse.newBuilder();
+            for (asp.plugin.ResourceInfo info : resource().list(context(call))) {
+                list.addResources(ResourceInfo.newBuilder()
+                        .setUri(info.uri())
+                        .setName(info.name())
+                        .setTitle(Events.cut(info.title()))
+                        .setDescription(Events.cut(info.description()))
+                        .setMimeType(Events.cut(info.mimeType())));
+            }
+            outbox.push(list.build());
+        });
+    }
+
+    @Override
+    public void read(ReadResourceRequest request, StreamObserver<ContentChunk> answer) {
+        Call call = new Call(Request.of(request), null);
+        serve(call, answer, outbox -> {
+            Arguments variables = serving.arguments(call.request());
+            List<Content> contents = resource().read(request.getUri(), variables, context(call));
+            for (Content content : contents) {
+                pieces(content, outbox);
+            }
+        });
+    }
+
+    @Override
+    public void subscribe(SubscribeRequest request, StreamObserver<ResourceUpdated> answer) {
+        Call call = new Call(Request.plain(request.getRequestId(), request.getCtx(), ByteString.EMPTY), null);
+        serve(call, answer, outbox -> {
+            ResourceUpdated updated = ResourceUpdated.newBuilder().setUri(request.getUri()).build();
+            resource().watch(request.getUri(), () -> outbox.push(updated), context(call));
+        });
+    }
+
+    private Resource resource() throws Failure {
+        if (serving.plugin().resource() == null) {
+            throw new Failure("UNSUPPORTED", "this plugin is no resource");
+        }
+        return serving.plugin().resource();
+    }
+
+    private Context context(Call call) {
+        return new CallContext(call, serving.manifest());
+    }
+
+    /** What a method does with its stream. */
+    private interface Work<M> {
+        void run(Outbox<M> outbox) throws Exception;
+    }
+
+    private <M> void serve(Call call, StreamObserver<M> answer, Work<M> work) {
+        Outbox<M> outbox = Unary.open(call, answer);
+        Unary.start(serving, call, outbox, () -> {
+            work.run(outbox);
+            return null;
+        });
+    }
+
+    private static void pieces(Content content, Outbox<ContentChunk> outbox) throws InterruptedException {
+        ContentChunk.Builder chunk = ContentChunk.newBuilder()
+                .setUri(content.uri())
+                .setMimeType(Events.cut(content.mimeType()));
+        if (content.text() != null) {
+            texts(content.text(), chunk, outbox);
+            return;
+        }
+        byte[] bytes = content.bytes();
+        int offset = 0;
+        do {
+            int length = Math.min(Limits.PIECE_BYTES, bytes.length - offset);
+            outbox.awaitReady();
+            outbox.push(chunk.setBlob(ByteString.copyFrom(bytes, offset, length)).build());
+            offset += length;
+        } while (offset < bytes.length);
+    }
+
+    /** Splits between characters: each piece is a text of its own on the wire. */
+    private static void texts(String text, ContentChunk.Builder chunk, Outbox<ContentChunk> outbox)
+            throws InterruptedException {
+        // A UTF-16 unit has at most three bytes in UTF-8.
+        int units = Limits.PIECE_BYTES / 3;
+        int offset = 0;
+        do {
+            int end = Math.min(text.length(), offset + units);
+            if (end < text.length() && Character.isHighSurrogate(text.charAt(end - 1))) {
+                end--;
+            }
+            outbox.awaitReady();
+            outbox.push(chunk.setText(text.substring(offset, end)).build());
+            offset = end;
+        } while (offset < text.length());
+    }
+}

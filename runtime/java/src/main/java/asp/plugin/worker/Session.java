@@ -1,0 +1,185 @@
+package asp.plugin.worker;
+
+import asp.plugin.Arguments;
+import asp.plugin.Json;
+import asp.plugin.Result;
+import asp.plugin.v1.CancelRequest;
+import asp.plugin.v1.CheckpointAck;
+import asp.plugin.v1.ClientMessage;
+import asp.plugin.v1.DeliverDelegationResult;
+import asp.plugin.v1.DeliverUserInput;
+import asp.plugin.v1.InvokeRequest;
+import asp.plugin.v1.Pong;
+import asp.plugin.v1.ServerMessage;
+import com.fasterxml.jackson.databind.JsonNode;
+import io.grpc.Status;
+import io.grpc.stub.StreamObserver;
+import java.io.IOException;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Consumer;
+
+/**
+ * The worker's side of the Session stream. Messages are read on the transport's thread, which never runs a plugin's
+ * code; each call has a thread of its own. What arrives for a call that is not running is dropped.
+ */
+final class Session implements StreamObserver<ClientMessage> {
+    private final Serving serving;
+    private final Outbox<ServerMessage> outbox;
+    private final Runnable ended;
+    private final Map<String, Call> running = new ConcurrentHashMap<>();
+    private boolean greeted;
+
+    /** @param ended run once, when the stream is over */
+    Session(Serving serving, Outbox<ServerMessage> outbox, Runnable ended) {
+        this.serving = serving;
+        this.outbox = outbox;
+        this.ended = ended;
+    }
+
+    @Override
+    public void onNext(ClientMessage message) {
+        if (!greeted && message.getPayloadCase() != ClientMessage.PayloadCase.INIT) {
+            fault("the first message is `init`");
+            return;
+        }
+        switch (message.getPayloadCase()) {
+            case INIT -> {
+                greeted = true;
+                outbox.push(ServerMessage.newBuilder().setInit(serving.greeting()).build());
+            }
+            case PING -> outbox.push(ServerMessage.newBuilder()
+                    .setPong(Pong.newBuilder().setNonce(message.getPing().getNonce()))
+                    .build());
+            case INVOKE -> invoke(message.getInvoke());
+            case CANCEL -> cancel(message.getCancel());
+            case USER_INPUT -> input(message.getUserInput());
+            case DELEGATION_RESULT -> result(message.getDelegationResult());
+            case CHECKPOINT_ACK -> stored(message.getCheckpointAck());
+            // A newer platform may say more than this worker knows.
+            case PAYLOAD_NOT_SET -> {}
+        }
+    }
+
+    @Override
+    public void onError(Throwable broken) {
+        over();
+    }
+
+    @Override
+    public void onCompleted() {
+        over();
+    }
+
+    /** Stops what runs and ends the stream. */
+    void over() {
+        running.values().forEach(call -> call.abort("the session has ended"));
+        outbox.close();
+        ended.run();
+    }
+
+    private void invoke(InvokeRequest invoke) {
+        Call call = new Call(Request.of(invoke), outbox);
+        String id = invoke.getRequestId();
+        if (id.isEmpty()) {
+            fault("an invoke has a request_id");
+            return;
+        }
+        if (running.putIfAbsent(id, call) != null) {
+            // Any answer would end the call that runs under this id.
+            System.err.println("call " + id + " runs already; its second invoke is dropped");
+            return;
+        }
+        if (!serving.calls().start(call, () -> run(call))) {
+            finish(call, Events.failed(call.request(), new Failure("OVERLOADED", "too many calls at once")));
+        }
+    }
+
+    private void run(Call call) {
+        ServerMessage end;
+        try {
+            end = call.execute(() -> answer(call));
+        } catch (Failure failure) {
+            end = Events.failed(call.request(), failure);
+        }
+        finish(call, end);
+    }
+
+    private void finish(Call call, ServerMessage end) {
+        // Removed first: once the platform has the end, it may use the id again.
+        running.remove(call.request().requestId(), call);
+        call.end(end);
+    }
+
+    private ServerMessage answer(Call call) throws Exception {
+        if (serving.plugin().tool() == null) {
+            throw new Failure("UNSUPPORTED", "this plugin is no tool");
+        }
+        Request request = call.request();
+        Arguments arguments = serving.arguments(request);
+        Object returned = serving.plugin().tool().run(arguments, new CallContext(call, serving.manifest()));
+        Result result = returned instanceof Result made ? made : Result.of(returned);
+        byte[] output = output(result);
+        ServerMessage completed = content(request, output, result);
+        if (completed.getSerializedSize() > Limits.PAYLOAD_BYTES) {
+            throw new Failure("INVALID_OUTPUT", "the result is larger than " + Limits.PAYLOAD_BYTES + " bytes");
+        }
+        return completed;
+    }
+
+    /** A failure the model should read needs no output; a result has one, and it fits the schema. */
+    private byte[] output(Result result) throws Failure {
+        if (result.output() == null && result.isError()) {
+            return null;
+        }
+        JsonNode tree;
+        try {
+            tree = Json.tree(result.output());
+        } catch (IllegalArgumentException | StackOverflowError unwritable) {
+            Logs.unexpected("output", unwritable);
+            throw new Failure("INVALID_OUTPUT", "the result cannot be written as JSON");
+        }
+        List<Schema.Fault> faults = serving.output().check(tree);
+        if (!faults.isEmpty()) {
+            throw new Failure("INVALID_OUTPUT", Schema.sentence("the result does not fit", faults), faults, false);
+        }
+        return Json.bytes(tree);
+    }
+
+    private static ServerMessage content(Request request, byte[] output, Result result) throws Failure {
+        try {
+            return Events.completed(request, output, result);
+        } catch (IllegalArgumentException unwritable) {
+            throw new Failure("INVALID_OUTPUT", "the content cannot be written as JSON");
+        }
+    }
+
+    private void cancel(CancelRequest cancel) {
+        with(cancel.getRequestId(), call -> call.cancel(cancel));
+    }
+
+    private void input(DeliverUserInput input) {
+        with(input.getRequestId(), call -> call.inputs().answer(input.getElicitationId(), input));
+    }
+
+    private void result(DeliverDelegationResult result) {
+        with(result.getRequestId(), call -> call.delegations().answer(result.getCorrelationId(), result));
+    }
+
+    private void stored(CheckpointAck ack) {
+        with(ack.getRequestId(), call -> call.checkpoints().answer(Long.toString(ack.getSeq()), ack));
+    }
+
+    private void with(String requestId, Consumer<Call> action) {
+        Call call = running.get(requestId);
+        if (call != null) {
+            action.accept(call);
+        }
+    }
+
+    private void fault(String what) {
+        outbox.close(Status.INVALID_ARGUMENT.withDescription(what));
+        over();
+    }
+}

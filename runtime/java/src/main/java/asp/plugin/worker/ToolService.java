@@ -1,0 +1,55 @@
+package asp.plugin.worker;
+
+import asp.plugin.v1.ClientMessage;
+import asp.plugin.v1.InitResponse;
+import asp.plugin.v1.ServerMessage;
+import asp.plugin.v1.ToolPluginGrpc;
+import com.google.protobuf.Empty;
+import io.grpc.Status;
+import io.grpc.stub.ServerCallStreamObserver;
+import io.grpc.stub.StreamObserver;
+import java.util.concurrent.atomic.AtomicBoolean;
+
+/** Serves the one Session of a worker; when it ends, the worker goes. A second Session is refused. */
+final class ToolService extends ToolPluginGrpc.ToolPluginImplBase {
+    private final Serving serving;
+    private final Runnable ended;
+    private final AtomicBoolean taken = new AtomicBoolean();
+
+    ToolService(Serving serving, Runnable ended) {
+        this.serving = serving;
+        this.ended = ended;
+    }
+
+    @Override
+    public StreamObserver<ClientMessage> session(StreamObserver<ServerMessage> answers) {
+        if (!taken.compareAndSet(false, true)) {
+            answers.onError(Status.FAILED_PRECONDITION
+                    .withDescription("this worker has its session")
+                    .asRuntimeException());
+            return new Deaf<>();
+        }
+        ServerCallStreamObserver<ServerMessage> stream = (ServerCallStreamObserver<ServerMessage>) answers;
+        Session session = new Session(serving, new Outbox<>(stream), ended);
+        stream.setOnCancelHandler(session::over);
+        return session;
+    }
+
+    @Override
+    public void health(Empty request, StreamObserver<InitResponse> answer) {
+        answer.onNext(serving.greeting());
+        answer.onCompleted();
+    }
+
+    /** Takes what a refused peer has under way. */
+    private static final class Deaf<M> implements StreamObserver<M> {
+        @Override
+        public void onNext(M message) {}
+
+        @Override
+        public void onError(Throwable broken) {}
+
+        @Override
+        public void onCompleted() {}
+    }
+}

@@ -1,0 +1,156 @@
+package asp.plugin;
+
+import static asp.plugin.CallTest.text;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import asp.plugin.v1.ClientMessage;
+import asp.plugin.v1.InitRequest;
+import asp.plugin.v1.ListPromptsRequest;
+import asp.plugin.v1.ListResourcesRequest;
+import asp.plugin.v1.Ping;
+import asp.plugin.v1.PromptPluginGrpc;
+import asp.plugin.v1.ResourcePluginGrpc;
+import asp.plugin.v1.ServerMessage;
+import asp.plugin.v1.ToolPluginGrpc;
+import com.google.protobuf.Empty;
+import io.grpc.Channel;
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
+import java.util.Map;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.Test;
+
+/** How workers start, whom they serve, and how they end. */
+class LifeTest {
+    @Test
+    void theGreetingTellsTheShimAndWhetherItResumes() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts())) {
+            var health = ToolPluginGrpc.newBlockingStub(worker.channel(WorkerProcess.TOKEN))
+                    .health(Empty.getDefaultInstance());
+            assertTrue(health.getOk());
+            assertTrue(health.getCapsOrThrow("shim").startsWith("asp-plugin-java/"));
+            assertEquals("true", health.getCapsOrThrow("checkpoint"));
+        }
+    }
+
+    @Test
+    void withoutTheTokenNoMethodAnswers() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts())) {
+            for (String token : new String[] {null, "", "f".repeat(64), WorkerProcess.TOKEN + "0"}) {
+                Channel channel = worker.channel(token);
+                assertEquals(
+                        Status.Code.UNAUTHENTICATED,
+                        code(() -> ToolPluginGrpc.newBlockingStub(channel).health(Empty.getDefaultInstance())));
+                assertEquals(
+                        Status.Code.UNAUTHENTICATED,
+                        code(() -> ResourcePluginGrpc.newBlockingStub(channel)
+                                .list(ListResourcesRequest.getDefaultInstance())));
+                assertEquals(
+                        Status.Code.UNAUTHENTICATED,
+                        code(() -> PromptPluginGrpc.newBlockingStub(channel)
+                                .list(ListPromptsRequest.getDefaultInstance())));
+                var end = new LinkedBlockingQueue<String>();
+                WorkerProcess.open(channel, new LinkedBlockingQueue<>(), end);
+                assertEquals("UNAUTHENTICATED", end.poll(20, TimeUnit.SECONDS));
+            }
+            worker.greet();
+            assertEquals("still here", text(worker.call("a", Map.of("act", "echo", "text", "still here"))));
+        }
+    }
+
+    @Test
+    void aSecondSessionIsRefusedAndTheFirstGoesOn() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts()).greet()) {
+            var end = new LinkedBlockingQueue<String>();
+            var second = WorkerProcess.open(worker.channel(WorkerProcess.TOKEN), new LinkedBlockingQueue<>(), end);
+            second.onNext(ClientMessage.newBuilder().setInit(InitRequest.getDefaultInstance()).build());
+            assertEquals("FAILED_PRECONDITION", end.poll(20, TimeUnit.SECONDS));
+            assertEquals("first", text(worker.call("a", Map.of("act", "echo", "text", "first"))));
+        }
+    }
+
+    @Test
+    void aSessionThatDoesNotStartWithInitIsOver() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts())) {
+            var end = new LinkedBlockingQueue<String>();
+            var session = WorkerProcess.open(worker.channel(WorkerProcess.TOKEN), new LinkedBlockingQueue<>(), end);
+            session.onNext(ClientMessage.newBuilder().setPing(Ping.getDefaultInstance()).build());
+            assertEquals("INVALID_ARGUMENT", end.poll(20, TimeUnit.SECONDS));
+            assertEquals(0, worker.exitCode());
+        }
+    }
+
+    @Test
+    void theEndOfTheSessionCancelsHandlersAndEndsTheWorker() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts()).greet()) {
+            worker.invoke("clean", Map.of("act", "clean-up"));
+            worker.next(ServerMessage::hasElicitation);
+            worker.endSession();
+            assertEquals("OK", worker.streamEnd());
+            assertEquals(0, worker.exitCode());
+        }
+    }
+
+    @Test
+    void aTerminatedWorkerEndsInOrder() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts()).greet()) {
+            worker.terminate();
+            assertEquals(0, worker.exitCode());
+        }
+    }
+
+    @Test
+    void aPluginThatEndsTheProcessIsACrash() throws Exception {
+        for (int code : new int[] {0, 3}) {
+            try (WorkerProcess worker = WorkerProcess.start(Manifests.acts()).greet()) {
+                worker.invoke("exit", Map.of("act", "exit", "code", code));
+                assertEquals(70, worker.exitCode());
+                assertTrue(worker.errors().contains("ended the process"));
+            }
+        }
+    }
+
+    @Test
+    void aPluginWithoutMemoryEndsTheWorker() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts()).greet()) {
+            worker.invoke("memory", Map.of("act", "memory"));
+            assertEquals(3, worker.exitCode());
+        }
+    }
+
+    @Test
+    void aPluginThatCannotBeLoadedEndsWith78AndOneLine() throws Exception {
+        for (String entrypoint : new String[] {
+            "asp.plugin.fixtures.Nowhere", "asp.plugin.fixtures.Pages", "asp.plugin.fixtures.Unmakeable"
+        }) {
+            refused(Manifests.of("tool", entrypoint), 78);
+        }
+        refused(Manifests.of("dance", "asp.plugin.fixtures.Acts"), 78);
+        Map<String, Object> badSchema = Manifests.of("tool", "asp.plugin.fixtures.Acts");
+        badSchema.put("inputSchema", Map.of("$ref", "http://127.0.0.1:1/schema"));
+        refused(badSchema, 78);
+    }
+
+    @Test
+    void aWorkerWithoutATokenRefusesToRun() throws Exception {
+        for (String token : new String[] {"", "short", "g".repeat(64)}) {
+            try (WorkerProcess worker = WorkerProcess.launch(Manifests.acts(), Map.of(), token)) {
+                assertEquals(64, worker.exitCode());
+            }
+        }
+    }
+
+    private static void refused(Map<String, Object> manifest, int code) throws Exception {
+        try (WorkerProcess worker = WorkerProcess.launch(manifest, Map.of(), WorkerProcess.TOKEN)) {
+            assertEquals(code, worker.exitCode(), worker.errors());
+            assertEquals(1, worker.errors().lines().count(), worker.errors());
+        }
+    }
+
+    private static Status.Code code(Runnable call) {
+        return assertThrows(StatusRuntimeException.class, call::run).getStatus().getCode();
+    }
+}
