@@ -1,6 +1,8 @@
 //! JSON Schema 2020-12 for arguments, results and artifacts: compiled once when the worker starts, `format`
 //! asserted, unknown keywords ignored as the draft says. A schema that does not compile stops the worker.
 import { createRequire } from 'node:module';
+import { CallError } from './errors.mjs';
+import { parseJson } from './wire/messages.mjs';
 
 const require = createRequire(import.meta.url);
 /** Faults named in one answer. */
@@ -23,6 +25,19 @@ export function compileSchemas(manifest) {
     return validator(ajv.compile(schema));
   });
   return { input, output, artifact };
+}
+
+/** Returns the arguments of a request, `{}` when there are none; throws what fails it with INVALID_ARGUMENT. */
+export function readArguments(message, schemas) {
+  let args;
+  try {
+    args = parseJson(message) ?? {};
+  } catch {
+    throw new CallError('INVALID_ARGUMENT', 'arguments: not JSON');
+  }
+  const fault = schemas.input(args);
+  if (fault) throw new CallError('INVALID_ARGUMENT', `arguments: ${fault}`);
+  return args;
 }
 
 function accept() {

@@ -2,7 +2,8 @@
 //! was cancelled and still runs must not look finished. What the handler sends after the end is dropped.
 import { CallError, isCallError, isCancelled, isToolError } from '../errors.mjs';
 import { operatorLine, within } from '../logs.mjs';
-import { LOG_LEVELS, MAX_LOG_BYTES, epochMs, integer, json, now, parseJson, truncate } from '../wire/messages.mjs';
+import { readArguments } from '../schema.mjs';
+import { LOG_LEVELS, MAX_LOG_BYTES, epochMs, integer, json, now, truncate } from '../wire/messages.mjs';
 import { createContext } from './context.mjs';
 import { Questions } from './questions.mjs';
 import { readCapsule } from './capsule.mjs';
@@ -53,9 +54,7 @@ export class Call {
     try {
       this.capsule = readCapsule(this.request.resume);
       this.saved = this.capsule !== undefined;
-      const args = parseJson(this.request.arguments) ?? {};
-      const fault = this.schemas.input(args);
-      if (fault) throw new CallError('INVALID_ARGUMENT', `arguments: ${fault}`);
+      const args = readArguments(this.request.arguments, this.schemas);
       this.#startClock();
       const context = createContext(this);
       const returned = await within(this, async () => this.plugin.definition.call(args, context));

@@ -1,6 +1,7 @@
 //! PromptPlugin over a `prompt(...)` definition. A text is one user message; content is a text or an MCP block.
 import { CallError } from '../errors.mjs';
-import { json, parseJson } from '../wire/messages.mjs';
+import { json } from '../wire/messages.mjs';
+import { readArguments } from '../schema.mjs';
 import { serveRead } from './read.mjs';
 import { reply } from './resource.mjs';
 
@@ -22,9 +23,7 @@ async function list(definition, context) {
 }
 
 async function get(definition, plugin, call, context) {
-  const args = parseJson(call.request.arguments) ?? {};
-  const fault = plugin.schemas.input(args);
-  if (fault) throw new CallError('INVALID_ARGUMENT', `arguments: ${fault}`);
+  const args = readArguments(call.request.arguments, plugin.schemas);
   const found = await definition.get(args, context);
   if (typeof found === 'string') return { messages: [message({ role: 'user', content: found })] };
   const { description = '', messages } = Array.isArray(found) ? { messages: found } : (found ?? {});

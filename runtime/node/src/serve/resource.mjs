@@ -2,7 +2,8 @@
 //! and the next one waits until the stream has room.
 import { once } from 'node:events';
 import { CallError } from '../errors.mjs';
-import { MAX_PIECE_BYTES, parseJson, textPieces } from '../wire/messages.mjs';
+import { MAX_PIECE_BYTES, textPieces } from '../wire/messages.mjs';
+import { readArguments } from '../schema.mjs';
 import { serveRead } from './read.mjs';
 
 /** Resources of one list answer. */
@@ -37,9 +38,7 @@ async function list(definition, context) {
 
 async function read(definition, plugin, call, context) {
   const { uri, arguments: variables } = call.request;
-  const args = parseJson(variables) ?? {};
-  const fault = plugin.schemas.input(args);
-  if (fault) throw new CallError('INVALID_ARGUMENT', `arguments: ${fault}`);
+  const args = readArguments(variables, plugin.schemas);
   const found = await definition.read(uri, args, context);
   for await (const content of contents(found)) {
     for (const piece of pieces(content, uri)) {

@@ -1,0 +1,211 @@
+/**
+ * Types of `@asp/plugin`: what a plugin's author writes against. Kept by hand beside index.mjs; a test compiles a
+ * plugin against them and checks that both export the same names.
+ */
+
+/** A value that JSON can hold. */
+export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json | undefined };
+
+/** A secret. It prints as `***` everywhere; `reveal()` gives it out. */
+export interface Secret {
+  reveal(): string;
+  toString(): '***';
+  toJSON(): '***';
+}
+
+export interface Caller {
+  readonly tenant: string;
+  readonly user: string;
+  readonly session: string;
+}
+
+/** What every handler is given. */
+export interface ReadContext {
+  /** The platform's id of the call; the same when it is resumed on another worker. */
+  readonly requestId: string;
+  readonly caller: Caller;
+  /** Absolute end of the call, `undefined` without one. */
+  readonly deadline: Date | undefined;
+  /** Fires when the call must stop; its `reason` is a `CallError` with code CANCELLED or DEADLINE. */
+  readonly signal: AbortSignal;
+  /** Scoped, short-lived token for the services the plugin may call. */
+  readonly token: Secret | undefined;
+  /** `traceparent` and the like. */
+  readonly attrs: Readonly<Record<string, string>>;
+}
+
+/** What the handler of a tool or task is given. After a hard cancel everything but `log` throws. */
+export interface Context<State = Json> extends ReadContext {
+  readonly taskId: string;
+  /** Calls left in the caller's tightest rate limit, `undefined` without one. */
+  readonly budget: number | undefined;
+  readonly idempotencyKey: string | undefined;
+  /** Private, writable, size-capped directory. */
+  readonly workDir: string;
+  /** A hard or soft cancel has come: finish the step in hand and return. */
+  readonly cancelled: boolean;
+  /** The platform wants the place back: the next `checkpoint` ends this execution. */
+  readonly preempted: boolean;
+  /** Present when an earlier worker was lost. */
+  readonly resume: Resume<State> | undefined;
+
+  /** @param percent 0..100; a burst keeps the newest. */
+  progress(percent: number, message?: string, gauges?: Readonly<Record<string, number>>): void;
+  /** Sends a part of the result: a text, or a JSON value. */
+  chunk(part: Json): Promise<void>;
+  /** Sends an artifact and returns its URI. */
+  artifact(spec: Artifact): Promise<string>;
+  /** A line of at most 16 KiB. `console` within a call does the same. */
+  log(level: LogLevel, message: string): void;
+  /** The plugin's own state machine, for observers. */
+  status(phase: string, metadata?: Json): void;
+  /** Asks the user. Throws a `CallError` INPUT_UNSUPPORTED, INPUT_EXPIRED or UNDECLARED when that is not possible. */
+  elicit<Fields = Record<string, Json>>(id: string, question?: Question): Promise<Answer<Fields>>;
+  /** Asks a model or another primitive. Throws a `CallError` DELEGATION_FAILED with the `reason`. */
+  delegate<Result = Json>(id: string, input: Json, options?: { timeoutSeconds?: number }): Promise<Result>;
+  /** Saves the state (JSON, at most 64 KiB); it is stored when this resolves. */
+  checkpoint(state: State): Promise<void>;
+}
+
+export interface Resume<State = Json> {
+  /** The last checkpoint, `undefined` when none was saved. */
+  readonly state: State | undefined;
+  readonly seq: number;
+  /** Which execution this is, from 2 on. */
+  readonly attempt: number;
+  /** Proof for the plugin's own services that this execution replaces the former one. */
+  readonly token: Secret | undefined;
+}
+
+export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'TRACE' | 'DEBUG' | 'INFO' | 'WARN' | 'ERROR';
+
+interface ArtifactFacts {
+  /** One of the types the artifact schema knows; `file` when absent. */
+  type?: string;
+  /** MIME type; `application/octet-stream` when absent. */
+  contentType?: string;
+  description?: string;
+}
+
+/** Exactly one of `data`, `file` and `uri`. A name is used once in a call: letters, digits, `.`, `_` and `-`. */
+export type Artifact =
+  | (ArtifactFacts & { name: string; data: string | ArrayBuffer | ArrayBufferView; file?: undefined; uri?: undefined })
+  | (ArtifactFacts & { name: string; /** Path in the work directory. */ file: string; data?: undefined; uri?: undefined })
+  | (ArtifactFacts & { name?: string; /** An address that exists already. */ uri: string; data?: undefined; file?: undefined });
+
+export interface Question {
+  title?: string;
+  /** Text for the user; the spec's when absent. */
+  message?: string;
+  /** The fields to ask for; the spec's when absent. */
+  fields?: Readonly<Record<string, Field>>;
+  /** An MCP form schema instead of `fields`. */
+  schema?: Json;
+}
+
+export interface Field {
+  /** `string` when absent. */
+  type?: 'string' | 'boolean' | 'number';
+  /** true when absent. */
+  required?: boolean;
+  label?: string;
+}
+
+export interface Answer<Fields = Record<string, Json>> {
+  readonly action: 'accept' | 'decline' | 'cancel';
+  /** Empty unless accepted. */
+  readonly fields: Partial<Fields>;
+}
+
+/** What the worker takes as an entrypoint's default export. */
+export interface Definition<Kind extends 'tool' | 'resource' | 'prompt'> {
+  readonly __kind?: Kind;
+}
+
+/** One function of the arguments (valid against the input schema) and the context; returns the output. */
+export function tool<Args = any, Output = unknown, State = Json>(
+  handler: (args: Args, ctx: Context<State>) => Output | ToolResult | Promise<Output | ToolResult>,
+  options?: { /** The plugin saves checkpoints and can resume. */ checkpoint?: boolean },
+): Definition<'tool'>;
+
+export interface ToolResult {
+  readonly output: unknown;
+  readonly content: readonly ContentBlock[] | undefined;
+  readonly isError: boolean;
+}
+
+/** An MCP content block. */
+export interface ContentBlock {
+  type: 'text' | 'image' | 'audio' | 'resource_link' | 'resource';
+  [key: string]: unknown;
+}
+
+/** A tool's result with content blocks of its own. */
+export function result(parts: { output?: unknown; content?: readonly ContentBlock[]; isError?: boolean }): ToolResult;
+
+export type Content =
+  | string
+  | ArrayBufferView
+  | { uri?: string; mimeType?: string; text: string; blob?: undefined }
+  | { uri?: string; mimeType?: string; blob: ArrayBufferView; text?: undefined };
+
+export type Contents = Content | Iterable<Content> | AsyncIterable<Content>;
+
+export interface ResourceInfo {
+  uri: string;
+  name?: string;
+  title?: string;
+  description?: string;
+  mimeType?: string;
+}
+
+type Reader<Args> = (uri: string, args: Args, ctx: ReadContext) => Contents | Promise<Contents>;
+
+/** A resource or a resource template; `args` are the variables of its URI template. */
+export function resource<Args = Record<string, string>>(
+  reader:
+    | Reader<Args>
+    | {
+        read: Reader<Args>;
+        list?: (ctx: ReadContext) => readonly ResourceInfo[] | Promise<readonly ResourceInfo[]>;
+        /** Yields the URI that changed, or nothing for the one subscribed to. */
+        subscribe?: (uri: string, ctx: ReadContext) => AsyncIterable<string | undefined | void>;
+      },
+): Definition<'resource'>;
+
+export interface PromptMessage {
+  role: 'user' | 'assistant';
+  content: string | ContentBlock;
+}
+
+export type PromptResult = string | readonly PromptMessage[] | { description?: string; messages: readonly PromptMessage[] };
+
+type Getter<Args> = (args: Args, ctx: ReadContext) => PromptResult | Promise<PromptResult>;
+
+export function prompt<Args = Record<string, string>>(
+  getter:
+    | Getter<Args>
+    | { get: Getter<Args>; list?: (ctx: ReadContext) => readonly PromptInfo[] | Promise<readonly PromptInfo[]> },
+): Definition<'prompt'>;
+
+export interface PromptInfo {
+  name: string;
+  title?: string;
+  description?: string;
+}
+
+/** Ends the call with a code (upper case) and a message that the caller sees. */
+export class CallError extends Error {
+  constructor(code: string, message: string, more?: { details?: unknown; reason?: string; cause?: unknown });
+  readonly code: string;
+  readonly details: unknown;
+  readonly reason: string | undefined;
+}
+
+/** The tool ran and failed in a way the model should read. */
+export class ToolError extends Error {
+  constructor(message: string);
+}
+
+/** Whether this error says that the call was cancelled, preempted or ran out of time. */
+export function isCancelled(error: unknown): error is CallError;

@@ -1,0 +1,10 @@
+import { prompt } from '@asp/plugin';
+
+export default prompt({
+  get({ name, shape }) {
+    if (shape === 'text') return `Write to ${name}`;
+    if (shape === 'bad') return [{ role: 'system', content: 'x' }];
+    return { description: 'A letter', messages: [{ role: 'user', content: `Write to ${name}` }, { role: 'assistant', content: { type: 'image', data: 'AA==', mimeType: 'image/png' } }] };
+  },
+  list: () => [{ name: 'letter', title: 'Letter', description: 'Writes a letter' }],
+});

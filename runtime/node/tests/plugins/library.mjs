@@ -1,0 +1,34 @@
+import { CallError, resource } from '@asp/plugin';
+
+const BYTES = Buffer.alloc(100_000, 3);
+
+export default resource({
+  async read(uri, { name }, ctx) {
+    if (name === 'text') return 'é'.repeat(70_000);
+    if (name === 'bytes') return BYTES;
+    if (name === 'two') return [{ uri: `${uri}#1`, mimeType: 'text/plain', text: 'one' }, { uri: `${uri}#2`, mimeType: 'application/octet-stream', blob: BYTES.subarray(0, 3) }];
+    if (name === 'lines') return lines();
+    if (name === 'wait') return wait(ctx);
+    if (name === 'bad') return { text: 1, blob: BYTES };
+    throw new CallError('NOT_FOUND', `no such book: ${name}`);
+  },
+  list: (ctx) => [{ uri: 'lib://a', name: 'a', mimeType: 'text/plain', title: ctx.caller.tenant }],
+  async *subscribe(uri, ctx) {
+    yield;
+    yield `${uri}/child`;
+    await wait(ctx);
+  },
+});
+
+async function* lines() {
+  for (let n = 0; n < 3; n += 1) yield { text: `line ${n}\n` };
+}
+
+async function wait(ctx) {
+  await new Promise((resolve, reject) => {
+    ctx.signal.addEventListener('abort', () => {
+      process.stdout.write(`aborted ${ctx.signal.reason.code}\n`);
+      reject(ctx.signal.reason);
+    });
+  });
+}
