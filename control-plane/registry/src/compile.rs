@@ -11,11 +11,13 @@ mod server;
 pub use mcp::compile_mcp;
 pub(crate) use server::{Member, compile_server, listing};
 
-use asp_proto::snapshot::{self, runtime};
+use asp_proto::snapshot::{self, runtime, worker};
 use serde_json::{Value, json};
 
 use crate::rules::{quantity, schema};
-use crate::spec::{Body, Field, HttpProxy, Kind, Mode, Mutation, RiskClass, Runtime, Sampling, Scheme, Spec};
+use crate::spec::{
+    Body, Field, HttpProxy, Kind, Mode, Mutation, Pool, PoolMode, RiskClass, Runtime, Sampling, Scheme, Spec,
+};
 
 /// Compiles one primitive.
 pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
@@ -140,12 +142,14 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             cpu_millis,
             memory_bytes,
             artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
+            worker: Some(worker(written)),
         }),
         Mode::McpStdio => runtime::Mode::McpStdio(snapshot::McpStdio {
             package: written.package.clone().unwrap_or_default(),
             tool: written.tool.clone().unwrap_or_else(|| spec.id.clone()),
             cpu_millis,
             memory_bytes,
+            worker: Some(worker(written)),
         }),
         Mode::Proxy => match (&written.http, &written.mcp) {
             (Some(http), _) => runtime::Mode::ProxyHttp(proxy_http(http)),
@@ -156,6 +160,28 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             (None, None) => return None,
         },
     })
+}
+
+fn worker(written: &Runtime) -> snapshot::Worker {
+    let resources = written.resources.as_ref();
+    let pool = written.pool.as_ref();
+    let mode = pool.and_then(|pool| pool.mode).map(|mode| match mode {
+        PoolMode::Warm => worker::Pool::Warm,
+        PoolMode::Ephemeral => worker::Pool::Ephemeral,
+    });
+    let of_pool = |get: fn(&Pool) -> Option<u32>| pool.and_then(get).unwrap_or_default();
+    snapshot::Worker {
+        pids: resources.and_then(|resources| resources.pids).unwrap_or_default(),
+        files: resources.and_then(|resources| resources.files).unwrap_or_default(),
+        disk_bytes: resources.and_then(quantity::disk_bytes).unwrap_or_default(),
+        log_bytes_per_second: resources.and_then(quantity::log_bytes).unwrap_or_default(),
+        min_isolation: written.min_isolation.unwrap_or_default(),
+        pool: mode.unwrap_or(worker::Pool::Unspecified).into(),
+        min_workers: of_pool(|pool| pool.min),
+        max_workers: of_pool(|pool| pool.max),
+        concurrency: of_pool(|pool| pool.concurrency),
+        idle_seconds: of_pool(|pool| pool.idle_seconds),
+    }
 }
 
 fn proxy_http(http: &HttpProxy) -> snapshot::ProxyHttp {

@@ -4,6 +4,7 @@
 //! `plugin.json` of an installed plugin, which is the same with its schemas. Keys that mean nothing for the
 //! mode are left out.
 
+use asp_proto::snapshot::worker::Pool;
 use asp_proto::snapshot::{self, runtime};
 use serde_json::{Map, Value, json};
 
@@ -40,10 +41,8 @@ const PLUGIN_FORMAT: u32 = 1;
 /// The `plugin.json` of a plugin whose package has this digest (lower-case hex SHA-256), as
 /// `runtime/README.md` defines it; `None` for a primitive that no plugin runs.
 pub fn plugin_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -> Option<Value> {
-    let mode = primitive.runtime.as_ref()?.mode.as_ref()?;
-    if !matches!(mode, runtime::Mode::Plugin(_)) {
-        return None;
-    }
+    let runtime::Mode::Plugin(plugin) = primitive.runtime.as_ref()?.mode.as_ref()? else { return None };
+    let worker = plugin.worker.clone().unwrap_or_default();
     let mut manifest = runtime_manifest(primitive);
     let object = manifest.as_object_mut()?;
     object.insert("format".into(), json!(PLUGIN_FORMAT));
@@ -59,10 +58,42 @@ pub fn plugin_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -
             object.insert(key.into(), schema);
         }
     }
-    // High risk: a process that served one call serves no other (seed 1 section 1.5.6).
-    let pool = if primitive.risk_class() == snapshot::RiskClass::High { "ephemeral" } else { "warm" };
-    object.insert("pool".into(), json!({"mode": pool}));
+    object.insert("pool".into(), pool(primitive, &worker));
+    if worker.min_isolation > 0 {
+        object.insert("isolation".into(), json!({"minLevel": worker.min_isolation}));
+    }
+    if let Some(limits) = object.get_mut("limits").and_then(Value::as_object_mut) {
+        // Rates are the gateway's to enforce.
+        limits.remove("invocationCount");
+        limits.remove("windowSeconds");
+        insert_given(limits, "pids", worker.pids.into());
+        insert_given(limits, "files", worker.files.into());
+        insert_given(limits, "diskBytes", worker.disk_bytes);
+        insert_given(limits, "logBytesPerSecond", worker.log_bytes_per_second);
+    }
     Some(manifest)
+}
+
+fn pool(primitive: &snapshot::Primitive, worker: &snapshot::Worker) -> Value {
+    let ephemeral = match worker.pool() {
+        Pool::Warm => false,
+        Pool::Ephemeral => true,
+        // High risk: a process that served one call serves no other (seed 1 section 1.5.6).
+        Pool::Unspecified => primitive.risk_class() == snapshot::RiskClass::High,
+    };
+    let mut pool = Map::new();
+    pool.insert("mode".into(), json!(if ephemeral { "ephemeral" } else { "warm" }));
+    insert_given(&mut pool, "min", worker.min_workers.into());
+    insert_given(&mut pool, "max", worker.max_workers.into());
+    insert_given(&mut pool, "concurrency", worker.concurrency.into());
+    insert_given(&mut pool, "idleSeconds", worker.idle_seconds.into());
+    Value::Object(pool)
+}
+
+fn insert_given(object: &mut Map<String, Value>, key: &str, value: u64) {
+    if value > 0 {
+        object.insert(key.into(), json!(value));
+    }
 }
 
 fn limits(primitive: &snapshot::Primitive) -> Map<String, Value> {
@@ -154,6 +185,7 @@ mod tests {
             language: "python".into(),
             entrypoint: "main.py".into(),
             memory_bytes: 5,
+            worker: Some(snapshot::Worker { pids: 7, max_workers: 2, ..snapshot::Worker::default() }),
             ..snapshot::Plugin::default()
         };
         let manifest = plugin_manifest(&primitive(runtime::Mode::Plugin(plugin)), "ab").unwrap();
@@ -162,7 +194,8 @@ mod tests {
         assert_eq!(manifest["inputSchema"], json!({"type": "object"}));
         assert_eq!(manifest.get("outputSchema"), None);
         assert_eq!(manifest["limits"]["memoryBytes"], 5);
-        assert_eq!(manifest["pool"]["mode"], "ephemeral");
+        assert_eq!(manifest["limits"]["pids"], 7);
+        assert_eq!(manifest["pool"], json!({"mode": "ephemeral", "max": 2}));
         assert_eq!((&manifest["language"], &manifest["entrypoint"]), (&json!("python"), &json!("main.py")));
     }
 

@@ -2,6 +2,8 @@
 //!
 //! The forms are those of Kubernetes: `500m` or `0.5` cores; `512M` is 512 × 10^6, `512Mi` is 512 × 2^20.
 
+use std::ops::RangeInclusive;
+
 use crate::fault::{FaultCode, Findings};
 use crate::spec::{Cpu, RateLimit, Resources, Spec};
 
@@ -10,6 +12,11 @@ const MAX_CPU_MILLIS: u32 = 64_000;
 /// No language runtime starts in less.
 const MIN_MEMORY: u64 = 16 * 1024 * 1024;
 const MAX_MEMORY: u64 = 64 * 1024 * 1024 * 1024;
+/// One page.
+const MIN_DISK: u64 = 4096;
+const MAX_DISK: u64 = 1 << 42;
+const MIN_LOGS: u64 = 1024;
+const MAX_LOGS: u64 = 1 << 30;
 /// A month: longer windows are quotas, not rate limits.
 const MAX_WINDOW_SECONDS: u64 = 31 * 86_400;
 
@@ -24,14 +31,20 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
                 hint,
             );
         }
-        if let Some(memory) = &resources.memory
-            && memory_bytes(resources).is_none()
-        {
-            let message = format!("`{}` is no quantity of memory", super::name::shown(memory));
-            let hint = "write a whole number with K, M, G, Ki, Mi or Gi, from 16Mi to 64Gi";
-            findings.add(FaultCode::BadQuantity, "/runtime/resources/memory", message, hint);
+        let amounts = [
+            ("memory", &resources.memory, memory_bytes(resources), "from 16Mi to 64Gi"),
+            ("disk", &resources.disk, disk_bytes(resources), "from 4Ki to 4096Gi"),
+            ("logs", &resources.logs, log_bytes(resources), "from 1Ki to 1Gi"),
+        ];
+        for (key, written, read, range) in amounts {
+            if let (Some(text), None) = (written, read) {
+                let message = format!("`{}` is no amount of {key}", super::name::shown(text));
+                let hint = format!("write a whole number with K, M, G, Ki, Mi or Gi, {range}");
+                findings.add(FaultCode::BadQuantity, &format!("/runtime/resources/{key}"), message, hint);
+            }
         }
     }
+    check_pool(spec, findings);
     let Some(limit) = &spec.security.rate_limit_max else { return };
     let path = "/security/rateLimitMax";
     let zero = [
@@ -56,6 +69,16 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
+fn check_pool(spec: &Spec, findings: &mut Findings<'_>) {
+    let Some(pool) = spec.runtime.as_ref().and_then(|runtime| runtime.pool.as_ref()) else { return };
+    if let (Some(min), Some(max)) = (pool.min, pool.max)
+        && min > max
+    {
+        let message = format!("at least {min} processes, but at most {max}");
+        findings.add(FaultCode::BadQuantity, "/runtime/pool/min", message, "make `max` the larger one");
+    }
+}
+
 /// Thousandths of a core.
 pub(crate) fn cpu_millis(resources: &Resources) -> Option<u32> {
     let millis = match resources.cpu.as_ref()? {
@@ -71,6 +94,20 @@ pub(crate) fn cpu_millis(resources: &Resources) -> Option<u32> {
 
 /// Bytes.
 pub(crate) fn memory_bytes(resources: &Resources) -> Option<u64> {
+    bytes(resources.memory.as_deref()?, MIN_MEMORY..=MAX_MEMORY)
+}
+
+/// Bytes.
+pub(crate) fn disk_bytes(resources: &Resources) -> Option<u64> {
+    bytes(resources.disk.as_deref()?, MIN_DISK..=MAX_DISK)
+}
+
+/// Bytes a second.
+pub(crate) fn log_bytes(resources: &Resources) -> Option<u64> {
+    bytes(resources.logs.as_deref()?, MIN_LOGS..=MAX_LOGS)
+}
+
+fn bytes(text: &str, range: RangeInclusive<u64>) -> Option<u64> {
     const UNITS: [(&str, u64); 6] = [
         ("Ki", 1 << 10),
         ("Mi", 1 << 20),
@@ -79,7 +116,6 @@ pub(crate) fn memory_bytes(resources: &Resources) -> Option<u64> {
         ("M", 1_000_000),
         ("G", 1_000_000_000),
     ];
-    let text = resources.memory.as_deref()?;
     let (digits, unit) = UNITS
         .iter()
         .find_map(|(suffix, unit)| text.strip_suffix(suffix).map(|digits| (digits, *unit)))
@@ -88,7 +124,7 @@ pub(crate) fn memory_bytes(resources: &Resources) -> Option<u64> {
         return None;
     }
     let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
-    (MIN_MEMORY..=MAX_MEMORY).contains(&bytes).then_some(bytes)
+    range.contains(&bytes).then_some(bytes)
 }
 
 /// The window of a rate limit in seconds.

@@ -130,10 +130,12 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         findings.add(FaultCode::MisplacedKey, "/runtime", message, hint);
     }
     use Mode::{Builtin, McpStdio, Plugin, Proxy};
-    let keys: [(&str, bool, &[Mode], &[Mode]); 8] = [
+    let keys: [(&str, bool, &[Mode], &[Mode]); 10] = [
         ("entrypoint", runtime.entrypoint.is_some(), &[Builtin, Plugin], &[Builtin, Plugin]),
         ("language", runtime.language.is_some(), &[Plugin], &[Plugin]),
         ("resources", runtime.resources.is_some(), &[Plugin, McpStdio], &[]),
+        ("pool", runtime.pool.is_some(), &[Plugin, McpStdio], &[]),
+        ("minIsolation", runtime.min_isolation.is_some(), &[Plugin, McpStdio], &[]),
         ("artifactSha256", runtime.artifact_sha256.is_some(), &[Plugin], &[]),
         ("http", runtime.http.is_some(), &[Proxy], &[]),
         ("mcp", runtime.mcp.is_some(), &[Proxy], &[]),

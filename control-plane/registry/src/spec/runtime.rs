@@ -20,6 +20,14 @@ pub(crate) struct Runtime {
     /// plugin, mcp-stdio
     #[serde(default)]
     pub resources: Option<Resources>,
+    /// plugin, mcp-stdio: how many processes there are and what one serves.
+    #[serde(default)]
+    pub pool: Option<Pool>,
+    /// plugin, mcp-stdio: the weakest sandbox its workers may run in, 3 by default: namespaces, Landlock, seccomp
+    /// and cgroups; 2: without namespaces; 1: its own user and resource limits only.
+    #[serde(default, rename = "minIsolation")]
+    #[schemars(range(min = 1, max = 3))]
+    pub min_isolation: Option<u32>,
     /// plugin: SHA-256 of the package, 64 lower-case hex digits; empty while it is not published.
     #[serde(default, rename = "artifactSha256")]
     pub artifact_sha256: Option<String>,
@@ -73,6 +81,51 @@ pub(crate) struct Resources {
     /// Bytes: `512M`, `1G`, `256Mi`, `1Gi`. As in Kubernetes, `M` is 10^6 and `Mi` is 2^20.
     #[serde(default)]
     pub memory: Option<String>,
+    /// Processes and threads.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 32768))]
+    pub pids: Option<u32>,
+    /// Open files of one process.
+    #[serde(default)]
+    #[schemars(range(min = 16, max = 1048576))]
+    pub files: Option<u32>,
+    /// Bytes of the work directory, written as `memory` is.
+    #[serde(default)]
+    pub disk: Option<String>,
+    /// Bytes of output kept per second, written as `memory` is; the rest is counted and dropped.
+    #[serde(default)]
+    pub logs: Option<String>,
+}
+
+/// How a plugin's processes are pooled.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pool {
+    /// `warm`: processes serve many calls. `ephemeral`: one call each; the default where riskClass is high.
+    #[serde(default)]
+    pub mode: Option<PoolMode>,
+    /// Processes that are kept ready.
+    #[serde(default)]
+    #[schemars(range(max = 256))]
+    pub min: Option<u32>,
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 256))]
+    pub max: Option<u32>,
+    /// Calls that one process serves at a time.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1024))]
+    pub concurrency: Option<u32>,
+    /// A process that served nothing for so long ends.
+    #[serde(default, rename = "idleSeconds")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub idle_seconds: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PoolMode {
+    Warm,
+    Ephemeral,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
