@@ -5,6 +5,7 @@
 //! exactly one outcome; after it no event follows; the log and the questions are bounded (I-4).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use asp_edge::Caller;
 use asp_proto::snapshot::Protocol;
@@ -22,6 +23,7 @@ pub mod audit;
 pub mod entitlement;
 pub mod event;
 pub mod execute;
+pub mod form;
 pub mod identity;
 pub mod input;
 pub mod ledger;
@@ -92,6 +94,8 @@ pub struct Invocation {
     pub abilities: ClientAbilities,
     /// The downstream session (legacy MCP), else empty.
     pub session: String,
+    /// W3C `traceparent` as the caller sent it.
+    pub traceparent: Option<String>,
     pub bytes_in: usize,
 }
 
@@ -113,12 +117,17 @@ pub struct Call {
     pub protocol: Protocol,
     pub protocol_request_id: String,
     pub session: String,
+    /// The key the caller gave, for executors that are idempotent by it.
+    pub idempotency_key: Option<String>,
+    pub traceparent: Option<String>,
     pub abilities: ClientAbilities,
     pub started: Instant,
     pub deadline: Instant,
     pub bytes_in: usize,
     pub events: Arc<EventLog>,
     pub questions: Questions,
+    /// Whether an executor may have begun; before that a call has left no effect.
+    handed_over: AtomicBool,
     cancel: CancellationToken,
     state: Mutex<State>,
     outcome: watch::Sender<Option<Arc<Outcome>>>,
@@ -135,12 +144,18 @@ impl Call {
             protocol: invocation.protocol,
             protocol_request_id: invocation.protocol_request_id.clone(),
             session: invocation.session.clone(),
+            idempotency_key: match &invocation.idempotency_key {
+                Some(IdempotencyKey::Explicit(key)) => Some(key.clone()),
+                Some(IdempotencyKey::SessionRequest { .. }) | None => None,
+            },
+            traceparent: invocation.traceparent.clone(),
             abilities: invocation.abilities,
             started,
             deadline,
             bytes_in: invocation.bytes_in,
             events: Arc::default(),
             questions: Questions::default(),
+            handed_over: AtomicBool::new(false),
             cancel: CancellationToken::new(),
             state: Mutex::new(State::Submitted),
             outcome: watch::Sender::new(None),
@@ -164,6 +179,20 @@ impl Call {
         if self.outcome.borrow().is_none() {
             self.events.push(event);
         }
+    }
+
+    /// From now on the call may have effects.
+    pub fn hand_over(&self) {
+        self.handed_over.store(true, Ordering::Release);
+    }
+
+    /// What was to run it certainly never got it.
+    pub fn take_back(&self) {
+        self.handed_over.store(false, Ordering::Release);
+    }
+
+    pub fn was_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Acquire)
     }
 
     /// Asks the executor to stop; the first cancel counts.

@@ -3,6 +3,7 @@
 //! Keeps true: an executor sees the call and its arguments, never the client's token (I-8); a mode that this
 //! build cannot run is a clear refusal, not a silent success.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_proto::snapshot::Upstream;
@@ -11,11 +12,14 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
+use crate::live::Dependency;
 
 pub mod builtin;
 pub mod fixed;
+pub mod plugin;
 pub mod proxy;
 
+use plugin::Plugins;
 use proxy::Proxy;
 use proxy::outbound::OutboundError;
 
@@ -28,30 +32,42 @@ pub struct Execution {
     pub budget: Option<u64>,
     /// The hosts that may be reached although they are private (the snapshot's allow-list).
     pub upstreams: Arc<Vec<Upstream>>,
+    /// What primitives may ask, by id.
+    pub dependencies: Arc<HashMap<String, Dependency>>,
 }
 
 /// The executors of one gateway.
 pub struct Executors {
     builtin: builtin::Builtins,
     proxy: Proxy,
+    plugins: Plugins,
 }
 
 impl Executors {
-    pub fn new() -> Result<Executors, OutboundError> {
-        Ok(Executors { builtin: builtin::Builtins, proxy: Proxy::new()? })
+    pub fn new(plugins: Plugins) -> Result<Executors, OutboundError> {
+        Ok(Executors { builtin: builtin::Builtins, proxy: Proxy::new()?, plugins })
+    }
+
+    /// Returns when nothing of an ended call is left to do; the end of a shutdown.
+    pub async fn drained(&self) {
+        self.plugins.drained().await;
     }
 
     /// Runs the call on the executor its primitive names.
     pub async fn run(&self, execution: Execution) -> Result<Output, Refusal> {
         let call = execution.call.clone();
-        match call.entry.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
+        let mode = call.entry.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+        if !matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_))) {
+            // A plugin's call is handed over when its worker gets it.
+            call.hand_over();
+        }
+        match mode {
             Some(Mode::Builtin(builtin)) => self.builtin.run(&builtin.entrypoint, execution).await,
             Some(Mode::Static(content)) => fixed::run(&content.json, &execution),
             Some(Mode::ProxyHttp(mapping)) => self.proxy.http(mapping, &execution).await,
             Some(Mode::ProxyMcp(target)) => self.proxy.mcp(target, &execution).await,
-            Some(Mode::Plugin(_) | Mode::McpStdio(_)) => {
-                Err(Refusal::Upstream("no plugin runtime is configured".into()))
-            }
+            Some(Mode::Plugin(plugin)) => self.plugins.plugin(plugin, &execution).await,
+            Some(Mode::McpStdio(target)) => self.plugins.stdio(target, &execution).await,
             None => Err(Refusal::Internal(format!("primitive {} has no runtime", call.entry.primitive.id))),
         }
     }

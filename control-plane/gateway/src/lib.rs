@@ -35,6 +35,8 @@ use call::audit::Audit;
 use call::ledger::Ledgers;
 use call::limits::Limiter;
 use call::pipeline::Pipeline;
+use executors::plugin::Plugins;
+use executors::plugin::runtimes::{RuntimeHealth, Runtimes};
 use live::Live;
 use metrics::Metrics;
 use seal::Sealer;
@@ -57,6 +59,8 @@ pub struct Config {
     pub public_url: String,
     pub dev: bool,
     pub stores: Stores,
+    /// What runs plugins; [`Runtimes::none`] where nothing does.
+    pub runtimes: Runtimes,
 }
 
 /// The stores of one gateway.
@@ -85,6 +89,7 @@ pub struct Gateway {
     pub sealer: Arc<Sealer>,
     pub sessions: Sessions,
     pub suspended: Suspended,
+    runtimes: Arc<Runtimes>,
     pub pipeline: Arc<Pipeline>,
     edge: Edge,
     live: ArcSwapOption<Live>,
@@ -97,15 +102,18 @@ impl Gateway {
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
         let previous = config.seal_keys.previous.as_ref().map(|key| key.expose_secret());
         let sealer = Arc::new(Sealer::new(config.seal_keys.current.expose_secret(), previous)?);
+        let (metrics, runtimes) = (Arc::new(Metrics::default()), Arc::new(config.runtimes));
+        let plugins = Plugins::new(runtimes.clone(), metrics.clone());
         Ok(Arc::new(Gateway {
             config: Settings { public_url: config.public_url, dev: config.dev },
             sessions: Sessions::new(sealer.clone()),
             suspended: Suspended::default(),
+            runtimes,
             pipeline: Arc::new(Pipeline {
                 limiter: Limiter::new(Arc::new(MemoryCounters::default())),
                 ledgers: Ledgers { durable: config.stores.ledger, quick: Arc::new(MemoryLedger::default()) },
-                executors: executors::Executors::new()?,
-                metrics: Arc::new(Metrics::default()),
+                executors: executors::Executors::new(plugins)?,
+                metrics,
                 audit: Audit::new(config.stores.audit),
             }),
             sealer,
@@ -154,8 +162,15 @@ impl Gateway {
         }
     }
 
-    /// Returns when the audit events of every ended call are durable; the last step of a shutdown.
+    /// How the plugin runtimes are, for operators.
+    pub async fn runtimes(&self) -> Vec<RuntimeHealth> {
+        self.runtimes.health().await
+    }
+
+    /// Returns when the audit events of every ended call are durable and its worker's place is given back; the
+    /// last step of a shutdown.
     pub async fn flush(&self) {
+        self.pipeline.executors.drained().await;
         self.pipeline.audit.flush().await;
     }
 

@@ -27,8 +27,17 @@ pub struct Live {
     pub policy: Policy,
     /// The private hosts that the proxy executor may reach.
     pub upstreams: Arc<Vec<Upstream>>,
+    /// What primitives may ask, by id.
+    pub dependencies: Arc<HashMap<String, Dependency>>,
     pub limits: HashMap<String, Vec<Limit>>,
     servers: HashMap<String, Arc<ServerView>>,
+}
+
+/// An elicitation or a delegate, which primitives depend on and nobody calls.
+pub struct Dependency {
+    pub kind: Kind,
+    /// The constant part of what it asks (`Primitive.question`).
+    pub question: Map<String, Value>,
 }
 
 /// One server as its callers see it, before policy.
@@ -74,13 +83,15 @@ impl Live {
             let view = ServerView::build(server, edge, &primitives).map_err(place)?;
             servers.insert(server.name.clone(), Arc::new(view));
         }
+        let dependencies = Arc::new(dependencies(&snapshot.primitives)?);
         let mut limits: HashMap<String, Vec<Limit>> = HashMap::new();
         for limit in snapshot.limits {
             limits.entry(limit.org.clone()).or_default().push(limit);
         }
         let policy = Policy::new(snapshot.bindings);
         let upstreams = Arc::new(snapshot.upstreams);
-        Ok(Live { revision: snapshot.revision, edge, issuers, policy, upstreams, limits, servers })
+        let revision = snapshot.revision;
+        Ok(Live { revision, edge, issuers, policy, upstreams, dependencies, limits, servers })
     }
 
     pub fn server(&self, name: &str) -> Option<&Arc<ServerView>> {
@@ -207,6 +218,20 @@ impl Entry {
         definition.insert(key.into(), Value::String(self.listing.mcp_name.clone()));
         Some(Value::Object(definition))
     }
+}
+
+/// Of several versions the last one counts; a snapshot has them in order.
+fn dependencies(primitives: &[Primitive]) -> Result<HashMap<String, Dependency>, String> {
+    let mut found = HashMap::new();
+    for primitive in primitives.iter().filter(|p| matches!(p.kind(), Kind::Elicitation | Kind::Delegate)) {
+        let question = match primitive.question.as_str() {
+            "" => Map::new(),
+            text => serde_json::from_str(text)
+                .map_err(|e| format!("primitive {}: question: {e}", primitive.id))?,
+        };
+        found.insert(primitive.id.clone(), Dependency { kind: primitive.kind(), question });
+    }
+    Ok(found)
 }
 
 /// The schema of a prompt's arguments: strings, of which some are required (MCP `PromptArgument`).

@@ -2,7 +2,7 @@
 //!
 //! Keeps true: every label is from a closed set; never an org, a user, a token or a name a client chose.
 
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::call::Call;
 use crate::call::outcome::{Outcome, Refusal};
+use crate::executors::plugin::Stats;
 
 /// Upper bounds in seconds.
 const LATENCY: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
@@ -44,6 +45,11 @@ struct StageLabel {
 struct LimitLabels {
     level: &'static str,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct LanguageLabel {
+    language: &'static str,
 }
 
 /// A stage of the pipeline (design §6); identity, resolve and entitlement only read the snapshot.
@@ -78,8 +84,33 @@ pub struct Metrics {
     refusals: Family<ReasonLabel, Counter>,
     stages: Family<StageLabel, Histogram, fn() -> Histogram>,
     limits: Family<LimitLabels, Counter>,
+    workers: Workers,
     active: Gauge<i64, AtomicI64>,
     revision: Gauge<i64, AtomicI64>,
+}
+
+/// What plugin calls cost their workers, by language.
+#[derive(Default)]
+struct Workers {
+    calls: Family<LanguageLabel, Counter>,
+    cpu_seconds: Family<LanguageLabel, Counter<f64, AtomicU64>>,
+    bytes_in: Family<LanguageLabel, Counter>,
+    bytes_out: Family<LanguageLabel, Counter>,
+    rss_max: Family<LanguageLabel, Gauge<f64, AtomicU64>>,
+}
+
+impl Workers {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("asp_worker_calls", "Plugin calls whose worker was given back", self.calls.clone());
+        registry.register("asp_worker_cpu_seconds", "CPU time of plugin calls", self.cpu_seconds.clone());
+        registry.register("asp_worker_received_bytes", "Bytes sent to workers", self.bytes_in.clone());
+        registry.register("asp_worker_sent_bytes", "Bytes received from workers", self.bytes_out.clone());
+        registry.register(
+            "asp_worker_call_rss_bytes",
+            "Largest resident memory of the worker of the call that ended last",
+            self.rss_max.clone(),
+        );
+    }
 }
 
 impl Default for Metrics {
@@ -91,10 +122,12 @@ impl Default for Metrics {
             refusals: Family::default(),
             stages: Family::new_with_constructor(|| Histogram::new(LATENCY)),
             limits: Family::default(),
+            workers: Workers::default(),
             active: Gauge::default(),
             revision: Gauge::default(),
         };
         let registry = &mut metrics.registry;
+        metrics.workers.register(registry);
         registry.register("protocol_requests", "Calls by protocol and outcome", metrics.calls.clone());
         registry.register(
             "protocol_request_duration_seconds",
@@ -166,6 +199,16 @@ impl Metrics {
             Some(level) => LimitLabels { level, outcome: "refused" },
         };
         self.limits.get_or_create(&labels).inc();
+    }
+
+    /// A plugin call gave its worker back.
+    pub fn worker_used(&self, language: &'static str, stats: &Stats) {
+        let label = LanguageLabel { language };
+        self.workers.calls.get_or_create(&label).inc();
+        self.workers.cpu_seconds.get_or_create(&label).inc_by(stats.cpu_ms / 1000.0);
+        self.workers.bytes_in.get_or_create(&label).inc_by(stats.bytes_in as u64);
+        self.workers.bytes_out.get_or_create(&label).inc_by(stats.bytes_out as u64);
+        self.workers.rss_max.get_or_create(&label).set(stats.rss_max);
     }
 
     pub fn applied(&self, revision: u64) {

@@ -3,6 +3,8 @@
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+#[path = "it/runtime.rs"]
+mod runtime;
 #[path = "it/support.rs"]
 mod support;
 
@@ -20,6 +22,8 @@ mod legacy;
 mod limits;
 #[path = "it/modern.rs"]
 mod modern;
+#[path = "it/plugin.rs"]
+mod plugin;
 #[path = "it/proxy.rs"]
 mod proxy;
 #[path = "it/visibility.rs"]

@@ -3,7 +3,7 @@
 //! Keeps true: a writer never waits; a reader that falls behind loses the oldest events and never blocks the
 //! others; nothing follows the end.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,6 +16,8 @@ use super::question::Question;
 const MAX_EVENTS: usize = 256;
 /// Longest text of one event in bytes; a longer one is cut.
 const MAX_TEXT: usize = 16 * 1024;
+/// Most counters of one progress event; the others are dropped.
+const MAX_GAUGES: usize = 32;
 
 /// One event of a call (design §5).
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +26,8 @@ pub enum Event {
         progress: f64,
         total: Option<f64>,
         message: Option<String>,
+        /// The plugin's own counters, by name; at most [`MAX_GAUGES`].
+        gauges: BTreeMap<String, f64>,
     },
     Log {
         level: LogLevel,
@@ -39,9 +43,10 @@ pub enum Event {
         content_type: Option<String>,
         description: Option<String>,
     },
-    /// A plugin-defined phase, for observation only.
+    /// A phase of the plugin or of its admission, for observation only.
     Status {
         phase: String,
+        message: Option<String>,
     },
     Asked(Question),
 }
@@ -182,16 +187,22 @@ impl EventReader {
 
 fn cut(event: Event) -> Event {
     match event {
-        Event::Progress { progress, total, message } => {
-            Event::Progress { progress, total, message: message.map(cut_text) }
-        }
+        Event::Progress { progress, total, message, gauges } => Event::Progress {
+            progress,
+            total,
+            message: message.map(cut_text),
+            gauges: gauges.into_iter().take(MAX_GAUGES).collect(),
+        },
         Event::Chunk { text } => Event::Chunk { text: cut_text(text) },
-        Event::Status { phase } => Event::Status { phase: cut_text(phase) },
+        Event::Status { phase, message } => {
+            Event::Status { phase: cut_text(phase), message: message.map(cut_text) }
+        }
         other => other,
     }
 }
 
-fn cut_text(mut text: String) -> String {
+/// Cuts a text to what one event may hold.
+pub fn cut_text(mut text: String) -> String {
     if text.len() > MAX_TEXT {
         let mut end = MAX_TEXT;
         while !text.is_char_boundary(end) {
@@ -207,7 +218,7 @@ mod tests {
     use super::*;
 
     fn progress(n: u64) -> Event {
-        Event::Progress { progress: n as f64, total: None, message: None }
+        Event::Progress { progress: n as f64, total: None, message: None, gauges: BTreeMap::new() }
     }
 
     #[tokio::test]

@@ -44,9 +44,11 @@ pub async fn execute(executors: &Executors, execution: Execution) -> Result<Outp
     }
 }
 
-fn after_handover(call: &Call, stopped: Refusal) -> Refusal {
+/// What a call that was stopped ends with.
+pub fn after_handover(call: &Call, stopped: Refusal) -> Refusal {
     match (call.entry.primitive.mutation(), stopped) {
         (_, Refusal::Cancelled) => Refusal::Cancelled,
+        (_, stopped) if !call.was_handed_over() => stopped,
         (Mutation::ReadOnly | Mutation::Idempotent, stopped) => stopped,
         (_, _) => Refusal::OutcomeUnknown,
     }

@@ -98,10 +98,10 @@ pub struct Ledgers {
 
 impl Held {
     /// Stores what the execution ended with. A refusal that certainly left no effect frees the key.
-    pub async fn settle(self, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
+    pub async fn settle(self, call: &Call, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
         let stored = match result {
             Ok(output) => Stored::Output(output.clone()),
-            Err(refusal) if !self.mutating || left_no_effect(refusal) => return self.release().await,
+            Err(refusal) if !self.mutating || left_no_effect(call, refusal) => return self.release().await,
             Err(_) => Stored::OutcomeUnknown,
         };
         let bytes = serde_json::to_vec(&stored).map_err(|e| Refusal::Internal(e.to_string()))?;
@@ -122,8 +122,8 @@ impl Held {
 }
 
 /// Executors answer [`Refusal::Upstream`] only when the request was never delivered.
-const fn left_no_effect(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::NotApproved(_) | Refusal::InputExpired | Refusal::Upstream(_))
+fn left_no_effect(call: &Call, refusal: &Refusal) -> bool {
+    !call.was_handed_over() || matches!(refusal, Refusal::Upstream(_))
 }
 
 fn replay(bytes: &[u8]) -> Result<Entered, Refusal> {

@@ -132,7 +132,7 @@ impl Running {
             Entered::Keyless => Ok((self.perform(live, entitled, arguments, &grant).await?, false)),
             Entered::Held(held) => {
                 let result = self.perform(live, entitled, arguments, &grant).await;
-                held.settle(&result).await?;
+                held.settle(call, &result).await?;
                 Ok((result?, false))
             }
         }
@@ -157,6 +157,7 @@ impl Running {
             arguments,
             budget: grant.remaining,
             upstreams: live.upstreams.clone(),
+            dependencies: live.dependencies.clone(),
         };
         let started = Instant::now();
         let executed = execute::execute(&self.pipeline.executors, execution).await;

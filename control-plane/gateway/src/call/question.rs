@@ -1,45 +1,79 @@
-//! What a running call asks its caller: elicitations (design §5, `input_required`).
+//! What a running call asks its caller: forms for the user and requests to the client's model (design §5,
+//! `input_required`).
 //!
-//! Keeps true: several questions may be open, each with its own id; an answer reaches exactly the question
-//! it names; a call holds at most 16 open questions; when the call ends, nobody waits any longer.
+//! Owns: the open questions of one call and the waiting for an answer. Keeps true: several questions may be
+//! open, each with its own id; an answer reaches exactly the question it names, and only when it is of the
+//! question's kind and fits its form; a call holds at most 16 open questions; when the call ends, nobody
+//! waits any longer.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::sync::oneshot;
+
+use super::event::Event;
+use super::outcome::Refusal;
+use super::{Call, State, form};
 
 /// Most questions one call may have open.
 const MAX_OPEN: usize = 16;
+/// How long a question stays open when the spec does not say (design §5).
+const DEFAULT_INPUT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A form the caller is asked to fill in (MCP `elicitation/create`).
+/// Something the caller is asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// Unique within the call.
+    /// Unique within the call, and never used again in it.
     pub id: String,
-    pub message: String,
-    /// MCP's restricted form schema: a flat object.
-    pub requested_schema: Value,
+    pub ask: Ask,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask {
+    /// A form for the user (MCP `elicitation/create`); the schema is MCP's restricted one, a flat object.
+    Form { message: String, requested_schema: Value },
+    /// A request to the client's model: the parameters of MCP's `sampling/createMessage`.
+    Sampling(Map<String, Value>),
 }
 
 /// What the caller answered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
+    /// A filled form.
     Accepted(Value),
     Declined,
     Cancelled,
+    /// What the model said: an MCP `CreateMessageResult`.
+    Sampled(Value),
+    /// The client could not ask its model, in its own words.
+    Failed(String),
 }
 
-impl Answer {
-    /// Reads an MCP `ElicitResult`.
-    pub fn parse(result: &Value) -> Option<Answer> {
-        match result.get("action")?.as_str()? {
-            "accept" => Some(Answer::Accepted(result.get("content").cloned().unwrap_or(Value::Null))),
-            "decline" => Some(Answer::Declined),
-            "cancel" => Some(Answer::Cancelled),
-            _ => None,
-        }
+/// Asks the caller something and waits: until the answer, the input timeout, the deadline or a cancel.
+pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
+    let id = question.id.clone();
+    let Some(answer) = call.questions.open(question.clone()) else {
+        return Err(Refusal::Internal("too many questions are open".into()));
+    };
+    call.enter(State::InputRequired);
+    call.emit(Event::Asked(question));
+    let timeout = match call.entry.primitive.input_timeout_seconds {
+        0 => DEFAULT_INPUT_TIMEOUT,
+        seconds => Duration::from_secs(u64::from(seconds)),
+    };
+    let answered = tokio::select! {
+        answered = answer => answered.map_err(|_| Refusal::Cancelled),
+        () = tokio::time::sleep(timeout) => Err(Refusal::InputExpired),
+        () = tokio::time::sleep_until(call.deadline) => Err(Refusal::Deadline),
+        () = call.cancelled() => Err(Refusal::Cancelled),
+    };
+    if call.questions.withdraw(&id) {
+        call.enter(State::Working);
     }
+    answered
 }
 
 /// The open questions of one call.
@@ -74,17 +108,28 @@ impl Questions {
         pending
     }
 
-    /// Answers one question; false when no such question is open.
+    /// The open question with this id.
+    pub fn find(&self, id: &str) -> Option<Question> {
+        self.inner.lock().open.get(id).map(|(question, _)| question.clone())
+    }
+
+    /// Answers one question; false when no such question is open or the answer is none to it. A question
+    /// stays open then.
     pub fn answer(&self, id: &str, answer: Answer) -> bool {
-        match self.inner.lock().open.remove(id) {
+        let mut inner = self.inner.lock();
+        let Some((question, _)) = inner.open.get(id) else { return false };
+        let Some(answer) = fitting(&question.ask, answer) else { return false };
+        match inner.open.remove(id) {
             Some((_, sender)) => sender.send(answer).is_ok(),
             None => false,
         }
     }
 
-    /// Withdraws a question that is no longer waited for.
-    pub fn withdraw(&self, id: &str) {
-        self.inner.lock().open.remove(id);
+    /// Withdraws a question that is no longer waited for; true when no other one is open.
+    pub fn withdraw(&self, id: &str) -> bool {
+        let mut inner = self.inner.lock();
+        inner.open.remove(id);
+        inner.open.is_empty()
     }
 
     pub(super) fn close(&self) {
@@ -94,13 +139,26 @@ impl Questions {
     }
 }
 
+/// The answer as the asker gets it; `None` when it is no answer to what was asked.
+fn fitting(ask: &Ask, answer: Answer) -> Option<Answer> {
+    match (ask, answer) {
+        (Ask::Form { requested_schema, .. }, Answer::Accepted(content)) => {
+            form::filled(requested_schema, content).map(Answer::Accepted)
+        }
+        (Ask::Form { .. }, answer @ (Answer::Declined | Answer::Cancelled)) => Some(answer),
+        (Ask::Sampling(_), answer @ (Answer::Sampled(_) | Answer::Failed(_))) => Some(answer),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
 
     fn question(id: &str) -> Question {
-        Question { id: id.into(), message: "?".into(), requested_schema: json!({}) }
+        let requested_schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        Question { id: id.into(), ask: Ask::Form { message: "?".into(), requested_schema } }
     }
 
     #[tokio::test]
@@ -110,8 +168,8 @@ mod tests {
         let second = questions.open(question("b")).unwrap();
         assert!(questions.answer("b", Answer::Declined));
         assert!(!questions.answer("b", Answer::Declined));
-        assert!(questions.answer("a", Answer::Accepted(json!(1))));
-        assert_eq!(first.await.unwrap(), Answer::Accepted(json!(1)));
+        assert!(questions.answer("a", Answer::Accepted(json!({"n": 1}))));
+        assert_eq!(first.await.unwrap(), Answer::Accepted(json!({"n": 1})));
         assert_eq!(second.await.unwrap(), Answer::Declined);
     }
 
@@ -132,13 +190,18 @@ mod tests {
         drop(held);
     }
 
-    #[test]
-    fn only_the_three_actions_are_answers() {
-        assert_eq!(Answer::parse(&json!({"action": "accept"})), Some(Answer::Accepted(Value::Null)));
-        assert_eq!(Answer::parse(&json!({"action": "decline"})), Some(Answer::Declined));
-        assert_eq!(Answer::parse(&json!({"action": "cancel"})), Some(Answer::Cancelled));
-        for bad in [json!({}), json!({"action": "yes"}), json!({"action": 1}), json!([]), Value::Null] {
-            assert_eq!(Answer::parse(&bad), None);
-        }
+    #[tokio::test]
+    async fn an_answer_of_the_wrong_kind_or_form_leaves_the_question_open() {
+        let questions = Questions::default();
+        let form = questions.open(question("a")).unwrap();
+        let model = questions.open(Question { id: "m".into(), ask: Ask::Sampling(Map::new()) }).unwrap();
+        assert!(!questions.answer("a", Answer::Accepted(json!({"n": "one"}))));
+        assert!(!questions.answer("a", Answer::Sampled(json!({}))));
+        assert!(!questions.answer("m", Answer::Accepted(json!({}))));
+        assert_eq!(questions.pending().len(), 2);
+        assert!(questions.answer("a", Answer::Accepted(json!({"n": 2, "unasked": true}))));
+        assert!(questions.answer("m", Answer::Failed("no".into())));
+        assert_eq!(form.await.unwrap(), Answer::Accepted(json!({"n": 2})));
+        assert_eq!(model.await.unwrap(), Answer::Failed("no".into()));
     }
 }

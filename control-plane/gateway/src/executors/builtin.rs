@@ -1,5 +1,6 @@
 //! Built-in primitives, by the Rust name a spec's `runtime.entrypoint` gives.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -59,6 +60,7 @@ async fn count(execution: &Execution) -> Result<Output, Refusal> {
             progress: n as f64,
             total: Some(to as f64),
             message: Some(format!("counted {n} of {to}")),
+            gauges: BTreeMap::new(),
         });
     }
     Ok(Output::structured(json!({"counted": to})))

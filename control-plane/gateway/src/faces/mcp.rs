@@ -18,6 +18,7 @@ mod legacy;
 mod lists;
 mod modern;
 pub mod param_headers;
+mod questions;
 mod requests;
 mod results;
 pub mod revision;

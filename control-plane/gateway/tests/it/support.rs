@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::{Config, Gateway, SealKeys, Stores};
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, Source, assemble, check, read_dir};
@@ -76,6 +77,59 @@ const TEST_SERVER: &str = "apiVersion: asp/v1\nname: policy\ntitle: Policy\ndesc
          protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt], issuers: [dev]}\n\
          primitives: [{ref: policy/policy.open}, {ref: policy/policy.scoped}, {ref: policy/policy.wipe}, {ref: policy/policy.once}, {ref: policy/policy.few}]\n";
 
+/// Primitives that run as plugins.
+const PLUGIN_SERVER: &str = "apiVersion: asp/v1\nname: plugins\ntitle: Plugins\ndescription: For tests.\nversion: 1.0.0\n\
+         protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt], issuers: [dev]}\n\
+         primitives: [{ref: plugins/sweep}, {ref: plugins/order}, {ref: plugins/page}, {ref: plugins/advice}]\n";
+const PLUGIN_HEAD: &str =
+    "version: 1.0.0\nowner: t@example.com\nsummary: A plugin.\ntags: [test]\nsecurity: {riskClass: low}\n";
+const PLUGIN_RUNTIME: &str = "runtime: {mode: plugin, language: python, entrypoint: main.py}\n";
+
+/// `sweep` only reads and asks; `order` has effects; `page` is a resource template; `advice` is a prompt.
+fn plugin_sources() -> Vec<Source> {
+    let asks = "primitiveDependencies:\n  elicitations: [{id: plugins.name}]\n  delegations: [{id: plugins.label}]\n";
+    let schema = "primitiveSchema:\n  input_schema: {type: object, properties: {n: {type: integer, default: 1}}}\n  \
+                  output_schema: {type: object, required: [ok], properties: {ok: {type: boolean}}}\n";
+    let can = "capabilities: {supportsProgress: true, supportsCancellation: true, supportsElicitation: true, \
+               supportsDelegation: true, inputTimeoutSeconds: 2}\n";
+    let rows = [
+        ("server", PLUGIN_SERVER.to_owned()),
+        (
+            "sweep",
+            format!("id: sweep\nname: Sweep\ntype: task\nmutation: read_only\n{PLUGIN_HEAD}{can}{asks}{schema}{PLUGIN_RUNTIME}"),
+        ),
+        (
+            "order",
+            format!("id: order\nname: Order\ntype: tool\nmutation: non_idempotent\n{PLUGIN_HEAD}{schema}{PLUGIN_RUNTIME}"),
+        ),
+        (
+            "page",
+            format!(
+                "id: page\nname: Page\ntype: resource_template\n{PLUGIN_HEAD}primitiveSchema: {{uriTemplate: 'page://{{id}}'}}\n{PLUGIN_RUNTIME}"
+            ),
+        ),
+        (
+            "advice",
+            format!(
+                "id: advice\nname: Advice\ntype: prompt\n{PLUGIN_HEAD}primitiveSchema: {{arguments: [{{name: topic, required: true}}]}}\n{PLUGIN_RUNTIME}"
+            ),
+        ),
+        (
+            "name",
+            "id: plugins.name\nname: A name\ntype: elicitation\nversion: 1.0.0\nowner: t@example.com\n\
+             primitiveSchema: {message: Which name?, fields: [{name: name, type: string, required: true}]}\n"
+                .to_owned(),
+        ),
+        (
+            "label",
+            "id: plugins.label\nname: Label\ntype: delegate\nversion: 1.0.0\nowner: t@example.com\nsummary: Labels.\n\
+             primitiveSchema: {sampling: {systemPrompt: Answer in JSON., maxTokens: 64}}\n"
+                .to_owned(),
+        ),
+    ];
+    rows.into_iter().map(|(file, text)| Source { path: format!("plugins/{file}.yaml"), text }).collect()
+}
+
 fn spec(id: &str, name: &str, mutation: &str, extra: &str) -> String {
     format!(
         "id: {id}\nname: {name}\ntype: tool\nversion: 1.0.0\nowner: t@example.com\nsummary: A tool.\ntags: [test]\n\
@@ -128,6 +182,7 @@ pub(crate) fn sources() -> Vec<Source> {
     ] {
         sources.push(Source { path: format!("policy/{file}.yaml"), text });
     }
+    sources.extend(plugin_sources());
     sources
 }
 
@@ -203,12 +258,18 @@ impl Fixture {
 
     /// A gateway that opens nothing another key sealed.
     pub(crate) fn sealed_with(snapshot: GatewaySnapshot, key: u8) -> Fixture {
+        Fixture::with(snapshot, key, Runtimes::none())
+    }
+
+    /// A gateway with plugin runtimes.
+    pub(crate) fn with(snapshot: GatewaySnapshot, key: u8, runtimes: Runtimes) -> Fixture {
         let audit = Arc::new(MemoryAudit::default());
         let gateway = Gateway::new(Config {
             seal_keys: SealKeys { current: vec![key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,
             stores: Stores { ledger: Arc::new(MemoryLedger::default()), audit: audit.clone() },
+            runtimes,
         })
         .unwrap();
         gateway.apply(snapshot).unwrap();

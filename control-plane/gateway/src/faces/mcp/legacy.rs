@@ -14,13 +14,14 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::codec::{self, Failure, Message, RpcResponse, accepted, server_request};
+use super::questions;
 use super::requests::{self, Answer, Context};
 use super::results;
 use super::revision::Revision;
 use super::stream::{self, Era, View};
 use super::{McpRequest, json as json_response, lists};
 use crate::call::event::LogLevel;
-use crate::call::question::{Answer as UserAnswer, Question};
+use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
 use crate::sessions::{Profile, Session};
 
@@ -120,7 +121,8 @@ fn initialize(request: &McpRequest, message: &Message) -> Response {
         Some(revision) if !revision.is_modern() => revision,
         _ => Revision::LATEST_LEGACY,
     };
-    let profile = Profile { revision, abilities: abilities(message) };
+    let abilities = questions::abilities(message.param("capabilities"));
+    let profile = Profile { revision, abilities };
     let mut result = Map::new();
     result.insert("protocolVersion".into(), revision.as_str().into());
     result.insert("capabilities".into(), lists::capabilities(request));
@@ -154,16 +156,6 @@ fn open_session(request: &McpRequest, profile: Profile, response: &mut Response)
         response.headers_mut().insert(name, value);
     }
     Ok(())
-}
-
-fn abilities(message: &Message) -> ClientAbilities {
-    let declared = |name: &str| {
-        message
-            .param("capabilities")
-            .and_then(|capabilities| capabilities.get(name))
-            .is_some_and(Value::is_object)
-    };
-    ClientAbilities { elicitation: declared("elicitation"), sampling: declared("sampling") }
 }
 
 /// The session of a request; one of its own where the server allows requests without.
@@ -222,15 +214,11 @@ async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message)
 }
 
 fn simple(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Handled {
+    // A question needs a stream to travel on and a session to come back to.
+    let can_be_asked = session.is_kept() && accepts_stream(request);
     let context = Context {
         revision: session.profile.revision,
-        abilities: ClientAbilities {
-            // A question needs a stream to travel on and a session to come back to.
-            elicitation: session.profile.abilities.elicitation
-                && session.is_kept()
-                && accepts_stream(request),
-            ..session.profile.abilities
-        },
+        abilities: if can_be_asked { session.profile.abilities } else { ClientAbilities::default() },
         session: session.key(),
     };
     match message.method.as_deref() {
@@ -293,8 +281,12 @@ fn answered(session: &Session, message: &Message) {
         return;
     };
     let Some((call, question)) = session.take_question(&id) else { return };
-    let answer = message.result.as_ref().and_then(UserAnswer::parse).unwrap_or(UserAnswer::Cancelled);
-    call.questions.answer(&question, answer);
+    let Some(question) = call.questions.find(&question) else { return };
+    let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
+    if !answer.is_some_and(|answer| call.questions.answer(&question.id, answer)) {
+        // Nothing else will come: this request has had its response.
+        call.questions.answer(&question.id, questions::no_answer(&question, message.error.as_ref()));
+    }
 }
 
 struct Legacy {
@@ -309,8 +301,8 @@ impl Era for Legacy {
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String> {
         let id = format!("{}.{}", call.id, question.id);
         self.session.put_question(&id, call, &question.id);
-        let params = json!({"message": question.message, "requestedSchema": question.requested_schema});
-        Some(server_request(&id, "elicitation/create", params))
+        let (method, params) = questions::request(question);
+        Some(server_request(&id, method, params))
     }
 
     fn suspend(&self, _call: &Arc<Call>) -> Option<Value> {

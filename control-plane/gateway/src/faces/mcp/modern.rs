@@ -13,14 +13,15 @@ use serde_json::{Map, Value, json};
 use super::codec::{self, Failure, Message, RpcResponse, accepted};
 use super::lists::List;
 use super::param_headers::decode;
+use super::questions;
 use super::requests::{self, Answer, Context};
 use super::results::{Asked, server_info, set_meta};
 use super::revision::Revision;
 use super::stream::{self, Era, View};
 use super::{McpRequest, json as json_response, lists};
+use crate::call::Call;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
-use crate::call::{Call, ClientAbilities};
 use crate::suspended::Suspended;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -65,10 +66,7 @@ async fn answer(
         .meta(CAPABILITIES)
         .filter(|capabilities| capabilities.is_object())
         .ok_or_else(|| missing_meta(CAPABILITIES))?;
-    let abilities = ClientAbilities {
-        elicitation: capabilities.get("elicitation").is_some_and(Value::is_object),
-        sampling: capabilities.get("sampling").is_some_and(Value::is_object),
-    };
+    let abilities = questions::abilities(Some(capabilities));
     check_mirrors(request, message)?;
     let id = message.id_text().ok_or_else(|| Failure::of(Reason::InvalidRequest))?;
     if message.method.as_deref() == Some("server/discover") {
@@ -191,9 +189,11 @@ fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resumed>, F
         .ok_or_else(invalid)?;
     let from_event = call.events.count();
     if let Some(answers) = message.param("inputResponses").and_then(Value::as_object) {
-        for (question, result) in answers {
-            if let Some(answer) = crate::call::question::Answer::parse(result) {
-                call.questions.answer(question, answer);
+        for (id, result) in answers {
+            if let Some(question) = call.questions.find(id)
+                && let Some(answer) = questions::answer(&question, result)
+            {
+                call.questions.answer(id, answer);
             }
         }
     }
@@ -249,8 +249,8 @@ impl Era for Modern {
         let state = self.gateway.suspended.suspend(&self.gateway.sealer, call, digest)?;
         let mut requests = Map::new();
         for question in call.questions.pending() {
-            let params = json!({"message": question.message, "requestedSchema": question.requested_schema});
-            requests.insert(question.id, json!({"method": "elicitation/create", "params": params}));
+            let (method, params) = questions::request(&question);
+            requests.insert(question.id, json!({"method": method, "params": params}));
         }
         let mut result = Map::new();
         result.insert("resultType".into(), "input_required".into());

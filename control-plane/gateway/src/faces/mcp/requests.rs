@@ -108,6 +108,7 @@ fn begin(
         deadline: deadline(request),
         abilities: context.abilities,
         session: context.session.clone(),
+        traceparent: traceparent(request, message),
         bytes_in: request.body.len(),
     };
     match request.gateway.pipeline.begin(request.live.clone(), invocation) {
@@ -156,6 +157,16 @@ fn idempotency_key(
             .id_text()
             .map(|id| IdempotencyKey::SessionRequest { session: context.session.clone(), id: id.into() })),
     }
+}
+
+/// The trace context of the caller: in `_meta` (SEP-414), else the header; only what is well formed (W3C Trace
+/// Context §3.2.2: version, trace id, parent id, flags in lower-case hex).
+fn traceparent(request: &McpRequest, message: &Message) -> Option<String> {
+    let sent = message.meta("traceparent").and_then(Value::as_str);
+    let text = sent.or_else(|| header(&request.headers, "traceparent"))?;
+    let hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let lengths: Vec<usize> = text.split('-').filter(|part| hex(part)).map(str::len).collect();
+    (text.len() == 55 && lengths == [2, 32, 16, 2]).then(|| text.to_owned())
 }
 
 /// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.

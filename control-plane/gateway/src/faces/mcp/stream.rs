@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::stream;
 use http::{HeaderValue, StatusCode, header};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::codec::{Message, RpcResponse, accepted, notification};
 use super::results::{self, Asked};
@@ -26,6 +26,11 @@ use crate::call::question::Question;
 const STREAM_AFTER: Duration = Duration::from_secs(5);
 /// Envoy and other proxies close what stays silent for longer (design §7).
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How far a change of phase moves the progress: far below what a percent shows.
+const PHASE_STEP: f64 = 0.001;
+/// `_meta` members of a progress notification: the plugin's counters, and the phase it is in.
+const GAUGES: &str = "asp/gauges";
+const PHASE: &str = "asp/phase";
 
 /// How one era shows a call.
 pub(super) struct View {
@@ -182,20 +187,25 @@ impl Following {
     /// The notification for an event, if this client gets one.
     fn shown(&mut self, event: Event) -> Option<String> {
         match event {
-            Event::Progress { progress, total, message } => {
-                let token = self.view.progress_token.clone()?;
-                if self.last_progress.is_some_and(|last| progress <= last) {
-                    return None;
+            Event::Progress { progress, total, message, gauges } => {
+                let mut params = self.progress(progress)?;
+                if let Some(total) = total {
+                    params.insert("total".into(), number(total));
                 }
-                self.last_progress = Some(progress);
-                let mut params = json!({"progressToken": token, "progress": number(progress)});
-                if let (Some(object), Some(total)) = (params.as_object_mut(), total) {
-                    object.insert("total".into(), number(total));
+                if let Some(message) = message {
+                    params.insert("message".into(), message.into());
                 }
-                if let (Some(object), Some(message)) = (params.as_object_mut(), message) {
-                    object.insert("message".into(), message.into());
+                if !gauges.is_empty() {
+                    params.insert("_meta".into(), json!({GAUGES: gauges}));
                 }
-                Some(notification("notifications/progress", params))
+                Some(notification("notifications/progress", params.into()))
+            }
+            Event::Status { phase, message } => {
+                // MCP has no status of its own; progress must grow, so a phase counts as the least step.
+                let mut params = self.progress(self.last_progress.map_or(0.0, |last| last + PHASE_STEP))?;
+                params.insert("message".into(), message.unwrap_or_else(|| phase.clone()).into());
+                params.insert("_meta".into(), json!({PHASE: phase}));
+                Some(notification("notifications/progress", params.into()))
             }
             Event::Log { level, logger, data } => {
                 if level < self.view.log_level? {
@@ -207,8 +217,21 @@ impl Following {
                 }
                 Some(notification("notifications/message", params))
             }
-            Event::Chunk { .. } | Event::Artifact { .. } | Event::Status { .. } | Event::Asked(_) => None,
+            Event::Chunk { .. } | Event::Artifact { .. } | Event::Asked(_) => None,
         }
+    }
+
+    /// The parameters of a progress notification; `None` when nobody asked for any or it would not grow.
+    fn progress(&mut self, progress: f64) -> Option<Map<String, Value>> {
+        let token = self.view.progress_token.clone()?;
+        if self.last_progress.is_some_and(|last| progress <= last) {
+            return None;
+        }
+        self.last_progress = Some(progress);
+        let mut params = Map::new();
+        params.insert("progressToken".into(), token);
+        params.insert("progress".into(), number(progress));
+        Some(params)
     }
 
     fn last(&self, outcome: &Outcome) -> Option<Frame> {

@@ -1,6 +1,8 @@
 //! A minimal Streamable HTTP client of the legacy era: handshake, one request at a time per POST, JSON or
 //! event stream. Lenient in what it reads: unknown members and events are skipped.
 
+use std::collections::BTreeMap;
+
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
@@ -232,6 +234,7 @@ fn relay(method: &str, params: Option<&Value>, exchange: &Exchange<'_>) {
                     progress,
                     total: params.get("total").and_then(Value::as_f64),
                     message: params.get("message").and_then(Value::as_str).map(str::to_owned),
+                    gauges: BTreeMap::new(),
                 });
             }
         }

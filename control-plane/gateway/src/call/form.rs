@@ -1,0 +1,173 @@
+//! MCP's restricted form schema: which forms may be asked, and whether an answer fills one.
+//!
+//! Owns: the subset of JSON Schema that elicitation allows (MCP 2025-11-25 and 2026-07-28,
+//! `PrimitiveSchemaDefinition`): a flat object of strings, numbers, booleans and choices. Refuses: everything
+//! beyond it, so that a form from a plugin costs nothing to check.
+
+use serde_json::{Map, Value};
+
+/// Most fields of one form.
+const MAX_FIELDS: usize = 64;
+
+/// Why a form cannot be asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormError {
+    #[error("the form is not a flat object with properties")]
+    Shape,
+    #[error("the form has more than {MAX_FIELDS} fields")]
+    TooMany,
+    #[error("field {0} is of no type a form can ask for")]
+    Type(String),
+}
+
+/// Whether `schema` is a form that clients can show.
+pub fn check(schema: &Value) -> Result<(), FormError> {
+    let properties = schema.get("properties").and_then(Value::as_object).ok_or(FormError::Shape)?;
+    if schema.get("type").and_then(Value::as_str) != Some("object") {
+        return Err(FormError::Shape);
+    }
+    if properties.len() > MAX_FIELDS {
+        return Err(FormError::TooMany);
+    }
+    for (name, field) in properties {
+        let known = match text(field, "type") {
+            Some("string" | "number" | "integer" | "boolean") => true,
+            Some("array") => field.get("items").is_some_and(|items| choices(items).is_some()),
+            _ => false,
+        };
+        if !known {
+            return Err(FormError::Type(name.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// The asked fields of `content` when they fill the form; `None` when one is missing or does not fit.
+pub fn filled(schema: &Value, content: Value) -> Option<Value> {
+    let empty = Map::new();
+    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
+    let content = match content {
+        Value::Object(content) => content,
+        Value::Null => Map::new(),
+        _ => return None,
+    };
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    if required.filter_map(Value::as_str).any(|name| !content.contains_key(name)) {
+        return None;
+    }
+    let mut kept = Map::new();
+    for (name, value) in content {
+        // What was not asked for is no answer.
+        let Some(field) = properties.get(&name) else { continue };
+        if !fits(field, &value) {
+            return None;
+        }
+        kept.insert(name, value);
+    }
+    Some(Value::Object(kept))
+}
+
+fn fits(field: &Value, value: &Value) -> bool {
+    let bound = |name: &str| field.get(name).and_then(Value::as_f64);
+    let within = |size: f64, least: &str, most: &str| {
+        bound(least).is_none_or(|least| size >= least) && bound(most).is_none_or(|most| size <= most)
+    };
+    match (text(field, "type"), value) {
+        (Some("string"), Value::String(given)) => {
+            choices(field).is_none_or(|choices| choices.contains(&given.as_str()))
+                && within(given.chars().count() as f64, "minLength", "maxLength")
+        }
+        (Some("boolean"), Value::Bool(_)) => true,
+        (Some("number"), Value::Number(given)) => {
+            given.as_f64().is_some_and(|given| within(given, "minimum", "maximum"))
+        }
+        (Some("integer"), Value::Number(given)) => {
+            given.as_f64().is_some_and(|given| given.fract() == 0.0 && within(given, "minimum", "maximum"))
+        }
+        (Some("array"), Value::Array(given)) => {
+            let choices = field.get("items").and_then(choices).unwrap_or_default();
+            within(given.len() as f64, "minItems", "maxItems")
+                && given.iter().all(|item| item.as_str().is_some_and(|item| choices.contains(&item)))
+        }
+        _ => false,
+    }
+}
+
+/// The values a field may take: `enum`, or the constants of `oneOf` or `anyOf`.
+fn choices(field: &Value) -> Option<Vec<&str>> {
+    if let Some(values) = field.get("enum").and_then(Value::as_array) {
+        return Some(values.iter().filter_map(Value::as_str).collect());
+    }
+    let titled = field.get("oneOf").or_else(|| field.get("anyOf")).and_then(Value::as_array)?;
+    Some(titled.iter().filter_map(|choice| text(choice, "const")).collect())
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
+    value.get(name)?.as_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn form() -> Value {
+        json!({"type": "object", "required": ["id"], "properties": {
+            "id": {"type": "string", "maxLength": 3},
+            "n": {"type": "integer", "minimum": 1},
+            "share": {"type": "number", "maximum": 1.0},
+            "yes": {"type": "boolean"},
+            "colour": {"type": "string", "enum": ["red", "blue"]},
+            "size": {"type": "string", "oneOf": [{"const": "s", "title": "Small"}]},
+            "tags": {"type": "array", "maxItems": 1, "items": {"type": "string", "enum": ["a", "b"]}}}})
+    }
+
+    #[test]
+    fn an_answer_keeps_what_was_asked_and_nothing_else() {
+        let full = json!({"id": "abc", "n": 2, "share": 0.5, "yes": true, "colour": "red", "size": "s", "tags": ["b"]});
+        assert_eq!(filled(&form(), full.clone()), Some(full));
+        assert_eq!(filled(&form(), json!({"id": "a", "other": 1})), Some(json!({"id": "a"})));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fill_the_form_is_none() {
+        for bad in [
+            json!({}),
+            Value::Null,
+            json!([1]),
+            json!({"id": 7}),
+            json!({"id": "long"}),
+            json!({"id": "a", "n": 0}),
+            json!({"id": "a", "n": 1.5}),
+            json!({"id": "a", "share": 2}),
+            json!({"id": "a", "yes": "true"}),
+            json!({"id": "a", "colour": "green"}),
+            json!({"id": "a", "size": "m"}),
+            json!({"id": "a", "tags": ["c"]}),
+            json!({"id": "a", "tags": ["a", "b"]}),
+        ] {
+            assert_eq!(filled(&form(), bad.clone()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_flat_forms_can_be_asked() {
+        assert_eq!(check(&form()), Ok(()));
+        for bad in
+            [json!({}), json!({"type": "object"}), json!({"type": "array", "properties": {}}), json!(1)]
+        {
+            assert_eq!(check(&bad), Err(FormError::Shape), "{bad}");
+        }
+        for field in [
+            json!({"type": "object"}),
+            json!({"$ref": "#/x"}),
+            json!({"type": "array", "items": {"type": "string"}}),
+        ] {
+            let form = json!({"type": "object", "properties": {"f": field}});
+            assert_eq!(check(&form), Err(FormError::Type("f".into())), "{form}");
+        }
+        let many: Map<String, Value> =
+            (0..=MAX_FIELDS).map(|n| (n.to_string(), json!({"type": "boolean"}))).collect();
+        assert_eq!(check(&json!({"type": "object", "properties": many})), Err(FormError::TooMany));
+    }
+}

@@ -1,0 +1,287 @@
+//! Runs calls on plugins: allocates a worker from the language's runtime, carries the call through its tunnel,
+//! and makes the worker's messages events and the result of the call (design §10).
+//!
+//! Owns: the life of one plugin call across the workers it needs. Refuses: anything the worker was not
+//! declared to ask for; the client's token never goes along (I-8). Keeps true: a call that a worker was given
+//! runs again only when its plugin resumes or repeating it is harmless; otherwise its outcome is unknown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use asp_proto::plugin::{self as ppp, client_message};
+use asp_proto::snapshot::{Kind, McpStdio, Plugin, RiskClass};
+use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
+use prost_types::Any;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::Execution;
+use crate::call::Call;
+use crate::call::outcome::{Output, Refusal};
+use crate::clock::since_epoch;
+use crate::metrics::Metrics;
+
+mod admission;
+mod asking;
+mod history;
+mod reads;
+mod recovery;
+mod results;
+pub mod runtimes;
+mod session;
+mod tunnel;
+
+pub use admission::Stats;
+
+use history::History;
+use recovery::{Ended, Next, Recovery};
+use runtimes::{Runtime, Runtimes};
+use tunnel::{Closing, OpenFault, Opening, Tunnel, Wanted};
+
+/// The plugin executor of one gateway.
+pub struct Plugins {
+    runtimes: Arc<Runtimes>,
+    closing: Closing,
+}
+
+/// One call as its plugin gets it.
+struct Job<'a> {
+    execution: &'a Execution,
+    plugin: PluginRef,
+    language: &'static str,
+    /// The plugin's own name of what is called.
+    primitive: String,
+    hints: RuntimeHints,
+    runtime: Arc<Runtime>,
+}
+
+impl Plugins {
+    pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>) -> Plugins {
+        Plugins { runtimes, closing: Closing { tasks: TaskTracker::new(), metrics } }
+    }
+
+    /// Runs a call on the plugin of its primitive.
+    pub async fn plugin(&self, plugin: &Plugin, execution: &Execution) -> Result<Output, Refusal> {
+        let primitive = &execution.call.entry.primitive;
+        let reference = PluginRef {
+            id: primitive.id.clone(),
+            version: primitive.version.clone(),
+            language: plugin.language.clone(),
+            entrypoint: plugin.entrypoint.clone(),
+            artifact_sha256: plugin.artifact_sha256.clone(),
+        };
+        let hints = hints(plugin.cpu_millis, plugin.memory_bytes);
+        self.run(execution, reference, primitive.id.clone(), hints).await
+    }
+
+    /// Runs a call on a stdio MCP server in the sandbox.
+    pub async fn stdio(&self, target: &McpStdio, execution: &Execution) -> Result<Output, Refusal> {
+        let (id, version) = target.package.rsplit_once('@').unwrap_or((&target.package, ""));
+        let reference = PluginRef {
+            id: id.to_owned(),
+            version: version.to_owned(),
+            language: "mcp-stdio".into(),
+            ..PluginRef::default()
+        };
+        let hints = hints(target.cpu_millis, target.memory_bytes);
+        self.run(execution, reference, target.tool.clone(), hints).await
+    }
+
+    /// Returns when the tunnels of ended calls are closed.
+    pub async fn drained(&self) {
+        self.closing.tasks.close();
+        self.closing.tasks.wait().await;
+        self.closing.tasks.reopen();
+    }
+
+    async fn run(
+        &self,
+        execution: &Execution,
+        plugin: PluginRef,
+        primitive: String,
+        hints: RuntimeHints,
+    ) -> Result<Output, Refusal> {
+        let runtime = self.runtimes.get(&plugin.language).cloned();
+        let (Some(runtime), Some(language)) = (runtime, language_name(&plugin.language)) else {
+            return Err(Refusal::Upstream(format!(
+                "no runtime for {} plugins is configured",
+                plugin.language
+            )));
+        };
+        let job = Job { execution, plugin, language, primitive, hints, runtime };
+        let mut history = History::default();
+        let mut recovery = Recovery::default();
+        loop {
+            let ended = self.attempt(&job, &mut history).await;
+            match recovery.after(&execution.call, &history, ended) {
+                Next::Done(result) => return result,
+                Next::Again { at } => {
+                    tracing::info!(call = %execution.call.id, plugin = %job.plugin.id, attempt = history.attempt + 1, "plugin call goes on with another worker");
+                    tokio::select! {
+                        () = tokio::time::sleep_until(at.max(job.runtime.retry_at().unwrap_or(at))) => {}
+                        () = execution.call.cancelled() => return Err(Refusal::Cancelled),
+                    }
+                }
+            }
+        }
+    }
+
+    /// One worker's part of the call.
+    async fn attempt(&self, job: &Job<'_>, history: &mut History) -> Ended {
+        let call = &job.execution.call;
+        history.attempt += 1;
+        let wanted = Wanted {
+            runtime: job.runtime.clone(),
+            language: job.language,
+            request: job.allocation(),
+            closing: self.closing.clone(),
+        };
+        let opening = Opening { init: job.init(), work: job.work(history), call };
+        let opened = tokio::select! {
+            opened = Tunnel::open(wanted, opening) => opened,
+            () = call.cancelled() => return Ended::Refused(Refusal::Cancelled),
+        };
+        let (tunnel, allocation) = match opened {
+            Ok(opened) => opened,
+            Err(OpenFault::Rejected(rejection)) => return Ended::Rejected(rejection),
+            Err(OpenFault::Lost(status)) => {
+                return Ended::Lost { delivered: call.was_handed_over(), why: status.message().to_owned() };
+            }
+        };
+        match call.entry.primitive.kind() {
+            Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => {
+                reads::run(job, history, tunnel, allocation).await
+            }
+            _ => session::run(job, history, tunnel, allocation).await,
+        }
+    }
+}
+
+impl Job<'_> {
+    fn call(&self) -> &Arc<Call> {
+        &self.execution.call
+    }
+
+    fn allocation(&self) -> AllocateWorkerRequest {
+        let call = self.call();
+        let left = call.deadline.saturating_duration_since(Instant::now());
+        AllocateWorkerRequest {
+            plugin: Some(self.plugin.clone()),
+            ctx: Some(Context {
+                tenant_id: call.caller.org.clone(),
+                user_id: call.caller.user.clone(),
+                wcit_hash: call.caller.wcit.clone(),
+                session_id: call.session.clone(),
+                correlation_id: call.id.to_string(),
+                mcp_request_id: call.protocol_request_id.clone(),
+                primitive: call.entry.primitive.id.clone(),
+            }),
+            hints: Some(self.hints.clone()),
+            soft_deadline: prost_types::Duration::try_from(left).ok(),
+            // A worker that served somebody else is no place for what is worth most (seed 1 §1.5.4).
+            force_fresh_process: call.entry.primitive.risk_class() == RiskClass::High,
+        }
+    }
+
+    fn context(&self) -> ppp::Context {
+        let call = self.call();
+        ppp::Context {
+            tenant_id: call.caller.org.clone(),
+            user_id: call.caller.user.clone(),
+            wcit_hash: call.caller.wcit.clone(),
+            session_id: call.session.clone(),
+            correlation_id: call.id.to_string(),
+        }
+    }
+
+    fn init(&self) -> Any {
+        let init = ppp::InitRequest { ctx: Some(self.context()), env: BTreeMap::new() };
+        tunnel::pack(client_message::Payload::Init(init))
+    }
+
+    /// The message that begins the work.
+    fn work(&self, history: &History) -> Any {
+        match self.call().entry.primitive.kind() {
+            Kind::Resource | Kind::ResourceTemplate => tunnel::pack_as("ReadResourceRequest", &self.read()),
+            Kind::Prompt => tunnel::pack_as("GetPromptRequest", &self.prompt()),
+            _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(history))),
+        }
+    }
+
+    fn invoke(&self, history: &History) -> ppp::InvokeRequest {
+        let call = self.call();
+        ppp::InvokeRequest {
+            ctx: Some(self.context()),
+            primitive: self.primitive.clone(),
+            version: call.entry.primitive.version.clone(),
+            arguments: Some(self.arguments()),
+            request_id: call.id.to_string(),
+            task_id: history.task_id.clone(),
+            attrs: self.attributes(),
+            deadline: self.deadline(),
+            budget: self.execution.budget,
+            // The gateway mints no tokens for plugins yet.
+            access_token: String::new(),
+            idempotency_key: call.idempotency_key.clone().unwrap_or_default(),
+            mcp_request_id: call.protocol_request_id.clone(),
+            resume: history.resume(),
+        }
+    }
+
+    fn read(&self) -> ppp::ReadResourceRequest {
+        let call = self.call();
+        let uri = self.execution.arguments.get("uri").and_then(serde_json::Value::as_str);
+        ppp::ReadResourceRequest {
+            ctx: Some(self.context()),
+            primitive: self.primitive.clone(),
+            version: call.entry.primitive.version.clone(),
+            uri: uri.unwrap_or_default().to_owned(),
+            arguments: Some(self.arguments()),
+            request_id: call.id.to_string(),
+            deadline: self.deadline(),
+            access_token: String::new(),
+            attrs: self.attributes(),
+        }
+    }
+
+    fn prompt(&self) -> ppp::GetPromptRequest {
+        let call = self.call();
+        ppp::GetPromptRequest {
+            ctx: Some(self.context()),
+            name: self.primitive.clone(),
+            version: call.entry.primitive.version.clone(),
+            arguments: Some(self.arguments()),
+            request_id: call.id.to_string(),
+            deadline: self.deadline(),
+            access_token: String::new(),
+            attrs: self.attributes(),
+        }
+    }
+
+    fn arguments(&self) -> ppp::Json {
+        ppp::Json { value: self.execution.arguments.to_string().into_bytes() }
+    }
+
+    fn attributes(&self) -> BTreeMap<String, String> {
+        let traceparent = self.call().traceparent.clone();
+        traceparent.into_iter().map(|value| ("traceparent".to_owned(), value)).collect()
+    }
+
+    fn deadline(&self) -> Option<prost_types::Timestamp> {
+        let left = self.call().deadline.saturating_duration_since(Instant::now());
+        let at = since_epoch() + left;
+        Some(prost_types::Timestamp {
+            seconds: i64::try_from(at.as_secs()).ok()?,
+            nanos: i32::try_from(at.subsec_nanos()).ok()?,
+        })
+    }
+}
+
+fn hints(cpu_millis: u32, memory_bytes: u64) -> RuntimeHints {
+    RuntimeHints { cpu_millis, memory_bytes, ..RuntimeHints::default() }
+}
+
+/// The language as a metric's label: from a closed set.
+fn language_name(language: &str) -> Option<&'static str> {
+    ["python", "node", "java", "mcp-stdio"].into_iter().find(|known| *known == language)
+}

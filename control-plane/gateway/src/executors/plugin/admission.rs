@@ -1,0 +1,252 @@
+//! What a runtime says of an allocation, and what the caller is told of it.
+//!
+//! Owns: the reading of `Admission`, of queue places and of a closed tunnel's figures. Keeps true: the reasons
+//! are those of the contract (supervisor.proto); an unknown one is never taken as permission.
+
+use std::time::Duration;
+
+use asp_proto::supervisor::{AllocateWorkerResponse, TunnelEvent, admission};
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+use tonic::{Code, Status};
+
+use crate::call::Call;
+use crate::call::event::Event;
+use crate::call::outcome::Refusal;
+
+/// When a refused caller may try again and the runtime does not say.
+const DEFAULT_RETRY: Duration = Duration::from_secs(1);
+
+/// A worker is there or will be.
+#[derive(Clone, Debug)]
+pub(super) struct Allocation {
+    pub tunnel_id: String,
+    /// The place in the queue; `None` when the worker is attached at once.
+    pub place: Option<Place>,
+}
+
+/// A place in a runtime's queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Place {
+    pub position: u64,
+    pub depth: u64,
+    pub eta: Option<Duration>,
+}
+
+/// Why there is no worker. Nothing was delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Rejection {
+    /// The runtime does not answer.
+    Unreachable,
+    /// Too many calls: of this caller, of this plugin, of all.
+    Busy { retry_after: Duration },
+    /// It is going down, or the plugin is being replaced: another attempt may find the next one.
+    Draining,
+    /// The plugin crashes too often at the moment.
+    Unhealthy,
+    /// It cannot run as it is installed or configured; for the operator.
+    Unusable(String),
+}
+
+impl Rejection {
+    pub(super) fn of_status(status: &Status) -> Rejection {
+        match status.code() {
+            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown => {
+                Rejection::Unreachable
+            }
+            Code::ResourceExhausted => Rejection::Busy { retry_after: DEFAULT_RETRY },
+            code => Rejection::Unusable(format!("runtime answers {code:?}: {}", status.message())),
+        }
+    }
+
+    /// `<reason>: <sentence>`, as `Admission.reason` and a late rejection's message have it.
+    pub(super) fn of_reason(reason: &str, retry_after: Option<Duration>) -> Rejection {
+        match reason.split(':').next().unwrap_or_default().trim() {
+            "throttled" | "overload" => Rejection::Busy { retry_after: retry_after.unwrap_or(DEFAULT_RETRY) },
+            "draining" => Rejection::Draining,
+            "quarantined" | "breaker_open" => Rejection::Unhealthy,
+            _ => Rejection::Unusable(format!("runtime refuses the plugin: {reason}")),
+        }
+    }
+
+    /// Whether another attempt may go better within the call's time.
+    pub(super) fn passes(&self) -> bool {
+        !matches!(self, Rejection::Unusable(_) | Rejection::Unhealthy)
+    }
+
+    pub(super) fn refusal(self) -> Refusal {
+        match self {
+            Rejection::Busy { retry_after } => Refusal::Limited {
+                limit: "runtime",
+                retry_after_ms: u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX),
+            },
+            Rejection::Unreachable => Refusal::Upstream("the plugin runtime does not answer".into()),
+            Rejection::Draining => Refusal::Upstream("the plugin is being replaced; try again".into()),
+            Rejection::Unhealthy => Refusal::Upstream("the plugin fails too often at the moment".into()),
+            Rejection::Unusable(why) => Refusal::Internal(why),
+        }
+    }
+}
+
+/// Reads the answer to AllocateWorker.
+pub(super) fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejection> {
+    use admission::Status as Admitted;
+    let admission = answer.admission.unwrap_or_default();
+    let handle = answer.handle.filter(|handle| !handle.tunnel_id.is_empty());
+    let delay = admission.estimated_start_delay.and_then(|delay| Duration::try_from(delay).ok());
+    match (admission.status(), handle) {
+        (Admitted::Admitted, Some(handle)) => Ok(Allocation { tunnel_id: handle.tunnel_id, place: None }),
+        (Admitted::Queued, Some(handle)) => {
+            let mut place = answer.queue.as_ref().map(place).unwrap_or_default();
+            place.eta = place.eta.or(delay);
+            Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place) })
+        }
+        (Admitted::Rejected, _) => Err(Rejection::of_reason(&admission.reason, delay)),
+        _ => Err(Rejection::Unusable("runtime gives no handle".into())),
+    }
+}
+
+/// The place that a queue's figures or an ALLOCATION_QUEUED event's details tell.
+pub(super) fn place(figures: &Struct) -> Place {
+    let count = |name: &str| number(figures, name).map_or(0, |count| count as u64);
+    let eta = number(figures, "eta_ms").or_else(|| number(figures, "moving_eta"));
+    Place {
+        position: count("position"),
+        depth: count("depth"),
+        eta: eta.map(|eta| Duration::from_millis(eta as u64)),
+    }
+}
+
+/// Tells whoever follows the call where it stands in the queue.
+pub(super) fn tell_queued(call: &Call, place: Place) {
+    let mut message = format!("queued: position {} of {}", place.position, place.depth.max(place.position));
+    if let Some(eta) = place.eta {
+        message.push_str(&format!(", about {:.1} s", eta.as_secs_f64()));
+    }
+    call.emit(Event::Status { phase: "ADMISSION.QUEUED".into(), message: Some(message) });
+}
+
+/// A worker is being prepared for a queued call.
+pub(super) fn tell_started(call: &Call) {
+    call.emit(Event::Status { phase: "ADMISSION.STARTED".into(), message: Some("starting".into()) });
+}
+
+/// How a worker died.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Crash {
+    pub cause: String,
+    /// Whether the worker had been given the call; `None` when the runtime does not say.
+    pub delivered: Option<bool>,
+}
+
+pub(super) fn crash(event: &TunnelEvent) -> Crash {
+    let member =
+        |name: &str| event.details.as_ref().and_then(|details| details.fields.get(name)?.kind.as_ref());
+    let cause = match member("cause") {
+        Some(Kind::StringValue(cause)) => cause.clone(),
+        _ => "exit".into(),
+    };
+    let delivered = match member("delivered") {
+        Some(Kind::BoolValue(delivered)) => Some(*delivered),
+        _ => None,
+    };
+    Crash { cause, delivered }
+}
+
+/// What a call cost its worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    pub cpu_ms: f64,
+    /// Bytes.
+    pub rss_max: f64,
+    pub bytes_in: f64,
+    pub bytes_out: f64,
+    pub duration_ms: f64,
+}
+
+pub(super) fn stats(figures: Option<&Struct>) -> Stats {
+    let figure = |name: &str| figures.and_then(|figures| number(figures, name)).unwrap_or_default();
+    Stats {
+        cpu_ms: figure("cpu_ms"),
+        rss_max: figure("rss_max"),
+        bytes_in: figure("bytes_in"),
+        bytes_out: figure("bytes_out"),
+        duration_ms: figure("duration_ms"),
+    }
+}
+
+/// A number that is not negative.
+fn number(figures: &Struct, name: &str) -> Option<f64> {
+    match figures.fields.get(name) {
+        Some(Value { kind: Some(Kind::NumberValue(number)) }) if *number >= 0.0 => Some(*number),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asp_proto::supervisor::{Admission, TunnelHandle};
+
+    fn figures(members: &[(&str, Kind)]) -> Struct {
+        let fields = members.iter().map(|(name, kind)| ((*name).into(), Value { kind: Some(kind.clone()) }));
+        Struct { fields: fields.collect() }
+    }
+
+    fn answer(status: admission::Status, reason: &str) -> AllocateWorkerResponse {
+        let admission = Admission { status: status.into(), reason: reason.into(), ..Admission::default() };
+        AllocateWorkerResponse { admission: Some(admission), ..AllocateWorkerResponse::default() }
+    }
+
+    #[test]
+    fn every_reason_of_the_contract_has_its_refusal() {
+        let rows = [
+            ("throttled: queue of the tenant is full", "rate_limited"),
+            ("overload", "rate_limited"),
+            ("quarantined: 5 crashes", "upstream_unavailable"),
+            ("breaker_open", "upstream_unavailable"),
+            ("draining", "upstream_unavailable"),
+            ("not_installed: cdcsr 1.0.1", "internal"),
+            ("digest_mismatch", "internal"),
+            ("language_absent", "internal"),
+            ("isolation", "internal"),
+            ("something new", "internal"),
+        ];
+        for (reason, expected) in rows {
+            let rejection = read(answer(admission::Status::Rejected, reason)).unwrap_err();
+            assert_eq!(rejection.refusal().reason().as_str(), expected, "{reason}");
+        }
+    }
+
+    #[test]
+    fn an_admission_without_a_handle_or_a_status_is_none() {
+        for status in [admission::Status::Admitted, admission::Status::Queued, admission::Status::Unspecified]
+        {
+            assert!(matches!(read(answer(status, "")), Err(Rejection::Unusable(_))));
+        }
+    }
+
+    #[test]
+    fn a_queue_place_has_its_eta_from_either_name() {
+        let mut queued = answer(admission::Status::Queued, "");
+        queued.handle = Some(TunnelHandle { tunnel_id: "t".into(), ..TunnelHandle::default() });
+        queued.queue = Some(figures(&[
+            ("position", Kind::NumberValue(3.0)),
+            ("depth", Kind::NumberValue(7.0)),
+            ("moving_eta", Kind::NumberValue(1200.0)),
+        ]));
+        let place = read(queued).unwrap().place.unwrap();
+        assert_eq!(place, Place { position: 3, depth: 7, eta: Some(Duration::from_millis(1200)) });
+        let bad = figures(&[("position", Kind::NumberValue(-1.0)), ("depth", Kind::StringValue("x".into()))]);
+        assert_eq!(super::place(&bad), Place::default());
+    }
+
+    #[test]
+    fn a_crash_tells_its_cause_and_whether_the_call_was_delivered() {
+        let details =
+            figures(&[("cause", Kind::StringValue("oom".into())), ("delivered", Kind::BoolValue(false))]);
+        let event = TunnelEvent { details: Some(details), ..TunnelEvent::default() };
+        assert_eq!(crash(&event), Crash { cause: "oom".into(), delivered: Some(false) });
+        assert_eq!(crash(&TunnelEvent::default()), Crash { cause: "exit".into(), delivered: None });
+    }
+}

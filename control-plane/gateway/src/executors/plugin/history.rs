@@ -1,0 +1,100 @@
+//! What a plugin call has come to, over all the workers it had: what the next one needs to go on.
+//!
+//! Keeps true: an answer that was given once is never asked for again; everything here is bounded.
+
+use std::collections::HashMap;
+
+use asp_proto::plugin::{DeliverDelegationResult, DeliverUserInput, Resume};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+
+/// Most answers a call keeps for its next worker.
+const MAX_ANSWERS: usize = 256;
+
+/// An answer on its way to the worker.
+#[derive(Clone, Debug)]
+pub(super) enum Delivery {
+    Input(DeliverUserInput),
+    Delegation(DeliverDelegationResult),
+}
+
+impl Delivery {
+    /// What it answers.
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Delivery::Input(input) => Key::Input(input.elicitation_id.clone()),
+            Delivery::Delegation(result) => Key::Delegation(result.correlation_id.clone()),
+        }
+    }
+
+    /// Why there is no answer; empty when there is one.
+    pub(super) fn error(&self) -> &str {
+        match self {
+            Delivery::Input(input) => &input.error,
+            Delivery::Delegation(result) => &result.error,
+        }
+    }
+}
+
+/// How a worker names what it asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    Input(String),
+    Delegation(String),
+}
+
+/// The call so far.
+#[derive(Default)]
+pub(super) struct History {
+    /// Which execution is running, from 1.
+    pub attempt: u32,
+    /// The plugin's own id of its task.
+    pub task_id: String,
+    /// The plugin says that it saves checkpoints and resumes.
+    pub checkpoints: bool,
+    /// The last stored capsule and its number.
+    pub capsule: Option<(u64, Vec<u8>)>,
+    inputs: Vec<DeliverUserInput>,
+    results: Vec<DeliverDelegationResult>,
+    /// How many questions were opened; makes their ids unique.
+    pub questions: u32,
+    /// What is asked and not answered, with the attempt that asked last.
+    pub open: HashMap<Key, u32>,
+    /// The waits for the answers; they outlive the worker that asked.
+    pub waiting: FuturesUnordered<BoxFuture<'static, Delivery>>,
+}
+
+impl History {
+    /// Whether another worker can go on where this one stopped.
+    pub(super) fn resumes(&self) -> bool {
+        self.checkpoints || self.capsule.is_some()
+    }
+
+    /// Takes note of an answer. Those that failed are asked for again.
+    pub(super) fn answered(&mut self, delivery: &Delivery) {
+        self.open.remove(&delivery.key());
+        if !delivery.error().is_empty() || self.inputs.len() + self.results.len() >= MAX_ANSWERS {
+            return;
+        }
+        match delivery {
+            Delivery::Input(input) => self.inputs.push(input.clone()),
+            Delivery::Delegation(result) => self.results.push(result.clone()),
+        }
+    }
+
+    /// For the invoke of an execution after the first.
+    pub(super) fn resume(&self) -> Option<Resume> {
+        if self.attempt < 2 || !self.resumes() {
+            return None;
+        }
+        let (seq, capsule) = self.capsule.clone().unwrap_or_default();
+        Some(Resume {
+            capsule,
+            seq,
+            attempt: self.attempt,
+            user_inputs: self.inputs.clone(),
+            delegation_results: self.results.clone(),
+            resume_token: String::new(),
+        })
+    }
+}

@@ -1,0 +1,262 @@
+//! One worker's part of a resource read or a prompt: content chunks or messages instead of events.
+
+use asp_proto::plugin::{ContentChunk, GetPromptResponse, content_chunk, server_message::Payload};
+use asp_proto::supervisor::tunnel_event;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::Job;
+use super::admission::{self, Allocation, Rejection};
+use super::history::History;
+use super::recovery::Ended;
+use super::results;
+use super::tunnel::{Heard, Tunnel, TunnelFault};
+use crate::call::outcome::{Output, Refusal};
+
+/// Largest resource in bytes: what one result may carry.
+const MAX_CONTENTS: usize = 16 << 20;
+/// Most messages of a prompt, and most contents of a resource.
+const MAX_ITEMS: usize = 1000;
+
+/// Follows the worker to its end.
+pub(super) async fn run(
+    job: &Job<'_>,
+    _history: &mut History,
+    mut tunnel: Tunnel,
+    allocation: Allocation,
+) -> Ended {
+    let call = job.call();
+    if let Some(place) = allocation.place {
+        admission::tell_queued(call, place);
+    }
+    let mut contents = Contents::default();
+    loop {
+        let heard = tokio::select! {
+            heard = tunnel.next() => heard,
+            // Nothing is cancelled inside a read: closing the tunnel ends it.
+            () = call.cancelled() => return Ended::Refused(Refusal::Cancelled),
+        };
+        let heard = match heard {
+            Ok(heard) => heard,
+            Err(TunnelFault::Cut(status)) => return lost(job, status.message()),
+            Err(TunnelFault::Garbage(what)) => return lost(job, what),
+        };
+        match heard {
+            Heard::Content(chunk) => {
+                if let Err(refusal) = contents.push(chunk) {
+                    return Ended::Refused(refusal);
+                }
+            }
+            Heard::Prompt(prompt) => return ended(messages(prompt)),
+            Heard::Message(Payload::Failed(end)) => return ended(read_failure(results::failed(call, &end))),
+            Heard::Message(_) => {}
+            Heard::End if contents.is_empty() => return lost(job, "the stream ended before the result"),
+            Heard::End => return ended(contents.finish()),
+            Heard::Event(event) => match event.r#type() {
+                tunnel_event::Type::AllocationQueued => {
+                    if let Some(figures) = &event.details {
+                        admission::tell_queued(call, admission::place(figures));
+                    }
+                }
+                tunnel_event::Type::TunnelReady => match tunnel.ready(call).await {
+                    Ok(()) => {}
+                    Err(_) => return lost(job, "the tunnel takes no more frames"),
+                },
+                tunnel_event::Type::WorkerCrashed => {
+                    let crash = admission::crash(&event);
+                    let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
+                    return Ended::Lost { delivered, why: format!("worker crashed: {}", crash.cause) };
+                }
+                tunnel_event::Type::AdmissionRejected => {
+                    return Ended::Rejected(Rejection::of_reason(&event.message, None));
+                }
+                tunnel_event::Type::TunnelClosed if contents.is_empty() => {
+                    return lost(job, "the runtime closed the tunnel");
+                }
+                tunnel_event::Type::TunnelClosed => return ended(contents.finish()),
+                _ => {}
+            },
+        }
+    }
+}
+
+fn lost(job: &Job<'_>, why: &str) -> Ended {
+    Ended::Lost { delivered: job.call().was_handed_over(), why: why.to_owned() }
+}
+
+fn ended(result: Result<Output, Refusal>) -> Ended {
+    match result {
+        Ok(output) => Ended::Output(output),
+        Err(refusal) => Ended::Refused(refusal),
+    }
+}
+
+/// A read has no result that carries an error: the failure's text becomes the refusal's.
+fn read_failure(result: Result<Output, Refusal>) -> Result<Output, Refusal> {
+    match result {
+        Ok(Output::Tool { content, .. }) => {
+            let text = content.first().and_then(|block| block.get("text")?.as_str());
+            Err(Refusal::Upstream(text.unwrap_or("the plugin failed").to_owned()))
+        }
+        other => other,
+    }
+}
+
+/// The pieces of a resource, joined by URI.
+#[derive(Default)]
+struct Contents {
+    items: Vec<Item>,
+    size: usize,
+}
+
+struct Item {
+    uri: String,
+    mime_type: String,
+    data: Data,
+}
+
+enum Data {
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+impl Contents {
+    fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    fn push(&mut self, chunk: ContentChunk) -> Result<(), Refusal> {
+        let ContentChunk { uri, mime_type, data } = chunk;
+        self.size += match &data {
+            Some(content_chunk::Data::Text(text)) => text.len(),
+            Some(content_chunk::Data::Blob(bytes)) => bytes.len(),
+            None => 0,
+        };
+        if self.size > MAX_CONTENTS {
+            return Err(misfit("the resource is too large"));
+        }
+        let full = self.items.len() >= MAX_ITEMS;
+        let last = self.items.last_mut().filter(|item| item.uri == uri);
+        match (last, data) {
+            (Some(item), data) => item.append(data),
+            (None, _) if full => Err(misfit("the resource has too many contents")),
+            (None, data) => {
+                let data = match data {
+                    Some(content_chunk::Data::Blob(bytes)) => Data::Blob(bytes),
+                    Some(content_chunk::Data::Text(text)) => Data::Text(text),
+                    None => Data::Text(String::new()),
+                };
+                self.items.push(Item { uri, mime_type, data });
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Output, Refusal> {
+        Ok(Output::Contents { contents: self.items.into_iter().map(Item::finish).collect() })
+    }
+}
+
+impl Item {
+    fn append(&mut self, data: Option<content_chunk::Data>) -> Result<(), Refusal> {
+        match (&mut self.data, data) {
+            (_, None) => Ok(()),
+            (Data::Text(text), Some(content_chunk::Data::Text(more))) => {
+                text.push_str(&more);
+                Ok(())
+            }
+            (Data::Blob(bytes), Some(content_chunk::Data::Blob(more))) => {
+                bytes.extend(more);
+                Ok(())
+            }
+            _ => Err(misfit("one content is text and bytes")),
+        }
+    }
+
+    fn finish(self) -> Value {
+        let mut content = json!({"uri": self.uri});
+        if let Some(object) = content.as_object_mut() {
+            if !self.mime_type.is_empty() {
+                object.insert("mimeType".into(), self.mime_type.into());
+            }
+            match self.data {
+                Data::Text(text) => object.insert("text".into(), text.into()),
+                Data::Blob(bytes) => object.insert("blob".into(), STANDARD.encode(bytes).into()),
+            };
+        }
+        content
+    }
+}
+
+fn messages(prompt: GetPromptResponse) -> Result<Output, Refusal> {
+    if prompt.messages.len() > MAX_ITEMS {
+        return Err(misfit("the prompt has too many messages"));
+    }
+    let mut messages = Vec::with_capacity(prompt.messages.len());
+    for message in prompt.messages {
+        let content = results::parse(message.content.as_ref())?;
+        match (message.role.as_str(), content) {
+            (role @ ("user" | "assistant"), Some(content @ Value::Object(_))) => {
+                messages.push(json!({"role": role, "content": content}));
+            }
+            _ => return Err(misfit("a message of the prompt is no MCP message")),
+        }
+    }
+    let description = (!prompt.description.is_empty()).then_some(prompt.description);
+    Ok(Output::Messages { description, messages })
+}
+
+fn misfit(message: &str) -> Refusal {
+    Refusal::InvalidOutput { pointer: String::new(), message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use asp_proto::plugin::{Json, PromptMessage};
+
+    fn chunk(uri: &str, data: content_chunk::Data) -> ContentChunk {
+        ContentChunk { uri: uri.into(), mime_type: "text/plain".into(), data: Some(data) }
+    }
+
+    #[test]
+    fn pieces_of_one_uri_are_joined_and_bytes_are_encoded() {
+        let mut contents = Contents::default();
+        for (uri, text) in [("a:1", "one "), ("a:1", "two"), ("a:2", "three")] {
+            contents.push(chunk(uri, content_chunk::Data::Text(text.into()))).unwrap();
+        }
+        contents.push(chunk("a:3", content_chunk::Data::Blob(b"hi".to_vec()))).unwrap();
+        assert!(contents.push(chunk("a:3", content_chunk::Data::Text("x".into()))).is_err());
+        let Output::Contents { contents } = contents.finish().unwrap() else { panic!("no contents") };
+        assert_eq!(contents[0], json!({"uri": "a:1", "mimeType": "text/plain", "text": "one two"}));
+        assert_eq!(contents[1]["text"], "three");
+        assert_eq!(contents[2]["blob"], "aGk=");
+    }
+
+    #[test]
+    fn a_resource_is_bounded() {
+        let mut contents = Contents::default();
+        let half = content_chunk::Data::Blob(vec![0; MAX_CONTENTS / 2]);
+        assert!(contents.push(chunk("a", half.clone())).is_ok());
+        assert!(contents.push(chunk("a", half)).is_ok());
+        assert!(contents.push(chunk("a", content_chunk::Data::Blob(vec![0]))).is_err());
+    }
+
+    #[test]
+    fn a_prompt_has_mcp_messages_or_is_refused() {
+        let message = |role: &str, content: &str| PromptMessage {
+            role: role.into(),
+            content: Some(Json { value: content.as_bytes().to_vec() }),
+        };
+        let good = GetPromptResponse {
+            messages: vec![message("user", r#"{"type":"text","text":"x"}"#)],
+            ..Default::default()
+        };
+        assert!(messages(good).is_ok());
+        for bad in [message("system", "{}"), message("user", "[]"), message("user", "{")] {
+            let prompt = GetPromptResponse { messages: vec![bad], ..Default::default() };
+            assert!(messages(prompt).is_err());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What becomes of a call when its worker, or the whole runtime, is lost or refuses.
+//!
+//! Owns: the one decision between another attempt and an end. Keeps true: what was delivered runs again only
+//! when the plugin resumes from its checkpoint or a repetition is harmless (design §10); the number of
+//! attempts is bounded.
+
+use std::time::Duration;
+
+use asp_proto::snapshot::Mutation;
+use tokio::time::Instant;
+
+use super::admission::Rejection;
+use super::history::History;
+use crate::call::Call;
+use crate::call::outcome::{Output, Refusal};
+
+/// Most executions of one call that resumes.
+const MAX_RESUMES: u32 = 32;
+/// Most repetitions of a call that does not resume.
+const MAX_REPEATS: u32 = 1;
+/// Most times a lost call asks a runtime that does not take it: with the waits below, about a minute.
+const MAX_REFUSED: u32 = 40;
+/// The first wait before another attempt; it doubles up to the longest.
+const FIRST_WAIT: Duration = Duration::from_millis(25);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// With less than this left, another attempt is not begun.
+const LEAST_TIME: Duration = Duration::from_millis(50);
+
+/// How one attempt ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Output(Output),
+    Refused(Refusal),
+    /// No worker took the call.
+    Rejected(Rejection),
+    /// The worker is gone without a result.
+    Lost {
+        delivered: bool,
+        why: String,
+    },
+}
+
+/// What follows.
+#[derive(Debug)]
+pub(super) enum Next {
+    Done(Result<Output, Refusal>),
+    Again { at: Instant },
+}
+
+/// The attempts of one call so far.
+#[derive(Debug, Default)]
+pub(super) struct Recovery {
+    /// A worker was given the call at least once.
+    begun: bool,
+    repeats: u32,
+    resumes: u32,
+    /// Refusals, or losses before delivery, since the last delivery.
+    refused: u32,
+}
+
+impl Recovery {
+    pub(super) fn after(&mut self, call: &Call, history: &History, ended: Ended) -> Next {
+        let unlucky = match ended {
+            Ended::Output(output) => return Next::Done(Ok(output)),
+            Ended::Refused(refusal) => return Next::Done(Err(refusal)),
+            Ended::Lost { delivered: true, why } => {
+                tracing::warn!(call = %call.id, %why, "worker was lost in a call");
+                self.begun = true;
+                self.refused = 0;
+                return self.after_loss(call, history);
+            }
+            Ended::Lost { delivered: false, why } => {
+                tracing::warn!(call = %call.id, %why, "worker was lost before it took a call");
+                if !self.begun {
+                    call.take_back();
+                }
+                None
+            }
+            Ended::Rejected(rejection) => Some(rejection),
+        };
+        self.after_refusal(call, unlucky)
+    }
+
+    /// A worker that had the call is gone.
+    fn after_loss(&mut self, call: &Call, history: &History) -> Next {
+        let (count, most) = if history.resumes() {
+            (&mut self.resumes, MAX_RESUMES)
+        } else if is_harmless(call) {
+            (&mut self.repeats, MAX_REPEATS)
+        } else {
+            return Next::Done(Err(Refusal::OutcomeUnknown));
+        };
+        *count += 1;
+        if *count > most {
+            return Next::Done(Err(unfinished(call)));
+        }
+        again(call, FIRST_WAIT)
+    }
+
+    /// No worker took the call. `None`: one that would have is gone.
+    fn after_refusal(&mut self, call: &Call, rejection: Option<Rejection>) -> Next {
+        self.refused += 1;
+        if self.begun {
+            let passes = rejection.as_ref().is_none_or(Rejection::passes);
+            if !passes || self.refused > MAX_REFUSED {
+                return Next::Done(Err(unfinished(call)));
+            }
+            let doubled = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(self.refused));
+            return again(call, doubled.min(LONGEST_WAIT));
+        }
+        match rejection {
+            None | Some(Rejection::Draining) if self.refused <= MAX_REPEATS => again(call, Duration::ZERO),
+            None => {
+                Next::Done(Err(Refusal::Upstream("the plugin's worker died before it took the call".into())))
+            }
+            Some(rejection) => Next::Done(Err(rejection.refusal())),
+        }
+    }
+}
+
+fn again(call: &Call, wait: Duration) -> Next {
+    let at = Instant::now() + wait;
+    if call.deadline.saturating_duration_since(at) < LEAST_TIME {
+        return Next::Done(Err(unfinished(call)));
+    }
+    Next::Again { at }
+}
+
+/// The end of a call that no worker finished.
+fn unfinished(call: &Call) -> Refusal {
+    if call.was_handed_over() && !is_harmless(call) {
+        Refusal::OutcomeUnknown
+    } else {
+        Refusal::Upstream("the plugin's worker was lost".into())
+    }
+}
+
+fn is_harmless(call: &Call) -> bool {
+    matches!(call.entry.primitive.mutation(), Mutation::ReadOnly | Mutation::Idempotent)
+}

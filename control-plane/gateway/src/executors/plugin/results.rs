@@ -1,0 +1,241 @@
+//! How a worker's end becomes the call's: `Completed`, `Failed`, and the chunks before them.
+//!
+//! Keeps true: a plugin's words reach the model only as a tool error's text, bounded and without line noise;
+//! a failure that the plugin reports is told apart from one of the platform.
+
+use std::collections::HashMap;
+
+use asp_proto::plugin::{Completed, Failed, Json, ResultChunk};
+use serde_json::{Map, Value};
+
+use crate::call::Call;
+use crate::call::execute::after_handover;
+use crate::call::outcome::{Output, Refusal, text_block};
+
+/// Most bytes of chunks that are joined; more are counted and left out.
+const MAX_CHUNKS: usize = 4 << 20;
+/// Longest text of a failure in bytes.
+const MAX_FAILURE: usize = 2 * 1024;
+/// `_meta` member with the plugin's own code of a failure.
+const META_CODE: &str = "asp/code";
+
+/// The parts of a result that came before its end.
+#[derive(Default)]
+pub(super) struct Chunks {
+    text: String,
+    dropped: usize,
+}
+
+impl Chunks {
+    /// Adds a part and returns its text.
+    pub(super) fn push(&mut self, chunk: &ResultChunk) -> String {
+        let mut part = chunk.text.clone();
+        if let Some(json) = parse(chunk.structured.as_ref()).ok().flatten() {
+            // A structured part stands on a line of its own.
+            if !self.text.is_empty() && !self.text.ends_with('\n') {
+                part.push('\n');
+            }
+            part.push_str(&json.to_string());
+            part.push('\n');
+        }
+        if self.text.len() + part.len() > MAX_CHUNKS {
+            self.dropped += part.len();
+        } else {
+            self.text.push_str(&part);
+        }
+        part
+    }
+
+    fn block(self) -> Option<Value> {
+        let Chunks { mut text, dropped } = self;
+        if dropped > 0 {
+            text.push_str(&format!("\n[{dropped} bytes left out]"));
+        }
+        (!text.is_empty()).then(|| text_block(text.trim_end_matches('\n')))
+    }
+}
+
+/// What a finished call adds to its result.
+pub(super) struct Extras {
+    pub chunks: Chunks,
+    /// Resource links, in the order they were emitted.
+    pub links: Vec<Value>,
+    /// Public URIs by the plugin's own.
+    pub uris: HashMap<String, String>,
+}
+
+/// The output of a call that completed.
+pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output, Refusal> {
+    let mut structured = parse(completed.output.as_ref())?;
+    if let Some(value) = &mut structured {
+        publish(value, &extras.uris);
+    }
+    let mut content: Vec<Value> = extras.chunks.block().into_iter().collect();
+    match parse(completed.content.as_ref())? {
+        Some(Value::Array(blocks)) => {
+            for mut block in blocks {
+                if !is_content_block(&block) {
+                    return Err(misfit("content is no list of MCP content blocks"));
+                }
+                publish(&mut block, &extras.uris);
+                content.push(block);
+            }
+        }
+        Some(_) => return Err(misfit("content is no list of MCP content blocks")),
+        // A caller that does not read structured content gets its text (MCP tools, structured content).
+        None => content.extend(structured.as_ref().map(|value| text_block(&value.to_string()))),
+    }
+    content.extend(extras.links);
+    Ok(Output::Tool {
+        content,
+        structured: structured.filter(|_| !completed.is_error),
+        is_error: completed.is_error,
+        meta: Map::new(),
+    })
+}
+
+/// The end of a call that failed.
+pub(super) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
+    let message = readable(&failed.message);
+    let pointer = || {
+        let details = parse(failed.details.as_ref()).ok().flatten();
+        let pointer = details.as_ref().and_then(|details| details.get("pointer")?.as_str()).map(readable);
+        pointer.unwrap_or_default()
+    };
+    match failed.code.as_str() {
+        "CANCELLED" if call.is_cancelled() => Err(Refusal::Cancelled),
+        "DEADLINE" => Err(after_handover(call, Refusal::Deadline)),
+        "INVALID_ARGUMENT" => Err(Refusal::InvalidArguments { pointer: pointer(), message }),
+        "INVALID_OUTPUT" => Err(Refusal::InvalidOutput { pointer: pointer(), message }),
+        code => {
+            let text = if message.is_empty() { "the tool failed" } else { message.as_str() };
+            let Output::Tool { content, structured, is_error, mut meta } = Output::tool_error(text) else {
+                return Err(Refusal::Internal("a tool error is an output of a tool".into()));
+            };
+            meta.insert(META_CODE.into(), readable(code).into());
+            Ok(Output::Tool { content, structured, is_error, meta })
+        }
+    }
+}
+
+/// JSON from a worker; `None` where there is none.
+pub(super) fn parse(json: Option<&Json>) -> Result<Option<Value>, Refusal> {
+    match json.map(|json| json.value.as_slice()) {
+        None | Some([]) => Ok(None),
+        Some(text) => {
+            serde_json::from_slice(text).map(Some).map_err(|_| misfit("the result is no JSON text"))
+        }
+    }
+}
+
+fn misfit(message: &str) -> Refusal {
+    Refusal::InvalidOutput { pointer: String::new(), message: message.into() }
+}
+
+/// The block types of MCP 2025-06-18 and later that a tool result may hold.
+fn is_content_block(block: &Value) -> bool {
+    let has = |name: &str| block.get(name).is_some_and(Value::is_string);
+    match block.get("type").and_then(Value::as_str) {
+        Some("text") => has("text"),
+        Some("image" | "audio") => has("data") && has("mimeType"),
+        Some("resource_link") => has("uri"),
+        Some("resource") => block.get("resource").is_some_and(Value::is_object),
+        _ => false,
+    }
+}
+
+/// A plugin's own artifact URIs become those under which its caller can read them.
+fn publish(value: &mut Value, uris: &HashMap<String, String>) {
+    if uris.is_empty() {
+        return;
+    }
+    match value {
+        Value::String(text) => {
+            if let Some(public) = uris.get(text) {
+                text.clone_from(public);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| publish(item, uris)),
+        Value::Object(members) => members.values_mut().for_each(|member| publish(member, uris)),
+        _ => {}
+    }
+}
+
+/// One line of bounded length, without control characters.
+fn readable(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let mut kept: String = line.chars().filter(|c| !c.is_control()).collect();
+    let mut end = kept.len().min(MAX_FAILURE);
+    while !kept.is_char_boundary(end) {
+        end -= 1;
+    }
+    kept.truncate(end);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn json_of(value: &Value) -> Option<Json> {
+        Some(Json { value: value.to_string().into_bytes() })
+    }
+
+    fn extras() -> Extras {
+        Extras { chunks: Chunks::default(), links: Vec::new(), uris: HashMap::new() }
+    }
+
+    #[test]
+    fn chunks_come_first_and_links_last() {
+        let mut chunks = Chunks::default();
+        for text in ["one ", "two"] {
+            chunks.push(&ResultChunk { text: text.into(), ..ResultChunk::default() });
+        }
+        chunks.push(&ResultChunk { structured: json_of(&json!({"n": 1})), ..ResultChunk::default() });
+        let links = vec![json!({"type": "resource_link", "uri": "asp-artifact://1/a", "name": "a"})];
+        let uris = HashMap::from([("report://t/a".to_owned(), "asp-artifact://1/a".to_owned())]);
+        let end = Completed { output: json_of(&json!({"report": "report://t/a"})), ..Completed::default() };
+        let output = completed(&end, Extras { chunks, links: links.clone(), uris }).unwrap();
+        let Output::Tool { content, structured, is_error, .. } = output else { panic!("no tool output") };
+        assert_eq!(structured, Some(json!({"report": "asp-artifact://1/a"})));
+        assert!(!is_error);
+        assert_eq!(content[0]["text"], "one two\n{\"n\":1}");
+        assert_eq!(content[1]["text"], r#"{"report":"asp-artifact://1/a"}"#);
+        assert_eq!(content[2], links[0]);
+    }
+
+    #[test]
+    fn chunks_are_joined_up_to_their_bound() {
+        let mut chunks = Chunks::default();
+        let part = ResultChunk { text: "x".repeat(1 << 20), ..ResultChunk::default() };
+        for _ in 0..5 {
+            chunks.push(&part);
+        }
+        let block = chunks.block().unwrap();
+        let text = block["text"].as_str().unwrap();
+        assert!(text.ends_with("[1048576 bytes left out]"));
+        assert!(text.len() < MAX_CHUNKS + 64);
+    }
+
+    #[test]
+    fn content_is_taken_as_given_when_it_is_mcp_content() {
+        let blocks = json!([{"type": "image", "data": "aGk=", "mimeType": "image/png"}]);
+        let end =
+            Completed { content: json_of(&blocks), output: json_of(&json!({})), ..Completed::default() };
+        let Output::Tool { content, structured, .. } = completed(&end, extras()).unwrap() else { panic!() };
+        assert_eq!((Value::Array(content), structured), (blocks, Some(json!({}))));
+        for bad in [json!({}), json!([1]), json!([{"type": "text"}]), json!([{"type": "html", "text": ""}])] {
+            let end = Completed { content: json_of(&bad), ..Completed::default() };
+            assert!(matches!(completed(&end, extras()), Err(Refusal::InvalidOutput { .. })), "{bad}");
+        }
+        let end = Completed { output: Some(Json { value: b"{".to_vec() }), ..Completed::default() };
+        assert!(matches!(completed(&end, extras()), Err(Refusal::InvalidOutput { .. })));
+    }
+
+    #[test]
+    fn a_failure_is_told_in_one_clean_line() {
+        assert_eq!(readable("\n \u{1b}[31mboom\u{1b}[0m at x\nTraceback: secret"), "[31mboom[0m at x");
+        assert_eq!(readable(&"ü".repeat(MAX_FAILURE)).len(), MAX_FAILURE);
+    }
+}

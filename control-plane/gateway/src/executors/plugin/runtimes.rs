@@ -1,0 +1,251 @@
+//! The language runtimes a gateway uses: which one runs a language, how to reach it, and whether it answers.
+//!
+//! Owns: one lazy connection to each runtime. Refuses: plain TCP; a runtime is reached over a Unix socket or
+//! by mutual TLS (design §3). Keeps true: a runtime that does not answer is tried again only after a backoff,
+//! so that its absence costs a call nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
+use asp_proto::supervisor::{HealthRequest, health_response};
+use parking_lot::Mutex;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::Instant;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Status};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A runtime that vanished silently is noticed after the two together.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A PPP message of 4 MiB (plugin.proto) and its envelope.
+const MAX_MESSAGE: usize = (4 << 20) + (64 << 10);
+/// The first wait after a failed connect; it doubles with every further one.
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A client of the Runtime Supervisor API.
+pub(super) type Client = RuntimeSupervisorClient<Channel>;
+
+/// Where a runtime is and what it runs.
+#[derive(Clone, Debug)]
+pub struct RuntimeTarget {
+    /// `python`, `node`, `java`, `mcp-stdio`.
+    pub languages: Vec<String>,
+    /// `unix:/path` or `https://host:port`.
+    pub url: String,
+    /// How the gateway proves itself; needed for `https`, refused for `unix`.
+    pub tls: Option<RuntimeTls>,
+}
+
+/// Mutual TLS with a runtime, as PEM texts.
+#[derive(Clone, Debug)]
+pub struct RuntimeTls {
+    pub certificate: String,
+    pub key: SecretString,
+    /// Who signs the runtime's certificate.
+    pub authority: String,
+}
+
+/// A runtime's address is not usable.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimesError {
+    #[error("runtime {0}: reach it by unix:/path, or by https:// with a client certificate")]
+    Transport(String),
+    #[error("runtime {url}: {source}")]
+    Endpoint {
+        url: String,
+        #[source]
+        source: tonic::transport::Error,
+    },
+    #[error("language {0} has two runtimes")]
+    Twice(String),
+}
+
+/// What is known of a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuntimeState {
+    /// Nobody has used it yet.
+    Unused,
+    Ready,
+    /// It answers and says that it is degraded.
+    Degraded,
+    Unreachable,
+}
+
+/// One runtime's health, for operators.
+#[derive(Clone, Debug)]
+pub struct RuntimeHealth {
+    pub languages: Vec<String>,
+    pub url: String,
+    pub state: RuntimeState,
+}
+
+/// The runtimes of one gateway, by language.
+#[derive(Default)]
+pub struct Runtimes {
+    all: Vec<Arc<Runtime>>,
+    by_language: HashMap<String, Arc<Runtime>>,
+}
+
+impl Runtimes {
+    /// No runtime: every plugin call is refused.
+    pub fn none() -> Runtimes {
+        Runtimes::default()
+    }
+
+    /// Connects to nothing yet; the first call does. Needs a running tokio runtime.
+    pub fn new(targets: Vec<RuntimeTarget>) -> Result<Runtimes, RuntimesError> {
+        let mut runtimes = Runtimes::default();
+        for target in targets {
+            let runtime = Arc::new(Runtime::new(target)?);
+            for language in &runtime.languages {
+                if runtimes.by_language.insert(language.clone(), runtime.clone()).is_some() {
+                    return Err(RuntimesError::Twice(language.clone()));
+                }
+            }
+            runtimes.all.push(runtime);
+        }
+        Ok(runtimes)
+    }
+
+    pub(super) fn get(&self, language: &str) -> Option<&Arc<Runtime>> {
+        self.by_language.get(language)
+    }
+
+    /// Asks every runtime how it is.
+    pub async fn health(&self) -> Vec<RuntimeHealth> {
+        futures::future::join_all(self.all.iter().map(|runtime| runtime.health())).await
+    }
+}
+
+/// One runtime.
+pub(super) struct Runtime {
+    languages: Vec<String>,
+    url: String,
+    client: Client,
+    link: Mutex<Link>,
+}
+
+struct Link {
+    state: RuntimeState,
+    /// Connects that failed one after the other.
+    failures: u32,
+    /// Not tried before this moment.
+    retry_at: Option<Instant>,
+}
+
+impl Runtime {
+    fn new(target: RuntimeTarget) -> Result<Runtime, RuntimesError> {
+        let RuntimeTarget { languages, url, tls } = target;
+        let failed = |source| RuntimesError::Endpoint { url: url.clone(), source };
+        let mut endpoint = Endpoint::from_shared(url.clone()).map_err(failed)?;
+        match (&tls, url.starts_with("unix:"), url.starts_with("https://")) {
+            (None, true, _) => {}
+            (Some(tls), _, true) => {
+                let config = ClientTlsConfig::new()
+                    .ca_certificate(Certificate::from_pem(&tls.authority))
+                    .identity(Identity::from_pem(&tls.certificate, tls.key.expose_secret()));
+                endpoint = endpoint.tls_config(config).map_err(failed)?;
+            }
+            _ => return Err(RuntimesError::Transport(url)),
+        }
+        let channel = endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .connect_lazy();
+        let client = RuntimeSupervisorClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
+        let link = Mutex::new(Link { state: RuntimeState::Unused, failures: 0, retry_at: None });
+        Ok(Runtime { languages, url, client, link })
+    }
+
+    /// A client, unless the runtime is known not to answer.
+    pub(super) fn client(&self) -> Option<Client> {
+        let waiting = self.link.lock().retry_at.is_some_and(|at| Instant::now() < at);
+        (!waiting).then(|| self.client.clone())
+    }
+
+    /// When a runtime that did not answer is tried again.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.link.lock().retry_at
+    }
+
+    /// Learns from an answer: `None` is a good one.
+    pub(super) fn heard(&self, fault: Option<&Status>) {
+        let unreachable = fault.is_some_and(|status| status.code() == Code::Unavailable);
+        let mut link = self.link.lock();
+        if !unreachable {
+            if link.state == RuntimeState::Unreachable {
+                tracing::info!(runtime = %self.url, "runtime answers again");
+            }
+            *link = Link { state: RuntimeState::Ready, failures: 0, retry_at: None };
+            return;
+        }
+        if link.state != RuntimeState::Unreachable {
+            tracing::warn!(runtime = %self.url, "runtime does not answer");
+        }
+        let doubled = FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(link.failures));
+        let wait = doubled.min(LONGEST_BACKOFF).mul_f64(rand::random_range(0.5..1.0));
+        link.state = RuntimeState::Unreachable;
+        link.failures = link.failures.saturating_add(1);
+        link.retry_at = Some(Instant::now() + wait);
+    }
+
+    async fn health(&self) -> RuntimeHealth {
+        let mut client = self.client.clone();
+        let asked = tokio::time::timeout(HEALTH_TIMEOUT, client.health(HealthRequest {})).await;
+        let state = match asked {
+            Ok(Ok(answer)) => match answer.into_inner().status() {
+                health_response::Status::Ok => RuntimeState::Ready,
+                _ => RuntimeState::Degraded,
+            },
+            Ok(Err(_)) | Err(_) => RuntimeState::Unreachable,
+        };
+        RuntimeHealth { languages: self.languages.clone(), url: self.url.clone(), state }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(languages: &[&str], url: &str) -> RuntimeTarget {
+        let languages = languages.iter().map(|language| (*language).to_owned()).collect();
+        RuntimeTarget { languages, url: url.into(), tls: None }
+    }
+
+    #[tokio::test]
+    async fn a_runtime_is_reached_by_socket_or_mutual_tls_only() {
+        assert!(Runtimes::new(vec![target(&["python"], "unix:/run/asp/runtime.sock")]).is_ok());
+        for url in ["http://127.0.0.1:1", "https://127.0.0.1:1", "127.0.0.1:1", ""] {
+            assert!(Runtimes::new(vec![target(&["python"], url)]).is_err(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_language_has_one_runtime() {
+        let targets = vec![target(&["python", "node"], "unix:/a"), target(&["node"], "unix:/b")];
+        assert!(matches!(Runtimes::new(targets), Err(RuntimesError::Twice(language)) if language == "node"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_that_does_not_answer_is_left_alone_for_a_while() {
+        let runtimes = Runtimes::new(vec![target(&["python"], "unix:/a")]).unwrap();
+        let runtime = runtimes.get("python").unwrap();
+        assert!(runtime.client().is_some());
+        runtime.heard(Some(&Status::unavailable("gone")));
+        assert!(runtime.client().is_none());
+        tokio::time::advance(LONGEST_BACKOFF).await;
+        assert!(runtime.client().is_some());
+        runtime.heard(Some(&Status::not_found("an answer all the same")));
+        assert!(runtime.client().is_some());
+    }
+}

@@ -1,0 +1,337 @@
+//! One worker's part of a tool or task call: reads what the worker says until the call ends or the worker is
+//! lost.
+//!
+//! Keeps true: exactly one end counts; what a worker may not say ends the call as a loss of the worker; a
+//! cancel reaches the worker before the place is closed.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::{
+    CancelRequest, LogLine, Progress, StatusUpdated, cancel_request, client_message, log_line,
+};
+use asp_proto::supervisor::{TunnelEvent, tunnel_event};
+use futures::StreamExt;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Job;
+use super::admission::{self, Allocation, Rejection};
+use super::asking::{self, AskedTwice};
+use super::history::{Delivery, History};
+use super::recovery::Ended;
+use super::results::{self, Chunks, Extras};
+use super::tunnel::{Heard, Tunnel, TunnelFault};
+use crate::call::event::{Event, LogLevel, cut_text};
+use crate::call::outcome::Refusal;
+
+/// How long a worker may be silent after it was told that nobody answered, before the call ends so.
+const AFTER_EXPIRY: Duration = Duration::from_secs(10);
+
+/// One worker and what it has said of the result.
+pub(super) struct Session<'a> {
+    pub job: &'a Job<'a>,
+    pub history: &'a mut History,
+    tunnel: Tunnel,
+    chunks: Chunks,
+    links: Vec<Value>,
+    uris: HashMap<String, String>,
+    cancelling: bool,
+    /// Set while a worker that was told of an expired question has not gone on.
+    expires: Option<Instant>,
+}
+
+/// Follows the worker to its end.
+pub(super) async fn run(
+    job: &Job<'_>,
+    history: &mut History,
+    tunnel: Tunnel,
+    allocation: Allocation,
+) -> Ended {
+    if let Some(place) = allocation.place {
+        admission::tell_queued(job.call(), place);
+    }
+    let mut session = Session {
+        job,
+        history,
+        tunnel,
+        chunks: Chunks::default(),
+        links: Vec::new(),
+        uris: HashMap::new(),
+        cancelling: false,
+        expires: None,
+    };
+    let ended = session.follow().await;
+    session.tunnel.closes_because(match &ended {
+        Ended::Output(_) => "completed",
+        Ended::Refused(Refusal::Cancelled) => "cancelled",
+        Ended::Refused(Refusal::Deadline) => "timeout",
+        Ended::Refused(_) => "failed",
+        Ended::Rejected(_) | Ended::Lost { .. } => "lost",
+    });
+    ended
+}
+
+/// What one message made of the session.
+pub(super) type Step = Result<(), Ended>;
+
+impl Session<'_> {
+    async fn follow(&mut self) -> Ended {
+        loop {
+            let call = self.job.call().clone();
+            let step = tokio::select! {
+                heard = self.tunnel.next() => match heard {
+                    Ok(heard) => self.hear(heard).await,
+                    Err(fault) => Err(self.lost(fault)),
+                },
+                Some(delivery) = self.history.waiting.next(), if !self.history.waiting.is_empty() => {
+                    self.deliver(delivery).await
+                }
+                () = call.cancelled(), if !self.cancelling => self.cancel().await,
+                () = at(self.expires) => {
+                    self.cancelling = true;
+                    let _ = self.send_cancel("a question was not answered in time").await;
+                    Err(Ended::Refused(Refusal::InputExpired))
+                }
+            };
+            if let Err(ended) = step {
+                return ended;
+            }
+        }
+    }
+
+    async fn hear(&mut self, heard: Heard) -> Step {
+        match heard {
+            Heard::Message(payload) => self.read(payload).await,
+            Heard::Event(event) => self.event(event).await,
+            Heard::Content(_) | Heard::Prompt(_) => Err(self.broken("a message of another kind")),
+            Heard::End => Err(self.lost_because("the stream ended before the call")),
+        }
+    }
+
+    async fn read(&mut self, payload: Payload) -> Step {
+        self.check_request(&payload)?;
+        // Whoever says anything but a failure goes on after an expiry.
+        if !matches!(payload, Payload::Failed(_) | Payload::Log(_) | Payload::Pong(_)) {
+            self.expires = None;
+        }
+        match payload {
+            Payload::Init(init) if !init.ok => Err(Ended::Rejected(Rejection::Unusable(format!(
+                "plugin refuses to begin: {}",
+                init.message
+            )))),
+            Payload::Init(init) => {
+                self.history.checkpoints |= init.caps.get("checkpoint").is_some_and(|value| value == "true");
+                Ok(())
+            }
+            Payload::Status(status) => self.status(status),
+            Payload::Progress(progress) => self.progress(progress),
+            Payload::Log(line) => {
+                self.log(line);
+                Ok(())
+            }
+            Payload::Chunk(chunk) => {
+                let text = self.chunks.push(&chunk);
+                self.job.call().emit(Event::Chunk { text });
+                Ok(())
+            }
+            Payload::Artifact(_) | Payload::ArtifactData(_) | Payload::Checkpoint(_) => Ok(()),
+            Payload::Elicitation(asked) => self.asked(|job, history| asking::elicit(job, history, asked)),
+            Payload::Delegation(asked) => self.asked(|job, history| asking::delegate(job, history, asked)),
+            Payload::Completed(end) => Err(self.completed(&end)),
+            Payload::Failed(end) => Err(self.failed(&end)),
+            Payload::Cancel(_) | Payload::Pong(_) => Ok(()),
+        }
+    }
+
+    /// A worker speaks of the call it was given and of no other.
+    fn check_request(&mut self, payload: &Payload) -> Step {
+        let request_id = match payload {
+            Payload::Status(m) => &m.request_id,
+            Payload::Progress(m) => &m.request_id,
+            Payload::Chunk(m) => &m.request_id,
+            Payload::Artifact(m) => &m.request_id,
+            Payload::ArtifactData(m) => &m.request_id,
+            Payload::Elicitation(m) => &m.request_id,
+            Payload::Delegation(m) => &m.request_id,
+            Payload::Log(m) => &m.request_id,
+            Payload::Completed(m) => &m.request_id,
+            Payload::Failed(m) => &m.request_id,
+            Payload::Cancel(m) => &m.request_id,
+            Payload::Checkpoint(m) => &m.request_id,
+            Payload::Init(_) | Payload::Pong(_) => return Ok(()),
+        };
+        // A log line of the worker's own has no call.
+        let whole_worker = request_id.is_empty() && matches!(payload, Payload::Log(_));
+        if whole_worker || *request_id == self.job.call().id.to_string() {
+            return Ok(());
+        }
+        Err(self.broken("an unknown request id"))
+    }
+
+    async fn event(&mut self, event: TunnelEvent) -> Step {
+        let call = self.job.call().clone();
+        match event.r#type() {
+            tunnel_event::Type::AllocationQueued => {
+                if let Some(figures) = &event.details {
+                    admission::tell_queued(&call, admission::place(figures));
+                }
+                Ok(())
+            }
+            tunnel_event::Type::AllocationStarted => {
+                if !self.tunnel.is_ready() {
+                    admission::tell_started(&call);
+                }
+                Ok(())
+            }
+            tunnel_event::Type::TunnelReady => {
+                let sent = self.tunnel.ready(&call).await;
+                sent.map_err(|fault| self.lost(fault))
+            }
+            tunnel_event::Type::WorkerCrashed => {
+                let crash = admission::crash(&event);
+                let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
+                self.tunnel.ended();
+                Err(Ended::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
+            }
+            tunnel_event::Type::AdmissionRejected => {
+                self.tunnel.ended();
+                Err(Ended::Rejected(Rejection::of_reason(&event.message, None)))
+            }
+            tunnel_event::Type::RuntimeOverload if !call.was_handed_over() => {
+                Err(Ended::Rejected(Rejection::of_reason("overload", None)))
+            }
+            tunnel_event::Type::TunnelClosed => Err(self.lost_because("the runtime closed the tunnel")),
+            tunnel_event::Type::RuntimeOverload | tunnel_event::Type::Unspecified => Ok(()),
+        }
+    }
+
+    fn status(&mut self, status: StatusUpdated) -> Step {
+        if !status.task_id.is_empty() {
+            self.history.task_id = status.task_id;
+        }
+        if !status.phase.is_empty() {
+            self.job.call().emit(Event::Status { phase: status.phase, message: None });
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, progress: Progress) -> Step {
+        if !progress.task_id.is_empty() {
+            self.history.task_id = progress.task_id;
+        }
+        if progress.percent.is_finite() {
+            self.job.call().emit(Event::Progress {
+                progress: progress.percent.clamp(0.0, 100.0),
+                total: Some(100.0),
+                message: (!progress.message.is_empty()).then_some(progress.message),
+                gauges: progress.gauges.into_iter().filter(|(_, value)| value.is_finite()).collect(),
+            });
+        }
+        Ok(())
+    }
+
+    fn log(&self, line: LogLine) {
+        let level = match line.level() {
+            log_line::Level::Trace | log_line::Level::Debug => LogLevel::Debug,
+            log_line::Level::Info => LogLevel::Info,
+            log_line::Level::Warn => LogLevel::Warning,
+            log_line::Level::Error => LogLevel::Error,
+        };
+        let logger = Some(self.job.call().entry.primitive.id.clone());
+        self.job.call().emit(Event::Log { level, logger, data: cut_text(line.message).into() });
+    }
+
+    fn asked(&mut self, begin: impl FnOnce(&Job<'_>, &mut History) -> Result<(), AskedTwice>) -> Step {
+        begin(self.job, self.history).map_err(|AskedTwice| self.broken("the same question twice at a time"))
+    }
+
+    /// An answer for the worker.
+    async fn deliver(&mut self, delivery: Delivery) -> Step {
+        let expired = delivery.error() == "expired" && matches!(delivery, Delivery::Input(_));
+        self.history.answered(&delivery);
+        if expired {
+            self.expires = Some(Instant::now() + AFTER_EXPIRY);
+        }
+        let message = match delivery {
+            Delivery::Input(input) => client_message::Payload::UserInput(input),
+            Delivery::Delegation(result) => client_message::Payload::DelegationResult(result),
+        };
+        let sent = self.tunnel.send(message).await;
+        sent.map_err(|fault| self.lost(fault))
+    }
+
+    /// The caller's cancel, or the deadline: the worker is told and has until the pipeline's grace ends.
+    async fn cancel(&mut self) -> Step {
+        if !self.tunnel.is_ready() {
+            return Err(Ended::Refused(Refusal::Cancelled));
+        }
+        self.cancelling = true;
+        let late = Instant::now() >= self.job.call().deadline;
+        self.send_cancel(if late { "deadline" } else { "user_cancel" }).await
+    }
+
+    async fn send_cancel(&mut self, reason: &str) -> Step {
+        let cancel = CancelRequest {
+            request_id: self.job.call().id.to_string(),
+            reason: reason.to_owned(),
+            mode: cancel_request::Mode::Hard.into(),
+        };
+        let sent = self.tunnel.send(client_message::Payload::Cancel(cancel)).await;
+        sent.map_err(|fault| self.lost(fault))
+    }
+
+    fn completed(&mut self, end: &asp_proto::plugin::Completed) -> Ended {
+        self.tunnel.ended();
+        let extras = Extras {
+            chunks: std::mem::take(&mut self.chunks),
+            links: std::mem::take(&mut self.links),
+            uris: std::mem::take(&mut self.uris),
+        };
+        match results::completed(end, extras) {
+            Ok(output) => Ended::Output(output),
+            Err(refusal) => Ended::Refused(refusal),
+        }
+    }
+
+    fn failed(&mut self, end: &asp_proto::plugin::Failed) -> Ended {
+        self.tunnel.ended();
+        if end.yielded && self.history.resumes() {
+            return Ended::Lost { delivered: true, why: "the plugin yielded its place".into() };
+        }
+        if self.expires.is_some() {
+            return Ended::Refused(Refusal::InputExpired);
+        }
+        match results::failed(self.job.call(), end) {
+            Ok(output) => Ended::Output(output),
+            Err(refusal) => Ended::Refused(refusal),
+        }
+    }
+
+    fn lost(&mut self, fault: TunnelFault) -> Ended {
+        match fault {
+            TunnelFault::Cut(status) => self.lost_because(status.message()),
+            TunnelFault::Garbage(what) => self.broken(what),
+        }
+    }
+
+    fn lost_because(&mut self, why: &str) -> Ended {
+        self.tunnel.ended();
+        Ended::Lost { delivered: self.job.call().was_handed_over(), why: why.to_owned() }
+    }
+
+    /// The worker broke the protocol: it is as good as dead.
+    fn broken(&mut self, what: &'static str) -> Ended {
+        self.tunnel.closes_because("protocol");
+        self.lost_because(what)
+    }
+}
+
+/// Waits until a moment that may never come.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,111 @@
+//! What a call asks, as MCP's server requests, and a client's results as its answers.
+//!
+//! Both eras use the same two requests, `elicitation/create` and `sampling/createMessage`; they differ in how
+//! these travel (a message on the stream, a member of `inputRequests`).
+
+use serde_json::{Value, json};
+
+use crate::call::ClientAbilities;
+use crate::call::question::{Answer, Ask, Question};
+
+/// The request that puts `question` to a client: its method and its parameters.
+pub(super) fn request(question: &Question) -> (&'static str, Value) {
+    match &question.ask {
+        Ask::Form { message, requested_schema } => {
+            ("elicitation/create", json!({"message": message, "requestedSchema": requested_schema}))
+        }
+        Ask::Sampling(params) => ("sampling/createMessage", Value::Object(params.clone())),
+    }
+}
+
+/// A client's result as the answer to `question`; `None` when it is no result of that request.
+pub(super) fn answer(question: &Question, result: &Value) -> Option<Answer> {
+    match &question.ask {
+        Ask::Form { .. } => match result.get("action")?.as_str()? {
+            "accept" => Some(Answer::Accepted(result.get("content").cloned().unwrap_or(Value::Null))),
+            "decline" => Some(Answer::Declined),
+            "cancel" => Some(Answer::Cancelled),
+            _ => None,
+        },
+        Ask::Sampling(_) => {
+            let content = result.get("content")?;
+            (content.is_object() || content.is_array()).then(|| Answer::Sampled(result.clone()))
+        }
+    }
+}
+
+/// What stands for an answer when the client gave an error or nothing that can be read.
+pub(super) fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
+    match &question.ask {
+        Ask::Form { .. } => Answer::Cancelled,
+        Ask::Sampling(_) => {
+            let said = error.and_then(|error| error.get("message")?.as_str());
+            Answer::Failed(said.unwrap_or("the client gave no answer").to_owned())
+        }
+    }
+}
+
+/// What a client that declares `capabilities` can answer.
+pub(super) fn abilities(capabilities: Option<&Value>) -> ClientAbilities {
+    let declared = |name: &str| capabilities.and_then(|capabilities| capabilities.get(name)?.as_object());
+    ClientAbilities {
+        // Without a mode, forms are meant (2025-11-25, elicitation capabilities).
+        elicitation: declared("elicitation")
+            .is_some_and(|modes| modes.is_empty() || modes.contains_key("form")),
+        sampling: declared("sampling").is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Map;
+
+    fn form() -> Question {
+        Question { id: "f".into(), ask: Ask::Form { message: "?".into(), requested_schema: json!({}) } }
+    }
+
+    fn sampling() -> Question {
+        Question { id: "s".into(), ask: Ask::Sampling(Map::new()) }
+    }
+
+    #[test]
+    fn only_the_three_actions_are_answers_to_a_form() {
+        assert_eq!(answer(&form(), &json!({"action": "accept"})), Some(Answer::Accepted(Value::Null)));
+        assert_eq!(answer(&form(), &json!({"action": "decline"})), Some(Answer::Declined));
+        assert_eq!(answer(&form(), &json!({"action": "cancel"})), Some(Answer::Cancelled));
+        for bad in [json!({}), json!({"action": "yes"}), json!({"action": 1}), json!([]), Value::Null] {
+            assert_eq!(answer(&form(), &bad), None);
+        }
+    }
+
+    #[test]
+    fn a_model_answers_with_content_or_not_at_all() {
+        let said = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "x"}});
+        assert_eq!(answer(&sampling(), &said), Some(Answer::Sampled(said.clone())));
+        for bad in [json!({}), json!({"content": "x"}), json!({"action": "accept"}), Value::Null] {
+            assert_eq!(answer(&sampling(), &bad), None);
+        }
+        let refused = json!({"code": -1, "message": "User rejected sampling request"});
+        let failed = Answer::Failed("User rejected sampling request".into());
+        assert_eq!(no_answer(&sampling(), Some(&refused)), failed);
+        assert_eq!(no_answer(&form(), Some(&refused)), Answer::Cancelled);
+    }
+
+    #[test]
+    fn a_client_that_answers_by_url_only_cannot_fill_a_form() {
+        for (capabilities, elicitation, sampling) in [
+            (json!({"elicitation": {}}), true, false),
+            (json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}}), true, true),
+            (json!({"elicitation": {"url": {}}, "sampling": {}}), false, true),
+            (json!({"elicitation": true, "sampling": 1}), false, false),
+        ] {
+            assert_eq!(
+                abilities(Some(&capabilities)),
+                ClientAbilities { elicitation, sampling },
+                "{capabilities}"
+            );
+        }
+        assert_eq!(abilities(None), ClientAbilities::default());
+    }
+}

@@ -1,0 +1,283 @@
+//! A language runtime that plays a script: the Runtime Supervisor API on a Unix socket, without workers.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
+use asp_proto::plugin::{
+    ClientMessage, Completed, InitResponse, InvokeRequest, Json, ServerMessage, client_message,
+    server_message,
+};
+use asp_proto::supervisor::runtime_supervisor_server::{RuntimeSupervisor, RuntimeSupervisorServer};
+use asp_proto::supervisor::*;
+use futures::Stream;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use prost::Message;
+use prost_types::value::Kind;
+use prost_types::{Any, Struct};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+pub(crate) const PYTHON: &str = "python";
+
+/// What the runtime was told.
+#[derive(Default)]
+pub(crate) struct Told {
+    pub allocations: Mutex<Vec<AllocateWorkerRequest>>,
+    pub closed: Mutex<Vec<CloseTunnelRequest>>,
+    pub cancelled: Mutex<Vec<CancelAllocationRequest>>,
+}
+
+type Play = Arc<dyn Fn(usize, Worker) -> BoxFuture<'static, ()> + Send + Sync>;
+type Admit = Arc<dyn Fn(usize) -> AllocateWorkerResponse + Send + Sync>;
+
+/// The scripts of a runtime: how it admits and what its workers do, by the number of the allocation from 0.
+#[derive(Clone)]
+pub(crate) struct Script {
+    pub admit: Admit,
+    pub play: Play,
+}
+
+impl Script {
+    /// Admits everything at once.
+    pub(crate) fn of<F, Played>(play: F) -> Script
+    where
+        F: Fn(usize, Worker) -> Played + Send + Sync + 'static,
+        Played: Future<Output = ()> + Send + 'static,
+    {
+        Script { admit: Arc::new(admitted), play: Arc::new(move |n, worker| Box::pin(play(n, worker))) }
+    }
+
+    pub(crate) fn admitting(
+        mut self,
+        admit: impl Fn(usize) -> AllocateWorkerResponse + Send + Sync + 'static,
+    ) -> Script {
+        self.admit = Arc::new(admit);
+        self
+    }
+}
+
+fn handle(n: usize) -> Option<TunnelHandle> {
+    Some(TunnelHandle { tunnel_id: format!("t-{n}"), ..TunnelHandle::default() })
+}
+
+pub(crate) fn admitted(n: usize) -> AllocateWorkerResponse {
+    let admission = Admission { status: admission::Status::Admitted.into(), ..Admission::default() };
+    AllocateWorkerResponse { admission: Some(admission), handle: handle(n), queue: None }
+}
+
+pub(crate) fn queued(n: usize, position: f64, depth: f64) -> AllocateWorkerResponse {
+    let admission = Admission { status: admission::Status::Queued.into(), ..Admission::default() };
+    let queue = figures(&[("position", Kind::NumberValue(position)), ("depth", Kind::NumberValue(depth))]);
+    AllocateWorkerResponse { admission: Some(admission), handle: handle(n), queue: Some(queue) }
+}
+
+pub(crate) fn rejected(reason: &str) -> AllocateWorkerResponse {
+    let admission = Admission {
+        status: admission::Status::Rejected.into(),
+        reason: reason.into(),
+        ..Admission::default()
+    };
+    AllocateWorkerResponse { admission: Some(admission), ..AllocateWorkerResponse::default() }
+}
+
+pub(crate) fn figures(members: &[(&str, Kind)]) -> Struct {
+    let fields = members
+        .iter()
+        .map(|(name, kind)| ((*name).to_owned(), prost_types::Value { kind: Some(kind.clone()) }));
+    Struct { fields: fields.collect() }
+}
+
+pub(crate) fn json_of(value: &Value) -> Option<Json> {
+    Some(Json { value: value.to_string().into_bytes() })
+}
+
+/// The worker's end of one tunnel.
+pub(crate) struct Worker {
+    pub tunnel_id: String,
+    pub told: Arc<Told>,
+    frames: Streaming<PppClientFrame>,
+    out: mpsc::Sender<Result<PppServerFrame, Status>>,
+}
+
+impl Worker {
+    /// The next frame's message as it was packed; `None` when the gateway ended the stream.
+    pub(crate) async fn any(&mut self) -> Option<Any> {
+        let frame = self.frames.message().await.ok().flatten()?;
+        assert_eq!(frame.tunnel_id, self.tunnel_id);
+        frame.ppp
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<client_message::Payload> {
+        let any = self.any().await?;
+        assert_eq!(any.type_url, "type.googleapis.com/asp.plugin.v1.ClientMessage");
+        ClientMessage::decode(any.value.as_slice()).unwrap().payload
+    }
+
+    /// Answers `init` and returns the invoke.
+    pub(crate) async fn begin(&mut self, caps: &[(&str, &str)]) -> InvokeRequest {
+        let Some(client_message::Payload::Init(_)) = self.next().await else { panic!("no init") };
+        let caps = caps.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        self.say(server_message::Payload::Init(InitResponse { ok: true, message: String::new(), caps }))
+            .await;
+        let Some(client_message::Payload::Invoke(invoke)) = self.next().await else { panic!("no invoke") };
+        invoke
+    }
+
+    pub(crate) async fn say(&self, payload: server_message::Payload) {
+        let message = ServerMessage { payload: Some(payload) };
+        self.say_any("asp.plugin.v1.ServerMessage", message.encode_to_vec()).await;
+    }
+
+    pub(crate) async fn say_any(&self, name: &str, value: Vec<u8>) {
+        let any = Any { type_url: format!("type.googleapis.com/{name}"), value };
+        self.send(ppp_server_frame::Payload::Ppp(any)).await;
+    }
+
+    pub(crate) async fn event(&self, event: tunnel_event::Type, message: &str, details: &[(&str, Kind)]) {
+        let event = TunnelEvent {
+            tunnel_id: self.tunnel_id.clone(),
+            r#type: event.into(),
+            message: message.into(),
+            details: Some(figures(details)),
+        };
+        self.send(ppp_server_frame::Payload::Event(event)).await;
+    }
+
+    pub(crate) async fn crash(&self, delivered: bool) {
+        let details =
+            [("cause", Kind::StringValue("signal".into())), ("delivered", Kind::BoolValue(delivered))];
+        self.event(tunnel_event::Type::WorkerCrashed, "", &details).await;
+    }
+
+    pub(crate) async fn complete(&self, invoke: &InvokeRequest, output: &Value) {
+        let end = Completed {
+            request_id: invoke.request_id.clone(),
+            output: json_of(output),
+            ..Completed::default()
+        };
+        self.say(server_message::Payload::Completed(end)).await;
+    }
+
+    /// Cuts the stream with an error.
+    pub(crate) async fn cut(&self, status: Status) {
+        let _ = self.out.send(Err(status)).await;
+    }
+
+    async fn send(&self, payload: ppp_server_frame::Payload) {
+        let frame = PppServerFrame { tunnel_id: self.tunnel_id.clone(), payload: Some(payload) };
+        let _ = self.out.send(Ok(frame)).await;
+    }
+}
+
+/// A running runtime; it ends with its test.
+pub(crate) struct Runtime {
+    pub told: Arc<Told>,
+    pub socket: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Runtime {
+    pub(crate) fn start(script: Script) -> Runtime {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("runtime.sock");
+        let told = Arc::new(Told::default());
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let service = RuntimeSupervisorServer::new(Scripted { script, told: told.clone() });
+        tokio::spawn(
+            tonic::transport::Server::builder()
+                .add_service(service)
+                .serve_with_incoming(UnixListenerStream::new(listener)),
+        );
+        Runtime { told, socket, _directory: directory }
+    }
+
+    pub(crate) fn runtimes(&self) -> Runtimes {
+        Runtimes::new(vec![RuntimeTarget {
+            languages: vec![PYTHON.into()],
+            url: format!("unix:{}", self.socket.display()),
+            tls: None,
+        }])
+        .unwrap()
+    }
+}
+
+struct Scripted {
+    script: Script,
+    told: Arc<Told>,
+}
+
+type Frames = Pin<Box<dyn Stream<Item = Result<PppServerFrame, Status>> + Send>>;
+type Metrics = Pin<Box<dyn Stream<Item = Result<MetricsEvent, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl RuntimeSupervisor for Scripted {
+    type ProxyPppStream = Frames;
+    type MetricsStreamStream = Metrics;
+
+    async fn allocate_worker(
+        &self,
+        request: Request<AllocateWorkerRequest>,
+    ) -> Result<Response<AllocateWorkerResponse>, Status> {
+        let mut allocations = self.told.allocations.lock();
+        allocations.push(request.into_inner());
+        Ok(Response::new((self.script.admit)(allocations.len() - 1)))
+    }
+
+    async fn proxy_ppp(
+        &self,
+        request: Request<Streaming<PppClientFrame>>,
+    ) -> Result<Response<Frames>, Status> {
+        let (out, answers) = mpsc::channel(64);
+        let n = self.told.allocations.lock().len() - 1;
+        let worker = Worker {
+            tunnel_id: format!("t-{n}"),
+            told: self.told.clone(),
+            frames: request.into_inner(),
+            out,
+        };
+        tokio::spawn((self.script.play)(n, worker));
+        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+    }
+
+    async fn close_tunnel(
+        &self,
+        request: Request<CloseTunnelRequest>,
+    ) -> Result<Response<CloseTunnelResponse>, Status> {
+        self.told.closed.lock().push(request.into_inner());
+        let stats = figures(&[("cpu_ms", Kind::NumberValue(250.0)), ("bytes_in", Kind::NumberValue(100.0))]);
+        Ok(Response::new(CloseTunnelResponse { stats: Some(stats) }))
+    }
+
+    async fn cancel_allocation(
+        &self,
+        request: Request<CancelAllocationRequest>,
+    ) -> Result<Response<CancelAllocationResponse>, Status> {
+        self.told.cancelled.lock().push(request.into_inner());
+        Ok(Response::new(CancelAllocationResponse {}))
+    }
+
+    async fn ensure_plugin(
+        &self,
+        _: Request<EnsurePluginRequest>,
+    ) -> Result<Response<EnsurePluginResponse>, Status> {
+        Ok(Response::new(EnsurePluginResponse::default()))
+    }
+
+    async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
+        let status = health_response::Status::Ok.into();
+        Ok(Response::new(HealthResponse { status, runtimes: None }))
+    }
+
+    async fn metrics_stream(&self, _: Request<MetricsStreamRequest>) -> Result<Response<Metrics>, Status> {
+        Err(Status::unimplemented("the gateway does not ask"))
+    }
+
+    async fn drain(&self, _: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
+        Err(Status::unimplemented("the gateway does not ask"))
+    }
+}
