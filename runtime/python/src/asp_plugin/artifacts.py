@@ -6,10 +6,8 @@ the bytes of a call stay within the plugin's disk limit.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
-from urllib.parse import quote
 
 from .errors import ArtifactError
 from .wire import plugin_pb2 as wire
@@ -32,6 +30,8 @@ async def emit(
     if len(call.artifacts) >= MAX_ARTIFACTS:
         raise ArtifactError(f"a call has at most {MAX_ARTIFACTS} artifacts")
     if not event.uri:
+        from urllib.parse import quote
+
         event.uri = f"report://{quote(call.task_id or call.request_id, safe='')}/{quote(name, safe='')}"
         if event.uri in call.artifacts:
             raise ArtifactError(f"the artifact {name} was sent already")
@@ -51,6 +51,9 @@ def _open(data: bytes | str | os.PathLike[str]) -> BinaryIO:
 
 
 async def _send(call: Call, source: BinaryIO, event: wire.ArtifactEmitted) -> None:
+    # Here and not above: most plugins send no artifact, and starting fast matters to all.
+    import hashlib
+
     digest = hashlib.sha256()
     offset = 0
     limit = call.worker.manifest.disk_bytes

@@ -7,7 +7,6 @@ was answered before the last checkpoint or since.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +56,9 @@ class Questions:
 
     def correlation(self, delegate_id: str, payload: bytes) -> str:
         """An id that is the same when a resumed call delegates the same again."""
+        # Here and not above: most plugins never delegate, and starting fast matters to all.
+        import hashlib
+
         name = f"{delegate_id}-{hashlib.sha256(payload).hexdigest()[:16]}"
         count = self._delegated[name] = self._delegated.get(name, 0) + 1
         return f"{name}-{count}"

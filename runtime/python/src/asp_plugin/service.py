@@ -6,7 +6,8 @@ worker's token, known method or not, and a second Session stream. Keeps true: a 
 
 from __future__ import annotations
 
-from hmac import compare_digest
+# hmac.compare_digest itself; the module hmac would load OpenSSL before the first call needs it.
+from _operator import _compare_digest as compare_digest
 
 import grpc
 from google.protobuf.empty_pb2 import Empty

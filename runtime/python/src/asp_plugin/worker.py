@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import inspect
 import os
-import platform
 import signal
 import sys
 
@@ -98,7 +97,7 @@ class Worker:
         """What the platform is told of this worker."""
         caps = {
             "shim": f"asp-plugin-python/{VERSION}",
-            "runtime": f"python/{platform.python_version()}",
+            "runtime": "python/" + ".".join(map(str, sys.version_info[:3])),
             "checkpoint": "true" if self.plugin.resumable else "false",
         }
         return wire.InitResponse(ok=True, caps=caps)
