@@ -20,7 +20,7 @@ wasm: ## Builds the edge filter
 
 build: setup ## Builds the filter and the binaries
 	@scripts/build-wasm
-	cargo build --locked --release -p asp
+	cargo build --locked --release -p asp -p asp-runtime -p asp-launcher
 
 run: build ## Starts everything on this machine, in the foreground
 	@source .tools/env; exec $(target)/release/asp serve --dev --stack --primitives primitives

@@ -17,11 +17,12 @@ const EXPECTED: &[&str] = &[];
 pub(crate) struct Shared {
     runtime: Handle,
     stack: Arc<OnceCell<Result<Stack, String>>>,
+    plugin_stack: Arc<OnceCell<Result<Stack, String>>>,
 }
 
 impl Shared {
     pub(crate) fn new(runtime: Handle) -> Shared {
-        Shared { runtime, stack: Arc::default() }
+        Shared { runtime, stack: Arc::default(), plugin_stack: Arc::default() }
     }
 
     /// A running stack with the repository's primitives, started by the first test that asks. Tests must
@@ -34,6 +35,16 @@ impl Shared {
         let stack =
             self.stack.get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) }).await;
         stack.as_ref().map_err(|error| anyhow!("the shared stack did not start: {error}"))
+    }
+
+    /// A running stack whose plugins run, with the repository's primitives.
+    pub(crate) async fn plugin_stack(&self) -> Result<&Stack> {
+        let start = || async { Stack::start(Options { plugins: true, ..Options::repository()? }).await };
+        let stack = self
+            .plugin_stack
+            .get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) })
+            .await;
+        stack.as_ref().map_err(|error| anyhow!("the stack with plugins did not start: {error}"))
     }
 
     /// A test named by a sentence.
@@ -49,12 +60,13 @@ impl Shared {
         })
     }
 
-    /// Ends the shared stack, if one was started, and judges its logs.
+    /// Ends the shared stacks that were started, and judges their logs.
     pub(crate) async fn stop(mut self) -> Result<()> {
-        let stack = Arc::get_mut(&mut self.stack).and_then(OnceCell::take);
-        match stack {
-            Some(Ok(stack)) => stack.stop(EXPECTED).await,
-            _ => Ok(()),
+        for stack in [&mut self.stack, &mut self.plugin_stack] {
+            if let Some(Ok(stack)) = Arc::get_mut(stack).and_then(OnceCell::take) {
+                stack.stop(EXPECTED).await?;
+            }
         }
+        Ok(())
     }
 }

@@ -14,6 +14,7 @@ pub mod insertion;
 pub mod port;
 pub mod process;
 pub mod recorder;
+pub mod runtime;
 pub mod stack;
 pub mod stores;
 pub mod tool;

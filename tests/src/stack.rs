@@ -13,6 +13,7 @@ use tokio::process::Command;
 use crate::envoy::{self, Envoy};
 use crate::port::Reserved;
 use crate::process::{Log, Process};
+use crate::runtime::Runtime;
 use crate::{http1, tool, wait};
 
 /// What a stack serves.
@@ -25,6 +26,8 @@ pub struct Options {
     pub dead_upstream: Option<String>,
     /// Certificate and key of the edge.
     pub tls: Option<(PathBuf, PathBuf)>,
+    /// Whether plugins run.
+    pub plugins: bool,
 }
 
 impl Options {
@@ -34,6 +37,7 @@ impl Options {
             public_url: None,
             dead_upstream: None,
             tls: None,
+            plugins: false,
         })
     }
 }
@@ -44,6 +48,7 @@ pub struct Stack {
     pub asp: Process,
     pub ports: Ports,
     pub state: TempDir,
+    pub runtime: Option<Runtime>,
     _dead: Reserved,
 }
 
@@ -61,7 +66,15 @@ impl Stack {
         let (state, port, tls) = (tempfile::tempdir()?, Reserved::new()?, options.tls.is_some());
         let public_url = options.public_url.clone().unwrap_or_else(|| format!("http://{}", port.address()));
         let dead = Reserved::new()?;
-        let mut asp = Process::start("asp", serve(&options, state.path(), &public_url, &dead)?)?;
+        let runtime = match options.plugins {
+            true => Some(Runtime::start(&options.primitives).await?),
+            false => None,
+        };
+        let mut command = serve(&options, state.path(), &public_url, &dead)?;
+        if let Some(runtime) = &runtime {
+            command.env("ASP_RUNTIMES", runtime.address());
+        }
+        let mut asp = Process::start("asp", command)?;
         let ports = ports(&mut asp, state.path()).await?;
         let settings = envoy::Settings {
             directory: state.path(),
@@ -72,7 +85,7 @@ impl Stack {
             variables: BTreeMap::new(),
         };
         let envoy = Envoy::start(settings).await?;
-        let mut stack = Stack { envoy, asp, ports, state, _dead: dead };
+        let mut stack = Stack { envoy, asp, ports, state, runtime, _dead: dead };
         stack.wait_ready(tls).await?;
         Ok(stack)
     }
@@ -114,7 +127,15 @@ impl Stack {
         if !asp.success() {
             bail!("asp ended with {asp}");
         }
-        let faults = faults(&[self.asp.log(), self.envoy.process.log()], expected);
+        let mut logs = vec![self.asp.log(), self.envoy.process.log()];
+        if let Some(runtime) = &mut self.runtime {
+            let ended = runtime.process.stop().await?;
+            if !ended.success() {
+                bail!("asp-runtime ended with {ended}");
+            }
+            logs.push(runtime.process.log());
+        }
+        let faults = faults(&logs, expected);
         if !faults.is_empty() {
             bail!("errors in the logs:\n{}", faults.join("\n"));
         }

@@ -123,7 +123,8 @@ fn owner() -> Result<Option<(u32, u32)>> {
     }
     let users = fs::read_to_string(Path::new("/etc/passwd"))?;
     let line = users.lines().find(|line| line.starts_with("postgres:"));
-    let fields: Vec<&str> = line.context("there is no user postgres; its package makes it")?.split(':').collect();
+    let fields: Vec<&str> =
+        line.context("there is no user postgres; its package makes it")?.split(':').collect();
     match fields.as_slice() {
         [_, _, uid, gid, ..] => Ok(Some((uid.parse()?, gid.parse()?))),
         _ => bail!("/etc/passwd: the line of postgres is broken"),

@@ -16,6 +16,11 @@ pub fn asp() -> Result<PathBuf> {
     built("ASP_BIN", "release/asp", "cargo build --release -p asp")
 }
 
+/// The language runtime: `ASP_RUNTIME_BIN`, else target/release/asp-runtime.
+pub fn runtime() -> Result<PathBuf> {
+    built("ASP_RUNTIME_BIN", "release/asp-runtime", "cargo build --release -p asp-runtime -p asp-launcher")
+}
+
 /// The built filter: `ASP_FILTER_WASM`, else target/wasm32-wasip1/wasm/asp_filter.wasm.
 pub fn filter_wasm() -> Result<PathBuf> {
     built("ASP_FILTER_WASM", "wasm32-wasip1/wasm/asp_filter.wasm", "make wasm")
@@ -39,6 +44,21 @@ pub fn everything_js() -> Result<PathBuf> {
         "ASP_EVERYTHING_JS",
         "everything/node_modules/@modelcontextprotocol/server-everything/dist/index.js",
     )
+}
+
+/// The interpreter with the Python shim.
+pub fn plugin_python() -> Result<PathBuf> {
+    installed("ASP_PLUGIN_PYTHON", "plugin-python/bin/python")
+}
+
+/// Node for plugins, and the folder of its shim.
+pub fn plugin_node() -> Result<(PathBuf, PathBuf)> {
+    Ok((installed("ASP_PLUGIN_NODE", "node/bin/node")?, installed("ASP_PLUGIN_NODE_SHIM", "plugin-node")?))
+}
+
+/// Java for plugins, and the folder of its shim.
+pub fn plugin_java() -> Result<(PathBuf, PathBuf)> {
+    Ok((installed("ASP_PLUGIN_JAVA", "plugin-java/java")?, installed("ASP_PLUGIN_JAVA_SHIM", "plugin-java")?))
 }
 
 pub fn redis() -> Result<PathBuf> {

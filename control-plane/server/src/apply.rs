@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
+use asp_registry::Catalog;
 use asp_store::control::{Change, ControlStore, Precondition};
 
 use crate::catalog::{self, Bundle, Compiler};
@@ -13,12 +14,12 @@ use crate::clock;
 /// Who the audit names.
 const ACTOR: &str = "serve --primitives";
 
-/// Checks the whole directory, then stores every server that changed.
+/// Checks the whole directory, then stores every server that changed. Returns what it holds.
 pub async fn directory(
     store: &dyn ControlStore,
     compiler: &Compiler,
     directory: &Path,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Catalog> {
     let sources =
         asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     let report = asp_registry::check(&sources);
@@ -32,7 +33,7 @@ pub async fn directory(
         let list: Vec<String> = report.faults.iter().map(catalog::describe).collect();
         bail!("{} is not applied: {} faults\n{}", directory.display(), list.len(), list.join("\n"));
     };
-    let bundles = catalog::bundles(&sources, found);
+    let bundles = catalog::bundles(&sources, found.clone());
     check_conflicts(store, compiler, directory, &bundles).await?;
     for bundle in &bundles {
         let name = &bundle.server.server.name;
@@ -49,7 +50,7 @@ pub async fn directory(
             .with_context(|| format!("store server {name}"))?;
         tracing::info!(server = %name, changed = written.changed, revision = written.revision, "server applied");
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The directory as a whole was checked; what remains are the servers that only the store has.

@@ -22,6 +22,7 @@ use crate::commands::Failure;
 use crate::issuer::DevIssuer;
 use crate::settings::Settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
+use crate::stack::runtime::LocalRuntime;
 use crate::state_dir;
 use crate::telemetry;
 use crate::xds::peer::Peer;
@@ -50,6 +51,8 @@ struct Process {
     dev_issuer: Option<Arc<DevIssuer>>,
     /// How the platform's processes prove themselves to each other.
     peer: Option<Peer>,
+    /// The language runtime that `--stack` starts.
+    runtime: Option<LocalRuntime>,
     tasks: TaskTracker,
     /// Cancelled first: no new work, listeners drain.
     stop: CancellationToken,
@@ -67,9 +70,11 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     });
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
     let peer = settings.peer.as_ref().map(Peer::read).transpose().context("read the peer certificate")?;
+    let runtime = settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack));
     let process = Process {
         settings,
         peer,
+        runtime,
         public_url,
         ports,
         dev_issuer,

@@ -41,6 +41,8 @@ pub const ENV_ENVOY_BIN: &str = "ASP_ENVOY_BIN";
 pub const ENV_NODE_BIN: &str = "ASP_NODE_BIN";
 pub const ENV_EVERYTHING_JS: &str = "ASP_EVERYTHING_JS";
 pub const ENV_EVERYTHING_PORT: &str = "ASP_EVERYTHING_PORT";
+pub const ENV_RUNTIMES: &str = "ASP_RUNTIMES";
+pub const ENV_RUNTIME_BIN: &str = "ASP_RUNTIME_BIN";
 
 /// What `asp serve --help` says of the environment.
 pub const ENVIRONMENT_HELP: &str = "\
@@ -64,12 +66,15 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_XDS_URL           the control plane, for a process with the gateway role alone
   ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener]
   ASP_POOL              the Envoy cluster this gateway belongs to [gateway]
+  ASP_RUNTIMES          language[+language]=url,... where plugins run: python, node, java, mcp-stdio;
+                        unix:<path>, or https://host:port with ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
   ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
                         PEM files: mutual TLS between control plane, gateways and Envoys
   ASP_PEER_NAME         the name in the control plane's certificate [the host of ASP_XDS_URL]
   ASP_PEER_PLAINTEXT    mesh: something else encrypts and authenticates between them
   ASP_TLS_CERT, ASP_TLS_KEY             certificate chain and key of the edge, for --stack
   ASP_ENVOY_BIN                         the envoy binary, for --stack
+  ASP_RUNTIME_BIN                       the language runtime, for --stack [asp-runtime beside asp]
   ASP_NODE_BIN, ASP_EVERYTHING_JS,
   ASP_EVERYTHING_PORT                   the sample MCP server, for --stack
   ASP_LOG                               levels, e.g. info,asp=debug [info]";
@@ -81,6 +86,8 @@ pub const DEFAULT_XDS_PORT: u16 = 18000;
 pub const DEFAULT_ENVOY_ADMIN_PORT: u16 = 9901;
 pub const DEFAULT_STATE_DIR: &str = ".asp";
 pub const DEFAULT_FILTER_WASM: &str = "target/wasm32-wasip1/wasm/asp_filter.wasm";
+/// What a runtime may run.
+pub const LANGUAGES: [&str; 4] = ["python", "node", "java", "mcp-stdio"];
 /// The cluster whose endpoints the gateways are.
 pub const DEFAULT_POOL: &str = "gateway";
 /// Of a seal key; it is hashed to an AES-256 key.
@@ -129,6 +136,15 @@ pub struct GatewaySection {
     pub xds_url: Option<String>,
     /// `None`: a fresh key, good for one process without `--dev` peers.
     pub seal: Option<SealKeys>,
+    pub runtimes: Vec<RuntimeAddress>,
+}
+
+/// Where a language runtime is, and what it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeAddress {
+    pub languages: Vec<String>,
+    /// `unix:<path>` or `https://host:port`.
+    pub url: String,
 }
 
 /// The tools of `--stack`.
@@ -139,6 +155,8 @@ pub struct StackSection {
     /// The reference MCP server's script; it is not started when this is missing.
     pub everything: Option<PathBuf>,
     pub everything_port: u16,
+    /// The language runtime; plugins are off where it is missing.
+    pub runtime: Option<PathBuf>,
 }
 
 /// TLS of the edge.
@@ -238,6 +256,10 @@ impl Settings {
         if !self.dev && self.roles.gateway && self.gateway.seal.is_none() {
             reader.fault(ENV_SEAL_KEY, "is required without --dev: replicas must open each other's sessions");
         }
+        let by_tls = |runtime: &RuntimeAddress| runtime.url.starts_with("https://");
+        if self.gateway.runtimes.iter().any(by_tls) && self.peer.is_none() {
+            reader.fault(ENV_PEER_CERT, "is required with ASP_PEER_KEY and ASP_PEER_CA for an https runtime");
+        }
         let beyond = self.roles.control && !self.listen.bind.is_loopback();
         if beyond && !self.dev && self.peer.is_none() && !self.mesh {
             let message = "is required beyond loopback, with ASP_PEER_KEY and ASP_PEER_CA: whoever subscribes \
@@ -331,7 +353,34 @@ fn gateway(reader: &mut Reader<'_>) -> GatewaySection {
         pool: reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned()),
         xds_url: reader.optional(ENV_XDS_URL),
         seal: current.map(|current| SealKeys { current, previous }),
+        runtimes: runtimes(reader),
     }
+}
+
+/// `language[+language]=url`, separated by commas.
+fn runtimes(reader: &mut Reader<'_>) -> Vec<RuntimeAddress> {
+    let text = reader.optional(ENV_RUNTIMES).unwrap_or_default();
+    let mut found: Vec<RuntimeAddress> = Vec::new();
+    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+        let (languages, url) = entry.split_once('=').unwrap_or_default();
+        let languages: Vec<String> = languages.split('+').map(str::to_owned).collect();
+        let known = languages.iter().all(|language| LANGUAGES.contains(&language.as_str()));
+        let absolute = url.strip_prefix("unix:").is_some_and(|path| path.starts_with('/'));
+        if !known || !(absolute || url.starts_with("https://")) {
+            let message = format!(
+                "must be language[+language]=unix:/path or =https://host:port,… with {}, not `{entry}`",
+                LANGUAGES.join(", ")
+            );
+            reader.fault(ENV_RUNTIMES, message);
+            continue;
+        }
+        let taken = |language: &&String| found.iter().any(|other| other.languages.contains(language));
+        if let Some(language) = languages.iter().find(taken) {
+            reader.fault(ENV_RUNTIMES, format!("names {language} twice"));
+        }
+        found.push(RuntimeAddress { languages, url: url.to_owned() });
+    }
+    found
 }
 
 fn stack(reader: &mut Reader<'_>) -> Option<StackSection> {
@@ -349,7 +398,13 @@ fn stack(reader: &mut Reader<'_>) -> Option<StackSection> {
         node,
         everything,
         everything_port: reader.number(ENV_EVERYTHING_PORT, 0_u16, 0..=u16::MAX),
+        runtime: reader.optional(ENV_RUNTIME_BIN).map(PathBuf::from).or_else(beside_this_binary),
     })
+}
+
+fn beside_this_binary() -> Option<PathBuf> {
+    let binary = std::env::current_exe().ok()?.with_file_name("asp-runtime");
+    binary.is_file().then_some(binary)
 }
 
 fn tls(reader: &mut Reader<'_>) -> Option<Tls> {

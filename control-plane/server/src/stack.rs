@@ -1,11 +1,12 @@
 //! `--stack`: the processes of a development machine around `asp serve`, started, watched and stopped.
 //!
-//! Owns: Envoy, the sample MCP server, and the file that tells others the stack is ready. Keeps true: no
+//! Owns: Envoy, the sample MCP server, the language runtime, and the file that tells others the stack is ready. Keeps true: no
 //! child outlives this process, and a child that keeps dying ends the stack with one clear line.
 
 pub mod child;
 pub mod everything;
 pub mod ready;
+pub mod runtime;
 pub mod template;
 
 use std::path::Path;

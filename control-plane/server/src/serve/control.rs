@@ -51,7 +51,10 @@ pub(super) async fn start(
     };
     let compiler = Compiler::new(fixed);
     if let Some(directory) = &settings.primitives {
-        apply::directory(store.as_ref(), &compiler, directory).await?;
+        let catalog = apply::directory(store.as_ref(), &compiler, directory).await?;
+        if let Some(runtime) = &process.runtime {
+            runtime.install(&catalog, directory)?;
+        }
     }
     let endpoints = Endpoints::new();
     let source = Arc::new(StoreSource::new(Arc::clone(&store), compiler.clone()));

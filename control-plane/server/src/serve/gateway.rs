@@ -1,9 +1,11 @@
 //! The gateway role: the gateway itself, its subscription, its listener.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, RuntimeTls, Runtimes};
 use asp_gateway::{Gateway, Stores};
 use asp_store::calls::SqliteCalls;
 use secrecy::SecretSlice;
@@ -13,7 +15,8 @@ use tokio_util::task::TaskTracker;
 use super::{GRACE, Process, ports};
 use crate::listen;
 use crate::secret::Secret;
-use crate::settings::SealKeys;
+use crate::settings::{PeerSection, SealKeys};
+use crate::stack::runtime::LocalRuntime;
 use crate::xds::client::{self, Target};
 
 /// Ledger and audit of calls, below the state directory.
@@ -36,6 +39,7 @@ pub(super) async fn start(
         public_url: process.public_url.clone(),
         dev: settings.dev,
         stores: Stores { ledger: calls.clone(), audit: calls.clone() },
+        runtimes: runtimes(process)?,
     })
     .context("start the gateway")?;
     let local = ports::local(settings, process.ports.gateway);
@@ -71,6 +75,30 @@ pub(super) async fn start(
     });
     drains.spawn(listen::serve(listener, gateway.router(), process.stop.clone(), GRACE));
     Ok(())
+}
+
+/// The configured language runtimes, and the one that this process starts.
+fn runtimes(process: &Process) -> anyhow::Result<Runtimes> {
+    let settings = &process.settings;
+    let own = process.runtime.as_ref().map(LocalRuntime::address);
+    let mut targets = Vec::new();
+    for address in settings.gateway.runtimes.iter().cloned().chain(own) {
+        let tls = if address.url.starts_with("https://") { settings.peer.as_ref() } else { None };
+        let tls = tls.map(runtime_tls).transpose()?;
+        targets.push(RuntimeTarget { languages: address.languages, url: address.url, tls });
+    }
+    Runtimes::new(targets).context("use the language runtimes")
+}
+
+/// The gateway proves itself to a runtime as it does to the control plane.
+fn runtime_tls(peer: &PeerSection) -> anyhow::Result<RuntimeTls> {
+    let read =
+        |path: &Path| std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
+    Ok(RuntimeTls {
+        certificate: read(&peer.certificate)?,
+        key: read(&peer.key)?.into(),
+        authority: read(&peer.authority)?,
+    })
 }
 
 /// Deletes what is past its retention.

@@ -33,6 +33,9 @@ impl Stack {
         if let Some(program) = everything::program(section, process.ports.everything) {
             stack.keep(program);
         }
+        if let Some(runtime) = &process.runtime {
+            stack.keep(runtime.program()?);
+        }
         let announced = announce(process);
         stack.tasks.spawn(until(stack.stop.clone(), announced));
         Ok(stack)

@@ -33,6 +33,7 @@ fn every_fault_is_reported_at_once() {
         (ENV_ADVERTISE, "gateway-0:8082"),
         (ENV_TLS_CERT, "cert.pem"),
         (ENV_UPSTREAMS, "everything.internal"),
+        (ENV_RUNTIMES, "perl=unix:/s"),
         (ENV_FILTER_WASM, "/nonexistent/filter.wasm"),
     ]);
     let args = ServeArgs {
@@ -52,6 +53,7 @@ fn every_fault_is_reported_at_once() {
         ENV_ADVERTISE,
         ENV_TLS_KEY,
         ENV_UPSTREAMS,
+        ENV_RUNTIMES,
         ENV_ENVOY_BIN,
         ENV_FILTER_WASM,
         "--roles",
@@ -143,4 +145,28 @@ fn the_help_names_every_variable() {
         count += 1;
     }
     assert!(count > 20, "{count} names were found");
+}
+
+#[test]
+fn runtimes_are_given_by_language() {
+    let read = |text: &str| {
+        let environment = BTreeMap::from([(ENV_RUNTIMES, text)]);
+        Settings::read(&dev(), &environment).map(|settings| settings.gateway.runtimes)
+    };
+    let runtimes = read("python+node=unix:/run/a.sock,java=unix:/run/b.sock").unwrap();
+    assert_eq!(runtimes[0].languages, ["python", "node"]);
+    assert_eq!(runtimes[1].url, "unix:/run/b.sock");
+    for bad in [
+        "python",
+        "python=",
+        "python=/run/a.sock",
+        "python=unix:a.sock",
+        "python=http://127.0.0.1:1",
+        "=unix:/a",
+        "python=unix:/a,python=unix:/b",
+        // Needs the certificates.
+        "python=https://runtime:1",
+    ] {
+        assert!(read(bad).is_err(), "{bad}");
+    }
 }

@@ -1,0 +1,111 @@
+"""The official Python SDK (mcp 2.x) as a client that answers questions: interactive.py URL MODE TOOL ARGUMENTS SCRIPT.
+
+SCRIPT is a JSON object, each member optional:
+  answers   by a property of the asked form: the content to accept with, or "decline" or "cancel"
+  sampled   the text every sampling request is answered with; without it the client cannot sample
+  cancel    give the call up when its progress has reached this value
+The bearer token is in ASP_TOKEN. Prints one line of JSON: {"protocol", "progress", "asked", "sampled", "logs",
+"cancelled", "result", "error", "linked"}; `linked` holds the resources that the result links to, read back.
+"""
+
+import asyncio
+import json
+import os
+import sys
+
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CreateMessageResult, ElicitResult, TextContent
+
+
+class Record:
+    """What happened during the call, and the answers that were given."""
+
+    def __init__(self, script):
+        self.script = script
+        self.progress = []
+        self.asked = []
+        self.sampled = []
+        self.logs = []
+        self.reached = asyncio.Event()
+
+    async def on_progress(self, progress, total, message):
+        self.progress.append({"progress": progress, "total": total, "message": message})
+        if progress >= self.script.get("cancel", float("inf")):
+            self.reached.set()
+
+    async def on_log(self, params):
+        self.logs.append({"level": params.level, "data": params.data})
+
+    async def elicit(self, _context, params):
+        properties = list(params.requested_schema["properties"])
+        self.asked.append({"message": params.message, "properties": properties})
+        for name in properties:
+            answer = self.script.get("answers", {}).get(name)
+            if isinstance(answer, str):
+                return ElicitResult(action=answer)
+            if answer is not None:
+                return ElicitResult(action="accept", content=answer)
+        return ElicitResult(action="cancel")
+
+    async def sample(self, _context, params):
+        self.sampled.append(params.model_dump(by_alias=True, mode="json", exclude_none=True))
+        content = TextContent(type="text", text=self.script["sampled"])
+        return CreateMessageResult(role="assistant", content=content, model="test")
+
+
+async def call(client, record, tool, arguments):
+    """The result, or the error, or that the call was given up."""
+    calling = asyncio.create_task(client.call_tool(tool, arguments, progress_callback=record.on_progress))
+    giving_up = asyncio.create_task(record.reached.wait())
+    await asyncio.wait({calling, giving_up}, return_when=asyncio.FIRST_COMPLETED)
+    giving_up.cancel()
+    if not calling.done():
+        calling.cancel()
+        await asyncio.wait({calling})
+        return {"cancelled": True}
+    try:
+        return {"result": calling.result().model_dump(by_alias=True, mode="json", exclude_none=True)}
+    except MCPError as error:
+        return {"error": error.error.model_dump(by_alias=True, mode="json", exclude_none=True)}
+
+
+async def linked(client, result):
+    contents = []
+    for block in result.get("content", []):
+        if block["type"] == "resource_link":
+            read = await client.read_resource(block["uri"])
+            contents += [entry.model_dump(by_alias=True, mode="json", exclude_none=True) for entry in read.contents]
+    return contents
+
+
+async def main(url, mode, tool, arguments, script):
+    headers = {"Authorization": f"Bearer {os.environ['ASP_TOKEN']}"}
+    record = Record(script)
+    sampling = {"sampling_callback": record.sample} if "sampled" in script else {}
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        async with Client(
+            streamable_http_client(url, http_client=http),
+            mode=mode,
+            elicitation_callback=record.elicit,
+            logging_callback=record.on_log,
+            log_level="debug",
+            **sampling,
+        ) as client:
+            ended = await call(client, record, tool, arguments)
+            answer = {
+                "protocol": client.protocol_version,
+                "progress": record.progress,
+                "asked": record.asked,
+                "sampled": record.sampled,
+                "logs": record.logs,
+                "cancelled": False,
+                **ended,
+                "linked": await linked(client, ended.get("result", {})),
+            }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4]), json.loads(sys.argv[5])))

@@ -1,0 +1,146 @@
+//! Plugins in their sandboxes, called by the official Python client through Envoy, in both eras of MCP.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use asp_e2e::tool;
+use libtest_mimic::Trial;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::clients::{LEGACY, MODERN};
+use crate::trial::Shared;
+
+/// Hang guard of one client program.
+const CLIENT: Duration = Duration::from_secs(120);
+/// The client's modes, and the protocol each must end with.
+const MODES: [(&str, &str); 2] = [("legacy", LEGACY), ("auto", MODERN)];
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (mode, protocol) in MODES {
+        let mut add = |behaviour: &str, test: Test| {
+            let name = format!("plugins::{mode}_{behaviour}");
+            trials
+                .push(shared.trial(&name, move |shared| async move {
+                    test(Client { shared, mode, protocol }).await
+                }));
+        };
+        add("node_asks_reports_progress_and_sends_an_artifact", |client| Box::pin(node_whole(client)));
+        add("node_bad_arguments_never_reach_the_plugin", |client| Box::pin(node_bad_arguments(client)));
+        add("node_a_declined_question_ends_as_the_plugin_says", |client| Box::pin(node_declined(client)));
+        add("node_a_call_is_given_up_and_the_worker_lives", |client| Box::pin(node_cancelled(client)));
+    }
+    trials
+}
+
+type Test = fn(Client) -> std::pin::Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// The official client in one mode.
+struct Client {
+    shared: Shared,
+    mode: &'static str,
+    protocol: &'static str,
+}
+
+/// What `interactive.py` prints.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    protocol: String,
+    progress: Vec<Progress>,
+    asked: Vec<Value>,
+    cancelled: bool,
+    result: Option<Value>,
+    error: Option<Value>,
+    linked: Vec<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Progress {
+    progress: f64,
+    message: Option<String>,
+}
+
+impl Client {
+    /// Calls a tool of a server; `script` says how the client answers.
+    async fn call(&self, server: &str, tool_name: &str, arguments: &Value, script: &Value) -> Result<Answer> {
+        let stack = self.shared.plugin_stack().await?;
+        let mut command = Command::new(tool::python()?);
+        command.arg(tool::root()?.join("tests/clients/python/interactive.py"));
+        command.args([&stack.mcp_url(server), self.mode, tool_name]);
+        command.args([arguments.to_string(), script.to_string()]);
+        command.env("ASP_TOKEN", stack.alice().await?).kill_on_drop(true);
+        let output = timeout(CLIENT, command.output()).await.context("the client hangs")??;
+        if !output.status.success() {
+            bail!("the client failed: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let answer: Answer =
+            serde_json::from_slice(&output.stdout).context("read what the client printed")?;
+        ensure!(answer.protocol == self.protocol, "protocol {}", answer.protocol);
+        Ok(answer)
+    }
+}
+
+const CSV: &str = "samples-node";
+const SUMMARY: &str = "csv_summary";
+
+/// Two numeric columns, one row far from the others.
+fn table() -> String {
+    let rows: String =
+        (0..300).map(|n| format!("{n},{}\n", if n == 7 { 5000 } else { 10 + n % 3 })).collect();
+    format!("id,amount\n{rows}")
+}
+
+async fn node_whole(client: Client) -> Result<()> {
+    let script = json!({"answers": {"column": {"column": "amount"}}});
+    let answer = client.call(CSV, SUMMARY, &json!({"csv": table()}), &script).await?;
+    let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
+    ensure!(result["isError"] != json!(true), "{result}");
+    ensure!(result["structuredContent"]["column"] == "amount", "{result}");
+    ensure!(result["structuredContent"]["unusual"] == 1, "{result}");
+    ensure!(
+        answer.asked.len() == 1 && answer.asked[0]["properties"] == json!(["column"]),
+        "{:?}",
+        answer.asked
+    );
+    let rising = answer.progress.windows(2).all(|pair| pair[0].progress < pair[1].progress);
+    ensure!(rising && answer.progress.len() >= 3, "{:?}", answer.progress);
+    ensure!(answer.progress.iter().any(|step| step.message.as_deref() == Some("100 of 300 rows")));
+    ensure!(answer.linked.len() == 1, "{:?}", answer.linked);
+    ensure!(answer.linked[0]["text"] == "id,amount\n7,5000\n", "{:?}", answer.linked);
+    ensure!(answer.linked[0]["mimeType"] == "text/csv", "{:?}", answer.linked);
+    Ok(())
+}
+
+async fn node_bad_arguments(client: Client) -> Result<()> {
+    let answer = client.call(CSV, SUMMARY, &json!({"csv": 7}), &json!({})).await?;
+    let said = answer.result.or(answer.error).context("nothing came back")?.to_string();
+    ensure!(said.contains("csv"), "the field is not named: {said}");
+    ensure!(answer.progress.is_empty() && answer.asked.is_empty(), "the plugin ran");
+    Ok(())
+}
+
+async fn node_declined(client: Client) -> Result<()> {
+    let script = json!({"answers": {"column": "decline"}});
+    let answer = client.call(CSV, SUMMARY, &json!({"csv": table()}), &script).await?;
+    let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
+    ensure!(result["isError"] == json!(true), "{result}");
+    ensure!(
+        result["content"][0]["text"].as_str().is_some_and(|text| text.contains("no column was chosen")),
+        "{result}"
+    );
+    Ok(())
+}
+
+async fn node_cancelled(client: Client) -> Result<()> {
+    let slow = json!({"csv": table().repeat(4), "column": "amount", "pauseMs": 1000});
+    let answer = client.call(CSV, SUMMARY, &slow, &json!({"cancel": 1})).await?;
+    ensure!(answer.cancelled && answer.result.is_none(), "{answer:?}");
+    // The same worker serves the next call.
+    let next = json!({"csv": "n\n1\n3\n"});
+    let answer = client.call(CSV, SUMMARY, &next, &json!({})).await?;
+    ensure!(answer.result.context("no result")?["structuredContent"]["mean"] == 2, "wrong mean");
+    Ok(())
+}
