@@ -104,7 +104,10 @@ fn read_description(descriptor: u32) -> Result<Description, Failure> {
     if descriptor <= 2 {
         return Err(Failure::new("description", "a standard stream cannot carry it"));
     }
-    // SAFETY: nothing in this process has taken the descriptor: it is the first thing done with any.
+    // SAFETY: only asks whether it is open.
+    #[allow(unsafe_code, reason = "an inherited descriptor is a bare number")]
+    rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(descriptor) }).during("description")?;
+    // SAFETY: it is open, and nothing in this process has taken it: it is the first thing done with any.
     #[allow(unsafe_code, reason = "an inherited descriptor is a bare number")]
     let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
     // One byte more than allowed, so that too long is seen. Read by position: a command started twice shares

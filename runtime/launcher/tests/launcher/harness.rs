@@ -1,8 +1,20 @@
 //! What every test needs: directories, control groups, a description, and the run of a sandbox.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use asp_launcher::{Cgroup, Cgroups, Level, Limits, Sandbox, command};
 use tempfile::TempDir;
+
+/// Beyond any that a machine gives out; each worker of a test run has its own.
+const FIRST_UID: u32 = 0x4100_0000;
+static NEXT: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) fn worker_init() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_worker-init"))
@@ -10,8 +22,139 @@ pub(crate) fn worker_init() -> &'static Path {
 
 /// A directory other users may pass through, as the supervisor's is.
 pub(crate) fn scratch() -> TempDir {
-    use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::Builder::new().prefix("launcher-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     dir
+}
+
+/// A sandbox to be, with its directories and its control group. Fields drop in order: the group's processes go
+/// before the directories.
+pub(crate) struct Cell {
+    pub(crate) cgroup: Option<Cgroup>,
+    _cgroups: Option<Cgroups>,
+    pub(crate) sandbox: Sandbox,
+    _scratch: TempDir,
+}
+
+impl Cell {
+    /// A cell of `level` for a program that is found in `read_only` or the system's directories.
+    pub(crate) fn new(level: Level, argv: &[&str], read_only: &[&Path]) -> Cell {
+        let scratch = scratch();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let uid = FIRST_UID + std::process::id() % 0x10000 * 0x100 + number % 0x100;
+        let (work_dir, run_dir) = (scratch.path().join("work"), scratch.path().join("run"));
+        for dir in [&work_dir, &run_dir] {
+            fs::create_dir(dir).unwrap();
+            if is_root() {
+                chown(dir, Some(uid), Some(uid)).unwrap();
+            }
+        }
+        let limits = Limits {
+            memory_bytes: 256 << 20,
+            cpu_millis: 2000,
+            pids: 64,
+            files: 128,
+            disk_bytes: 8 << 20,
+            file_bytes: 64 << 20,
+            cpu_seconds: None,
+        };
+        let sandbox = Sandbox {
+            level,
+            argv: argv.iter().map(|argument| (*argument).to_owned()).collect(),
+            env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
+            work_dir,
+            run_dir,
+            read_only: read_only.iter().map(|path| path.to_path_buf()).collect(),
+            uid,
+            gid: uid,
+            limits,
+            egress: None,
+            hostname: "worker".to_owned(),
+        };
+        Cell { cgroup: None, _cgroups: None, sandbox, _scratch: scratch }
+    }
+
+    /// A cell in which Python runs a script.
+    pub(crate) fn python(level: Level, script: &Path, arguments: &[&str]) -> Cell {
+        let python = if level == Level::L3 { python() } else { system_python() };
+        let mut argv = vec![python.program.to_str().unwrap(), "-I", "-B", script.to_str().unwrap()];
+        argv.extend(arguments);
+        let mut read_only: Vec<&Path> = python.prefixes.iter().map(PathBuf::as_path).collect();
+        read_only.push(script);
+        Cell::new(level, &argv, &read_only)
+    }
+
+    /// The command of the worker, its standard input empty and its output piped.
+    pub(crate) fn command(&mut self) -> Command {
+        if self.sandbox.level == Level::L3 && self.cgroup.is_none() {
+            let cgroups = Cgroups::open().unwrap();
+            self.cgroup = Some(cgroups.create("worker", &self.sandbox.limits).unwrap());
+            self._cgroups = Some(cgroups);
+        }
+        let mut command = command(worker_init(), &self.sandbox, self.cgroup.as_ref()).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn output(&mut self) -> Output {
+        self.command().output().unwrap()
+    }
+
+    pub(crate) fn spawn(&mut self) -> Child {
+        self.command().spawn().unwrap()
+    }
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A Python and the directories it consists of.
+pub(crate) struct Python {
+    pub(crate) program: PathBuf,
+    pub(crate) prefixes: Vec<PathBuf>,
+}
+
+/// `ASP_PYTHON_BIN`, or `python3`.
+pub(crate) fn python() -> &'static Python {
+    static PYTHON: OnceLock<Python> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        find_python(&std::env::var("ASP_PYTHON_BIN").unwrap_or_else(|_| "python3".to_owned()))
+    })
+}
+
+/// Below level 3 the worker's user needs a way to it through the machine's own directories.
+fn system_python() -> &'static Python {
+    static PYTHON: OnceLock<Python> = OnceLock::new();
+    PYTHON.get_or_init(|| find_python("/usr/bin/python3"))
+}
+
+fn find_python(name: &str) -> Python {
+    let ask =
+        "import os,sys;print(os.path.realpath(sys.executable));print(os.path.realpath(sys.base_prefix))";
+    let output = Command::new(name).args(["-I", "-c", ask]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let [program, prefix] = text.lines().collect::<Vec<_>>()[..] else { panic!("{name} does not run") };
+    let prefixes = if prefix == "/usr" { Vec::new() } else { vec![PathBuf::from(prefix)] };
+    Python { program: program.into(), prefixes }
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Looks again until `holds` or the bound is over; the bound only ends a test that fails.
+pub(crate) fn within(bound: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let started = Instant::now();
+    while started.elapsed() < bound {
+        if holds() {
+            return true;
+        }
+        std::thread::yield_now();
+    }
+    holds()
 }

@@ -1,0 +1,187 @@
+//! What a description may not say.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use asp_launcher::{CommandError, Description, Egress, Level, Limits, MAX_DESCRIPTION_BYTES, Sandbox};
+use serde_json::{Value, json};
+
+fn good() -> Description {
+    Description {
+        sandbox: Sandbox {
+            level: Level::L3,
+            argv: vec!["/usr/bin/python3".to_owned(), "-I".to_owned()],
+            env: BTreeMap::from([("A".to_owned(), "b=c\nd".to_owned())]),
+            work_dir: PathBuf::from("/srv/w/work"),
+            run_dir: PathBuf::from("/srv/w/run"),
+            read_only: vec![PathBuf::from("/srv/plugins/p")],
+            uid: 70_000,
+            gid: 70_000,
+            limits: Limits {
+                memory_bytes: 1 << 30,
+                cpu_millis: 1000,
+                pids: 64,
+                files: 256,
+                disk_bytes: 1 << 28,
+                file_bytes: 1 << 28,
+                cpu_seconds: Some(60),
+            },
+            egress: Some(Egress { proxy_socket: PathBuf::from("/srv/w/proxy.sock"), port: 3128 }),
+            hostname: "worker-1".to_owned(),
+        },
+        cgroup: vec![PathBuf::from("/sys/fs/cgroup/x/cgroup.procs")],
+        supervisor: 1,
+    }
+}
+
+#[test]
+fn a_description_survives_the_journey() {
+    let text = serde_json::to_vec(&good()).unwrap();
+    assert_eq!(Description::parse(&text).unwrap(), good());
+}
+
+#[test]
+fn what_could_widen_a_sandbox_is_refused() {
+    let too_many = vec!["x"; 257];
+    let variables: BTreeMap<String, &str> = (0..129).map(|i| (format!("V{i}"), "x")).collect();
+    let paths: Vec<String> = (0..65).map(|i| format!("/srv/{i}")).collect();
+    let bad = [
+        ("level", json!("l4")),
+        ("level", json!(3)),
+        ("argv", json!([])),
+        ("argv", json!(["python3"])),
+        ("argv", json!(["/usr/bin/../../x"])),
+        ("argv", json!(["/bin/sh", "a\0b"])),
+        ("argv", json!(too_many)),
+        ("env", json!({"A B": "x"})),
+        ("env", json!({"": "x"})),
+        ("env", json!({"A=": "x"})),
+        ("env", json!({"A": "x\0y"})),
+        ("env", json!(variables)),
+        ("workDir", json!("work")),
+        ("workDir", json!("/")),
+        ("workDir", json!("")),
+        ("workDir", json!("//srv")),
+        ("workDir", json!("/srv/w/")),
+        ("workDir", json!("/srv/./w")),
+        ("workDir", json!("/srv/../etc")),
+        ("workDir", json!("/srv/w\0")),
+        ("workDir", json!("/tmp")),
+        ("workDir", json!("/etc/x")),
+        ("workDir", json!("/proc/1/root")),
+        ("workDir", json!("/srv/w/run")),
+        ("workDir", json!("/srv/w/run/work")),
+        ("runDir", json!("/usr/lib")),
+        ("runDir", json!("/dev/shm")),
+        ("runDir", json!("/srv/w/work/run")),
+        ("runDir", json!(format!("/{}", "x".repeat(4096)))),
+        ("readOnly", json!(["plugins"])),
+        ("readOnly", json!(["/"])),
+        ("readOnly", json!(["/srv/.."])),
+        ("readOnly", json!(["/srv"])),
+        ("readOnly", json!(["/srv/w/work/x"])),
+        ("readOnly", json!(paths)),
+        ("uid", json!(0)),
+        ("gid", json!(0)),
+        ("uid", json!(-1)),
+        ("uid", json!(u32::MAX)),
+        ("uid", json!(1.5)),
+        ("hostname", json!("")),
+        ("hostname", json!("a b")),
+        ("hostname", json!("x".repeat(65))),
+        ("limits", json!({})),
+        ("limits", json!(null)),
+        ("egress", json!({"proxySocket": "proxy", "port": 3128})),
+        ("egress", json!({"proxySocket": "/srv/w/proxy.sock", "port": 80})),
+        ("egress", json!({"proxySocket": format!("/{}", "x".repeat(108)), "port": 3128})),
+        ("unknown", json!(1)),
+    ];
+    for (field, value) in bad {
+        let mut description = serde_json::to_value(good()).unwrap();
+        description["sandbox"][field] = value.clone();
+        assert!(parse(&description).is_err(), "{field}: {value}");
+    }
+}
+
+#[test]
+fn a_bound_of_nothing_or_without_end_is_refused() {
+    let bad = [
+        ("memoryBytes", 0),
+        ("memoryBytes", u64::MAX),
+        ("cpuMillis", 0),
+        ("pids", 0),
+        ("files", 0),
+        ("files", u64::MAX),
+        ("diskBytes", 0),
+        ("diskBytes", u64::MAX),
+        ("fileBytes", u64::MAX),
+        ("cpuSeconds", 0),
+    ];
+    for (field, value) in bad {
+        let mut description = serde_json::to_value(good()).unwrap();
+        description["sandbox"]["limits"][field] = json!(value);
+        assert!(parse(&description).is_err(), "{field}: {value}");
+    }
+}
+
+#[test]
+fn a_lower_level_has_no_way_out_and_the_highest_needs_a_group() {
+    for level in [Level::L1, Level::L2] {
+        let mut description = good();
+        description.sandbox.level = level;
+        assert!(parse(&serde_json::to_value(&description).unwrap()).is_err());
+        description.sandbox.egress = None;
+        description.cgroup = Vec::new();
+        parse(&serde_json::to_value(&description).unwrap()).unwrap();
+    }
+    let mut description = good();
+    description.cgroup = Vec::new();
+    let refused = parse(&serde_json::to_value(&description).unwrap());
+    assert!(matches!(refused, Err(CommandError::NoCgroup)));
+}
+
+#[test]
+fn text_that_is_no_description_is_refused() {
+    let text = serde_json::to_string(&good()).unwrap();
+    for end in 0..text.len() {
+        assert!(Description::parse(&text.as_bytes()[..end]).is_err(), "cut at {end}");
+    }
+    let doubled = text.replacen("\"uid\":70000", "\"uid\":70000,\"uid\":70001", 1);
+    for garbage in
+        ["", "null", "[]", "{}", "\u{0}", "\u{feff}{}", "{\"sandbox\":{}}", &doubled, &format!("{text}x")]
+    {
+        assert!(Description::parse(garbage.as_bytes()).is_err(), "{garbage}");
+    }
+    assert!(Description::parse(&[0xff, 0xfe]).is_err());
+    assert!(Description::parse("[".repeat(10_000).as_bytes()).is_err());
+}
+
+#[test]
+fn a_description_has_a_bound() {
+    let mut description = good();
+    description.sandbox.env =
+        (0..4).map(|i| (format!("V{i}"), "x".repeat(MAX_DESCRIPTION_BYTES / 4))).collect();
+    let text = serde_json::to_vec(&description).unwrap();
+    assert!(matches!(Description::parse(&text), Err(CommandError::TooLong(_))));
+}
+
+/// Every byte of a good description is replaced by others: the parser refuses or finds a description that keeps
+/// the rules, and never fails otherwise.
+#[test]
+fn a_damaged_description_is_refused_or_keeps_the_rules() {
+    let text = serde_json::to_vec(&good()).unwrap();
+    for place in 0..text.len() {
+        for byte in [0, b'"', b'.', b'/', b'0', b'{', b'}', b'\\', 0xff] {
+            let mut damaged = text.clone();
+            damaged[place] = byte;
+            if let Ok(description) = Description::parse(&damaged) {
+                description.sandbox.check().unwrap();
+                assert!(description.sandbox.uid != 0 && description.sandbox.work_dir.is_absolute());
+            }
+        }
+    }
+}
+
+fn parse(description: &Value) -> Result<Description, CommandError> {
+    Description::parse(&serde_json::to_vec(description).unwrap())
+}

@@ -1,0 +1,112 @@
+//! The way out of a worker that has one.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::thread;
+
+use asp_launcher::{Egress, Level};
+
+use crate::harness::{Cell, is_root, scratch, stderr, stdout};
+
+const PORT: u16 = 3128;
+
+/// Sends more than fits any buffer, says that it has no more, and reads all of it back; several at once.
+const CLIENT: &str = "import socket, sys, threading, hashlib\n\
+    sent = bytes(range(256)) * 8192\n\
+    def one(results, i):\n    \
+        s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n    \
+        def send():\n        \
+            s.sendall(sent); s.shutdown(socket.SHUT_WR)\n    \
+        t = threading.Thread(target=send); t.start()\n    \
+        got = b''.join(iter(lambda: s.recv(65536), b'')); t.join()\n    \
+        results[i] = got == sent\n\
+    results = [False] * 8\n\
+    threads = [threading.Thread(target=one, args=(results, i)) for i in range(8)]\n\
+    [t.start() for t in threads]; [t.join() for t in threads]\n\
+    print(all(results))\n";
+
+fn client(script: &str, proxy_socket: PathBuf) -> (Cell, tempfile::TempDir) {
+    let scratch = scratch();
+    let path = scratch.path().join("client.py");
+    fs::write(&path, script).unwrap();
+    let mut cell = Cell::python(Level::L3, &path, &[&PORT.to_string()]);
+    if is_root() {
+        chown(&proxy_socket, Some(cell.sandbox.uid), None).unwrap();
+    }
+    fs::set_permissions(&proxy_socket, fs::Permissions::from_mode(0o600)).unwrap();
+    cell.sandbox.egress = Some(Egress { proxy_socket, port: PORT });
+    (cell, scratch)
+}
+
+#[test]
+fn connections_to_the_port_reach_the_proxy_and_nothing_is_lost() {
+    let outside = scratch();
+    let socket = outside.path().join("proxy.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut back = stream.try_clone().unwrap();
+                std::io::copy(&mut stream, &mut back).unwrap();
+                back.shutdown(std::net::Shutdown::Write).unwrap();
+            });
+        }
+    });
+    let (mut cell, _scratch) = client(CLIENT, socket);
+    let output = cell.output();
+    assert_eq!(stdout(&output), "True\n", "{}", stderr(&output));
+}
+
+#[test]
+fn without_a_proxy_the_connection_ends() {
+    let outside = scratch();
+    let socket = outside.path().join("proxy.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    let script = "import socket, sys\n\
+                  for _ in range(3):\n    \
+                      s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n    \
+                      try: print(s.recv(1))\n    \
+                      except ConnectionResetError: print(b'')\n";
+    let (mut cell, _scratch) = client(script, socket);
+    let output = cell.output();
+    assert_eq!(stdout(&output), "b''\nb''\nb''\n", "{}", stderr(&output));
+}
+
+#[test]
+fn the_proxy_sees_the_connection_end_when_the_worker_does() {
+    let outside = scratch();
+    let socket = outside.path().join("proxy.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let script = "import socket, sys, os, signal\n\
+                  s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n\
+                  s.sendall(b'x'); s.recv(1); os.kill(os.getpid(), signal.SIGKILL)\n";
+    let (mut cell, _scratch) = client(script, socket);
+    let mut worker = cell.spawn();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    stream.write_all(b"y").unwrap();
+    assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
+    assert!(!worker.wait().unwrap().success());
+}
+
+#[test]
+fn only_the_loopback_exists_and_other_ports_and_hosts_do_not_answer() {
+    let outside = scratch();
+    let socket = outside.path().join("proxy.sock");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let script = "import socket\n\
+                  print(\
+                  sorted(line.split(':')[0].strip() for line in open('/proc/self/net/dev').readlines()[2:]))\n\
+                  for address in (('127.0.0.1', 3129), ('192.0.2.1', 80), ('169.254.169.254', 80)):\n    \
+                      try: socket.create_connection(address, 1); print('connected')\n    \
+                      except OSError as error: print(type(error).__name__)\n";
+    let (mut cell, _scratch) = client(script, socket);
+    let output = cell.output();
+    // Landlock refuses every port but one, before the network could say that there is no way.
+    let expected = "['lo']\nPermissionError\nPermissionError\nPermissionError\n";
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+}

@@ -1,0 +1,64 @@
+//! The three languages start at level 3.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use asp_launcher::Level;
+
+use crate::harness::{Cell, stderr, stdout};
+
+#[test]
+fn python_starts_and_finds_its_library() {
+    let scratch = crate::harness::scratch();
+    let script = scratch.path().join("hello.py");
+    std::fs::write(&script, "import asyncio, json, ssl, tempfile, os\nprint(json.dumps(os.getcwd()))\n")
+        .unwrap();
+    let mut cell = Cell::python(Level::L3, &script, &[]);
+    let output = cell.output();
+    assert_eq!(stdout(&output), format!("{:?}\n", cell.sandbox.work_dir), "{}", stderr(&output));
+    assert!(output.status.success());
+}
+
+#[test]
+fn node_starts_and_finds_its_library() {
+    let node = program("ASP_NODE_BIN", "node");
+    let script = "const fs=require('fs');fs.writeFileSync('a','b');require('crypto').randomBytes(4);\
+                  console.log(process.cwd(), fs.readFileSync('a','utf8'))";
+    let mut cell = Cell::new(Level::L3, &[node.to_str().unwrap(), "-e", script], &[&node]);
+    cell.sandbox.limits.memory_bytes = 512 << 20;
+    let output = cell.output();
+    assert_eq!(stdout(&output), format!("{} b\n", cell.sandbox.work_dir.display()), "{}", stderr(&output));
+    assert!(output.status.success());
+}
+
+#[test]
+fn java_starts_and_finds_its_library() {
+    let java = program("ASP_JAVA_BIN", "java");
+    let scratch = crate::harness::scratch();
+    let source = scratch.path().join("Hello.java");
+    std::fs::write(
+        &source,
+        "public class Hello { public static void main(String[] a) throws Exception {\n\
+         java.security.SecureRandom.getInstanceStrong();\n\
+         javax.net.ssl.SSLContext.getDefault();\n\
+         var file = java.nio.file.Path.of(\"a\"); java.nio.file.Files.writeString(file, \"b\");\n\
+         System.out.println(System.getProperty(\"user.dir\") + java.nio.file.Files.readString(file)); } }\n",
+    )
+    .unwrap();
+    let home = java.parent().and_then(Path::parent).unwrap();
+    let read_only: Vec<&Path> = if home.starts_with("/usr") { vec![&source] } else { vec![home, &source] };
+    let argv = [java.to_str().unwrap(), "-Xmx64m", "-XX:-UsePerfData", source.to_str().unwrap()];
+    let mut cell = Cell::new(Level::L3, &argv, &read_only);
+    cell.sandbox.limits.memory_bytes = 512 << 20;
+    let output = cell.output();
+    assert_eq!(stdout(&output), format!("{}b\n", cell.sandbox.work_dir.display()), "{}", stderr(&output));
+    assert!(output.status.success());
+}
+
+fn program(variable: &str, name: &str) -> PathBuf {
+    let found = std::env::var(variable).unwrap_or_else(|_| {
+        let which = Command::new("/bin/sh").args(["-c", &format!("command -v {name}")]).output().unwrap();
+        String::from_utf8(which.stdout).unwrap().trim().to_owned()
+    });
+    std::fs::canonicalize(&found).unwrap_or_else(|_| panic!("{name} is not installed (or set {variable})"))
+}

@@ -1,0 +1,279 @@
+//! How a worker starts, is asked to go, and ends; and that nothing of it is left.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use asp_launcher::{EXIT_SETUP, Level};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::harness::{Cell, scratch, stderr, stdout, within};
+
+const LEVELS: [Level; 3] = [Level::L1, Level::L2, Level::L3];
+
+fn shell(level: Level, script: &str) -> Cell {
+    Cell::new(level, &["/bin/sh", "-c", script], &[])
+}
+
+#[test]
+fn the_workers_exit_code_is_the_launchers() {
+    for level in LEVELS {
+        let output = shell(level, "exit 143").output();
+        assert_eq!(output.status.code(), Some(143), "{level:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_signal_that_ended_the_worker_ends_the_launcher() {
+    for level in LEVELS {
+        for signal in [Signal::SIGKILL, Signal::SIGSEGV, Signal::SIGTERM] {
+            let output = shell(level, &format!("kill -{} $$", signal as i32)).output();
+            assert_eq!(output.status.signal(), Some(signal as i32), "{level:?}: {}", stderr(&output));
+            assert!(!output.status.core_dumped());
+        }
+    }
+}
+
+#[test]
+fn sigterm_reaches_the_worker() {
+    for level in LEVELS {
+        let mut cell =
+            shell(level, "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done");
+        let mut worker = cell.spawn();
+        let mut lines = BufReader::new(worker.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        kill(pid_of(&worker), Signal::SIGTERM).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "asked", "{level:?}");
+        assert_eq!(worker.wait().unwrap().code(), Some(3), "{level:?}");
+    }
+}
+
+#[test]
+fn the_environment_is_exactly_what_is_described() {
+    for level in LEVELS {
+        let mut cell = Cell::new(level, &["/usr/bin/env"], &[]);
+        cell.sandbox.env = [("ASP_WORKER_ID", "w 1"), ("LANG", "C.UTF-8")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let output = cell.output();
+        assert_eq!(stdout(&output), "ASP_WORKER_ID=w 1\nLANG=C.UTF-8\n", "{level:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_standard_streams_are_the_callers_and_no_other_descriptor_is_open() {
+    for level in LEVELS {
+        let mut cell = shell(level, "read token; echo got $token; ls /proc/self/fd | tr '\\n' ' '");
+        let mut worker = cell.command().stdin(Stdio::piped()).spawn().unwrap();
+        worker.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+        let output = worker.wait_with_output().unwrap();
+        // The fourth is `ls` looking.
+        assert_eq!(stdout(&output), "got secret\n0 1 2 3 ", "{level:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_worker_starts_in_its_directory_as_its_user_under_its_host_name() {
+    let mut cell =
+        shell(Level::L3, "pwd; id -u; id -g; id -G; cat /proc/sys/kernel/hostname; uname -n; id -un");
+    let output = cell.output();
+    let (uid, work_dir) = (cell.sandbox.uid, cell.sandbox.work_dir.display());
+    // `/proc/sys` is not there; `id -un` finds the written /etc/passwd.
+    let expected = format!("{work_dir}\n{uid}\n{uid}\n{uid}\nworker\nworker\n");
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+}
+
+#[test]
+fn bounds_are_read_back_from_the_process() {
+    for level in LEVELS {
+        let mut cell = shell(level, "ulimit -n; ulimit -c; ulimit -t; ulimit -f; ulimit -v");
+        cell.sandbox.limits.files = 77;
+        cell.sandbox.limits.cpu_seconds = Some(11);
+        cell.sandbox.limits.file_bytes = 1 << 20;
+        let output = cell.output();
+        // `ulimit -f` counts blocks of 512 bytes; the address space has no bound.
+        assert_eq!(stdout(&output), "77\n0\n11\n2048\nunlimited\n", "{level:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_work_directory_is_empty_writable_and_gone_afterwards() {
+    let mut cell = shell(
+        Level::L3,
+        "ls -A; echo x > file; mkdir d; cat file; df -k . | tail -1 | tr -s ' ' | cut -d' ' -f2",
+    );
+    fs::write(cell.sandbox.work_dir.join("outside"), "").unwrap();
+    let output = cell.output();
+    assert_eq!(stdout(&output), "x\n8192\n", "{}", stderr(&output));
+    assert!(!cell.sandbox.work_dir.join("file").exists());
+    assert!(cell.sandbox.work_dir.join("outside").exists());
+}
+
+#[test]
+fn temporary_files_and_shared_memory_count_as_work_files() {
+    let mut cell = shell(Level::L3, "echo a > /tmp/t; echo b > /dev/shm/s; ls");
+    let output = cell.output();
+    assert_eq!(stdout(&output), "s\nt\n", "{}", stderr(&output));
+}
+
+#[test]
+fn the_run_directory_is_shared_and_takes_a_socket() {
+    let script = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\n\
+                  print('ready', flush=True)\nc, _ = s.accept()\nc.sendall(c.recv(64))\n";
+    for level in LEVELS {
+        let scratch = scratch();
+        let path = scratch.path().join("server.py");
+        fs::write(&path, script).unwrap();
+        let mut cell = Cell::python(level, &path, &[]);
+        let socket = cell.sandbox.run_dir.join("worker.sock");
+        cell.sandbox.argv.push(socket.display().to_string());
+        let mut worker = cell.spawn();
+        let mut ready = [0; 6];
+        worker.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        stream.write_all(b"hello").unwrap();
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"hello", "{level:?}");
+        assert!(worker.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn what_the_worker_leaves_running_dies_with_it() {
+    for level in LEVELS {
+        let scratch = scratch();
+        let mark = scratch.path().join("mark").display().to_string();
+        // Twice forked and in a session of its own, it is nobody's child.
+        let script = format!("(setsid sleep 300 {mark} & setsid sleep 300 >/dev/null 2>&1 &) ; exit 0");
+        let mut cell = shell(level, &script.replace(&format!(" {mark}"), ""));
+        cell.sandbox.env.insert("MARK".to_owned(), mark.clone());
+        let mut worker = cell.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        assert!(worker.wait().unwrap().success());
+        assert!(
+            within(Duration::from_secs(2), || marked(&mark).is_empty()),
+            "{level:?}: {:?}",
+            marked(&mark)
+        );
+    }
+}
+
+#[test]
+fn a_killed_supervisor_leaves_no_orphan_after_two_seconds() {
+    for level in LEVELS {
+        let scratch = scratch();
+        let mark = scratch.path().join("mark").display().to_string();
+        let test = "lifecycle::a_stand_in_supervisor_waits_to_be_killed";
+        let mut supervisor = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--ignored", "--nocapture"])
+            .env("ASP_TEST_LEVEL", level.number().to_string())
+            .env("ASP_TEST_MARK", &mark)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(supervisor.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("worker is ready")));
+        assert!(marked(&mark).len() >= 2, "the worker and its child run");
+        kill(pid_of(&supervisor), Signal::SIGKILL).unwrap();
+        supervisor.wait().unwrap();
+        let killed = Instant::now();
+        assert!(
+            within(Duration::from_secs(2), || marked(&mark).is_empty()),
+            "{level:?}: {:?}",
+            marked(&mark)
+        );
+        assert!(killed.elapsed() < Duration::from_secs(2));
+    }
+}
+
+/// Run by the test above in a process of its own.
+#[test]
+#[ignore = "the part of a killed supervisor"]
+fn a_stand_in_supervisor_waits_to_be_killed() {
+    let number = std::env::var("ASP_TEST_LEVEL").unwrap();
+    let level = LEVELS.into_iter().find(|level| level.number().to_string() == number).unwrap();
+    let mut cell =
+        shell(level, "setsid sleep 300 & echo ready; trap '' TERM HUP INT; while :; do sleep 300; done");
+    cell.sandbox.env.insert("MARK".to_owned(), std::env::var("ASP_TEST_MARK").unwrap());
+    let mut worker = cell.spawn();
+    let mut line = String::new();
+    BufReader::new(worker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    println!("worker is {line}");
+    worker.wait().unwrap();
+}
+
+#[test]
+fn the_thread_that_started_a_worker_may_end() {
+    let mut cell = shell(Level::L3, "read line; exit 5");
+    let mut worker = std::thread::scope(|scope| {
+        scope.spawn(|| cell.command().stdin(Stdio::piped()).spawn().unwrap()).join().unwrap()
+    });
+    // Were it bound to the thread, it would be dead before it could read.
+    worker.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert_eq!(worker.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn a_sandbox_that_cannot_be_built_names_the_step() {
+    let absent = Path::new("/nonexistent/dir");
+    let mut cell = Cell::new(Level::L3, &["/bin/true"], &[absent]);
+    assert_setup_failed(&mut cell, "mounts");
+    let mut cell = Cell::new(Level::L3, &["/nonexistent/program"], &[]);
+    assert_setup_failed(&mut cell, "exec");
+    let mut cell = Cell::new(Level::L3, &["/bin/true"], &[]);
+    let scratch = scratch();
+    let proxy_socket = scratch.path().join("absent");
+    cell.sandbox.egress = Some(asp_launcher::Egress { proxy_socket, port: 3128 });
+    assert_setup_failed(&mut cell, "egress");
+}
+
+#[test]
+fn a_worker_whose_control_group_is_gone_does_not_start() {
+    let mut cell = shell(Level::L3, "echo started");
+    let mut command = cell.command();
+    cell.cgroup = None;
+    let output = command.output().unwrap();
+    assert_eq!(stdout(&output), "");
+    assert_failed_at(&output, "cgroup");
+}
+
+#[test]
+fn a_start_without_a_description_is_refused() {
+    for argument in ["--description=999", "--description=0", "--description=4294967295"] {
+        let output = Command::new(crate::harness::worker_init()).arg(argument).output().unwrap();
+        assert_failed_at(&output, "description");
+    }
+    let output = Command::new(crate::harness::worker_init()).arg("/bin/sh").output().unwrap();
+    assert_eq!(output.status.code(), Some(64));
+}
+
+fn assert_setup_failed(cell: &mut Cell, step: &str) {
+    assert_failed_at(&cell.output(), step);
+}
+
+fn assert_failed_at(output: &std::process::Output, step: &str) {
+    assert_eq!(output.status.code(), Some(EXIT_SETUP), "{}", stderr(output));
+    let line: serde_json::Value = serde_json::from_str(stderr(output).trim()).unwrap();
+    assert_eq!(line["workerInit"], "failed");
+    assert_eq!(line["step"], step, "{line}");
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).unwrap())
+}
+
+/// The processes with `MARK=<mark>` in their environment.
+fn marked(mark: &str) -> Vec<String> {
+    let mark = format!("MARK={mark}");
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let environment = |path: &Path| fs::read(path.join("environ")).unwrap_or_default();
+    processes
+        .map(|entry| entry.path())
+        .filter(|path| environment(path).split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()))
+        .map(|path| path.display().to_string())
+        .collect()
+}
