@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 import textwrap
@@ -59,10 +60,14 @@ class Worker:
 
     async def ready(self):
         async with asyncio.timeout(PATIENCE):
-            while not self.socket.exists():
+            while not self._accepts():
                 if self.process.returncode is not None:
                     raise AssertionError(f"the worker ended: {await self.stderr()}")
                 await asyncio.sleep(0.005)
+
+    def _accepts(self):
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.socket)) == 0
 
     async def exit_code(self):
         async with asyncio.timeout(PATIENCE):
