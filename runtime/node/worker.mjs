@@ -9,7 +9,8 @@
 //!          --permission --allow-fs-read=<shim> --allow-fs-read=$ASP_PLUGIN_CODE
 //!          --allow-fs-read=$ASP_PLUGIN_MANIFEST --allow-fs-read=$ASP_WORK_DIR --allow-fs-write=$ASP_WORK_DIR
 //!          [--use-env-proxy, with allowed domains] <shim>/worker.mjs
-//!   Node 20: --experimental-permission --allow-worker for --permission, no --disable-sigusr1, no --use-env-proxy.
+//!   Node 20: --experimental-permission --allow-worker --disable-warning=SecurityWarning for --permission, and
+//!   neither --disable-sigusr1 nor --use-env-proxy.
 import { captureConsole, operatorLine } from './src/logs.mjs';
 import { EXIT, guardExit, leave } from './src/process.mjs';
 import { loadPlugin } from './src/load.mjs';

@@ -2,8 +2,10 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import * as grpc from '@grpc/grpc-js';
 import { service } from '../src/wire/messages.mjs';
@@ -21,7 +23,7 @@ export function flags({ code, manifest, work, proxy = false, version = process.v
   return [
     '--frozen-intrinsics', '--disable-proto=delete', '--no-addons', '--disable-warning=ExperimentalWarning',
     '--max-old-space-size=192',
-    ...(modern ? ['--disable-sigusr1', '--permission'] : ['--experimental-permission', '--allow-worker']),
+    ...(modern ? ['--disable-sigusr1', '--permission'] : ['--experimental-permission', '--allow-worker', '--disable-warning=SecurityWarning']),
     ...[SHIM, code, manifest, work].map((path) => `--allow-fs-read=${path}`),
     `--allow-fs-write=${work}`,
     ...(modern && proxy ? ['--use-env-proxy'] : []),
@@ -43,6 +45,7 @@ export class Worker {
   stderr = '';
   inbox = [];
   #waiters = [];
+  #clients = [];
 
   constructor(entrypoint, manifest, { env, token = randomBytes(32).toString('hex'), code }) {
     this.token = token;
@@ -74,6 +77,7 @@ export class Worker {
     this.hang = setTimeout(() => this.process.kill('SIGKILL'), HANG_MS);
     this.ended.then(() => {
       clearTimeout(this.hang);
+      for (const client of this.#clients) client.close();
       rmSync(this.directory, { recursive: true, force: true });
       for (const wake of this.#waiters.splice(0)) wake();
     });
@@ -81,19 +85,18 @@ export class Worker {
 
   /** Resolves when the socket takes connections, or the process has ended. */
   async listening() {
-    const client = this.client('ToolPlugin');
-    const ready = new Promise((resolve) => client.waitForReady(Date.now() + HANG_MS, resolve));
-    await Promise.race([ready, this.ended]);
+    let over = false;
+    this.ended.then(() => { over = true; });
+    while (!over && !(await accepts(this.socket))) await sleep(2);
   }
 
   client(name) {
     const Client = grpc.makeGenericClientConstructor(service(name), name);
     // The first attempt is usually too early; the default waits a second before the next.
-    this.clients ??= [];
     const client = new Client(`unix:${this.socket}`, grpc.credentials.createInsecure(), {
       'grpc.initial_reconnect_backoff_ms': 5, 'grpc.max_reconnect_backoff_ms': 20, 'grpc.use_local_subchannel_pool': 1,
     });
-    this.clients.push(client);
+    this.#clients.push(client);
     return client;
   }
 
@@ -167,10 +170,22 @@ export class Worker {
   }
 
   async stop() {
-    for (const client of this.clients ?? []) client.close();
+    for (const client of this.#clients) client.close();
     this.process.kill('SIGTERM');
     return this.ended;
   }
+}
+
+/** Whether somebody accepts connections on the socket. */
+function accepts(path) {
+  return new Promise((resolve) => {
+    const socket = connect(path);
+    socket.once('error', () => resolve(false));
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
+  });
 }
 
 /** Reads a Json message. */
