@@ -1,3 +1,7 @@
-//! `asp-runtime`: the Runtime Supervisor.
+//! `asp-runtime`: parses the command line and exits with what the runtime says.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    asp_runtime::run(std::env::args_os())
+}

@@ -1,0 +1,90 @@
+//! What all workers of this machine may use together: a number of processes, memory, and user ids.
+//!
+//! Keeps true: a worker exists only with a [`Lease`], and what the leases promise never exceeds the bounds.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+#[derive(Debug)]
+pub struct Budget {
+    memory: u64,
+    workers: usize,
+    state: Mutex<State>,
+    /// Somebody gave something back.
+    freed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    memory_left: u64,
+    free_numbers: BTreeSet<u32>,
+}
+
+/// Room for one worker; dropping it gives the room back.
+#[derive(Debug)]
+pub struct Lease {
+    budget: Arc<Budget>,
+    memory: u64,
+    /// 0 to the bound on workers, unique among the leases: makes the worker's user id.
+    pub number: u32,
+}
+
+impl Budget {
+    pub fn new(memory: u64, workers: usize) -> Arc<Budget> {
+        let numbers = 0..u32::try_from(workers).unwrap_or(u32::MAX);
+        let state = State { memory_left: memory, free_numbers: numbers.collect() };
+        Arc::new(Budget { memory, workers, state: Mutex::new(state), freed: Notify::new() })
+    }
+
+    /// Room for a worker of `memory` bytes, or `None` when there is not enough.
+    pub fn lease(self: &Arc<Self>, memory: u64) -> Option<Lease> {
+        let mut state = self.state.lock();
+        if state.memory_left < memory {
+            return None;
+        }
+        let number = state.free_numbers.pop_first()?;
+        state.memory_left -= memory;
+        Some(Lease { budget: Arc::clone(self), memory, number })
+    }
+
+    /// Ends when room was given back since the last call.
+    pub async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Bytes in all, bytes left, workers in all, workers left.
+    pub fn figures(&self) -> (u64, u64, usize, usize) {
+        let state = self.state.lock();
+        (self.memory, state.memory_left, self.workers, state.free_numbers.len())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut state = self.budget.state.lock();
+        state.memory_left += self.memory;
+        state.free_numbers.insert(self.number);
+        drop(state);
+        self.budget.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_never_exceed_memory_or_workers_and_come_back() {
+        let budget = Budget::new(100, 2);
+        let one = budget.lease(60).unwrap();
+        assert!(budget.lease(60).is_none());
+        let two = budget.lease(40).unwrap();
+        assert_ne!(one.number, two.number);
+        assert!(budget.lease(0).is_none(), "no third process");
+        drop(one);
+        assert_eq!(budget.lease(60).map(|lease| lease.number), Some(0));
+    }
+}

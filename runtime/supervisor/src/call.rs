@@ -1,0 +1,271 @@
+//! One call in a worker: what it may send, and how long it may run.
+//!
+//! Keeps true: artifact bytes come without gaps and within the plugin's disk bound, questions are declared and
+//! at most `MAX_QUESTIONS` are open, and a gateway that reads slowly holds up the worker's other calls for at
+//! most `MAX_STALL` in all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::{ArtifactData, ArtifactEmitted, ServerMessage};
+use asp_proto::supervisor::tunnel_event::Type;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::cause::Cause;
+use crate::ppp::{boolean, event_frame, fields, message_frame, text};
+use crate::tunnel::outbox::Outbox;
+
+const MAX_QUESTIONS: usize = 16;
+const MAX_ARTIFACTS: usize = 256;
+const MAX_PIECE: usize = 64 << 10;
+pub const MAX_CAPSULE: usize = 64 << 10;
+/// One event may wait this long for the gateway to read.
+const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_STALL: Duration = Duration::from_secs(10);
+/// Beyond the input timeout, which the gateway keeps: so that its answer arrives first.
+const QUESTION_SLACK: Duration = Duration::from_secs(5);
+const SILENT_HEARTBEATS: u32 = 3;
+
+/// What the plugin's manifest says of its calls.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub max_runtime: Duration,
+    pub input_timeout: Duration,
+    /// Of a task; `None` for the other kinds.
+    pub heartbeat: Option<Duration>,
+    pub artifact_bytes: u64,
+    pub elicitations: BTreeSet<String>,
+    pub delegations: BTreeSet<String>,
+}
+
+/// How a call ended for its gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The worker said `completed` or `failed`.
+    Answered,
+    Crashed(Cause),
+}
+
+#[derive(Debug)]
+pub struct Call {
+    pub request_id: String,
+    outbox: Outbox,
+    rules: Arc<Rules>,
+    state: Mutex<State>,
+    end: watch::Sender<Option<End>>,
+}
+
+#[derive(Debug)]
+struct State {
+    started: Instant,
+    /// The gateway's own end of the call.
+    deadline: Option<Instant>,
+    delivered: bool,
+    /// Open elicitations and delegations, by their kind and id.
+    questions: BTreeSet<(bool, String)>,
+    /// When the first of the open questions was asked.
+    asked: Option<Instant>,
+    /// Time spent with open questions before now.
+    paused: Duration,
+    last_event: Instant,
+    artifacts: BTreeMap<String, u64>,
+    artifact_bytes: u64,
+    stalled: Duration,
+    /// Nobody listens any more; the worker may still be finishing.
+    muted: bool,
+}
+
+impl Call {
+    pub fn new(request_id: String, outbox: Outbox, rules: Arc<Rules>, deadline: Option<Instant>) -> Call {
+        let now = Instant::now();
+        let state = State {
+            started: now,
+            deadline,
+            delivered: false,
+            questions: BTreeSet::new(),
+            asked: None,
+            paused: Duration::ZERO,
+            last_event: now,
+            artifacts: BTreeMap::new(),
+            artifact_bytes: 0,
+            stalled: Duration::ZERO,
+            muted: false,
+        };
+        Call { request_id, outbox, rules, state: Mutex::new(state), end: watch::Sender::new(None) }
+    }
+
+    /// The worker has been given the call.
+    pub fn delivered(&self) {
+        self.state.lock().delivered = true;
+    }
+
+    /// Takes an event from the worker. `Err`: the worker broke a rule, and must end.
+    pub async fn receive(&self, payload: Payload) -> Result<(), Cause> {
+        let ends = matches!(payload, Payload::Completed(_) | Payload::Failed(_));
+        self.check(&payload)?;
+        self.forward(&ServerMessage { payload: Some(payload) }).await;
+        if ends {
+            self.end.send_replace(Some(End::Answered));
+        }
+        Ok(())
+    }
+
+    /// Passes a message to the gateway, or ends the call for it when it does not read.
+    pub async fn forward<M: crate::ppp::ToGateway>(&self, message: &M) {
+        let patience = {
+            let mut state = self.state.lock();
+            state.last_event = Instant::now();
+            if state.muted {
+                return;
+            }
+            PATIENCE.min(MAX_STALL.saturating_sub(state.stalled))
+        };
+        let before = Instant::now();
+        let sent = self.outbox.send(message_frame(self.outbox.tunnel_id(), message), patience).await;
+        let mut state = self.state.lock();
+        state.stalled += before.elapsed();
+        if sent.is_err() {
+            state.muted = true;
+            drop(state);
+            self.overload();
+        }
+    }
+
+    /// Notes that a question was answered.
+    pub fn answered(&self, delegation: bool, id: &str) {
+        let mut state = self.state.lock();
+        if state.questions.remove(&(delegation, id.to_owned())) && state.questions.is_empty() {
+            let now = Instant::now();
+            let asked = state.asked.take();
+            state.paused += asked.map_or(Duration::ZERO, |asked| now - asked);
+            state.last_event = now;
+        }
+    }
+
+    /// Drops what the worker still sends for this call.
+    pub fn mute(&self) {
+        self.state.lock().muted = true;
+    }
+
+    /// When the call must be cancelled, and why, unless something changes before.
+    pub fn limit(&self) -> (Instant, &'static str) {
+        let state = self.state.lock();
+        let mut limits = Vec::with_capacity(3);
+        limits.extend(state.deadline.map(|end| (end, "deadline")));
+        match state.asked {
+            Some(asked) => limits.push((asked + self.rules.input_timeout + QUESTION_SLACK, "input expired")),
+            None => {
+                limits.push((state.started + state.paused + self.rules.max_runtime, "maximum runtime"));
+                let silence = self.rules.heartbeat.map(|beat| beat * SILENT_HEARTBEATS);
+                limits.extend(silence.map(|silence| (state.last_event + silence, "no heartbeat")));
+            }
+        }
+        // There is always one: the question's or the runtime's.
+        limits.into_iter().min_by_key(|(end, _)| *end).unwrap_or((state.started, "deadline"))
+    }
+
+    /// The end of the call, once it is there.
+    pub async fn ended(&self) -> End {
+        let mut end = self.end.subscribe();
+        // Err: the sender is in `self`.
+        end.wait_for(Option::is_some).await.ok().and_then(|end| *end).unwrap_or(End::Answered)
+    }
+
+    /// The end of the call, if it is there.
+    pub fn end(&self) -> Option<End> {
+        *self.end.borrow()
+    }
+
+    /// The call ends with its worker.
+    pub fn crash(&self, cause: Cause) {
+        let (delivered, muted) = {
+            let state = self.state.lock();
+            (state.delivered, state.muted)
+        };
+        if !muted {
+            let details = fields([("cause", text(cause.name())), ("delivered", boolean(delivered))]);
+            let frame = event_frame(
+                self.outbox.tunnel_id(),
+                Type::WorkerCrashed,
+                &cause.to_string(),
+                Some(details),
+            );
+            self.outbox.send_last(frame);
+        }
+        self.end.send_replace(Some(End::Crashed(cause)));
+    }
+
+    /// A call that is not part of the session stream has ended as it should.
+    pub fn finish(&self) {
+        self.end.send_replace(Some(End::Answered));
+    }
+
+    fn overload(&self) {
+        let text = "the gateway reads slower than the worker sends";
+        self.outbox.send_last(event_frame(self.outbox.tunnel_id(), Type::RuntimeOverload, text, None));
+        self.outbox.close(Ok(()));
+    }
+
+    fn check(&self, payload: &Payload) -> Result<(), Cause> {
+        match payload {
+            Payload::Elicitation(asked) => {
+                self.ask(false, &asked.elicitation_id, self.rules.elicitations.contains(&asked.elicitation_id))
+            }
+            Payload::Delegation(asked) => {
+                self.ask(true, &asked.correlation_id, self.rules.delegations.contains(&asked.delegate_id))
+            }
+            Payload::ArtifactData(piece) => self.piece(piece),
+            Payload::Artifact(artifact) => self.artifact(artifact),
+            _ => Ok(()),
+        }
+    }
+
+    fn ask(&self, delegation: bool, id: &str, declared: bool) -> Result<(), Cause> {
+        if !declared {
+            return Err(Cause::Protocol("an undeclared elicitation or delegation"));
+        }
+        let mut state = self.state.lock();
+        state.questions.insert((delegation, id.to_owned()));
+        if state.questions.len() > MAX_QUESTIONS {
+            return Err(Cause::Limit("open questions"));
+        }
+        state.asked.get_or_insert_with(Instant::now);
+        Ok(())
+    }
+
+    fn piece(&self, piece: &ArtifactData) -> Result<(), Cause> {
+        if piece.data.len() > MAX_PIECE {
+            return Err(Cause::Protocol("a piece of an artifact is too large"));
+        }
+        let mut state = self.state.lock();
+        let length = piece.data.len() as u64;
+        if state.artifacts.len() >= MAX_ARTIFACTS && !state.artifacts.contains_key(&piece.uri) {
+            return Err(Cause::Limit("artifacts"));
+        }
+        let next = state.artifacts.entry(piece.uri.clone()).or_default();
+        if *next != piece.offset {
+            return Err(Cause::Protocol("an artifact with gaps"));
+        }
+        *next += length;
+        state.artifact_bytes += length;
+        if state.artifact_bytes > self.rules.artifact_bytes {
+            return Err(Cause::Limit("artifact bytes"));
+        }
+        Ok(())
+    }
+
+    fn artifact(&self, artifact: &ArtifactEmitted) -> Result<(), Cause> {
+        let sent = self.state.lock().artifacts.remove(&artifact.uri).unwrap_or(0);
+        if artifact.size != sent {
+            return Err(Cause::Protocol("an artifact's size is not what was sent"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! The rules of one call.
+
+use asp_proto::plugin::{Completed, DelegationRequested, ElicitationRequested, Progress};
+use futures::StreamExt;
+
+use super::*;
+use crate::tunnel::outbox::{Frames, MAX_FRAMES, outbox};
+
+fn rules() -> Rules {
+    Rules {
+        max_runtime: Duration::from_secs(60),
+        input_timeout: Duration::from_secs(300),
+        heartbeat: Some(Duration::from_secs(10)),
+        artifact_bytes: 100_000,
+        elicitations: ["age".to_owned()].into(),
+        delegations: ["llm".to_owned()].into(),
+    }
+}
+
+fn call() -> (Call, Frames) {
+    let (outbox, frames) = outbox("t");
+    (Call::new("r".into(), outbox, Arc::new(rules()), None), frames)
+}
+
+fn elicit(id: &str) -> Payload {
+    Payload::Elicitation(ElicitationRequested { elicitation_id: id.into(), ..Default::default() })
+}
+
+fn piece(uri: &str, offset: u64, length: usize) -> Payload {
+    Payload::ArtifactData(ArtifactData {
+        uri: uri.into(),
+        offset,
+        data: vec![0; length],
+        ..Default::default()
+    })
+}
+
+fn artifact(uri: &str, size: u64) -> Payload {
+    Payload::Artifact(ArtifactEmitted { uri: uri.into(), size, ..Default::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_clock_stands_while_a_question_is_open() {
+    let (call, _frames) = call();
+    let start = Instant::now();
+    assert_eq!(call.limit(), (start + Duration::from_secs(30), "no heartbeat"));
+    tokio::time::advance(Duration::from_secs(20)).await;
+    call.receive(elicit("age")).await.unwrap();
+    assert_eq!(call.limit(), (start + Duration::from_secs(20 + 305), "input expired"));
+    tokio::time::advance(Duration::from_secs(200)).await;
+    call.answered(false, "age");
+    tokio::time::advance(Duration::from_secs(15)).await;
+    call.receive(Payload::Progress(Progress::default())).await.unwrap();
+    assert_eq!(call.limit(), (start + Duration::from_secs(260), "maximum runtime"));
+}
+
+#[tokio::test]
+async fn undeclared_or_too_many_questions_end_the_worker() {
+    let (call, _frames) = call();
+    assert!(matches!(call.receive(elicit("other")).await, Err(Cause::Protocol(_))));
+    let delegate = |number: usize| {
+        Payload::Delegation(DelegationRequested {
+            delegate_id: "llm".into(),
+            correlation_id: number.to_string(),
+            ..Default::default()
+        })
+    };
+    for number in 0..MAX_QUESTIONS {
+        call.receive(delegate(number)).await.unwrap();
+    }
+    assert!(matches!(call.receive(delegate(99)).await, Err(Cause::Limit(_))));
+}
+
+#[tokio::test]
+async fn artifacts_have_no_gaps_and_a_bound() {
+    let (gap, _frames) = call();
+    gap.receive(piece("report://t/a", 0, 10)).await.unwrap();
+    gap.receive(piece("report://t/b", 0, 5)).await.unwrap();
+    gap.receive(piece("report://t/a", 10, 10)).await.unwrap();
+    gap.receive(artifact("report://t/a", 20)).await.unwrap();
+    gap.receive(artifact("https://example.com/x", 0)).await.unwrap();
+    assert!(matches!(gap.receive(artifact("report://t/b", 6)).await, Err(Cause::Protocol(_))));
+    assert!(matches!(gap.receive(piece("report://t/c", 1, 1)).await, Err(Cause::Protocol(_))));
+    assert!(matches!(gap.receive(piece("report://t/d", 0, MAX_PIECE + 1)).await, Err(Cause::Protocol(_))));
+
+    let (large, _frames) = call();
+    large.receive(piece("report://t/a", 0, 60_000)).await.unwrap();
+    assert!(matches!(large.receive(piece("report://t/b", 0, 60_000)).await, Err(Cause::Limit(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_does_not_read_loses_the_call_after_a_bounded_wait() {
+    let (call, frames) = call();
+    for _ in 0..MAX_FRAMES {
+        call.receive(Payload::Progress(Progress::default())).await.unwrap();
+    }
+    let before = Instant::now();
+    call.receive(Payload::Progress(Progress::default())).await.unwrap();
+    assert_eq!(before.elapsed(), PATIENCE);
+    call.receive(Payload::Progress(Progress::default())).await.unwrap();
+    assert_eq!(before.elapsed(), PATIENCE, "nobody waits for it again");
+    call.receive(Payload::Completed(Completed::default())).await.unwrap();
+    assert_eq!(call.end(), Some(End::Answered));
+    let frames: Vec<_> = frames.collect().await;
+    let last = format!("{:?}", frames.last().unwrap().as_ref().unwrap());
+    assert!(frames.len() == MAX_FRAMES + 1 && last.contains("RuntimeOverload"), "{last}");
+}

@@ -1,0 +1,123 @@
+//! The head of a request to the proxy: CONNECT, or a method with an absolute `http` URI.
+
+/// Of a request line and its headers.
+pub(super) const MAX_HEAD: usize = 16 << 10;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) method: String,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The request as the server gets it; `None` for CONNECT.
+    forward: Option<Vec<u8>>,
+}
+
+impl Head {
+    /// Parses a head with its final empty line. `None`: it is no request for a proxy.
+    pub(super) fn parse(bytes: &[u8]) -> Option<Head> {
+        let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() <= MAX_HEAD)?;
+        let (line, headers) = text.split_once("\r\n")?;
+        let mut words = line.split(' ');
+        let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+        let token = |byte: u8| byte.is_ascii_uppercase();
+        if words.next().is_some() || !version.starts_with("HTTP/1.") || !method.bytes().all(token) {
+            return None;
+        }
+        if method == "CONNECT" {
+            let (host, port) = authority(target, None)?;
+            return Some(Head { method: method.to_owned(), host, port, forward: None });
+        }
+        // A worker speaks TLS itself, so an absolute URI is always plain HTTP.
+        let rest = target.strip_prefix("http://")?;
+        let (name, path) = match rest.find(['/', '?']) {
+            Some(at) => rest.split_at(at),
+            None => (rest, "/"),
+        };
+        let (host, port) = authority(name, Some(80))?;
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let mut forward = format!("{method} {slash}{path} {version}\r\nHost: {name}\r\n");
+        for header in headers.split("\r\n").filter(|header| !header.is_empty()) {
+            let (key, _) = header.split_once(':')?;
+            if !is_own(key) {
+                forward.push_str(header);
+                forward.push_str("\r\n");
+            }
+        }
+        // One request a connection: the next one may be for another host, and is judged anew.
+        forward.push_str("Connection: close\r\n\r\n");
+        Some(Head { method: method.to_owned(), host, port, forward: Some(forward.into_bytes()) })
+    }
+
+    pub(super) fn forwarded(&self) -> Option<Vec<u8>> {
+        self.forward.clone()
+    }
+}
+
+/// Headers that are for this hop (RFC 9110 section 7.6.1) or that this proxy sets itself.
+fn is_own(key: &str) -> bool {
+    ["host", "connection", "proxy-connection", "proxy-authorization", "keep-alive", "te", "upgrade"]
+        .iter()
+        .any(|own| key.eq_ignore_ascii_case(own))
+}
+
+/// `host[:port]` or `[v6][:port]`, without user information.
+fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':'))
+        }
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte);
+    if host.is_empty() || host.len() > 253 || !host.bytes().all(plain) {
+        return None;
+    }
+    let port = match port {
+        Some(port) => port.parse().ok()?,
+        None => default?,
+    };
+    Some((host.to_owned(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connect_and_absolute_requests_are_read() {
+        let connect = Head::parse(b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        assert_eq!((connect.host.as_str(), connect.port, connect.forwarded()), ("api.example.com", 443, None));
+        let get = b"GET http://a.example/p?q=1 HTTP/1.1\r\nHost: other\r\nProxy-Authorization: x\r\nAccept: */*\r\n\r\n";
+        let get = Head::parse(get).unwrap();
+        let forwarded = String::from_utf8(get.forwarded().unwrap()).unwrap();
+        assert_eq!(
+            forwarded,
+            "GET /p?q=1 HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+        );
+        let bare = Head::parse(b"GET http://a.example?x HTTP/1.1\r\n\r\n").unwrap();
+        assert!(bare.forwarded().unwrap().starts_with(b"GET /?x "));
+    }
+
+    #[test]
+    fn everything_else_is_refused() {
+        for bad in [
+            "GET /origin-form HTTP/1.1\r\n\r\n",
+            "GET https://a.example/ HTTP/1.1\r\n\r\n",
+            "GET http://user@a.example/ HTTP/1.1\r\n\r\n",
+            "CONNECT a.example HTTP/1.1\r\n\r\n",
+            "CONNECT a.example:99999 HTTP/1.1\r\n\r\n",
+            "CONNECT :443 HTTP/1.1\r\n\r\n",
+            "CONNECT a b:443 HTTP/1.1\r\n\r\n",
+            "get http://a.example/ HTTP/1.1\r\n\r\n",
+            "GET http://a.example/ HTTP/2\r\n\r\n",
+            "GET http://a.example/ HTTP/1.1\r\nno colon\r\n\r\n",
+            "",
+        ] {
+            assert_eq!(Head::parse(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

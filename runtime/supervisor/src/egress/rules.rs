@@ -1,0 +1,57 @@
+//! Which names a plugin may reach: exact hosts and `*.suffix`, on the ports of HTTP.
+
+/// Other ports are other protocols, which a list of domains does not speak of.
+const PORTS: [u16; 2] = [80, 443];
+
+#[derive(Clone, Debug)]
+pub struct Rules {
+    exact: Vec<String>,
+    /// With their leading dot.
+    suffixes: Vec<String>,
+}
+
+impl Rules {
+    /// `domains` is the manifest's `allowedDomains`, checked there.
+    pub fn new(domains: &[String]) -> Rules {
+        let (mut exact, mut suffixes) = (Vec::new(), Vec::new());
+        for domain in domains {
+            match domain.strip_prefix('*') {
+                Some(suffix) => suffixes.push(suffix.to_owned()),
+                None => exact.push(domain.clone()),
+            }
+        }
+        Rules { exact, suffixes }
+    }
+
+    /// Whether a request may go to `host`, which is a name and never a bare address unless listed so.
+    pub fn allow(&self, host: &str, port: u16) -> bool {
+        let host = host.to_ascii_lowercase();
+        let host = host.strip_suffix('.').unwrap_or(&host);
+        let under = |suffix: &String| host.len() > suffix.len() && host.ends_with(suffix.as_str());
+        PORTS.contains(&port) && (self.exact.iter().any(|exact| exact == host) || self.suffixes.iter().any(under))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exact_names_and_suffixes_on_http_ports() {
+        let rules = Rules::new(&["api.example.com".into(), "*.example.org".into()]);
+        for (host, port, allowed) in [
+            ("api.example.com", 443, true),
+            ("API.example.com.", 80, true),
+            ("api.example.com", 22, false),
+            ("x.api.example.com", 443, false),
+            ("example.org", 443, false),
+            ("a.example.org", 443, true),
+            ("a.b.example.org", 443, true),
+            ("evilexample.org", 443, false),
+            ("127.0.0.1", 80, false),
+            ("", 80, false),
+        ] {
+            assert_eq!(rules.allow(host, port), allowed, "{host}:{port}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Finds installed plugins: `<plugins>/<id>/<version>/{plugin.json, package/}`.
+//!
+//! Keeps true: whatever names a request brings, nothing outside the plugins directory is read or run, and no
+//! link in a package leads out of it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use asp_proto::supervisor::PluginRef;
+
+use crate::manifest::{Language, MAX_BYTES, Manifest, Mode, is_name};
+use crate::refusal::Refusal;
+
+/// Files and directories of one package; node_modules have the most.
+const MAX_ENTRIES: usize = 50_000;
+
+/// A plugin that may run.
+#[derive(Debug)]
+pub struct Plugin {
+    pub manifest: Manifest,
+    /// The version's directory, without links in its path.
+    pub directory: PathBuf,
+}
+
+/// Which pool a call belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PluginKey {
+    pub id: String,
+    pub version: String,
+}
+
+impl std::fmt::Display for PluginKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.id, self.version)
+    }
+}
+
+impl Plugin {
+    /// Reads and checks the installed plugin that `wanted` names.
+    pub fn load(plugins: &Path, wanted: &PluginRef) -> Result<Plugin, Refusal> {
+        if !is_name(&wanted.id) || !is_name(&wanted.version) {
+            return Err(Refusal::NotInstalled("the request names no plugin and version".into()));
+        }
+        let asked = plugins.join(&wanted.id).join(&wanted.version);
+        let absent = || Refusal::NotInstalled(format!("{}@{}", wanted.id, wanted.version));
+        let directory = asked.canonicalize().map_err(|_| absent())?;
+        if directory != asked {
+            return Err(Refusal::NotInstalled("a link leads out of the plugins directory".into()));
+        }
+        let text = read(&directory.join("plugin.json")).map_err(Refusal::NotInstalled)?;
+        let manifest = Manifest::parse(&text)
+            .map_err(|error| Refusal::NotInstalled(format!("plugin.json is wrong: {error}")))?;
+        let plugin = Plugin { manifest, directory };
+        plugin.check_reference(wanted)?;
+        plugin.check_package().map_err(Refusal::NotInstalled)?;
+        Ok(plugin)
+    }
+
+    pub fn key(&self) -> PluginKey {
+        PluginKey { id: self.manifest.id.clone(), version: self.manifest.version.clone() }
+    }
+
+    pub fn manifest_path(&self) -> PathBuf {
+        self.directory.join("plugin.json")
+    }
+
+    pub fn package(&self) -> PathBuf {
+        self.directory.join("package")
+    }
+
+    /// Whether a request may use this plugin: what it says beyond id and version must be so.
+    pub fn check_reference(&self, wanted: &PluginRef) -> Result<(), Refusal> {
+        let manifest = &self.manifest;
+        if manifest.id != wanted.id || manifest.version != wanted.version {
+            return Err(Refusal::NotInstalled("plugin.json names another plugin or version".into()));
+        }
+        if !wanted.artifact_sha256.is_empty()
+            && !wanted.artifact_sha256.eq_ignore_ascii_case(&manifest.artifact_sha256)
+        {
+            return Err(Refusal::DigestMismatch);
+        }
+        let language = match manifest.mode {
+            Mode::McpStdio => "mcp-stdio",
+            Mode::Plugin => manifest.language.map_or("", Language::name),
+        };
+        if !wanted.language.is_empty() && wanted.language != language {
+            return Err(Refusal::NotInstalled(format!("the installed plugin's language is {language}")));
+        }
+        if !wanted.entrypoint.is_empty() && wanted.entrypoint != manifest.entrypoint {
+            return Err(Refusal::NotInstalled("the installed plugin has another entrypoint".into()));
+        }
+        Ok(())
+    }
+
+    fn check_package(&self) -> Result<(), String> {
+        let package = self.package();
+        check_links(&package)?;
+        let is_file = matches!(self.manifest.language, Some(Language::Python | Language::Node));
+        if self.manifest.mode == Mode::Plugin && is_file {
+            let entry = package.join(&self.manifest.entrypoint);
+            if !entry.is_file() {
+                return Err(format!("the entrypoint {} is no file", self.manifest.entrypoint));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let fault = |error: std::io::Error| format!("read plugin.json: {error}");
+    let metadata = path.symlink_metadata().map_err(fault)?;
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
+        return Err(format!("plugin.json is no file of at most {MAX_BYTES} bytes"));
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(fault)?;
+    file.take(MAX_BYTES).read_to_string(&mut text).map_err(fault)?;
+    Ok(text)
+}
+
+/// Refuses a package with a link that leads out of it, or with too many files to check.
+fn check_links(package: &Path) -> Result<(), String> {
+    let fault = |error: std::io::Error| format!("read the package: {error}");
+    if !package.symlink_metadata().map_err(fault)?.is_dir() {
+        return Err("package is no directory".into());
+    }
+    let mut open = vec![package.to_path_buf()];
+    let mut seen = 0_usize;
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(&directory).map_err(fault)? {
+            let entry = entry.map_err(fault)?;
+            seen += 1;
+            if seen > MAX_ENTRIES {
+                return Err(format!("the package has more than {MAX_ENTRIES} files"));
+            }
+            let kind = entry.file_type().map_err(fault)?;
+            if kind.is_dir() {
+                open.push(entry.path());
+            } else if kind.is_symlink() {
+                let target = entry.path().canonicalize().map_err(fault)?;
+                if !target.starts_with(package) {
+                    return Err(format!("the link {} leads out of the package", entry.path().display()));
+                }
+            } else if !kind.is_file() {
+                return Err(format!("{} is neither file nor directory", entry.path().display()));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = r#"{"format": 1, "id": "echo", "version": "1.0.0", "kind": "tool", "mode": "plugin",
+        "language": "python", "entrypoint": "echo.py",
+        "artifactSha256": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}"#;
+
+    fn install(root: &Path) -> PathBuf {
+        let version = root.join("echo/1.0.0");
+        std::fs::create_dir_all(version.join("package")).unwrap();
+        std::fs::write(version.join("plugin.json"), MANIFEST).unwrap();
+        std::fs::write(version.join("package/echo.py"), "").unwrap();
+        version
+    }
+
+    fn reference() -> PluginRef {
+        PluginRef { id: "echo".into(), version: "1.0.0".into(), ..PluginRef::default() }
+    }
+
+    #[test]
+    fn an_installed_plugin_is_found_and_its_pins_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        install(&root);
+        Plugin::load(&root, &reference()).unwrap();
+        let pinned = PluginRef { artifact_sha256: "A".repeat(64), ..reference() };
+        Plugin::load(&root, &pinned).unwrap();
+        let other = PluginRef { artifact_sha256: "b".repeat(64), ..reference() };
+        assert_eq!(Plugin::load(&root, &other).unwrap_err(), Refusal::DigestMismatch);
+        for wrong in [
+            PluginRef { id: "..".into(), ..reference() },
+            PluginRef { version: "../1.0.0".into(), ..reference() },
+            PluginRef { version: "2.0.0".into(), ..reference() },
+            PluginRef { language: "node".into(), ..reference() },
+            PluginRef { entrypoint: "other.py".into(), ..reference() },
+        ] {
+            assert!(matches!(Plugin::load(&root, &wrong), Err(Refusal::NotInstalled(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_out_of_the_package_or_the_plugins_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let version = install(&root);
+        std::os::unix::fs::symlink("echo.py", version.join("package/inside.py")).unwrap();
+        Plugin::load(&root, &reference()).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", version.join("package/data")).unwrap();
+        assert!(Plugin::load(&root, &reference()).unwrap_err().to_string().contains("leads out"));
+
+        let outside = tempfile::tempdir().unwrap();
+        let elsewhere = install(&outside.path().canonicalize().unwrap());
+        std::os::unix::fs::symlink(elsewhere, root.join("echo/2.0.0")).unwrap();
+        let linked = PluginRef { version: "2.0.0".into(), ..reference() };
+        assert!(Plugin::load(&root, &linked).is_err());
+    }
+}

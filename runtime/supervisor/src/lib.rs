@@ -1,0 +1,80 @@
+//! `asp-runtime` as a library: the Runtime Supervisor.
+//!
+//! Owns the workers of one machine or pod: their processes, pools and queues, and the tunnels that carry the
+//! platform-plugin protocol (PPP) between gateways and workers. Refuses whatever an installed manifest does
+//! not say. Keeps true (invariant I-7): a worker is hostile; what it does ends at most its own process.
+
+pub mod api;
+pub mod backoff;
+pub mod breaker;
+pub mod budget;
+pub mod call;
+pub mod cause;
+pub mod egress;
+pub mod fair_queue;
+pub mod handles;
+pub mod installed;
+pub mod language;
+pub mod listen;
+pub mod logs;
+pub mod manifest;
+pub mod metrics;
+pub mod peer;
+pub mod pool;
+pub mod ppp;
+pub mod process;
+pub mod quarantine;
+pub mod refusal;
+pub mod runtime;
+pub mod scheduler;
+pub mod secret;
+pub mod session;
+pub mod settings;
+pub mod spawner;
+pub mod telemetry;
+pub mod tunnel;
+pub mod worker;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+/// sysexits.h EX_USAGE: a wrong command line or setting.
+pub const EXIT_BAD_CONFIGURATION: u8 = 64;
+
+/// Runs the command line and returns the exit code.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments = match settings::Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            // Err: the terminal is gone; there is nobody to tell.
+            let _ = error.print();
+            return if asked { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BAD_CONFIGURATION) };
+        }
+    };
+    telemetry::start(std::env::var(telemetry::ENV_LOG).ok().as_deref());
+    let settings = match settings::Settings::read(arguments) {
+        Ok(settings) => settings,
+        Err(faults) => {
+            for fault in faults {
+                tracing::error!(fault, "bad setting");
+            }
+            return ExitCode::from(EXIT_BAD_CONFIGURATION);
+        }
+    };
+    match serve(settings) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "the runtime ended");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(settings: settings::Settings) -> anyhow::Result<()> {
+    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    executor.block_on(listen::serve(settings))
+}

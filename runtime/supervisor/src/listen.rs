@@ -1,0 +1,110 @@
+//! Serves the API on a Unix socket and by mutual TLS, and ends it all in order.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_proto::supervisor::runtime_supervisor_server::RuntimeSupervisorServer;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::server::{Router, TcpIncoming};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+
+use crate::api::Api;
+use crate::ppp::MAX_FRAME;
+use crate::process::Machine;
+use crate::runtime::Runtime;
+use crate::settings::{Settings, Tls};
+
+/// Running calls have this long after SIGTERM; Kubernetes kills after 30 s.
+const DRAIN: Duration = Duration::from_secs(25);
+/// Tunnels of one gateway connection.
+const MAX_STREAMS: u32 = 10_000;
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const TLS_HANDSHAKE: Duration = Duration::from_secs(10);
+/// The stream of one tunnel may be large; all tunnels share the connection.
+const STREAM_WINDOW: u32 = 2 << 20;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+
+/// Runs until SIGTERM or SIGINT, then lets running calls finish.
+pub async fn serve(settings: Settings) -> anyhow::Result<()> {
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let socket = settings.socket.clone();
+    let tls = settings.tls.clone();
+    let runtime = Runtime::new(Machine::open(settings)?);
+    let mut servers = JoinSet::new();
+    if let Some(path) = &socket {
+        let incoming = UnixListenerStream::new(bind(path).await?);
+        servers.spawn(router(&runtime, None)?.serve_with_incoming(incoming));
+    }
+    if let Some(tls) = tls {
+        let listener = TcpListener::bind(tls.address).await.context("bind the TLS listener")?;
+        let address = listener.local_addr()?;
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        servers.spawn(router(&runtime, Some(read(&tls)?))?.serve_with_incoming(incoming));
+        tracing::info!(runtime = true, %address, "serving by mutual TLS");
+    }
+    let clockwork = tokio::spawn(Arc::clone(&runtime).tick());
+    let level = runtime.machine.level.number();
+    tracing::info!(runtime = true, isolation_level = level, socket = ?socket, "ready");
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        ended = servers.join_next() => {
+            if let Some(ended) = ended {
+                ended.context("run a listener")?.context("serve")?;
+            }
+        }
+    }
+    tracing::info!(runtime = true, "draining");
+    // The gateways can still reach their tunnels meanwhile.
+    runtime.shut_down(DRAIN).await;
+    servers.shutdown().await;
+    clockwork.abort();
+    if let Some(path) = socket {
+        // Err: somebody has removed it.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+fn router(runtime: &Arc<Runtime>, tls: Option<ServerTlsConfig>) -> anyhow::Result<Router> {
+    let mut server = Server::builder()
+        .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
+    if let Some(tls) = tls {
+        server = server.tls_config(tls).context("set up TLS")?;
+    }
+    let api = Api::new(Arc::clone(runtime));
+    Ok(server.add_service(RuntimeSupervisorServer::new(api).max_decoding_message_size(MAX_FRAME)))
+}
+
+/// A listener on `path` for this user alone. A socket that nobody listens on is replaced.
+async fn bind(path: &Path) -> anyhow::Result<UnixListener> {
+    if path.exists() {
+        if UnixStream::connect(path).await.is_ok() {
+            anyhow::bail!("another process listens on {}", path.display());
+        }
+        std::fs::remove_file(path).with_context(|| format!("replace {}", path.display()))?;
+    }
+    let listener = UnixListener::bind(path).with_context(|| format!("bind {}", path.display()))?;
+    // Until this takes effect, and after it, other users are refused by their credentials (`Peer`).
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn read(tls: &Tls) -> anyhow::Result<ServerTlsConfig> {
+    let pem = |path: &Path| std::fs::read(path).with_context(|| format!("read {}", path.display()));
+    let identity = Identity::from_pem(pem(&tls.certificate)?, pem(&tls.key)?);
+    let authority = Certificate::from_pem(pem(&tls.client_authority)?);
+    Ok(ServerTlsConfig::new().identity(identity).client_ca_root(authority).timeout(TLS_HANDSHAKE))
+}

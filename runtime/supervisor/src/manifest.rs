@@ -1,0 +1,347 @@
+//! `plugin.json`: what an installed plugin is and what may run (runtime/README.md, "An installed plugin").
+//!
+//! Refuses unknown fields, values out of bounds, and names that could leave the plugin's directory. Nothing
+//! that arrives over the API changes what stands here.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Of `plugin.json`; schemas are the largest part.
+pub const MAX_BYTES: u64 = 1 << 20;
+const FORMAT: u32 = 1;
+const MAX_NAME: usize = 128;
+const MAX_NAMES: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Tool,
+    Task,
+    Resource,
+    ResourceTemplate,
+    Prompt,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    Plugin,
+    McpStdio,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    Python,
+    Node,
+    Java,
+}
+
+impl Language {
+    pub const ALL: [Language; 3] = [Language::Python, Language::Node, Language::Java];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Language::Python => "python",
+            Language::Node => "node",
+            Language::Java => "java",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Manifest {
+    format: u32,
+    pub id: String,
+    pub version: String,
+    pub kind: Kind,
+    pub mode: Mode,
+    pub language: Option<Language>,
+    #[serde(default)]
+    pub entrypoint: String,
+    #[serde(default)]
+    pub command: Vec<String>,
+    #[serde(default)]
+    pub artifact_sha256: String,
+    // The shims and the gateway check arguments and results; the runtime only carries the file.
+    #[serde(rename = "inputSchema")]
+    _input_schema: Option<Box<RawValue>>,
+    #[serde(rename = "outputSchema")]
+    _output_schema: Option<Box<RawValue>>,
+    #[serde(rename = "artifactSchema")]
+    _artifact_schema: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub limits: Limits,
+    #[serde(default)]
+    pub pool: Pool,
+    #[serde(default)]
+    pub isolation: Isolation,
+    #[serde(rename = "mutation", default)]
+    _mutation: String,
+    #[serde(rename = "riskClass", default)]
+    _risk_class: String,
+    #[serde(rename = "supportsProgress", default)]
+    _supports_progress: bool,
+    #[serde(rename = "supportsCancellation", default)]
+    _supports_cancellation: bool,
+    #[serde(default)]
+    pub allowed_domains: Vec<String>,
+    #[serde(default)]
+    pub elicitations: Vec<String>,
+    #[serde(default)]
+    pub delegations: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    pub max_runtime_seconds: u64,
+    pub input_timeout_seconds: u64,
+    pub heartbeat_seconds: u64,
+    /// Of one plugin over all tenants; the gateway's limiter enforces it.
+    pub concurrent_invocations: u64,
+    pub cpu_millis: u32,
+    pub memory_bytes: u64,
+    pub pids: u32,
+    pub files: u64,
+    pub disk_bytes: u64,
+    pub log_bytes_per_second: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max_runtime_seconds: 60,
+            input_timeout_seconds: 300,
+            heartbeat_seconds: 10,
+            concurrent_invocations: 0,
+            cpu_millis: 1000,
+            memory_bytes: 512 << 20,
+            pids: 64,
+            files: 256,
+            disk_bytes: 256 << 20,
+            log_bytes_per_second: 1 << 20,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PoolMode {
+    Warm,
+    Ephemeral,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Pool {
+    pub mode: PoolMode,
+    pub min: usize,
+    pub max: usize,
+    pub concurrency: usize,
+    pub idle_seconds: u64,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Pool { mode: PoolMode::Warm, min: 0, max: 4, concurrency: 8, idle_seconds: 300 }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Isolation {
+    pub min_level: u32,
+}
+
+impl Default for Isolation {
+    fn default() -> Self {
+        Isolation { min_level: 3 }
+    }
+}
+
+/// What is wrong with a manifest.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    #[error("{0}")]
+    Value(String),
+}
+
+impl Manifest {
+    /// Parses and checks the file's text.
+    pub fn parse(text: &str) -> Result<Manifest, ManifestError> {
+        let manifest: Manifest = serde_json::from_str(text)?;
+        manifest.check().map_err(ManifestError::Value)?;
+        Ok(manifest)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.format != FORMAT {
+            return Err(format!("format is {}, known is {FORMAT}", self.format));
+        }
+        if !is_name(&self.id) || !is_name(&self.version) {
+            return Err(format!("id {:?} or version {:?} is no name", self.id, self.version));
+        }
+        let digest = &self.artifact_sha256;
+        let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if !(digest.is_empty() || digest.len() == 64 && digest.bytes().all(hex)) {
+            return Err("artifactSha256 is not 64 hex digits".into());
+        }
+        self.check_entry()?;
+        self.limits.check()?;
+        self.pool.check()?;
+        if !(1..=3).contains(&self.isolation.min_level) {
+            return Err(format!("isolation.minLevel is {}", self.isolation.min_level));
+        }
+        let names = [("elicitations", &self.elicitations), ("delegations", &self.delegations)];
+        for (field, names) in names {
+            if names.len() > MAX_NAMES || names.iter().any(|name| name.is_empty() || name.len() > MAX_NAME) {
+                return Err(format!("{field} has too many or too long names"));
+            }
+        }
+        if self.allowed_domains.len() > MAX_NAMES || !self.allowed_domains.iter().all(|name| is_domain(name)) {
+            return Err("allowedDomains has a name that is no host and no *.suffix".into());
+        }
+        Ok(())
+    }
+
+    fn check_entry(&self) -> Result<(), String> {
+        match self.mode {
+            Mode::Plugin if self.language.is_none() => Err("language is missing".into()),
+            Mode::Plugin if !self.command.is_empty() => Err("command is for mode mcp-stdio".into()),
+            Mode::Plugin if !is_relative(&self.entrypoint) => {
+                Err(format!("entrypoint {:?} is not a path within the package", self.entrypoint))
+            }
+            Mode::McpStdio if self.command.is_empty() || self.command.len() > MAX_NAMES => {
+                Err("command has no or too many words".into())
+            }
+            Mode::McpStdio if self.command.iter().any(|word| word.contains('\0')) => {
+                Err("command has a NUL character".into())
+            }
+            Mode::Plugin | Mode::McpStdio => Ok(()),
+        }
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<(), String> {
+        let bounds = [
+            ("maxRuntimeSeconds", self.max_runtime_seconds, 1, 7 * 86_400),
+            ("inputTimeoutSeconds", self.input_timeout_seconds, 1, 86_400),
+            ("heartbeatSeconds", self.heartbeat_seconds, 1, 3600),
+            ("concurrentInvocations", self.concurrent_invocations, 0, 100_000),
+            ("cpuMillis", u64::from(self.cpu_millis), 10, 256_000),
+            ("memoryBytes", self.memory_bytes, 16 << 20, 1 << 42),
+            ("pids", u64::from(self.pids), 1, 32_768),
+            ("files", self.files, 16, 1 << 20),
+            ("diskBytes", self.disk_bytes, 4096, 1 << 42),
+            ("logBytesPerSecond", self.log_bytes_per_second, 1024, 1 << 30),
+        ];
+        for (field, value, least, most) in bounds {
+            if !(least..=most).contains(&value) {
+                return Err(format!("limits.{field} is {value}, not {least} to {most}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Pool {
+    fn check(&self) -> Result<(), String> {
+        let fits = self.min <= self.max
+            && (1..=256).contains(&self.max)
+            && (1..=1024).contains(&self.concurrency)
+            && (1..=86_400).contains(&self.idle_seconds);
+        if fits { Ok(()) } else { Err(format!("pool is out of bounds: {self:?}")) }
+    }
+}
+
+/// A name that is one directory: `[A-Za-z0-9][A-Za-z0-9._+-]*`.
+pub fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
+    text.len() <= MAX_NAME
+        && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && text.bytes().all(plain)
+}
+
+/// A path of plain parts, or a Java class name.
+fn is_relative(text: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.starts_with('-');
+    text.len() <= 512 && !text.contains(['\0', '\\']) && text.split('/').all(plain)
+}
+
+/// A host name, or `*.` and a suffix of at least two labels.
+fn is_domain(text: &str) -> bool {
+    let (name, labels) = match text.strip_prefix("*.") {
+        Some(suffix) => (suffix, 2),
+        None => (text, 1),
+    };
+    let label = |part: &str| {
+        !part.is_empty()
+            && part.len() <= 63
+            && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(label) && name.split('.').count() >= labels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(change: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>)) -> Result<Manifest, String> {
+        let mut value = serde_json::json!({
+            "format": 1, "id": "echo", "version": "1.0.0", "kind": "tool", "mode": "plugin",
+            "language": "python", "entrypoint": "echo.py", "inputSchema": {"type": "object"},
+            "allowedDomains": ["api.example.com", "*.example.org"],
+        });
+        change(value.as_object_mut().unwrap());
+        Manifest::parse(&value.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_small_manifest_has_the_defaults() {
+        let manifest = manifest(|_| {}).unwrap();
+        assert_eq!((manifest.isolation.min_level, manifest.pool.concurrency), (3, 8));
+        assert_eq!(manifest.limits.max_runtime_seconds, 60);
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused() {
+        let table = [
+            ("format", serde_json::json!(2)),
+            ("id", serde_json::json!("../x")),
+            ("id", serde_json::json!("")),
+            ("id", serde_json::json!(".hidden")),
+            ("version", serde_json::json!("a/b")),
+            ("surprise", serde_json::json!(1)),
+            ("language", serde_json::json!("ruby")),
+            ("language", serde_json::Value::Null),
+            ("entrypoint", serde_json::json!("../../etc/passwd")),
+            ("entrypoint", serde_json::json!("/etc/passwd")),
+            ("entrypoint", serde_json::json!("--eval")),
+            ("entrypoint", serde_json::json!("")),
+            ("command", serde_json::json!(["sh"])),
+            ("mode", serde_json::json!("mcp-stdio")),
+            ("artifactSha256", serde_json::json!("ABC")),
+            ("limits", serde_json::json!({"memoryBytes": 1})),
+            ("limits", serde_json::json!({"pids": 0})),
+            ("limits", serde_json::json!({"cpuMillis": -1})),
+            ("pool", serde_json::json!({"min": 5, "max": 4})),
+            ("pool", serde_json::json!({"max": 0})),
+            ("isolation", serde_json::json!({"minLevel": 0})),
+            ("allowedDomains", serde_json::json!(["*"])),
+            ("allowedDomains", serde_json::json!(["*.com"])),
+            ("allowedDomains", serde_json::json!(["http://x"])),
+            ("elicitations", serde_json::json!([""])),
+        ];
+        for (field, value) in table {
+            let fault = manifest(|object| {
+                object.insert(field.into(), value.clone());
+            });
+            assert!(fault.is_err(), "{field} = {value}");
+        }
+    }
+}

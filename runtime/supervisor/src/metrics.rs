@@ -1,0 +1,67 @@
+//! What MetricsStream sends: events of workers and calls, to whoever listens.
+//!
+//! Bounds: `BACKLOG` events wait for a listener; one that is slower misses the oldest.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use asp_proto::supervisor::MetricsEvent;
+use prost_types::Struct;
+use tokio::sync::broadcast;
+
+const BACKLOG: usize = 1024;
+
+#[derive(Clone, Debug)]
+pub struct Metrics(broadcast::Sender<MetricsEvent>);
+
+impl Metrics {
+    pub fn new() -> Metrics {
+        Metrics(broadcast::Sender::new(BACKLOG))
+    }
+
+    pub fn subscribe(&self) -> broadcast::Receiver<MetricsEvent> {
+        self.0.subscribe()
+    }
+
+    /// Tells the listeners, if there are any.
+    pub fn emit<const N: usize>(&self, name: &str, labels: [(&str, &str); N], fields: Struct) {
+        if self.0.receiver_count() == 0 {
+            return;
+        }
+        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let at = Some(SystemTime::now().into());
+        // Err: the last listener has just gone.
+        let _ = self.0.send(MetricsEvent { at, name: name.to_owned(), labels, fields: Some(fields) });
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Metrics::new()
+    }
+}
+
+/// Whether an event passes a request's filter: `name`, or a label's exact value.
+pub fn passes(event: &MetricsEvent, filter: &BTreeMap<String, String>) -> bool {
+    filter.iter().all(|(key, value)| {
+        if key == "name" { event.name == *value } else { event.labels.get(key) == Some(value) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_names_the_event_or_its_labels() {
+        let event = MetricsEvent {
+            name: "call".into(),
+            labels: [("plugin".to_owned(), "echo@1".to_owned())].into(),
+            ..MetricsEvent::default()
+        };
+        let filter = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+        assert!(passes(&event, &BTreeMap::new()));
+        assert!(passes(&event, &filter("name", "call")) && passes(&event, &filter("plugin", "echo@1")));
+        assert!(!passes(&event, &filter("name", "other")) && !passes(&event, &filter("worker", "x")));
+    }
+}

@@ -1,0 +1,428 @@
+//! The workers of one plugin version: carries out what its [`Scheduler`] decides.
+//!
+//! Owns the tickets of waiting calls and the running workers. Keeps true: a ticket that is dropped gives its
+//! place back, and every worker is kept by exactly one task.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::TaskTracker;
+
+use crate::breaker::Outcome;
+use crate::budget::Lease;
+use crate::call::Rules;
+use crate::cause::Cause;
+use crate::installed::{Plugin, PluginKey};
+use crate::language;
+use crate::manifest::{Kind, PoolMode};
+use crate::ppp::{fields, number, text};
+use crate::process::Machine;
+use crate::refusal::Refusal;
+use crate::scheduler::{Action, Place, Policy, Scheduler, TicketId, Waiting, WorkerId};
+use crate::worker::{Death, Plan, Running, Worker};
+
+#[derive(Debug)]
+pub struct Pool {
+    pub key: PluginKey,
+    pub plan: Plan,
+    machine: Arc<Machine>,
+    tasks: TaskTracker,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    scheduler: Scheduler,
+    tickets: HashMap<TicketId, watch::Sender<TicketState>>,
+    workers: HashMap<WorkerId, Arc<Worker>>,
+    next_ticket: TicketId,
+    /// The machine had no room for a worker that is wanted.
+    starved: bool,
+}
+
+/// Where a call stands on its way to a worker.
+#[derive(Clone, Debug)]
+pub enum TicketState {
+    Waiting(Place),
+    Seated(Arc<Worker>),
+    Refused(Refusal),
+}
+
+/// A call's place in the queue, then in a worker. Dropping it gives the place back.
+#[derive(Debug)]
+pub struct Ticket {
+    pool: Arc<Pool>,
+    id: TicketId,
+    tenant: String,
+    state: watch::Receiver<TicketState>,
+    released: bool,
+}
+
+/// What a gateway asked for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub tenant: String,
+    pub fresh: bool,
+    pub deadline: Instant,
+}
+
+/// A pool's figures for Health.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    pub workers: usize,
+    pub starting: usize,
+    pub active: usize,
+    pub queued: usize,
+    pub crashes: u64,
+    pub admitted_warm: u64,
+    pub admitted_cold: u64,
+    pub breaker: &'static str,
+    pub quarantined: Option<Duration>,
+    pub draining: bool,
+}
+
+// === impl Pool ===
+
+impl Pool {
+    /// A pool for `plugin`, if this machine may run it. No worker starts yet.
+    pub fn new(machine: &Arc<Machine>, plugin: Plugin, tasks: TaskTracker) -> Result<Arc<Pool>, Refusal> {
+        let command = language::command(&machine.settings.languages, &plugin)?;
+        let manifest = &plugin.manifest;
+        let mut wanted = manifest.isolation.min_level.max(machine.settings.min_level.number());
+        if !manifest.allowed_domains.is_empty() {
+            // Below it a worker has no network of its own, so nothing would hold it to the list.
+            wanted = 3;
+        }
+        let given = machine.level.number();
+        if given < wanted {
+            return Err(Refusal::Isolation { wanted, given });
+        }
+        let policy = Policy {
+            ephemeral: manifest.pool.mode == PoolMode::Ephemeral,
+            min: manifest.pool.min,
+            max: manifest.pool.max,
+            concurrency: manifest.pool.concurrency,
+            idle: Duration::from_secs(manifest.pool.idle_seconds),
+            queue: machine.settings.queue,
+        };
+        let inner = Inner {
+            scheduler: Scheduler::new(policy),
+            tickets: HashMap::new(),
+            workers: HashMap::new(),
+            next_ticket: 1,
+            starved: false,
+        };
+        let rules = Arc::new(rules(&plugin));
+        Ok(Arc::new(Pool {
+            key: plugin.key(),
+            plan: Plan { plugin: Arc::new(plugin), command, rules },
+            machine: Arc::clone(machine),
+            tasks,
+            inner: Mutex::new(inner),
+        }))
+    }
+
+    /// A place for one call, now or later.
+    pub fn admit(self: &Arc<Self>, wanted: Wanted) -> Result<Ticket, Refusal> {
+        let now = Instant::now();
+        let (id, state) = {
+            let mut inner = self.inner.lock();
+            let id = inner.next_ticket;
+            inner.next_ticket += 1;
+            let tenant = wanted.tenant.clone();
+            let waiting = Waiting { ticket: id, tenant, fresh: wanted.fresh, deadline: wanted.deadline };
+            if let Some(displaced) = inner.scheduler.enqueue(waiting, now)? {
+                inner.tell(displaced, TicketState::Refused(Refusal::Overload));
+            }
+            let (sender, state) = watch::channel(TicketState::Waiting(Place::default()));
+            inner.tickets.insert(id, sender);
+            (id, state)
+        };
+        let ticket = Ticket { pool: Arc::clone(self), id, tenant: wanted.tenant, state, released: false };
+        self.pump();
+        if matches!(*ticket.state.borrow(), TicketState::Waiting(_)) {
+            self.publish_places();
+        }
+        Ok(ticket)
+    }
+
+    /// Does what there is to do: called whenever something changed, and now and then.
+    pub fn pump(self: &Arc<Self>) {
+        let now = Instant::now();
+        let mut inner = self.inner.lock();
+        let mut leases = Vec::new();
+        let mut starved = false;
+        let memory = self.plan.plugin.manifest.limits.memory_bytes;
+        let mut actions = inner.scheduler.pump(now, &mut || match self.machine.budget.lease(memory) {
+            Some(lease) => {
+                leases.push(lease);
+                true
+            }
+            None => {
+                starved = true;
+                false
+            }
+        });
+        inner.starved = starved;
+        actions.extend(inner.scheduler.surplus(now));
+        self.carry_out(&mut inner, actions, leases);
+    }
+
+    /// Tells the waiting calls where they stand.
+    pub fn publish_places(&self) {
+        let inner = self.inner.lock();
+        if inner.tickets.is_empty() {
+            return;
+        }
+        for (ticket, place) in inner.scheduler.places() {
+            if let Some(sender) = inner.tickets.get(&ticket) {
+                sender.send_if_modified(|state| match state {
+                    TicketState::Waiting(known) if *known != place => {
+                        *known = place;
+                        true
+                    }
+                    _ => false,
+                });
+            }
+        }
+    }
+
+    /// Keeps the manifest's `min` workers from now on, one at least.
+    pub fn prewarm(self: &Arc<Self>) {
+        self.inner.lock().scheduler.prewarm();
+        self.pump();
+    }
+
+    pub fn drain(self: &Arc<Self>) {
+        self.inner.lock().scheduler.drain();
+        self.pump();
+    }
+
+    pub fn undrain(&self) {
+        self.inner.lock().scheduler.undrain();
+    }
+
+    /// Whether nothing runs and nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.inner.lock().scheduler.is_empty()
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.inner.lock().scheduler.is_draining()
+    }
+
+    /// Whether a worker is wanted that the machine has no room for.
+    pub fn is_starved(&self) -> bool {
+        self.inner.lock().starved
+    }
+
+    /// Lets an idle worker go in favour of another plugin; false when there is none.
+    pub fn yield_idle(self: &Arc<Self>) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(action) = inner.scheduler.yield_idle() else { return false };
+        self.carry_out(&mut inner, vec![action], Vec::new());
+        true
+    }
+
+    /// Ends all workers at once.
+    pub fn stop(&self) {
+        for worker in self.inner.lock().workers.values() {
+            worker.leave();
+        }
+    }
+
+    pub fn workers(&self) -> Vec<Arc<Worker>> {
+        self.inner.lock().workers.values().cloned().collect()
+    }
+
+    pub fn figures(&self) -> Figures {
+        let mut inner = self.inner.lock();
+        let scheduler = &mut inner.scheduler;
+        let (workers, starting, active, queued) = scheduler.counts();
+        Figures {
+            workers,
+            starting,
+            active,
+            queued,
+            crashes: scheduler.crashes,
+            admitted_warm: scheduler.admitted_warm,
+            admitted_cold: scheduler.admitted_cold,
+            breaker: scheduler.breaker(),
+            quarantined: scheduler.quarantined(Instant::now()),
+            draining: scheduler.is_draining(),
+        }
+    }
+
+    fn carry_out(self: &Arc<Self>, inner: &mut Inner, actions: Vec<Action>, mut leases: Vec<Lease>) {
+        for action in actions {
+            match action {
+                Action::Start { worker } => {
+                    // One lease was taken for each start.
+                    if let Some(lease) = leases.pop() {
+                        self.tasks.spawn(Arc::clone(self).keep(worker, lease));
+                    }
+                }
+                Action::Seat { ticket, worker } => {
+                    if let Some(worker) = inner.workers.get(&worker).cloned() {
+                        inner.tell(ticket, TicketState::Seated(worker));
+                    }
+                }
+                Action::Refuse { ticket, reason } => inner.tell(ticket, TicketState::Refused(reason)),
+                Action::Retire { worker } => {
+                    if let Some(worker) = inner.workers.get(&worker) {
+                        worker.leave();
+                    }
+                }
+            }
+        }
+    }
+
+    /// One worker from start to end.
+    async fn keep(self: Arc<Self>, number: WorkerId, lease: Lease) {
+        let began = Instant::now();
+        let death = match Running::start(&self.machine, &self.plan, number, lease).await {
+            Ok(running) => {
+                self.note_start(&running.worker, began.elapsed());
+                {
+                    let mut inner = self.inner.lock();
+                    inner.workers.insert(number, Arc::clone(&running.worker));
+                    inner.scheduler.ready(number, Instant::now());
+                }
+                self.pump();
+                running.keep().await
+            }
+            Err(cause) => Death { cause: Some(cause), lived: began.elapsed(), calls: 0 },
+        };
+        let id = self.inner.lock().workers.remove(&number).map(|worker| worker.id.clone());
+        self.note_end(id.as_deref().unwrap_or(""), &death);
+        let wakes_at = {
+            let mut inner = self.inner.lock();
+            let crashed = death.cause.map(|_| death.lived);
+            inner.scheduler.gone(number, crashed, rand::random(), Instant::now());
+            inner.scheduler.wakes_at().filter(|_| death.cause.is_some())
+        };
+        self.pump();
+        if let Some(wakes_at) = wakes_at {
+            let pool = Arc::clone(&self);
+            // Bounded by the workers: each that crashed has one until its backoff ends.
+            tokio::spawn(async move {
+                sleep_until(wakes_at).await;
+                pool.pump();
+            });
+        }
+    }
+
+    fn note_start(&self, worker: &Worker, took: Duration) {
+        let plugin = self.key.to_string();
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(runtime = true, plugin, worker = worker.id, took_ms, "a worker started");
+        let labels = [("plugin", plugin.as_str()), ("worker", worker.id.as_str())];
+        self.machine.metrics.emit("worker_started", labels, fields([("took_ms", number(took_ms))]));
+    }
+
+    fn note_end(&self, worker: &str, death: &Death) {
+        let plugin = self.key.to_string();
+        let lived_ms = u64::try_from(death.lived.as_millis()).unwrap_or(u64::MAX);
+        let labels = [("plugin", plugin.as_str()), ("worker", worker)];
+        match death.cause {
+            None => {
+                tracing::info!(runtime = true, plugin, worker, lived_ms, "a worker went");
+                self.machine.metrics.emit("worker_gone", labels, fields([("lived_ms", number(lived_ms))]));
+            }
+            Some(cause) => {
+                let calls = death.calls;
+                tracing::warn!(runtime = true, plugin, worker, lived_ms, calls, cause = %cause, "a worker crashed");
+                let details = fields([
+                    ("lived_ms", number(lived_ms)),
+                    ("cause", text(cause.name())),
+                    ("calls", number(calls as u64)),
+                ]);
+                self.machine.metrics.emit("worker_crashed", labels, details);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Tells a waiting call its last news.
+    fn tell(&mut self, ticket: TicketId, state: TicketState) {
+        if let Some(sender) = self.tickets.remove(&ticket) {
+            sender.send_replace(state);
+        }
+    }
+}
+
+// === impl Ticket ===
+
+impl Ticket {
+    pub fn state(&self) -> TicketState {
+        self.state.borrow().clone()
+    }
+
+    /// The next news after what was last seen.
+    pub async fn changed(&mut self) -> TicketState {
+        // Err: the last news has been told; nothing more comes.
+        if self.state.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.state.borrow_and_update().clone()
+    }
+
+    /// Gives the place back.
+    pub fn release(mut self, outcome: Outcome, took: Duration) {
+        self.give_back(outcome, took);
+    }
+
+    fn give_back(&mut self, outcome: Outcome, took: Duration) {
+        if std::mem::replace(&mut self.released, true) {
+            return;
+        }
+        let now = Instant::now();
+        {
+            let mut inner = self.pool.inner.lock();
+            inner.tickets.remove(&self.id);
+            let state = self.state.borrow().clone();
+            match state {
+                TicketState::Seated(worker) => {
+                    inner.scheduler.release(worker.number, &self.tenant, took, outcome, now);
+                }
+                TicketState::Waiting(_) => {
+                    inner.scheduler.cancel(self.id, now);
+                }
+                TicketState::Refused(_) => {}
+            }
+        }
+        self.pool.pump();
+    }
+
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.give_back(Outcome::Abandoned, Duration::ZERO);
+    }
+}
+
+/// What became of a call, as the breaker sees it.
+pub fn outcome(crashed: Option<Cause>) -> Outcome {
+    if crashed.is_some() { Outcome::Failure } else { Outcome::Success }
+}
+
+fn rules(plugin: &Plugin) -> Rules {
+    let (manifest, limits) = (&plugin.manifest, &plugin.manifest.limits);
+    Rules {
+        max_runtime: Duration::from_secs(limits.max_runtime_seconds),
+        input_timeout: Duration::from_secs(limits.input_timeout_seconds),
+        heartbeat: (manifest.kind == Kind::Task).then(|| Duration::from_secs(limits.heartbeat_seconds)),
+        artifact_bytes: limits.disk_bytes,
+        elicitations: manifest.elicitations.iter().cloned().collect(),
+        delegations: manifest.delegations.iter().cloned().collect(),
+    }
+}

@@ -1,0 +1,169 @@
+//! The frames of a tunnel: what travels in `PppClientFrame` and `PppServerFrame`.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use asp_proto::plugin::{
+    ClientMessage, ContentChunk, GetPromptRequest, GetPromptResponse, ReadResourceRequest, ServerMessage,
+};
+use asp_proto::supervisor::tunnel_event::Type;
+use asp_proto::supervisor::{PppServerFrame, TunnelEvent, ppp_server_frame};
+use prost::Message;
+use prost_types::value::Kind;
+use prost_types::{Any, Struct, Timestamp, Value};
+
+/// Of a PPP message, either way (`proto/plugin.proto`).
+pub const MAX_MESSAGE: usize = 4 << 20;
+/// A message in the frame that carries it through a tunnel.
+pub const MAX_FRAME: usize = MAX_MESSAGE + 4096;
+const TYPE_PREFIX: &str = "type.googleapis.com/asp.plugin.v1.";
+
+/// What a gateway sends through a tunnel.
+#[derive(Clone, Debug)]
+pub enum FromGateway {
+    Message(ClientMessage),
+    Read(ReadResourceRequest),
+    Prompt(GetPromptRequest),
+}
+
+/// What a worker sends back, as a gateway reads it.
+pub trait ToGateway: Message + Sized {
+    const NAME: &'static str;
+}
+
+impl ToGateway for ServerMessage {
+    const NAME: &'static str = "ServerMessage";
+}
+
+impl ToGateway for ContentChunk {
+    const NAME: &'static str = "ContentChunk";
+}
+
+impl ToGateway for GetPromptResponse {
+    const NAME: &'static str = "GetPromptResponse";
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    #[error("the message type {0:?} does not travel this way")]
+    Type(String),
+    #[error("the message cannot be read: {0}")]
+    Decode(#[from] prost::DecodeError),
+    #[error("the message has more than {MAX_MESSAGE} bytes")]
+    Size,
+}
+
+/// Reads what a gateway sent.
+pub fn decode(any: &Any) -> Result<FromGateway, FrameError> {
+    if any.value.len() > MAX_MESSAGE {
+        return Err(FrameError::Size);
+    }
+    // The part before the last slash is free (google/protobuf/any.proto).
+    let name = any.type_url.rsplit('/').next().unwrap_or_default();
+    let bytes = any.value.as_slice();
+    Ok(match name.strip_prefix("asp.plugin.v1.") {
+        Some("ClientMessage") => FromGateway::Message(ClientMessage::decode(bytes)?),
+        Some("ReadResourceRequest") => FromGateway::Read(ReadResourceRequest::decode(bytes)?),
+        Some("GetPromptRequest") => FromGateway::Prompt(GetPromptRequest::decode(bytes)?),
+        _ => return Err(FrameError::Type(any.type_url.chars().take(200).collect())),
+    })
+}
+
+/// A frame with a worker's message.
+pub fn message_frame<M: ToGateway>(tunnel_id: &str, message: &M) -> PppServerFrame {
+    let any = Any { type_url: format!("{TYPE_PREFIX}{}", M::NAME), value: message.encode_to_vec() };
+    PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload: Some(ppp_server_frame::Payload::Ppp(any)) }
+}
+
+/// A frame with an event of the tunnel itself.
+pub fn event_frame(tunnel_id: &str, kind: Type, message: &str, details: Option<Struct>) -> PppServerFrame {
+    let event = TunnelEvent {
+        tunnel_id: tunnel_id.to_owned(),
+        r#type: kind.into(),
+        message: message.to_owned(),
+        details,
+    };
+    PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload: Some(ppp_server_frame::Payload::Event(event)) }
+}
+
+/// Bytes of a frame's payload, for bounds and statistics.
+pub fn frame_size(frame: &PppServerFrame) -> usize {
+    match &frame.payload {
+        Some(ppp_server_frame::Payload::Ppp(any)) => any.value.len(),
+        Some(ppp_server_frame::Payload::Event(event)) => event.encoded_len(),
+        None => 0,
+    }
+}
+
+/// A `google.protobuf.Struct` of these fields.
+pub fn fields<const N: usize>(fields: [(&str, Value); N]) -> Struct {
+    let fields: BTreeMap<String, Value> =
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Struct { fields }
+}
+
+pub fn number(value: impl TryInto<u64>) -> Value {
+    #[expect(clippy::cast_precision_loss, reason = "a Struct has only doubles; 2^53 bytes or ms are enough")]
+    let number = value.try_into().map_or(f64::MAX, |value: u64| value as f64);
+    Value { kind: Some(Kind::NumberValue(number)) }
+}
+
+pub fn text(value: impl Into<String>) -> Value {
+    Value { kind: Some(Kind::StringValue(value.into())) }
+}
+
+pub fn boolean(value: bool) -> Value {
+    Value { kind: Some(Kind::BoolValue(value)) }
+}
+
+pub fn object(value: Struct) -> Value {
+    Value { kind: Some(Kind::StructValue(value)) }
+}
+
+pub fn milliseconds(duration: Duration) -> Value {
+    number(duration.as_millis())
+}
+
+/// Time until `timestamp`; zero when it has passed.
+pub fn until(timestamp: &Timestamp) -> Duration {
+    SystemTime::try_from(*timestamp)
+        .ok()
+        .and_then(|end| end.duration_since(SystemTime::now()).ok())
+        .unwrap_or_default()
+}
+
+/// A duration from the wire; `None` when it is absent, negative or zero.
+pub fn duration(duration: Option<&prost_types::Duration>) -> Option<Duration> {
+    duration.and_then(|value| Duration::try_from(*value).ok()).filter(|value| !value.is_zero())
+}
+
+/// A duration for the wire.
+pub fn wire_duration(duration: Duration) -> prost_types::Duration {
+    prost_types::Duration::try_from(duration).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_gateway_may_send_is_read() {
+        let any = |name: &str, value: Vec<u8>| Any { type_url: name.into(), value };
+        assert!(matches!(
+            decode(&any("type.googleapis.com/asp.plugin.v1.ClientMessage", vec![])),
+            Ok(FromGateway::Message(_))
+        ));
+        assert!(matches!(
+            decode(&any("type.googleapis.com/asp.plugin.v1.ServerMessage", vec![])),
+            Err(FrameError::Type(_))
+        ));
+        assert!(matches!(
+            decode(&any("asp.plugin.v1.ClientMessage", vec![0xff; 3])),
+            Err(FrameError::Decode(_))
+        ));
+        assert!(matches!(
+            decode(&any("asp.plugin.v1.ClientMessage", vec![0; MAX_MESSAGE + 1])),
+            Err(FrameError::Size)
+        ));
+    }
+}

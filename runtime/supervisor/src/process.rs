@@ -1,0 +1,345 @@
+//! A worker's process: its directories, sandbox, control group, token and pipes.
+//!
+//! Keeps true: the process has a user, a directory and a control group of its own; all of it is gone when the
+//! process is, and nothing but the manifest decides what runs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_launcher::{Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Sandbox, Stats};
+use parking_lot::Mutex;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixListener;
+use tokio::process::Child;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::budget::{Budget, Lease};
+use crate::egress;
+use crate::installed::Plugin;
+use crate::language::Command;
+use crate::logs;
+use crate::metrics::Metrics;
+use crate::secret::{Token, random_hex};
+use crate::settings::Settings;
+use crate::spawner::Spawner;
+
+/// Below the state directory: one directory a worker.
+const HOMES: &str = "w";
+/// Where the forwarder listens inside a sandbox with egress.
+const EGRESS_PORT: u16 = 3128;
+/// A killed process is gone at once unless the kernel is busy with it.
+const REAP_WITHIN: Duration = Duration::from_secs(5);
+
+/// What all workers of this machine share.
+#[derive(Debug)]
+pub struct Machine {
+    pub settings: Settings,
+    /// The sandbox level workers run at.
+    pub level: Level,
+    /// Levels that this machine does not give, and why.
+    pub missing: Vec<(Level, String)>,
+    pub budget: Arc<Budget>,
+    pub metrics: Metrics,
+    cgroups: Option<Cgroups>,
+    spawner: Spawner,
+}
+
+/// A started process.
+#[derive(Debug)]
+pub struct Process {
+    pub id: String,
+    pub socket: PathBuf,
+    pub token: Token,
+    /// The user it runs as.
+    pub uid: u32,
+    child: Child,
+    cgroup: Books,
+    home: PathBuf,
+    lease: Lease,
+    /// Ends with the process.
+    _egress: Option<AbortOnDropHandle<()>>,
+}
+
+/// A worker's control group, as long as it lives.
+#[derive(Clone, Debug, Default)]
+pub struct Books(Arc<Mutex<Option<Cgroup>>>);
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{step}: {source}")]
+    Io { step: &'static str, source: io::Error },
+    #[error("make the control group: {0}")]
+    Cgroup(#[from] CgroupError),
+    #[error("describe the sandbox: {0}")]
+    Command(#[from] CommandError),
+}
+
+fn step(step: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    move |source| StartError::Io { step, source }
+}
+
+// === impl Machine ===
+
+impl Machine {
+    /// Probes what this machine gives. Blocks for some milliseconds; called within the executor.
+    pub fn open(settings: Settings) -> anyhow::Result<Machine> {
+        let homes = settings.state.join(HOMES);
+        // What a killed runtime left behind.
+        match std::fs::remove_dir_all(&homes) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                anyhow::bail!("clear {}: {error}", homes.display())
+            }
+            _ => {}
+        }
+        make_dir(&homes, 0o711, None)?;
+        let probe = asp_launcher::probe(&settings.worker_init, &settings.state);
+        for (level, reason) in &probe.missing {
+            tracing::warn!(level = level.number(), reason, "a sandbox level is not to be had here");
+        }
+        let Some(level) = probe.level else { anyhow::bail!("no sandbox level works here") };
+        let cgroups = match Cgroups::open() {
+            Ok(cgroups) => Some(cgroups),
+            Err(error) if level < Level::L3 => {
+                tracing::warn!(%error, "workers have no control groups");
+                None
+            }
+            Err(error) => anyhow::bail!("open the control groups: {error}"),
+        };
+        Ok(Machine {
+            budget: Budget::new(settings.memory_budget, settings.max_workers),
+            level,
+            missing: probe.missing,
+            metrics: Metrics::new(),
+            cgroups,
+            spawner: Spawner::start()?,
+            settings,
+        })
+    }
+
+    /// Starts the process of a worker of `plugin`.
+    pub async fn start(&self, plugin: &Plugin, command: &Command, lease: Lease) -> Result<Process, StartError> {
+        let id = random_hex::<8>();
+        let uid = if rustix::process::geteuid().is_root() {
+            self.settings.uid_base + lease.number
+        } else {
+            rustix::process::geteuid().as_raw()
+        };
+        let home = self.settings.state.join(HOMES).join(&id);
+        let egress_socket = home.join("egress.sock");
+        let (run_dir, work_dir) = (home.join("s"), home.join("d"));
+        make_dir(&home, 0o711, None).map_err(step("make the worker's directory"))?;
+        for dir in [&run_dir, &work_dir] {
+            make_dir(dir, 0o700, Some(uid)).map_err(step("make the worker's directory"))?;
+        }
+        let egress = self.egress(plugin, &id, &egress_socket, uid).map_err(step("start the egress proxy"))?;
+        let limits = limits(plugin);
+        let socket = run_dir.join("s");
+        let sandbox = Sandbox {
+            level: self.level,
+            argv: command.argv.clone(),
+            env: environment(plugin, command, &id, &socket, &work_dir),
+            work_dir,
+            run_dir,
+            read_only: command.read_only.clone(),
+            uid,
+            gid: uid,
+            limits,
+            egress: egress.is_some().then(|| Egress { proxy_socket: egress_socket, port: EGRESS_PORT }),
+            hostname: id.clone(),
+        };
+        let cgroup = self.cgroups.as_ref().map(|groups| groups.create(&id, &limits)).transpose()?;
+        let child = self.spawn(&sandbox, cgroup.as_ref()).await?;
+        let mut process = Process {
+            id,
+            socket,
+            token: Token::random(),
+            uid,
+            child,
+            cgroup: Books(Arc::new(Mutex::new(cgroup))),
+            home,
+            lease,
+            _egress: egress,
+        };
+        process.follow_logs(plugin);
+        process.hand_over_token().await.map_err(step("hand over the token"))?;
+        Ok(process)
+    }
+
+    async fn spawn(&self, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result<Child, StartError> {
+        let mut command = asp_launcher::command(&self.settings.worker_init, sandbox, cgroup)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.spawner.spawn(command).await.map_err(step("start worker-init"))
+    }
+
+    /// The worker's proxy, when its plugin may reach anything at all.
+    fn egress(
+        &self,
+        plugin: &Plugin,
+        worker: &str,
+        socket: &Path,
+        uid: u32,
+    ) -> io::Result<Option<AbortOnDropHandle<()>>> {
+        if plugin.manifest.allowed_domains.is_empty() {
+            return Ok(None);
+        }
+        let listener = UnixListener::bind(socket)?;
+        std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
+        own(socket, Some(uid))?;
+        let rules = egress::Rules::new(&plugin.manifest.allowed_domains);
+        let task = egress::serve(listener, rules, plugin.key().to_string(), worker.to_owned());
+        Ok(Some(AbortOnDropHandle::new(tokio::spawn(task))))
+    }
+}
+
+// === impl Process ===
+
+impl Process {
+    /// Ends when the process has ended.
+    pub async fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.wait().await.ok()
+    }
+
+    /// Asks the process to go.
+    pub fn terminate(&self) {
+        let pid = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
+        if let Some(pid) = pid {
+            // Err: it has just gone.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+
+    /// Kills everything the worker started.
+    pub fn kill(&mut self) {
+        if let Some(cgroup) = &*self.cgroup.0.lock()
+            && let Err(error) = cgroup.kill()
+        {
+            tracing::error!(worker = self.id, %error, "a worker's control group was not killed");
+        }
+        // Err: it has ended already.
+        let _ = self.child.start_kill();
+    }
+
+    pub fn books(&self) -> Books {
+        self.cgroup.clone()
+    }
+
+    /// Kills what is left and takes away what the process had; ends when all is gone.
+    pub async fn clear(mut self) -> Option<ExitStatus> {
+        self.kill();
+        let status = tokio::time::timeout(REAP_WITHIN, self.child.wait()).await.ok().and_then(Result::ok);
+        let cgroup = self.cgroup.0.lock().take();
+        let (home, lease, id) = (self.home.clone(), self.lease, self.id.clone());
+        // Waits for the kernel to let go of the control group.
+        let cleared = tokio::task::spawn_blocking(move || {
+            if let Some(Err(error)) = cgroup.map(Cgroup::remove) {
+                tracing::warn!(worker = id, %error, "a worker's control group was not removed");
+            }
+            if let Err(error) = std::fs::remove_dir_all(&home) {
+                tracing::warn!(worker = id, %error, "a worker's directory was not removed");
+            }
+            drop(lease);
+        });
+        // Err: the executor is ending.
+        let _ = cleared.await;
+        status
+    }
+
+    fn follow_logs(&mut self, plugin: &Plugin) {
+        let rate = plugin.manifest.limits.log_bytes_per_second;
+        let source =
+            |stream| logs::Source { plugin: plugin.key().to_string(), worker: self.id.clone(), stream };
+        if let Some(pipe) = self.child.stdout.take() {
+            tokio::spawn(logs::follow(pipe, source("stdout"), rate));
+        }
+        if let Some(pipe) = self.child.stderr.take() {
+            tokio::spawn(logs::follow(pipe, source("stderr"), rate));
+        }
+    }
+
+    async fn hand_over_token(&mut self) -> io::Result<()> {
+        let Some(mut stdin) = self.child.stdin.take() else { return Ok(()) };
+        match stdin.write_all(format!("{}\n", self.token.expose()).as_bytes()).await {
+            // It has ended already; its exit says why.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            done => done,
+        }
+    }
+}
+
+// === impl Books ===
+
+impl Books {
+    /// What the worker used so far; zeros when it is gone or has no control group.
+    pub fn stats(&self) -> Stats {
+        self.0.lock().as_ref().map(Cgroup::stats).unwrap_or_default()
+    }
+
+    pub fn oom_kills(&self) -> u64 {
+        self.0.lock().as_ref().map_or(0, Cgroup::oom_kills)
+    }
+}
+
+fn limits(plugin: &Plugin) -> Limits {
+    let limits = &plugin.manifest.limits;
+    Limits {
+        memory_bytes: limits.memory_bytes,
+        cpu_millis: limits.cpu_millis,
+        pids: limits.pids,
+        files: limits.files,
+        disk_bytes: limits.disk_bytes,
+        file_bytes: limits.disk_bytes,
+        cpu_seconds: None,
+    }
+}
+
+/// Exactly what runtime/README.md lists.
+fn environment(
+    plugin: &Plugin,
+    command: &Command,
+    id: &str,
+    socket: &Path,
+    work_dir: &Path,
+) -> BTreeMap<String, String> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let bin = command.argv.first().and_then(|program| Path::new(program).parent()).map(text);
+    let work = text(work_dir);
+    let mut variables = vec![
+        ("ASP_WORKER_SOCKET", text(socket)),
+        ("ASP_PLUGIN_MANIFEST", text(&plugin.manifest_path())),
+        ("ASP_PLUGIN_CODE", text(&plugin.package())),
+        ("ASP_WORK_DIR", work.clone()),
+        ("HOME", work.clone()),
+        ("TMPDIR", work),
+        ("ASP_WORKER_ID", id.to_owned()),
+        ("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.unwrap_or_default())),
+        ("LANG", "C.UTF-8".to_owned()),
+        ("TZ", "UTC".to_owned()),
+    ];
+    if !plugin.manifest.allowed_domains.is_empty() {
+        let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+            variables.push((name, proxy.clone()));
+        }
+    }
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn make_dir(path: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(mode).create(path)?;
+    // The mode above is subject to the umask.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    own(path, owner)
+}
+
+/// Gives a file to a worker's user, where this process may.
+fn own(path: &Path, owner: Option<u32>) -> io::Result<()> {
+    match owner {
+        Some(uid) if rustix::process::geteuid().is_root() => chown(path, Some(uid), Some(uid)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,30 @@
+//! Why a call is not admitted: the closed set of `Admission.reason` (`proto/supervisor.proto`).
+
+use std::time::Duration;
+
+/// Displays as `<word>: <sentence>`, as the contract has it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("not_installed: {0}")]
+    NotInstalled(String),
+    #[error("digest_mismatch: the installed package is another one than the request pins")]
+    DigestMismatch,
+    #[error("language_absent: this runtime has no {0}")]
+    LanguageAbsent(&'static str),
+    #[error("isolation: the plugin demands sandbox level {wanted}, this machine gives {given}")]
+    Isolation { wanted: u32, given: u32 },
+    #[error("quarantined: the plugin's workers crash too often; next try in {} s", rest.as_secs().max(1))]
+    Quarantined { rest: Duration },
+    #[error("breaker_open: too many of the plugin's calls failed lately")]
+    BreakerOpen,
+    #[error("throttled: the tenant has too many calls waiting for this plugin")]
+    Throttled,
+    #[error("overload: too many calls are waiting for this plugin")]
+    Overload,
+    #[error("overload: the call's deadline passed while it waited")]
+    Late,
+    #[error("overload: too many tunnels are open")]
+    Tunnels,
+    #[error("draining: the plugin takes no new calls")]
+    Draining,
+}

@@ -1,0 +1,258 @@
+//! All pools and tunnels of this runtime, and the clockwork that keeps them moving.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use asp_proto::supervisor::PluginRef;
+use asp_proto::supervisor::health_response::Status as Health;
+use parking_lot::Mutex;
+use prost_types::Struct;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::task::TaskTracker;
+
+use crate::handles::{Handles, TooMany};
+use crate::installed::{Plugin, PluginKey};
+use crate::language;
+use crate::manifest::Language;
+use crate::peer::Peer;
+use crate::pool::{Pool, TicketState, Wanted};
+use crate::ppp::{boolean, fields, number, object, text};
+use crate::process::Machine;
+use crate::refusal::Refusal;
+
+/// Plugin versions that are known at a time; idle ones give way.
+const MAX_POOLS: usize = 512;
+/// Queue positions, idle workers and expired handles are looked at this often.
+const TICK: Duration = Duration::from_millis(250);
+/// Samples of the workers for MetricsStream.
+const SAMPLE: Duration = Duration::from_secs(5);
+/// A call that says nothing of its end waits this long for a place.
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
+/// After a drain: for the workers to go.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub struct Runtime {
+    pub machine: Arc<Machine>,
+    pub handles: Arc<Handles>,
+    pub tasks: TaskTracker,
+    pools: Mutex<BTreeMap<PluginKey, Arc<Pool>>>,
+    draining: AtomicBool,
+}
+
+/// A call's admission.
+#[derive(Debug)]
+pub struct Allocation {
+    pub tunnel_id: String,
+    pub state: TicketState,
+}
+
+/// What a gateway wants to allocate.
+#[derive(Debug)]
+pub struct Request {
+    pub plugin: PluginRef,
+    pub tenant: String,
+    pub mcp_request_id: String,
+    pub soft_deadline: Option<Duration>,
+    pub fresh: bool,
+}
+
+impl Runtime {
+    pub fn new(machine: Machine) -> Arc<Runtime> {
+        Arc::new(Runtime {
+            machine: Arc::new(machine),
+            handles: Arc::default(),
+            tasks: TaskTracker::new(),
+            pools: Mutex::new(BTreeMap::new()),
+            draining: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes sure that `plugin` can run; it runs again if it was drained.
+    pub async fn ensure(&self, plugin: &PluginRef, prewarm: bool) -> Result<(), Refusal> {
+        let pool = self.pool(plugin).await?;
+        pool.undrain();
+        if prewarm || pool.plan.plugin.manifest.pool.min > 0 {
+            pool.prewarm();
+        }
+        Ok(())
+    }
+
+    /// A place for one call of `peer`, now or later.
+    pub async fn allocate(&self, peer: Peer, request: Request) -> Result<Allocation, Refusal> {
+        let pool = self.pool(&request.plugin).await?;
+        let deadline = Instant::now() + request.soft_deadline.unwrap_or(DEFAULT_DEADLINE);
+        let wanted = Wanted { tenant: request.tenant, fresh: request.fresh, deadline };
+        let ticket = pool.admit(wanted)?;
+        let state = ticket.state();
+        if let TicketState::Refused(reason) = state {
+            return Err(reason);
+        }
+        let offered = self.handles.offer(peer, request.mcp_request_id, ticket, deadline);
+        let tunnel_id = offered.map_err(|TooMany| Refusal::Tunnels)?;
+        Ok(Allocation { tunnel_id, state })
+    }
+
+    /// Lets a plugin's calls finish and admits no new ones. Ends when it is empty or `limit` has passed; then
+    /// the rest is ended.
+    pub async fn drain(&self, plugin: &PluginRef, limit: Duration) {
+        let key = PluginKey { id: plugin.id.clone(), version: plugin.version.clone() };
+        let Some(pool) = self.pools.lock().get(&key).cloned() else { return };
+        pool.drain();
+        let empty = async {
+            while !pool.is_empty() {
+                sleep(TICK / 10).await;
+            }
+        };
+        if timeout(limit, empty).await.is_err() {
+            pool.stop();
+        }
+    }
+
+    /// Drains everything: running calls have `limit`, then the workers go.
+    pub async fn shut_down(&self, limit: Duration) {
+        self.draining.store(true, Ordering::Relaxed);
+        let pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
+        pools.iter().for_each(Pool::drain);
+        let idle = async {
+            while pools.iter().any(|pool| pool.figures().active + pool.figures().queued > 0) {
+                sleep(TICK / 10).await;
+            }
+        };
+        if timeout(limit, idle).await.is_err() {
+            tracing::warn!("calls were still running after the grace period");
+        }
+        pools.iter().for_each(|pool| pool.stop());
+        self.tasks.close();
+        if timeout(STOP_WITHIN, self.tasks.wait()).await.is_err() {
+            tracing::warn!("workers were still there after the grace period");
+        }
+    }
+
+    /// Keeps queues, idle workers and handles moving, for ever.
+    pub async fn tick(self: Arc<Self>) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sampled = Instant::now();
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.machine.budget.freed() => {}
+            }
+            self.handles.sweep();
+            let pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
+            for pool in &pools {
+                pool.pump();
+                pool.publish_places();
+            }
+            for starved in pools.iter().filter(|pool| pool.is_starved()) {
+                let others = pools.iter().filter(|other| other.key != starved.key);
+                let _ = others.into_iter().any(Pool::yield_idle);
+            }
+            if sampled.elapsed() >= SAMPLE {
+                sampled = Instant::now();
+                self.sample(&pools);
+            }
+        }
+    }
+
+    /// The state of everything, for people and probes.
+    pub fn health(&self) -> (Health, Struct) {
+        let settings = &self.machine.settings;
+        let runtimes = Language::ALL.map(|language| {
+            let there = language::present(&settings.languages, language);
+            (language.name().to_owned(), text(if there { "present" } else { "absent" }))
+        });
+        let missing = self.machine.missing.iter();
+        let missing = missing.map(|(level, why)| (format!("level{}", level.number()), text(why.as_str())));
+        let pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
+        let degraded = pools.iter().any(|pool| {
+            let figures = pool.figures();
+            figures.quarantined.is_some() || figures.breaker != "closed"
+        });
+        let (memory, memory_left, workers, workers_left) = self.machine.budget.figures();
+        let draining = self.draining.load(Ordering::Relaxed);
+        let details = fields([
+            ("languages", object(Struct { fields: runtimes.into_iter().collect() })),
+            ("isolation_level", number(self.machine.level.number())),
+            ("missing", object(Struct { fields: missing.collect() })),
+            ("memory_budget", number(memory)),
+            ("memory_left", number(memory_left)),
+            ("max_workers", number(workers as u64)),
+            ("workers_left", number(workers_left as u64)),
+            ("tunnels", number(self.handles.len() as u64)),
+            ("draining", boolean(draining)),
+            ("plugins", object(Struct { fields: pools.iter().map(|pool| describe(pool)).collect() })),
+        ]);
+        let status = if draining || degraded { Health::Degraded } else { Health::Ok };
+        (status, details)
+    }
+
+    /// The pool of an installed plugin, made when there is none.
+    async fn pool(&self, wanted: &PluginRef) -> Result<Arc<Pool>, Refusal> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err(Refusal::Draining);
+        }
+        let key = PluginKey { id: wanted.id.clone(), version: wanted.version.clone() };
+        let known = self.pools.lock().get(&key).cloned();
+        if let Some(pool) = known {
+            pool.plan.plugin.check_reference(wanted)?;
+            return Ok(pool);
+        }
+        let (plugins, asked) = (self.machine.settings.plugins.clone(), wanted.clone());
+        let loaded = tokio::task::spawn_blocking(move || Plugin::load(&plugins, &asked)).await;
+        let plugin = loaded.map_err(|_| Refusal::NotInstalled("it could not be read".to_owned()))??;
+        let pool = Pool::new(&self.machine, plugin, self.tasks.clone())?;
+        let mut pools = self.pools.lock();
+        if pools.len() >= MAX_POOLS {
+            let idle = pools.iter().find(|(_, pool)| pool.is_empty()).map(|(key, _)| key.clone());
+            match idle {
+                Some(idle) => pools.remove(&idle),
+                None => return Err(Refusal::Overload),
+            };
+        }
+        // Somebody may have been faster.
+        Ok(Arc::clone(pools.entry(key).or_insert(pool)))
+    }
+
+    fn sample(&self, pools: &[Arc<Pool>]) {
+        for pool in pools {
+            let plugin = pool.key.to_string();
+            for worker in pool.workers() {
+                let stats = worker.stats();
+                let labels = [("plugin", plugin.as_str()), ("worker", worker.id.as_str())];
+                let sample = fields([
+                    ("cpu_ms", number(stats.cpu_ms)),
+                    ("rss_bytes", number(stats.rss_bytes)),
+                    ("memory_bytes", number(stats.memory_bytes)),
+                    ("pids", number(stats.pids)),
+                ]);
+                self.machine.metrics.emit("worker_sample", labels, sample);
+            }
+        }
+    }
+}
+
+fn describe(pool: &Arc<Pool>) -> (String, prost_types::Value) {
+    let figures = pool.figures();
+    let workers = pool.workers();
+    let rss: u64 = workers.iter().map(|worker| worker.stats().rss_bytes).sum();
+    let cpu: u64 = workers.iter().map(|worker| worker.stats().cpu_ms).sum();
+    let details = fields([
+        ("workers", number(figures.workers as u64)),
+        ("starting", number(figures.starting as u64)),
+        ("active", number(figures.active as u64)),
+        ("queued", number(figures.queued as u64)),
+        ("crashes", number(figures.crashes)),
+        ("admitted_warm", number(figures.admitted_warm)),
+        ("admitted_cold", number(figures.admitted_cold)),
+        ("breaker", text(figures.breaker)),
+        ("quarantined_s", number(figures.quarantined.map_or(0, |rest| rest.as_secs().max(1)))),
+        ("draining", boolean(figures.draining)),
+        ("rss_bytes", number(rss)),
+        ("cpu_ms", number(cpu)),
+    ]);
+    (pool.key.to_string(), object(details))
+}

@@ -1,0 +1,384 @@
+//! Which worker takes which call, when workers start and when they go: the pool of one plugin version.
+//!
+//! A pure state machine: it is given the time, and answers with [`Action`]s that the pool carries out.
+//! Keeps true: a worker never has more calls than its places, a call that wants a fresh process shares it
+//! with nobody, no worker starts during backoff, quarantine or without the machine's consent, and there are
+//! never more than `max` workers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::backoff::Backoff;
+use crate::breaker::{Breaker, Outcome};
+use crate::fair_queue::{FairQueue, Full};
+use crate::quarantine::Quarantine;
+use crate::refusal::Refusal;
+
+pub type WorkerId = u64;
+pub type TicketId = u64;
+
+/// The pool's bounds.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Every call has a process of its own.
+    pub ephemeral: bool,
+    /// Workers kept ready without calls.
+    pub min: usize,
+    pub max: usize,
+    /// Calls at once in a worker.
+    pub concurrency: usize,
+    /// A worker beyond `min` goes after this long without a call.
+    pub idle: Duration,
+    /// Calls that one tenant may queue; all together twice that.
+    pub queue: usize,
+}
+
+/// A call that waits for a place.
+#[derive(Debug)]
+pub struct Waiting {
+    pub ticket: TicketId,
+    pub tenant: String,
+    /// It wants a process that nobody used before.
+    pub fresh: bool,
+    pub deadline: Instant,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    Start { worker: WorkerId },
+    Seat { ticket: TicketId, worker: WorkerId },
+    Refuse { ticket: TicketId, reason: Refusal },
+    Retire { worker: WorkerId },
+}
+
+/// Where a waiting call stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// From 1.
+    pub position: usize,
+    pub depth: usize,
+    pub eta: Duration,
+    /// A worker that is starting will take it.
+    pub starting: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Starting,
+    Ready { idle_since: Instant },
+    /// It takes no more calls.
+    Leaving,
+}
+
+#[derive(Debug)]
+struct Slot {
+    phase: Phase,
+    active: usize,
+    served: u64,
+    /// For one call alone, then it goes.
+    single: bool,
+}
+
+#[derive(Debug)]
+pub struct Scheduler {
+    policy: Policy,
+    workers: BTreeMap<WorkerId, Slot>,
+    queue: FairQueue<Waiting>,
+    backoff: Backoff,
+    quarantine: Quarantine,
+    breaker: Breaker,
+    /// The end of the backoff.
+    no_start_before: Option<Instant>,
+    draining: bool,
+    prewarm: bool,
+    next_worker: WorkerId,
+    /// Mean length of a call in milliseconds.
+    mean_call: f64,
+    pub crashes: u64,
+    pub admitted_warm: u64,
+    pub admitted_cold: u64,
+}
+
+/// Weight of the latest call in the mean length.
+const ALPHA: f64 = 0.1;
+/// What a call is thought to take before the first has ended, in milliseconds.
+const FIRST_GUESS: f64 = 100.0;
+
+impl Scheduler {
+    pub fn new(policy: Policy) -> Scheduler {
+        Scheduler {
+            queue: FairQueue::new(policy.queue),
+            policy,
+            workers: BTreeMap::new(),
+            backoff: Backoff::new(),
+            quarantine: Quarantine::default(),
+            breaker: Breaker::new(),
+            no_start_before: None,
+            draining: false,
+            prewarm: false,
+            next_worker: 1,
+            mean_call: FIRST_GUESS,
+            crashes: 0,
+            admitted_warm: 0,
+            admitted_cold: 0,
+        }
+    }
+
+    /// Queues a call, or says why not. A [`Scheduler::pump`] then seats it.
+    pub fn enqueue(&mut self, mut call: Waiting, now: Instant) -> Result<Option<TicketId>, Refusal> {
+        if self.draining {
+            return Err(Refusal::Draining);
+        }
+        if let Some(rest) = self.quarantine.remaining(now) {
+            return Err(Refusal::Quarantined { rest });
+        }
+        if !self.breaker.admit(now) {
+            return Err(Refusal::BreakerOpen);
+        }
+        call.fresh |= self.policy.ephemeral;
+        let tenant = call.tenant.clone();
+        match self.queue.push(&tenant, call) {
+            Ok(displaced) => {
+                if displaced.is_some() {
+                    self.breaker.ended(Outcome::Abandoned, now);
+                }
+                Ok(displaced.map(|waiting| waiting.ticket))
+            }
+            Err(full) => {
+                self.breaker.ended(Outcome::Abandoned, now);
+                Err(match full {
+                    Full::Tenant => Refusal::Throttled,
+                    Full::All => Refusal::Overload,
+                })
+            }
+        }
+    }
+
+    /// Carries the state forward: seats, starts, refusals. `may_start` asks the machine for room for one
+    /// more worker; when it says yes, the room is taken.
+    pub fn pump(&mut self, now: Instant, may_start: &mut dyn FnMut() -> bool) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.refuse(now, &mut actions);
+        while let Some((waiting, worker)) = self.next_seat() {
+            actions.push(Action::Seat { ticket: waiting.ticket, worker });
+        }
+        self.make_room_for_fresh(&mut actions);
+        self.start(now, may_start, &mut actions);
+        actions
+    }
+
+    /// A started worker accepts calls.
+    pub fn ready(&mut self, worker: WorkerId, now: Instant) {
+        if let Some(slot) = self.workers.get_mut(&worker)
+            && matches!(slot.phase, Phase::Starting)
+        {
+            slot.phase = Phase::Ready { idle_since: now };
+        }
+    }
+
+    /// A worker's process has ended. `crashed` says how long it lived when nobody asked it to go.
+    pub fn gone(&mut self, worker: WorkerId, crashed: Option<Duration>, chance: f64, now: Instant) {
+        self.workers.remove(&worker);
+        if let Some(lived) = crashed {
+            self.crashes += 1;
+            self.no_start_before = Some(now + self.backoff.crashed(lived, chance));
+            self.quarantine.crashed(now);
+        }
+    }
+
+    /// A seated call has ended, and its place is free.
+    pub fn release(&mut self, worker: WorkerId, tenant: &str, took: Duration, outcome: Outcome, now: Instant) {
+        self.breaker.ended(outcome, now);
+        if outcome != Outcome::Abandoned {
+            let milliseconds = took.as_secs_f64() * 1000.0;
+            self.mean_call = self.mean_call * (1.0 - ALPHA) + milliseconds * ALPHA;
+            self.queue.spent(tenant, milliseconds);
+        }
+        let Some(slot) = self.workers.get_mut(&worker) else { return };
+        slot.active = slot.active.saturating_sub(1);
+        if let Phase::Ready { idle_since } = &mut slot.phase {
+            *idle_since = now;
+        }
+    }
+
+    /// Takes a waiting call out; false when it does not wait any more.
+    pub fn cancel(&mut self, ticket: TicketId, now: Instant) -> bool {
+        let removed = self.queue.remove(|waiting| waiting.ticket == ticket);
+        for _ in &removed {
+            self.breaker.ended(Outcome::Abandoned, now);
+        }
+        !removed.is_empty()
+    }
+
+    /// The workers that have nothing to do any more and should go. Called after releases and now and then.
+    pub fn surplus(&mut self, now: Instant) -> Vec<Action> {
+        let mut live = self.workers.values().filter(|slot| !matches!(slot.phase, Phase::Leaving)).count();
+        let keep = if self.draining || !self.prewarm { 0 } else { self.policy.min };
+        let mut actions = Vec::new();
+        for (worker, slot) in &mut self.workers {
+            let Phase::Ready { idle_since } = slot.phase else { continue };
+            if slot.active > 0 {
+                continue;
+            }
+            let used_up = slot.single && slot.served > 0;
+            let idle = live > keep && now.duration_since(idle_since) >= self.policy.idle;
+            let drained = self.draining && self.queue.is_empty();
+            if used_up || idle || drained {
+                slot.phase = Phase::Leaving;
+                live -= 1;
+                actions.push(Action::Retire { worker: *worker });
+            }
+        }
+        actions
+    }
+
+    /// Lets a worker without calls go, to give another plugin its memory.
+    pub fn yield_idle(&mut self) -> Option<Action> {
+        let idle = |slot: &Slot| matches!(slot.phase, Phase::Ready { .. }) && slot.active == 0;
+        let (worker, slot) = self.workers.iter_mut().find(|(_, slot)| idle(slot))?;
+        slot.phase = Phase::Leaving;
+        Some(Action::Retire { worker: *worker })
+    }
+
+    /// Keeps `min` workers from now on.
+    pub fn prewarm(&mut self) {
+        self.prewarm = true;
+    }
+
+    /// Admits no new call; running and waiting ones finish.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    pub fn undrain(&mut self) {
+        self.draining = false;
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Whether nothing waits and no process is left.
+    pub fn is_empty(&self) -> bool {
+        self.workers.is_empty() && self.queue.is_empty()
+    }
+
+    pub fn breaker(&self) -> &'static str {
+        self.breaker.name()
+    }
+
+    /// How long the plugin stays set aside.
+    pub fn quarantined(&mut self, now: Instant) -> Option<Duration> {
+        self.quarantine.remaining(now)
+    }
+
+    /// Workers, of those starting, calls running, calls waiting.
+    pub fn counts(&self) -> (usize, usize, usize, usize) {
+        let active = self.workers.values().map(|slot| slot.active).sum();
+        (self.workers.len(), self.starting(), active, self.queue.len())
+    }
+
+    /// Where every waiting call stands.
+    pub fn places(&self) -> Vec<(TicketId, Place)> {
+        let depth = self.queue.len();
+        let per_worker = if self.policy.ephemeral { 1 } else { self.policy.concurrency };
+        let coming = self.starting() * per_worker;
+        let places = (self.policy.max * per_worker).max(1);
+        self.queue
+            .positions()
+            .map(|(waiting, position)| {
+                let rounds = position.div_ceil(places);
+                #[expect(clippy::cast_precision_loss, reason = "a queue's length is far below 2^52")]
+                let eta = Duration::from_secs_f64(self.mean_call * rounds as f64 / 1000.0);
+                (waiting.ticket, Place { position, depth, eta, starting: position <= coming })
+            })
+            .collect()
+    }
+
+    fn starting(&self) -> usize {
+        self.workers.values().filter(|slot| matches!(slot.phase, Phase::Starting)).count()
+    }
+
+    fn refuse(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let late = self.queue.remove(|waiting| waiting.deadline <= now);
+        for waiting in late {
+            self.breaker.ended(Outcome::Abandoned, now);
+            actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Late });
+        }
+        let Some(rest) = self.quarantine.remaining(now) else { return };
+        for waiting in self.queue.remove(|_| true) {
+            self.breaker.ended(Outcome::Abandoned, now);
+            actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Quarantined { rest } });
+        }
+    }
+
+    fn next_seat(&mut self) -> Option<(Waiting, WorkerId)> {
+        let concurrency = self.policy.concurrency;
+        let ready = |slot: &Slot| matches!(slot.phase, Phase::Ready { .. }) && !slot.single;
+        let unused = self.workers.iter().find(|(_, slot)| ready(slot) && slot.served == 0);
+        let unused = unused.map(|(worker, _)| *worker);
+        let shared = self.workers.iter().filter(|(_, slot)| ready(slot) && slot.active < concurrency);
+        let shared = shared.min_by_key(|(_, slot)| slot.active).map(|(worker, _)| *worker);
+        let waiting = self.queue.pop(|waiting| if waiting.fresh { unused } else { shared }.is_some())?;
+        let worker = if waiting.fresh { unused } else { shared }?;
+        let slot = self.workers.get_mut(&worker)?;
+        if slot.served == 0 {
+            self.admitted_cold += 1;
+        } else {
+            self.admitted_warm += 1;
+        }
+        slot.active += 1;
+        slot.served += 1;
+        slot.single = waiting.fresh;
+        Some((waiting, worker))
+    }
+
+    /// A call that wants a fresh process must not wait for used ones that do nothing.
+    fn make_room_for_fresh(&mut self, actions: &mut Vec<Action>) {
+        let (fresh, _) = self.demand();
+        if fresh == 0 || self.workers.len() < self.policy.max || self.starting() > 0 {
+            return;
+        }
+        let idle = |slot: &Slot| matches!(slot.phase, Phase::Ready { .. }) && slot.active == 0;
+        if let Some((worker, slot)) = self.workers.iter_mut().find(|(_, slot)| idle(slot)) {
+            slot.phase = Phase::Leaving;
+            actions.push(Action::Retire { worker: *worker });
+        }
+    }
+
+    fn start(&mut self, now: Instant, may_start: &mut dyn FnMut() -> bool, actions: &mut Vec<Action>) {
+        if self.no_start_before.is_some_and(|until| now < until) || self.quarantine.remaining(now).is_some() {
+            return;
+        }
+        let (fresh, shared) = self.demand();
+        let demand = fresh + shared.div_ceil(self.policy.concurrency.max(1));
+        let live = self.workers.values().filter(|slot| !matches!(slot.phase, Phase::Leaving) && !slot.single);
+        let spare = if self.prewarm && !self.draining { self.policy.min } else { 0 };
+        let wanted = demand.saturating_sub(self.starting()).max(spare.saturating_sub(live.count()));
+        for _ in 0..wanted {
+            if self.workers.len() >= self.policy.max || !may_start() {
+                return;
+            }
+            let worker = self.next_worker;
+            self.next_worker += 1;
+            self.workers.insert(worker, Slot { phase: Phase::Starting, active: 0, served: 0, single: false });
+            actions.push(Action::Start { worker });
+        }
+    }
+
+    /// Waiting calls that want a fresh process, and those that do not.
+    fn demand(&self) -> (usize, usize) {
+        let fresh = self.queue.positions().filter(|(waiting, _)| waiting.fresh).count();
+        (fresh, self.queue.len() - fresh)
+    }
+
+    /// When the backoff ends.
+    pub fn wakes_at(&self) -> Option<Instant> {
+        self.no_start_before
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! The scheduler against its rules, without a process.
+
+use super::*;
+
+struct Rig {
+    scheduler: Scheduler,
+    now: Instant,
+    next_ticket: TicketId,
+    /// Workers the machine has room for.
+    room: usize,
+}
+
+fn rig(policy: Policy) -> Rig {
+    Rig { scheduler: Scheduler::new(policy), now: Instant::now(), next_ticket: 1, room: 100 }
+}
+
+fn policy() -> Policy {
+    Policy { ephemeral: false, min: 0, max: 2, concurrency: 2, idle: Duration::from_secs(300), queue: 8 }
+}
+
+impl Rig {
+    fn call(&mut self, tenant: &str, fresh: bool) -> Result<TicketId, Refusal> {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let deadline = self.now + Duration::from_secs(60);
+        let call = Waiting { ticket, tenant: tenant.into(), fresh, deadline };
+        self.scheduler.enqueue(call, self.now).map(|_| ticket)
+    }
+
+    fn pump(&mut self) -> Vec<Action> {
+        let room = &mut self.room;
+        self.scheduler.pump(self.now, &mut || {
+            let free = *room > 0;
+            *room -= usize::from(free);
+            free
+        })
+    }
+
+    fn release(&mut self, worker: WorkerId) {
+        let took = Duration::from_millis(10);
+        self.scheduler.release(worker, "t", took, Outcome::Success, self.now);
+    }
+
+    fn wait(&mut self, milliseconds: u64) {
+        self.now += Duration::from_millis(milliseconds);
+    }
+}
+
+#[test]
+fn workers_start_by_demand_and_never_take_more_calls_than_places() {
+    let mut rig = rig(policy());
+    let tickets: Vec<_> = (0..5).map(|_| rig.call("t", false).unwrap()).collect();
+    assert_eq!(rig.pump(), [Action::Start { worker: 1 }, Action::Start { worker: 2 }]);
+    assert_eq!(rig.pump(), [], "the workers that are starting are enough");
+    rig.scheduler.ready(1, rig.now);
+    rig.scheduler.ready(2, rig.now);
+    let seats = rig.pump();
+    assert_eq!(seats.len(), 4);
+    for worker in [1, 2] {
+        let own = seats.iter().filter(|seat| matches!(seat, Action::Seat { worker: w, .. } if *w == worker));
+        assert_eq!(own.count(), 2);
+    }
+    assert_eq!(rig.scheduler.places().iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets[4..]);
+    rig.release(2);
+    assert_eq!(rig.pump(), [Action::Seat { ticket: tickets[4], worker: 2 }]);
+}
+
+#[test]
+fn a_crashed_worker_is_replaced_after_its_backoff() {
+    let mut rig = rig(policy());
+    rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
+    rig.scheduler.gone(1, Some(Duration::from_secs(1)), 0.5, rig.now);
+    rig.wait(249);
+    assert_eq!(rig.pump(), []);
+    rig.wait(1);
+    assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
+}
+
+#[test]
+fn a_crash_loop_starts_five_workers_in_a_minute_and_then_refuses_everyone() {
+    let mut rig = rig(policy());
+    rig.call("t", false).unwrap();
+    let (mut starts, mut refused) = (0, Vec::new());
+    for _ in 0..6000 {
+        for action in rig.pump() {
+            match action {
+                Action::Start { worker } => {
+                    starts += 1;
+                    rig.scheduler.gone(worker, Some(Duration::ZERO), 0.5, rig.now);
+                }
+                Action::Refuse { reason, .. } => refused.push(reason),
+                other => panic!("{other:?}"),
+            }
+        }
+        rig.wait(10);
+    }
+    assert_eq!(starts, 5);
+    assert!(matches!(refused[..], [Refusal::Quarantined { .. }]), "{refused:?}");
+    assert!(matches!(rig.call("t", false), Err(Refusal::Quarantined { .. })));
+}
+
+#[test]
+fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
+    let mut rig = rig(Policy { max: 1, ..policy() });
+    rig.call("t", false).unwrap();
+    rig.pump();
+    rig.scheduler.ready(1, rig.now);
+    rig.pump();
+    let fresh = rig.call("t", true).unwrap();
+    assert_eq!(rig.pump(), [], "the only worker is busy");
+    rig.release(1);
+    assert_eq!(rig.pump(), [Action::Retire { worker: 1 }]);
+    rig.scheduler.gone(1, None, 0.5, rig.now);
+    assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
+    rig.scheduler.ready(2, rig.now);
+    let other = rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), [Action::Seat { ticket: fresh, worker: 2 }], "it is shared with nobody");
+    rig.release(2);
+    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 2 }]);
+    rig.scheduler.gone(2, None, 0.5, rig.now);
+    assert_eq!(rig.pump(), [Action::Start { worker: 3 }]);
+    rig.scheduler.ready(3, rig.now);
+    assert_eq!(rig.pump(), [Action::Seat { ticket: other, worker: 3 }]);
+}
+
+#[test]
+fn min_workers_stay_and_the_others_go_when_idle() {
+    let mut rig = rig(Policy { min: 1, ..policy() });
+    assert_eq!(rig.pump(), [], "nobody asked for the plugin yet");
+    rig.scheduler.prewarm();
+    assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
+    rig.scheduler.ready(1, rig.now);
+    for _ in 0..4 {
+        rig.call("t", false).unwrap();
+    }
+    rig.pump();
+    rig.scheduler.ready(2, rig.now);
+    rig.pump();
+    for worker in [1, 1, 2, 2] {
+        rig.release(worker);
+    }
+    assert_eq!(rig.scheduler.surplus(rig.now), []);
+    rig.wait(300_000);
+    assert_eq!(rig.scheduler.surplus(rig.now).len(), 1);
+    assert_eq!(rig.scheduler.surplus(rig.now), []);
+}
+
+#[test]
+fn the_machine_may_say_no_to_a_start() {
+    let mut rig = rig(policy());
+    rig.room = 0;
+    rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), []);
+    rig.room = 1;
+    assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
+}
+
+#[test]
+fn a_late_call_is_refused_and_one_that_was_cancelled_is_forgotten() {
+    let mut rig = rig(policy());
+    rig.room = 0;
+    let late = rig.call("t", false).unwrap();
+    rig.wait(30_000);
+    let cancelled = rig.call("t", false).unwrap();
+    assert!(rig.scheduler.cancel(cancelled, rig.now));
+    assert!(!rig.scheduler.cancel(cancelled, rig.now));
+    rig.wait(30_000);
+    assert_eq!(rig.pump(), [Action::Refuse { ticket: late, reason: Refusal::Late }]);
+    assert_eq!(rig.scheduler.counts(), (0, 0, 0, 0));
+}
+
+#[test]
+fn a_tenant_is_throttled_before_all_are_refused() {
+    let mut rig = rig(Policy { queue: 2, ..policy() });
+    rig.room = 0;
+    for tenant in ["a", "a", "b", "b"] {
+        rig.call(tenant, false).unwrap();
+    }
+    assert_eq!(rig.call("a", false), Err(Refusal::Throttled));
+    assert!(rig.call("c", false).is_ok(), "the longest queue gives way");
+    assert_eq!(rig.call("d", false), Err(Refusal::Overload));
+}
+
+#[test]
+fn a_draining_pool_finishes_what_waits_and_then_empties() {
+    let mut rig = rig(policy());
+    let ticket = rig.call("t", false).unwrap();
+    rig.pump();
+    rig.scheduler.drain();
+    assert_eq!(rig.call("t", false), Err(Refusal::Draining));
+    rig.scheduler.ready(1, rig.now);
+    assert_eq!(rig.scheduler.surplus(rig.now), [], "somebody waits for it");
+    assert_eq!(rig.pump(), [Action::Seat { ticket, worker: 1 }]);
+    assert_eq!(rig.scheduler.surplus(rig.now), []);
+    rig.release(1);
+    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }]);
+    rig.scheduler.gone(1, None, 0.5, rig.now);
+    assert!(rig.scheduler.is_empty());
+}
+
+#[test]
+fn a_noisy_tenant_leaves_the_victim_its_fair_share() {
+    let mut rig = rig(Policy { max: 1, concurrency: 1, queue: 64, ..policy() });
+    rig.call("noisy", false).unwrap();
+    rig.pump();
+    rig.scheduler.ready(1, rig.now);
+    let mut owners = BTreeMap::new();
+    let mut served: BTreeMap<&str, usize> = BTreeMap::new();
+    for _ in 0..1000 {
+        for _ in 0..100 {
+            if let Ok(ticket) = rig.call("noisy", false) {
+                owners.insert(ticket, "noisy");
+            }
+        }
+        if let Ok(ticket) = rig.call("victim", false) {
+            owners.insert(ticket, "victim");
+        }
+        for action in rig.pump() {
+            if let Action::Seat { ticket, .. } = action {
+                *served.entry(owners.get(&ticket).copied().unwrap_or("noisy")).or_default() += 1;
+            }
+        }
+        rig.wait(10);
+        rig.release(1);
+    }
+    assert!(served["victim"] >= 450, "{served:?}");
+}

@@ -1,0 +1,290 @@
+//! The one PPP `Session` stream of a worker: calls share it, told apart by their request id.
+//!
+//! Owns the table of the worker's calls. Keeps true: what a worker says about a call it does not have, and
+//! everything else the protocol forbids, is a [`Cause`] to end it; when the worker ends, every call of the
+//! table hears of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::{CheckpointAck, ClientMessage, LogLine, Ping, ServerMessage, client_message};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::call::{Call, MAX_CAPSULE, Rules};
+use crate::cause::Cause;
+use crate::logs;
+use crate::tunnel::outbox::Outbox;
+
+/// Messages to the worker that it has not read. Each may be large, so they are few.
+pub const TO_WORKER: usize = 32;
+
+#[derive(Debug)]
+pub struct Session {
+    /// For logs.
+    worker: String,
+    rules: Arc<Rules>,
+    to_worker: mpsc::Sender<ClientMessage>,
+    kill: mpsc::Sender<Cause>,
+    calls: Mutex<Calls>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    /// Bounded by the pool's places: each call has one.
+    open: HashMap<String, Arc<Call>>,
+    dead: Option<Cause>,
+}
+
+/// Why a call did not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotBegun {
+    /// The worker has a call of this id.
+    Duplicate,
+    Dead(Cause),
+}
+
+/// What else a message from the worker means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    Message,
+    Pong,
+}
+
+impl Session {
+    /// `kill` ends the worker; it holds one cause, the first.
+    pub fn new(
+        worker: String,
+        rules: Arc<Rules>,
+        to_worker: mpsc::Sender<ClientMessage>,
+        kill: mpsc::Sender<Cause>,
+    ) -> Session {
+        Session { worker, rules, to_worker, kill, calls: Mutex::new(Calls::default()) }
+    }
+
+    /// Enters a call, which may then be sent.
+    pub fn begin(
+        &self,
+        request_id: &str,
+        outbox: Outbox,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Call>, NotBegun> {
+        let mut calls = self.calls.lock();
+        if let Some(cause) = calls.dead {
+            return Err(NotBegun::Dead(cause));
+        }
+        if calls.open.contains_key(request_id) {
+            return Err(NotBegun::Duplicate);
+        }
+        let call = Arc::new(Call::new(request_id.to_owned(), outbox, Arc::clone(&self.rules), deadline));
+        calls.open.insert(request_id.to_owned(), Arc::clone(&call));
+        Ok(call)
+    }
+
+    /// Takes a call out that ended outside the session stream.
+    pub fn remove(&self, request_id: &str) {
+        self.calls.lock().open.remove(request_id);
+    }
+
+    /// Sends a message to the worker, waiting while it does not read. Nothing is said when it is dead: its
+    /// calls hear of that.
+    pub async fn send(&self, payload: client_message::Payload) {
+        // Err: the worker has ended.
+        let _ = self.to_worker.send(ClientMessage { payload: Some(payload) }).await;
+    }
+
+    /// Sends a ping if there is room; a worker that does not read does not answer either.
+    pub fn ping(&self, nonce: u64) {
+        let payload = client_message::Payload::Ping(Ping { nonce: nonce.to_string() });
+        let _ = self.to_worker.try_send(ClientMessage { payload: Some(payload) });
+    }
+
+    /// Ends the worker.
+    pub fn kill(&self, cause: Cause) {
+        // Err: it is being ended already.
+        let _ = self.kill.try_send(cause);
+    }
+
+    /// Takes a message from the worker. `Err`: it must end.
+    pub async fn receive(&self, message: ServerMessage) -> Result<Received, Cause> {
+        let payload = message.payload.ok_or(Cause::Protocol("an empty or unknown message"))?;
+        match payload {
+            Payload::Pong(_) => return Ok(Received::Pong),
+            Payload::Init(_) => return Err(Cause::Protocol("a second init")),
+            Payload::Log(line) if line.request_id.is_empty() => {
+                logs::outside_calls(&self.worker, &line.message);
+            }
+            Payload::Log(line) => self.pass(Payload::Log(shorten(line))).await?,
+            Payload::Checkpoint(checkpoint) if checkpoint.capsule.len() > MAX_CAPSULE => {
+                self.refuse_capsule(&checkpoint.request_id, checkpoint.seq)?;
+            }
+            // It may cross the call's end: the answer to a cancel says nothing the end does not.
+            Payload::Cancel(answer) if self.find(&answer.request_id).is_none() => {}
+            ends @ (Payload::Completed(_) | Payload::Failed(_)) => {
+                let id = request_id(&ends).to_owned();
+                let call = self.calls.lock().open.remove(&id);
+                call.ok_or(Cause::Protocol("a result of an unknown call"))?.receive(ends).await?;
+            }
+            event => self.pass(event).await?,
+        }
+        Ok(Received::Message)
+    }
+
+    /// The worker has ended: every call hears the cause.
+    pub fn die(&self, cause: Cause) -> usize {
+        let open = {
+            let mut calls = self.calls.lock();
+            calls.dead = Some(cause);
+            std::mem::take(&mut calls.open)
+        };
+        for call in open.values() {
+            call.crash(cause);
+        }
+        open.len()
+    }
+
+    fn find(&self, request_id: &str) -> Option<Arc<Call>> {
+        self.calls.lock().open.get(request_id).cloned()
+    }
+
+    async fn pass(&self, event: Payload) -> Result<(), Cause> {
+        let call = self.find(request_id(&event)).ok_or(Cause::Protocol("an event of an unknown call"))?;
+        call.receive(event).await
+    }
+
+    fn refuse_capsule(&self, request_id: &str, seq: u64) -> Result<(), Cause> {
+        if self.find(request_id).is_none() {
+            return Err(Cause::Protocol("an event of an unknown call"));
+        }
+        let answer = CheckpointAck { request_id: request_id.to_owned(), seq, error: "too_large".to_owned() };
+        let payload = Some(client_message::Payload::CheckpointAck(answer));
+        // No room: the worker does not read, and pings will tell.
+        let _ = self.to_worker.try_send(ClientMessage { payload });
+        Ok(())
+    }
+}
+
+/// The call a worker's message is about.
+fn request_id(payload: &Payload) -> &str {
+    match payload {
+        Payload::Status(message) => &message.request_id,
+        Payload::Progress(message) => &message.request_id,
+        Payload::Chunk(message) => &message.request_id,
+        Payload::Artifact(message) => &message.request_id,
+        Payload::Elicitation(message) => &message.request_id,
+        Payload::Delegation(message) => &message.request_id,
+        Payload::Log(message) => &message.request_id,
+        Payload::Completed(message) => &message.request_id,
+        Payload::Failed(message) => &message.request_id,
+        Payload::Cancel(message) => &message.request_id,
+        Payload::Checkpoint(message) => &message.request_id,
+        Payload::ArtifactData(message) => &message.request_id,
+        Payload::Init(_) | Payload::Pong(_) => "",
+    }
+}
+
+fn shorten(mut line: LogLine) -> LogLine {
+    let end = line.message.floor_char_boundary(logs::MAX_LINE);
+    line.message.truncate(end);
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::plugin::{CancelResponse, Checkpoint, Completed, Failed, InitResponse, Pong, Progress};
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::call::End;
+    use crate::tunnel::outbox::{Frames, outbox};
+
+    struct Rig {
+        session: Session,
+        from_session: mpsc::Receiver<ClientMessage>,
+        kill: mpsc::Receiver<Cause>,
+    }
+
+    fn rig() -> Rig {
+        let rules = Rules {
+            max_runtime: Duration::from_secs(60),
+            input_timeout: Duration::from_secs(300),
+            heartbeat: None,
+            artifact_bytes: 1000,
+            elicitations: BTreeSet::new(),
+            delegations: BTreeSet::new(),
+        };
+        let (to_worker, from_session) = mpsc::channel(TO_WORKER);
+        let (kill_sender, kill) = mpsc::channel(1);
+        Rig { session: Session::new("w".into(), Arc::new(rules), to_worker, kill_sender), from_session, kill }
+    }
+
+    fn begin(session: &Session, id: &str) -> (Arc<Call>, Frames) {
+        let (outbox, frames) = outbox(id);
+        (session.begin(id, outbox, None).unwrap(), frames)
+    }
+
+    fn message(payload: Payload) -> ServerMessage {
+        ServerMessage { payload: Some(payload) }
+    }
+
+    fn completed(id: &str) -> ServerMessage {
+        message(Payload::Completed(Completed { request_id: id.into(), ..Default::default() }))
+    }
+
+    #[tokio::test]
+    async fn a_second_result_or_an_unknown_call_is_a_fault() {
+        let rig = rig();
+        let (call, _frames) = begin(&rig.session, "a");
+        let (other, _frames) = begin(&rig.session, "b");
+        assert_eq!(rig.session.receive(completed("a")).await, Ok(Received::Message));
+        assert_eq!(call.end(), Some(End::Answered));
+        assert_eq!(other.end(), None, "the other call goes on");
+        let failed = Failed { request_id: "a".into(), ..Default::default() };
+        let progress = Progress { request_id: "nobody".into(), ..Default::default() };
+        for fault in [
+            completed("a"),
+            message(Payload::Failed(failed)),
+            message(Payload::Progress(progress)),
+            message(Payload::Init(InitResponse::default())),
+            ServerMessage { payload: None },
+        ] {
+            assert!(matches!(rig.session.receive(fault).await, Err(Cause::Protocol(_))));
+        }
+        let cancel = CancelResponse { request_id: "a".into(), ..Default::default() };
+        assert_eq!(rig.session.receive(message(Payload::Cancel(cancel))).await, Ok(Received::Message));
+        assert_eq!(rig.session.receive(message(Payload::Pong(Pong::default()))).await, Ok(Received::Pong));
+    }
+
+    #[tokio::test]
+    async fn an_oversize_checkpoint_is_refused_and_the_call_goes_on() {
+        let mut rig = rig();
+        let (call, _frames) = begin(&rig.session, "a");
+        let capsule = vec![0; MAX_CAPSULE + 1];
+        let checkpoint = Checkpoint { request_id: "a".into(), seq: 7, capsule };
+        rig.session.receive(message(Payload::Checkpoint(checkpoint))).await.unwrap();
+        let Some(client_message::Payload::CheckpointAck(ack)) = rig.from_session.recv().await.unwrap().payload
+        else {
+            panic!("no answer");
+        };
+        assert_eq!((ack.seq, ack.error.as_str()), (7, "too_large"));
+        assert_eq!(call.end(), None);
+    }
+
+    #[tokio::test]
+    async fn all_calls_hear_of_their_workers_end_and_no_new_one_begins() {
+        let mut rig = rig();
+        let calls: Vec<_> = ["a", "b"].map(|id| begin(&rig.session, id)).into_iter().collect();
+        assert_eq!(rig.session.begin("a", outbox("x").0, None).unwrap_err(), NotBegun::Duplicate);
+        rig.session.kill(Cause::Wedged);
+        rig.session.kill(Cause::Deadline);
+        assert_eq!(rig.kill.recv().await, Some(Cause::Wedged), "the first cause counts");
+        assert_eq!(rig.session.die(Cause::Wedged), 2);
+        for (call, _) in &calls {
+            assert_eq!(call.end(), Some(End::Crashed(Cause::Wedged)));
+        }
+        assert_eq!(rig.session.begin("c", outbox("x").0, None).unwrap_err(), NotBegun::Dead(Cause::Wedged));
+    }
+}

@@ -1,0 +1,307 @@
+//! Every setting of `asp-runtime`, read once at start.
+//!
+//! A flag wins over the environment, the environment over the default. Keeps true: all faults are found and
+//! reported together.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use asp_launcher::Level;
+use clap::Parser;
+
+/// `sun_path` has 108 bytes; a worker's socket adds this much to the state directory's path.
+const MAX_STATE_PATH: usize = 107 - "/w/0123456789abcdef/egress.sock".len();
+const MIN_MEMORY: u64 = 16 << 20;
+
+/// Runs plugins written in Python, Node or Java, each in its own process inside a sandbox
+#[derive(Clone, Debug, Parser)]
+#[command(name = "asp-runtime", version)]
+pub struct Arguments {
+    /// Directory of installed plugins: <id>/<version>/plugin.json
+    #[arg(long, env = "ASP_RUNTIME_PLUGINS", value_name = "DIR")]
+    pub plugins: PathBuf,
+    /// Directory for sockets and work files; made when absent
+    #[arg(long, env = "ASP_RUNTIME_STATE", value_name = "DIR")]
+    pub state: PathBuf,
+    /// Unix socket to serve on
+    #[arg(long, env = "ASP_RUNTIME_SOCKET", value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Address to serve on by mutual TLS; needs the three --tls settings
+    #[arg(long, env = "ASP_RUNTIME_LISTEN", value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// Certificate chain (PEM)
+    #[arg(long, env = "ASP_RUNTIME_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key (PEM)
+    #[arg(long, env = "ASP_RUNTIME_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Authority of the gateways' certificates (PEM)
+    #[arg(long, env = "ASP_RUNTIME_TLS_CLIENT_CA", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// The launcher [worker-init beside this binary]
+    #[arg(long, env = "ASP_RUNTIME_WORKER_INIT", value_name = "PATH")]
+    pub worker_init: Option<PathBuf>,
+    /// The least sandbox level any plugin runs at, whatever its manifest allows: 1, 2 or 3
+    #[arg(long, env = "ASP_RUNTIME_MIN_LEVEL", value_name = "LEVEL", default_value_t = 3)]
+    pub min_level: u32,
+    /// Processes of all plugins together
+    #[arg(long, env = "ASP_RUNTIME_MAX_WORKERS", value_name = "N", default_value_t = 64)]
+    pub max_workers: usize,
+    /// Bytes that all workers together may be promised [three quarters of the machine's memory]
+    #[arg(long, env = "ASP_RUNTIME_MEMORY_BUDGET", value_name = "BYTES")]
+    pub memory_budget: Option<u64>,
+    /// Calls of one tenant that may wait for one plugin; all tenants together twice that
+    #[arg(long, env = "ASP_RUNTIME_QUEUE", value_name = "N", default_value_t = 256)]
+    pub queue: usize,
+    /// First of the user ids for workers, one each; only where this process is root
+    #[arg(long, env = "ASP_RUNTIME_UID_BASE", value_name = "UID", default_value_t = 58_000)]
+    pub uid_base: u32,
+    /// Python interpreter whose environment has the package asp-plugin
+    #[arg(long, env = "ASP_PLUGIN_PYTHON", value_name = "PATH")]
+    pub python: Option<PathBuf>,
+    /// Node binary
+    #[arg(long, env = "ASP_PLUGIN_NODE", value_name = "PATH")]
+    pub node: Option<PathBuf>,
+    /// Directory with worker.mjs and its node_modules
+    #[arg(long, env = "ASP_PLUGIN_NODE_SHIM", value_name = "DIR")]
+    pub node_shim: Option<PathBuf>,
+    /// Java binary
+    #[arg(long, env = "ASP_PLUGIN_JAVA", value_name = "PATH")]
+    pub java: Option<PathBuf>,
+    /// Directory of the jars with asp.plugin.Worker
+    #[arg(long, env = "ASP_PLUGIN_JAVA_SHIM", value_name = "DIR")]
+    pub java_shim: Option<PathBuf>,
+}
+
+/// The files of mutual TLS.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    pub address: SocketAddr,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    pub client_authority: PathBuf,
+}
+
+/// Where the languages are; `None`: this runtime does not have it.
+#[derive(Clone, Debug, Default)]
+pub struct Languages {
+    pub python: Option<PathBuf>,
+    pub node: Option<(PathBuf, PathBuf)>,
+    pub java: Option<(PathBuf, PathBuf)>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub plugins: PathBuf,
+    pub state: PathBuf,
+    pub socket: Option<PathBuf>,
+    pub tls: Option<Tls>,
+    pub worker_init: PathBuf,
+    pub min_level: Level,
+    pub max_workers: usize,
+    pub memory_budget: u64,
+    pub queue: usize,
+    pub uid_base: u32,
+    pub languages: Languages,
+}
+
+impl Settings {
+    /// Checks the arguments and makes the state directory. Returns every fault there is.
+    pub fn read(arguments: Arguments) -> Result<Settings, Vec<String>> {
+        let mut faults = Vec::new();
+        if arguments.socket.is_none() && arguments.listen.is_none() {
+            faults.push("--socket or --listen is needed".to_owned());
+        }
+        let plugins = directory("--plugins", &arguments.plugins, &mut faults);
+        let state = state_directory(&arguments.state, &mut faults);
+        let tls = tls(&arguments, &mut faults);
+        let min_level = level(arguments.min_level).unwrap_or_else(|| {
+            faults.push(format!("--min-level is {}, not 1, 2 or 3", arguments.min_level));
+            Level::L3
+        });
+        let worker_init = worker_init(arguments.worker_init.as_deref(), &mut faults);
+        for (flag, value) in [("--max-workers", arguments.max_workers), ("--queue", arguments.queue)] {
+            if value == 0 || value > 4096 {
+                faults.push(format!("{flag} is {value}, not 1 to 4096"));
+            }
+        }
+        let memory_budget = arguments.memory_budget.unwrap_or_else(three_quarters_of_memory);
+        if memory_budget < MIN_MEMORY {
+            faults.push(format!("--memory-budget is {memory_budget}, less than {MIN_MEMORY}"));
+        }
+        if arguments.uid_base == 0 || arguments.uid_base > 2_000_000_000 {
+            faults.push(format!("--uid-base is {}, not 1 to 2000000000", arguments.uid_base));
+        }
+        let languages = languages(&arguments, &mut faults);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(Settings {
+            plugins,
+            state,
+            socket: arguments.socket,
+            tls,
+            worker_init,
+            min_level,
+            max_workers: arguments.max_workers,
+            memory_budget,
+            queue: arguments.queue,
+            uid_base: arguments.uid_base,
+            languages,
+        })
+    }
+}
+
+/// The level with this number.
+pub fn level(number: u32) -> Option<Level> {
+    [Level::L1, Level::L2, Level::L3].into_iter().find(|level| level.number() == number)
+}
+
+fn directory(flag: &str, path: &Path, faults: &mut Vec<String>) -> PathBuf {
+    match path.canonicalize() {
+        Ok(path) if path.is_dir() => return path,
+        Ok(_) => faults.push(format!("{flag} {} is no directory", path.display())),
+        Err(error) => faults.push(format!("{flag} {}: {error}", path.display())),
+    }
+    path.to_path_buf()
+}
+
+fn state_directory(path: &Path, faults: &mut Vec<String>) -> PathBuf {
+    if let Err(error) = std::fs::create_dir_all(path) {
+        faults.push(format!("--state {}: {error}", path.display()));
+        return path.to_path_buf();
+    }
+    let path = directory("--state", path, faults);
+    if path.as_os_str().len() > MAX_STATE_PATH {
+        faults.push(format!("--state {} is longer than {MAX_STATE_PATH} bytes", path.display()));
+    }
+    path
+}
+
+fn file(flag: &str, path: &Path, faults: &mut Vec<String>) -> PathBuf {
+    match std::path::absolute(path) {
+        Ok(path) if path.is_file() => return path,
+        Ok(_) => faults.push(format!("{flag} {} is no file", path.display())),
+        Err(error) => faults.push(format!("{flag} {}: {error}", path.display())),
+    }
+    path.to_path_buf()
+}
+
+fn tls(arguments: &Arguments, faults: &mut Vec<String>) -> Option<Tls> {
+    let files = [
+        ("--tls-cert", &arguments.tls_cert),
+        ("--tls-key", &arguments.tls_key),
+        ("--tls-client-ca", &arguments.tls_client_ca),
+    ];
+    let Some(address) = arguments.listen else {
+        if files.iter().any(|(_, path)| path.is_some()) {
+            faults.push("the --tls settings need --listen".to_owned());
+        }
+        return None;
+    };
+    let mut found = Vec::new();
+    for (flag, path) in files {
+        match path {
+            Some(path) => found.push(file(flag, path, faults)),
+            None => faults.push(format!("--listen needs {flag}")),
+        }
+    }
+    let [certificate, key, client_authority] = <[PathBuf; 3]>::try_from(found).ok()?;
+    Some(Tls { address, certificate, key, client_authority })
+}
+
+fn worker_init(given: Option<&Path>, faults: &mut Vec<String>) -> PathBuf {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("worker-init"));
+    match given.map(Path::to_path_buf).or_else(beside) {
+        Some(path) => file("--worker-init", &path, faults),
+        None => {
+            faults.push("--worker-init is needed".to_owned());
+            PathBuf::new()
+        }
+    }
+}
+
+fn languages(arguments: &Arguments, faults: &mut Vec<String>) -> Languages {
+    let python = arguments.python.as_ref().map(|path| file("ASP_PLUGIN_PYTHON", path, faults));
+    let node = pair(
+        ("ASP_PLUGIN_NODE", arguments.node.as_deref()),
+        ("ASP_PLUGIN_NODE_SHIM", arguments.node_shim.as_deref()),
+        faults,
+    );
+    let java = pair(
+        ("ASP_PLUGIN_JAVA", arguments.java.as_deref()),
+        ("ASP_PLUGIN_JAVA_SHIM", arguments.java_shim.as_deref()),
+        faults,
+    );
+    Languages { python, node, java }
+}
+
+/// A language that needs a binary and a directory: both or neither.
+fn pair(
+    (binary_name, binary): (&str, Option<&Path>),
+    (shim_name, shim): (&str, Option<&Path>),
+    faults: &mut Vec<String>,
+) -> Option<(PathBuf, PathBuf)> {
+    match (binary, shim) {
+        (Some(binary), Some(shim)) => {
+            Some((file(binary_name, binary, faults), directory(shim_name, shim, faults)))
+        }
+        (None, None) => None,
+        (Some(_), None) => {
+            faults.push(format!("{binary_name} needs {shim_name}"));
+            None
+        }
+        (None, Some(_)) => {
+            faults.push(format!("{shim_name} needs {binary_name}"));
+            None
+        }
+    }
+}
+
+/// What the workers may be promised when nobody says: the rest is for this process and the gateway.
+fn three_quarters_of_memory() -> u64 {
+    let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    total.map_or(1 << 30, |kibibytes| kibibytes * 1024 / 4 * 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(extra: &[&str]) -> Result<Settings, Vec<String>> {
+        let mut line = vec!["asp-runtime"];
+        line.extend(extra);
+        Settings::read(Arguments::try_parse_from(line).unwrap())
+    }
+
+    #[test]
+    fn every_fault_is_listed() {
+        let faults = parse(&[
+            "--plugins", "/nonexistent", "--state", "/proc/nope", "--min-level", "4", "--max-workers", "0",
+            "--listen", "127.0.0.1:0", "--worker-init", "/nonexistent", "--python", "/nonexistent",
+            "--java", "/bin/sh", "--memory-budget", "1",
+        ])
+        .unwrap_err();
+        for wanted in [
+            "--plugins", "--state", "--min-level", "--max-workers", "--tls-cert", "--tls-key", "--tls-client-ca",
+            "--worker-init", "ASP_PLUGIN_PYTHON", "ASP_PLUGIN_JAVA_SHIM", "--memory-budget",
+        ] {
+            assert!(faults.iter().any(|fault| fault.contains(wanted)), "{wanted}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn a_socket_and_two_directories_are_enough() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, state) = (dir.path().to_str().unwrap(), dir.path().join("state"));
+        let settings = parse(&[
+            "--plugins", path, "--state", state.to_str().unwrap(), "--socket", "/tmp/s", "--worker-init", "/bin/sh",
+        ])
+        .unwrap();
+        assert_eq!(settings.min_level, Level::L3);
+        assert!(settings.memory_budget > 1 << 20 && settings.languages.python.is_none());
+    }
+}

@@ -1,0 +1,256 @@
+//! A tunnel: carries one unit of work between a gateway and a worker, from the wait for a place to the end.
+//!
+//! Keeps true: a tunnel carries one invoke, read or prompt; a call that is over for its gateway (gone, closed,
+//! past its time) is cancelled in its worker, and a call that ignores that ends its worker after `GRACE`.
+
+pub mod inbound;
+pub mod outbox;
+mod unary;
+mod work;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::{ClientMessage, Failed, InitResponse, Pong, ServerMessage, client_message};
+use asp_proto::supervisor::tunnel_event::Type;
+use tokio::time::Instant;
+use tonic::Status;
+
+use crate::breaker::Outcome;
+use crate::call::End;
+use crate::handles::{Attached, Handles, TunnelStats};
+use crate::metrics::Metrics;
+use crate::pool::TicketState;
+use crate::ppp::{FromGateway, event_frame, fields, message_frame, milliseconds, number, text};
+use crate::scheduler::Place;
+use crate::worker::Worker;
+use inbound::Inbound;
+use outbox::Outbox;
+
+/// Between a cancel and the end of a worker that ignores it.
+pub const GRACE: Duration = Duration::from_secs(2);
+/// A tunnel that has its worker and sends nothing gives it back.
+const IDLE: Duration = Duration::from_secs(30);
+/// Room for the tunnel's own events: the queue is empty or nearly so when they are sent.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One tunnel's two directions.
+#[derive(Debug)]
+pub struct Tunnel {
+    id: String,
+    inbound: Inbound,
+    outbox: Outbox,
+    /// The gateway's `init`, until there is a worker to speak for.
+    init: bool,
+    /// What the gateway wants, if it came before the worker was there.
+    work: Option<FromGateway>,
+}
+
+/// Why a tunnel ended without a call.
+#[derive(Debug)]
+enum Over {
+    /// The gateway has been told, or is not there.
+    Quiet,
+    /// The gateway broke the protocol.
+    Fault(Status),
+}
+
+impl From<Status> for Over {
+    fn from(status: Status) -> Over {
+        Over::Fault(status)
+    }
+}
+
+impl Tunnel {
+    pub fn new(id: String, inbound: Inbound, outbox: Outbox) -> Tunnel {
+        Tunnel { id, inbound, outbox, init: false, work: None }
+    }
+
+    /// Carries the tunnel to its end.
+    pub async fn run(mut self, mut attached: Attached, handles: Arc<Handles>, metrics: Metrics) {
+        let plugin = attached.ticket.pool().key.to_string();
+        let mut stats = TunnelStats::default();
+        let mut outcome = Outcome::Abandoned;
+        let mut result = Ok(());
+        match self.seat(&mut attached).await {
+            Ok(worker) => {
+                let (before, began) = (worker.stats(), Instant::now());
+                match self.serve(&worker, &attached).await {
+                    Ok(End::Answered) => outcome = Outcome::Success,
+                    Ok(End::Crashed(_)) => outcome = Outcome::Failure,
+                    Err(over) => result = over.result(),
+                }
+                stats.duration = began.elapsed();
+                attached.ticket.release(outcome, stats.duration);
+                let after = worker.stats();
+                stats.cpu_ms = after.cpu_ms.saturating_sub(before.cpu_ms);
+                stats.rss_max = after.rss_bytes.max(before.rss_bytes);
+            }
+            Err(over) => {
+                result = over.result();
+                drop(attached);
+            }
+        }
+        stats.bytes_in = self.inbound.bytes();
+        stats.bytes_out = self.outbox.sent_bytes();
+        self.outbox.send_last(event_frame(&self.id, Type::TunnelClosed, "", None));
+        self.outbox.close(result);
+        handles.ended(&self.id, stats);
+        let outcome = match outcome {
+            Outcome::Success => "answered",
+            Outcome::Failure => "crashed",
+            Outcome::Abandoned => "abandoned",
+        };
+        let labels = [("plugin", plugin.as_str()), ("outcome", outcome)];
+        metrics.emit("call", labels, fields([("duration_ms", milliseconds(stats.duration))]));
+    }
+
+    /// Waits for a worker, telling the gateway how the wait goes.
+    async fn seat(&mut self, attached: &mut Attached) -> Result<Arc<Worker>, Over> {
+        let mut state = attached.ticket.state();
+        let mut told = Place::default();
+        let mut open = true;
+        loop {
+            match state {
+                TicketState::Seated(worker) => {
+                    self.event(Type::TunnelReady, "", None).await?;
+                    return Ok(worker);
+                }
+                TicketState::Refused(reason) => {
+                    let text = reason.to_string();
+                    self.outbox.send_last(event_frame(&self.id, Type::AdmissionRejected, &text, None));
+                    return Err(Over::Quiet);
+                }
+                TicketState::Waiting(place) => {
+                    self.tell_place(place, told).await?;
+                    told = place;
+                }
+            }
+            state = loop {
+                tokio::select! {
+                    state = attached.ticket.changed() => break state,
+                    message = self.inbound.next(), if open => match message? {
+                        Some(message) => self.before_call(message)?,
+                        None => open = false,
+                    },
+                    () = self.outbox.reader_gone() => return Err(Over::Quiet),
+                    () = attached.cancel.cancelled() => return Err(Over::Quiet),
+                }
+            };
+        }
+    }
+
+    /// Takes the work and carries it to its end.
+    async fn serve(&mut self, worker: &Arc<Worker>, attached: &Attached) -> Result<End, Over> {
+        let idle = Instant::now() + IDLE;
+        let work = loop {
+            if std::mem::take(&mut self.init) {
+                let answer = InitResponse { ok: true, message: String::new(), caps: worker.caps.clone() };
+                self.say(Payload::Init(answer)).await?;
+            }
+            if let Some(work) = self.work.take() {
+                break work;
+            }
+            tokio::select! {
+                message = self.inbound.next() => match message? {
+                    Some(message) => self.before_call(message)?,
+                    None => return Err(Over::Quiet),
+                },
+                () = self.outbox.reader_gone() => return Err(Over::Quiet),
+                () = attached.cancel.cancelled() => return Err(Over::Quiet),
+                () = tokio::time::sleep_until(idle) => {
+                    return Err(Status::deadline_exceeded("the tunnel was not used").into());
+                }
+            }
+        };
+        match work {
+            FromGateway::Message(ClientMessage { payload: Some(client_message::Payload::Invoke(invoke)) }) => {
+                self.invoke(worker, *Box::new(invoke), attached).await
+            }
+            FromGateway::Read(request) => self.read(worker, request, attached).await,
+            FromGateway::Prompt(request) => self.prompt(worker, request, attached).await,
+            FromGateway::Message(_) => Err(Status::failed_precondition("the call has not begun").into()),
+        }
+    }
+
+    /// Takes a message that came before the call began.
+    fn before_call(&mut self, message: FromGateway) -> Result<(), Over> {
+        let FromGateway::Message(inner) = &message else { return self.keep(message) };
+        match &inner.payload {
+            Some(client_message::Payload::Init(_)) => self.init = true,
+            Some(client_message::Payload::Invoke(_)) => return self.keep(message),
+            Some(client_message::Payload::Ping(ping)) => {
+                let pong = ServerMessage { payload: Some(Payload::Pong(Pong { nonce: ping.nonce.clone() })) };
+                self.outbox.offer_now(message_frame(&self.id, &pong));
+            }
+            // Nothing runs yet, so nothing has to be stopped.
+            Some(client_message::Payload::Cancel(cancel)) => {
+                let failed = Failed {
+                    request_id: cancel.request_id.clone(),
+                    code: "CANCELLED".to_owned(),
+                    message: cancel.reason.clone(),
+                    ..Failed::default()
+                };
+                let message = ServerMessage { payload: Some(Payload::Failed(failed)) };
+                self.outbox.send_last(message_frame(&self.id, &message));
+                return Err(Over::Quiet);
+            }
+            _ => return Err(Status::failed_precondition("the call has not begun").into()),
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, work: FromGateway) -> Result<(), Over> {
+        match self.work.replace(work) {
+            None => Ok(()),
+            Some(_) => Err(Status::failed_precondition("a tunnel carries one call").into()),
+        }
+    }
+
+    async fn tell_place(&self, place: Place, told: Place) -> Result<(), Over> {
+        if place.starting {
+            return match told.starting {
+                true => Ok(()),
+                false => self.event(Type::AllocationStarted, "a worker is starting", None).await,
+            };
+        }
+        // Position 0: it has not been counted yet.
+        if place.position == 0 || place == told {
+            return Ok(());
+        }
+        let details = fields([
+            ("position", number(place.position as u64)),
+            ("depth", number(place.depth as u64)),
+            ("eta_ms", milliseconds(place.eta)),
+        ]);
+        self.event(Type::AllocationQueued, "", Some(details)).await
+    }
+
+    async fn event(&self, kind: Type, text: &str, details: Option<prost_types::Struct>) -> Result<(), Over> {
+        let sent = self.outbox.send(event_frame(&self.id, kind, text, details), PATIENCE).await;
+        sent.map_err(|_| Over::Quiet)
+    }
+
+    async fn say(&self, payload: Payload) -> Result<(), Over> {
+        let message = ServerMessage { payload: Some(payload) };
+        self.outbox.send(message_frame(&self.id, &message), PATIENCE).await.map_err(|_| Over::Quiet)
+    }
+
+    /// Tells the gateway that the worker died before it was given the call.
+    fn undelivered(&self, cause: crate::cause::Cause) -> End {
+        let details = fields([("cause", text(cause.name())), ("delivered", crate::ppp::boolean(false))]);
+        let frame = event_frame(&self.id, Type::WorkerCrashed, &cause.to_string(), Some(details));
+        self.outbox.send_last(frame);
+        End::Crashed(cause)
+    }
+}
+
+impl Over {
+    fn result(self) -> Result<(), Status> {
+        match self {
+            Over::Quiet => Ok(()),
+            Over::Fault(status) => Err(status),
+        }
+    }
+}

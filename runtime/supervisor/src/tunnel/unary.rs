@@ -1,0 +1,163 @@
+//! Reads of resources and prompts: calls of their own beside the worker's session stream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::plugin::client_message::Payload;
+use asp_proto::plugin::prompt_plugin_client::PromptPluginClient;
+use asp_proto::plugin::resource_plugin_client::ResourcePluginClient;
+use asp_proto::plugin::{
+    ClientMessage, Failed, GetPromptRequest, ReadResourceRequest, ServerMessage, server_message,
+};
+use prost_types::Timestamp;
+use tokio::time::{Instant, sleep_until, timeout};
+use tonic::{Code, Status};
+
+use super::{Attached, End, FromGateway, Over, Tunnel};
+use crate::call::Call;
+use crate::ppp::{MAX_MESSAGE, until};
+use crate::session::NotBegun;
+use crate::worker::Worker;
+
+/// How long after its streams a worker's process may end.
+const DEATH_WITHIN: Duration = Duration::from_millis(100);
+/// Of a worker's own words in a failure.
+const MAX_TEXT: usize = 4096;
+
+impl Tunnel {
+    pub(super) async fn read(
+        &mut self,
+        worker: &Arc<Worker>,
+        request: ReadResourceRequest,
+        attached: &Attached,
+    ) -> Result<End, Over> {
+        let call = match self.begin(worker, &request.request_id, request.deadline.as_ref(), attached)? {
+            Ok(call) => call,
+            Err(end) => return Ok(end),
+        };
+        let mut client =
+            ResourcePluginClient::new(worker.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+        let request = worker.request(request);
+        let forwarded = Arc::clone(&call);
+        let work = async move {
+            let mut chunks = client.read(request).await?.into_inner();
+            while let Some(chunk) = chunks.message().await? {
+                forwarded.forward(&chunk).await;
+            }
+            Ok(())
+        };
+        self.carry(worker, &call, attached, work).await
+    }
+
+    pub(super) async fn prompt(
+        &mut self,
+        worker: &Arc<Worker>,
+        request: GetPromptRequest,
+        attached: &Attached,
+    ) -> Result<End, Over> {
+        let call = match self.begin(worker, &request.request_id, request.deadline.as_ref(), attached)? {
+            Ok(call) => call,
+            Err(end) => return Ok(end),
+        };
+        let mut client = PromptPluginClient::new(worker.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+        let request = worker.request(request);
+        let forwarded = Arc::clone(&call);
+        let work = async move {
+            let prompt = client.get(request).await?.into_inner();
+            forwarded.forward(&prompt).await;
+            Ok(())
+        };
+        self.carry(worker, &call, attached, work).await
+    }
+
+    /// Enters the call, so that it hears of its worker's end. The inner `Err` is a call that ended at once.
+    fn begin(
+        &mut self,
+        worker: &Arc<Worker>,
+        request_id: &str,
+        deadline: Option<&Timestamp>,
+        attached: &Attached,
+    ) -> Result<Result<Arc<Call>, End>, Over> {
+        if request_id.is_empty() {
+            return Err(Status::invalid_argument("the request has no request_id").into());
+        }
+        let deadline = deadline.map_or(attached.deadline, |end| Instant::now() + until(end));
+        match worker.session.begin(request_id, self.outbox.clone(), Some(deadline)) {
+            Ok(call) => {
+                call.delivered();
+                Ok(Ok(call))
+            }
+            Err(NotBegun::Duplicate) => {
+                Err(Status::already_exists("the worker has a call of this request_id").into())
+            }
+            Err(NotBegun::Dead(cause)) => Ok(Err(self.undelivered(cause))),
+        }
+    }
+
+    /// Carries `work` to its end. Dropping it resets its stream, which the worker takes as a cancel.
+    async fn carry(
+        &mut self,
+        worker: &Arc<Worker>,
+        call: &Arc<Call>,
+        attached: &Attached,
+        work: impl Future<Output = Result<(), Status>>,
+    ) -> Result<End, Over> {
+        let mut half_closed = false;
+        let mut work = std::pin::pin!(work);
+        let failed = loop {
+            let (limit, reason) = call.limit();
+            tokio::select! {
+                end = call.ended() => return Ok(end),
+                done = &mut work => break done.err(),
+                message = self.inbound.next(), if !half_closed => match message {
+                    Ok(None) => half_closed = true,
+                    Ok(Some(message)) if is_cancel(&message) => break Some(Status::cancelled("cancelled")),
+                    Ok(Some(_)) => {}
+                    Err(_) => break Some(Status::cancelled("the caller is gone")),
+                },
+                () = sleep_until(limit) => if call.limit().0 <= Instant::now() {
+                    break Some(Status::deadline_exceeded(reason));
+                },
+                () = self.outbox.reader_gone() => break Some(Status::cancelled("the caller is gone")),
+                () = attached.cancel.cancelled() => break Some(Status::cancelled("the tunnel is closed")),
+            }
+        };
+        let Some(status) = failed else {
+            worker.session.remove(&call.request_id);
+            call.finish();
+            return Ok(End::Answered);
+        };
+        if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal) {
+            // A broken stream may be the first sign of the worker's end, which says more.
+            if let Ok(end) = timeout(DEATH_WITHIN, call.ended()).await {
+                return Ok(end);
+            }
+        }
+        worker.session.remove(&call.request_id);
+        call.forward(&failure(&call.request_id, &status)).await;
+        Ok(End::Answered)
+    }
+}
+
+fn is_cancel(message: &FromGateway) -> bool {
+    matches!(message, FromGateway::Message(ClientMessage { payload: Some(Payload::Cancel(_)) }))
+}
+
+fn failure(request_id: &str, status: &Status) -> ServerMessage {
+    let code = match status.code() {
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::NotFound => "NOT_FOUND",
+        Code::Cancelled => "CANCELLED",
+        Code::DeadlineExceeded => "DEADLINE",
+        _ => "INTERNAL",
+    };
+    let text = status.message();
+    let text = text.get(..text.floor_char_boundary(MAX_TEXT)).unwrap_or_default();
+    let failed = Failed {
+        request_id: request_id.to_owned(),
+        code: code.to_owned(),
+        message: text.to_owned(),
+        ..Failed::default()
+    };
+    ServerMessage { payload: Some(server_message::Payload::Failed(failed)) }
+}

@@ -1,0 +1,343 @@
+//! A worker: a process that speaks PPP, from its start to its end.
+//!
+//! Owns the heartbeat and the judgement why a worker ended. Keeps true: when a worker ends, for whatever
+//! reason, its calls hear of it before its place is given to another.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_launcher::Stats;
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
+use asp_proto::plugin::{ClientMessage, InitRequest, ServerMessage, client_message};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Streaming};
+
+use crate::budget::Lease;
+use crate::call::Rules;
+use crate::cause::Cause;
+use crate::installed::Plugin;
+use crate::language::Command;
+use crate::ppp::MAX_MESSAGE;
+use crate::process::{Books, Machine, Process};
+use crate::scheduler::WorkerId;
+use crate::secret::Token;
+use crate::session::{Received, Session, TO_WORKER};
+
+/// From the fork to the answered `init`. A JVM on a busy machine takes the longest.
+const START_WITHIN: Duration = Duration::from_secs(30);
+const PING_EVERY: Duration = Duration::from_secs(1);
+const MISSED_PINGS: u32 = 3;
+/// Between SIGTERM and SIGKILL.
+const GO_WITHIN: Duration = Duration::from_secs(2);
+/// A process that ended its stream is ending itself, or it is broken.
+const EXIT_WITHIN: Duration = Duration::from_millis(250);
+/// How old a reading of the books may be where an exact one costs too much.
+const FRESH_ENOUGH: Duration = Duration::from_millis(50);
+/// Entries of a worker's `caps` that are passed on.
+const MAX_CAPS: usize = 32;
+/// A stream's part of the window must not starve the other streams of the connection.
+const STREAM_WINDOW: u32 = 2 << 20;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+
+/// A worker that takes calls.
+#[derive(Debug)]
+pub struct Worker {
+    pub id: String,
+    pub number: WorkerId,
+    pub session: Session,
+    pub channel: Channel,
+    /// What the worker said of itself in its `init`.
+    pub caps: BTreeMap<String, String>,
+    token: MetadataValue<Ascii>,
+    books: Books,
+    last_reading: Mutex<Option<(Instant, Stats)>>,
+    leave: CancellationToken,
+}
+
+/// A worker and what only its keeper has: the process and the stream from it.
+#[derive(Debug)]
+pub struct Running {
+    pub worker: Arc<Worker>,
+    process: Process,
+    stream: Streaming<ServerMessage>,
+    kill: mpsc::Receiver<Cause>,
+    born: Instant,
+}
+
+/// How a worker ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Death {
+    /// `None`: it was asked to go.
+    pub cause: Option<Cause>,
+    pub lived: Duration,
+    /// Calls that it took with it.
+    pub calls: usize,
+}
+
+/// What a worker is started with.
+#[derive(Debug)]
+pub struct Plan {
+    pub plugin: Arc<Plugin>,
+    pub command: Command,
+    pub rules: Arc<Rules>,
+}
+
+// === impl Worker ===
+
+impl Worker {
+    /// What the worker used so far, read at most a moment ago.
+    pub fn stats(&self) -> Stats {
+        let mut last = self.last_reading.lock();
+        match *last {
+            Some((at, stats)) if at.elapsed() < FRESH_ENOUGH => stats,
+            _ => {
+                let stats = self.books.stats();
+                *last = Some((Instant::now(), stats));
+                stats
+            }
+        }
+    }
+
+    /// A request to the worker with its token.
+    pub fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.metadata_mut().insert("authorization", self.token.clone());
+        request
+    }
+
+    /// Lets the worker go; it has no calls any more, or none that matter.
+    pub fn leave(&self) {
+        self.leave.cancel();
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Starts a worker; it takes calls when this returns.
+    pub async fn start(machine: &Machine, plan: &Plan, number: WorkerId, lease: Lease) -> Result<Running, Cause> {
+        let born = Instant::now();
+        let started = machine.start(&plan.plugin, &plan.command, lease).await;
+        let mut process = started.map_err(|error| {
+            tracing::error!(plugin = %plan.plugin.key(), %error, "a worker was not started");
+            Cause::Exit(asp_launcher::EXIT_SETUP)
+        })?;
+        let books = process.books();
+        let (kill_sender, kill) = mpsc::channel(1);
+        let opened = {
+            let opening = timeout(START_WITHIN, open(process.socket.clone(), process.token.clone(), process.uid));
+            tokio::select! {
+                opened = opening => opened.unwrap_or(Err(Cause::Wedged)),
+                status = process.exited() => {
+                    Err(status.map_or(Cause::Wedged, |status| Cause::of_status(status, books.oom_kills())))
+                }
+            }
+        };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(cause) => {
+                process.clear().await;
+                return Err(cause);
+            }
+        };
+        let rules = Arc::clone(&plan.rules);
+        let worker = Worker {
+            id: process.id.clone(),
+            number,
+            session: Session::new(process.id.clone(), rules, opened.to_worker, kill_sender),
+            channel: opened.channel,
+            caps: opened.caps,
+            token: opened.token,
+            books,
+            last_reading: Mutex::new(None),
+            leave: CancellationToken::new(),
+        };
+        Ok(Running { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
+    }
+
+    /// Keeps the worker until it ends, and clears up behind it.
+    pub async fn keep(mut self) -> Death {
+        let verdict = self.watch().await;
+        let lived = self.born.elapsed();
+        let asked = verdict.is_none();
+        let cause = match verdict {
+            None => Cause::Signal(15),
+            Some(Verdict::Killed(cause)) => cause,
+            Some(Verdict::Ended(cause)) => cause,
+        };
+        // First the word, then the broom: the calls must not wait for the kernel.
+        let calls = self.worker.session.die(cause);
+        self.process.clear().await;
+        Death { cause: (!asked).then_some(cause), lived, calls }
+    }
+
+    /// Ends when the worker has ended or must end; `None` when it was asked to go.
+    async fn watch(&mut self) -> Option<Verdict> {
+        let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut nonce, mut unanswered) = (0, 0);
+        let leave = self.worker.leave.clone();
+        loop {
+            tokio::select! {
+                biased;
+                cause = self.kill.recv() => {
+                    self.process.kill();
+                    // The session holds the sender as long as this worker lives.
+                    return Some(Verdict::Killed(cause.unwrap_or(Cause::Wedged)));
+                }
+                () = leave.cancelled() => {
+                    self.process.terminate();
+                    let _ = timeout(GO_WITHIN, self.process.exited()).await;
+                    return None;
+                }
+                status = self.process.exited() => {
+                    self.drain().await;
+                    let oom_kills = self.process.books().oom_kills();
+                    let cause = status.map_or(Cause::Wedged, |status| Cause::of_status(status, oom_kills));
+                    return Some(Verdict::Ended(cause));
+                }
+                _ = ping.tick() => {
+                    if unanswered >= MISSED_PINGS {
+                        self.process.kill();
+                        return Some(Verdict::Killed(Cause::Wedged));
+                    }
+                    self.worker.session.ping(nonce);
+                    (nonce, unanswered) = (nonce + 1, unanswered + 1);
+                }
+                message = self.stream.message() => match self.judge(message).await {
+                    Ok(Received::Pong) => unanswered = 0,
+                    Ok(Received::Message) => {}
+                    Err(verdict) => return Some(verdict),
+                }
+            }
+        }
+    }
+
+    async fn judge(
+        &mut self,
+        message: Result<Option<ServerMessage>, tonic::Status>,
+    ) -> Result<Received, Verdict> {
+        let fault = match message {
+            Ok(Some(message)) => match self.worker.session.receive(message).await {
+                Ok(received) => return Ok(received),
+                Err(cause) => cause,
+            },
+            Ok(None) => return Err(self.lost("the session stream ended").await),
+            // tonic says so of a message it cannot read or that is too large; everything else is a lost stream.
+            Err(status) if status.code() == tonic::Code::OutOfRange => Cause::Protocol("an oversize message"),
+            Err(status) => {
+                tracing::debug!(worker = self.worker.id, %status, "the session stream broke");
+                return Err(self.lost("the session stream broke").await);
+            }
+        };
+        self.process.kill();
+        Err(Verdict::Killed(fault))
+    }
+
+    /// The stream is gone: either the process is going too, or it broke the protocol.
+    async fn lost(&mut self, fault: &'static str) -> Verdict {
+        match timeout(EXIT_WITHIN, self.process.exited()).await {
+            Ok(Some(status)) => Verdict::Ended(Cause::of_status(status, self.process.books().oom_kills())),
+            _ => {
+                self.process.kill();
+                Verdict::Killed(Cause::Protocol(fault))
+            }
+        }
+    }
+
+    /// What the worker said before it ended counts.
+    async fn drain(&mut self) {
+        let said = async {
+            while let Ok(Some(message)) = self.stream.message().await {
+                if self.worker.session.receive(message).await.is_err() {
+                    return;
+                }
+            }
+        };
+        // Err: something else holds the socket open.
+        let _ = timeout(EXIT_WITHIN, said).await;
+    }
+}
+
+enum Verdict {
+    /// This process ended it.
+    Killed(Cause),
+    /// It ended, and this is how.
+    Ended(Cause),
+}
+
+/// A session stream whose `init` was answered.
+struct Opened {
+    channel: Channel,
+    caps: BTreeMap<String, String>,
+    token: MetadataValue<Ascii>,
+    to_worker: mpsc::Sender<ClientMessage>,
+    stream: Streaming<ServerMessage>,
+}
+
+async fn open(socket: PathBuf, token: Token, uid: u32) -> Result<Opened, Cause> {
+    let channel = connect(&socket, uid).await?;
+    let mut bearer = MetadataValue::try_from(format!("Bearer {}", token.expose()))
+        .map_err(|_| Cause::Protocol("the token is not text"))?;
+    bearer.set_sensitive(true);
+    let (to_worker, messages) = mpsc::channel(TO_WORKER);
+    let init = client_message::Payload::Init(InitRequest::default());
+    // Before the stream is opened: a server may say nothing until it has read something. There is room.
+    let _ = to_worker.try_send(ClientMessage { payload: Some(init) });
+    let mut request = Request::new(ReceiverStream::new(messages));
+    request.metadata_mut().insert("authorization", bearer.clone());
+    let mut client = ToolPluginClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+    let broken = |status: tonic::Status| {
+        tracing::debug!(%status, "a worker's session stream was not opened");
+        Cause::Protocol("the session stream was not opened")
+    };
+    let mut stream = client.session(request).await.map_err(broken)?.into_inner();
+    match stream.message().await.map_err(broken)?.and_then(|message| message.payload) {
+        Some(Payload::Init(answer)) if answer.ok => {
+            let caps = answer.caps.into_iter().take(MAX_CAPS).collect();
+            Ok(Opened { channel, caps, token: bearer, to_worker, stream })
+        }
+        Some(Payload::Init(_)) => Err(Cause::Protocol("init was refused")),
+        _ => Err(Cause::Protocol("init was not answered first")),
+    }
+}
+
+/// Connects to the worker's socket once it accepts; there is no second connection.
+async fn connect(socket: &Path, uid: u32) -> Result<Channel, Cause> {
+    let mut pause = Duration::from_millis(1);
+    let stream = loop {
+        match UnixStream::connect(socket).await {
+            Ok(stream) => break stream,
+            Err(_) => sleep(pause).await,
+        }
+        pause = (pause * 2).min(Duration::from_millis(5));
+    };
+    if stream.peer_cred().map(|peer| peer.uid()).ok() != Some(uid) {
+        return Err(Cause::Protocol("another user listens on the worker's socket"));
+    }
+    let mut stream = Some(TokioIo::new(stream));
+    let once = tower::service_fn(move |_: Uri| {
+        let stream = stream.take();
+        async move { stream.ok_or_else(|| std::io::Error::other("a worker is connected to once")) }
+    });
+    Endpoint::from_static("http://worker")
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .connect_with_connector(once)
+        .await
+        .map_err(|error| {
+            tracing::debug!(%error, "a worker's socket does not speak HTTP/2");
+            Cause::Protocol("the socket does not speak HTTP/2")
+        })
+}
