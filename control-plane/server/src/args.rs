@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::plugins::scaffold::Language;
 use crate::settings::ENVIRONMENT_HELP;
 
 /// The Agentic Server Platform: a gateway for MCP and A2A.
@@ -41,8 +42,57 @@ pub enum Command {
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum PluginCommand {
+    /// Makes a server with one tool that works, to change step by step
+    New(PluginNewArgs),
+    /// Builds what needs building: Java
+    Build(PluginBuildArgs),
+    /// Calls the plugins with the examples of their specs, each in its sandbox
+    Test(PluginTestArgs),
+    /// Calls one plugin once and shows what it says
+    Run(PluginRunArgs),
     /// Installs the plugins whose code lies beside their specs, where a language runtime finds them
     Install(PluginInstallArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginNewArgs {
+    /// Of the tool, e.g. greet_all; its server is named after it
+    #[arg(value_name = "ID")]
+    pub id: String,
+    #[arg(long)]
+    pub language: Language,
+    /// The directory of primitives it goes into
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginBuildArgs {
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginTestArgs {
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// Only this plugin
+    #[arg(long, value_name = "ID")]
+    pub only: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginRunArgs {
+    #[arg(value_name = "ID")]
+    pub id: String,
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// A JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub arguments: String,
+    /// Seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub timeout: u64,
 }
 
 #[derive(Clone, Debug, Args)]

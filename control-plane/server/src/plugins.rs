@@ -4,7 +4,12 @@
 //! installed came whole from one folder and never changes under the same digest; a folder with a link that
 //! leads outside, a special file, or more than its bounds is not installed at all.
 
+pub mod build;
+pub mod examples;
+pub mod languages;
+pub mod local;
 mod package;
+pub mod scaffold;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -42,6 +47,16 @@ pub enum Outcome {
     Replaced,
 }
 
+impl Outcome {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Outcome::Installed => "installed",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Replaced => "replaced",
+        }
+    }
+}
+
 /// What to do about another package under the same version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
@@ -72,6 +87,22 @@ pub struct Report {
     pub installed: Vec<Installed>,
     /// Ids of plugins without code beside their spec: somebody else installs them.
     pub without_code: Vec<String>,
+}
+
+/// Id, language and folder of every plugin whose code lies below `root`.
+pub fn code(catalog: &Catalog, root: &Path) -> Vec<(String, String, PathBuf)> {
+    let mut found = Vec::new();
+    for server in &catalog.servers {
+        for primitive in &server.primitives {
+            let Some(Mode::Plugin(plugin)) = mode(primitive) else { continue };
+            if let Some(folder) = code_folder(root, &server.files, &primitive.id) {
+                found.push((primitive.id.clone(), plugin.language.clone(), folder));
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
 }
 
 /// Installs every plugin of `catalog` whose code lies below `root`, the directory its specs were read from.

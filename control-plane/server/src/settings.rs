@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use crate::args::ServeArgs;
+use crate::plugins::languages::runtime_binary;
 use crate::secret::Secret;
 use source::{Environment, Fault, Reader};
 
@@ -398,13 +399,8 @@ fn stack(reader: &mut Reader<'_>) -> Option<StackSection> {
         node,
         everything,
         everything_port: reader.number(ENV_EVERYTHING_PORT, 0_u16, 0..=u16::MAX),
-        runtime: reader.optional(ENV_RUNTIME_BIN).map(PathBuf::from).or_else(beside_this_binary),
+        runtime: reader.optional(ENV_RUNTIME_BIN).map(PathBuf::from).or_else(runtime_binary),
     })
-}
-
-fn beside_this_binary() -> Option<PathBuf> {
-    let binary = std::env::current_exe().ok()?.with_file_name("asp-runtime");
-    binary.is_file().then_some(binary)
 }
 
 fn tls(reader: &mut Reader<'_>) -> Option<Tls> {

@@ -1,28 +1,151 @@
-//! `asp plugin`: the code of plugins.
+//! `asp plugin`: make, build, try, test and install plugins. Offline.
+
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
+use asp_proto::plugin::server_message::Payload;
+use asp_registry::{Catalog, Source};
+use serde_json::Value;
 
 use super::{Failure, print};
-use crate::args::{PluginCommand, PluginInstallArgs};
+use crate::args::{
+    PluginBuildArgs, PluginCommand, PluginInstallArgs, PluginNewArgs, PluginRunArgs, PluginTestArgs,
+};
 use crate::catalog;
-use crate::plugins::{self, Existing};
+use crate::plugins::local::{Ended, Local};
+use crate::plugins::{self, Existing, build, examples, scaffold};
+
+/// How long one example may take.
+const EXAMPLE: Duration = Duration::from_secs(60);
 
 pub fn run(command: &PluginCommand) -> Result<(), Failure> {
     match command {
+        PluginCommand::New(args) => new(args),
+        PluginCommand::Build(args) => build_all(args),
+        PluginCommand::Test(args) => block_on(test(args)),
+        PluginCommand::Run(args) => block_on(call(args)),
         PluginCommand::Install(args) => install(args),
     }
 }
 
-fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
-    let sources = asp_registry::read_dir(&args.directory)
-        .with_context(|| format!("read {}", args.directory.display()))?;
-    let report = asp_registry::check(&sources);
-    let Some(found) = report.catalog else {
-        for fault in &report.faults {
-            print::error(&catalog::describe(fault));
+fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(work)
+}
+
+fn new(args: &PluginNewArgs) -> Result<(), Failure> {
+    let files = scaffold::new(&args.directory, &args.id, args.language).context("make the plugin")?;
+    for file in &files {
+        print::line(&format!("made {}", file.display()));
+    }
+    let here = args.directory.display();
+    print::line(&format!("next: asp plugin test {here}   (calls it with the examples of its spec)"));
+    print::line(&format!("      asp plugin run {} {here} --arguments '{{\"name\":\"Ada\"}}'", args.id));
+    Ok(())
+}
+
+fn build_all(args: &PluginBuildArgs) -> Result<(), Failure> {
+    let (_, found) = read(&args.directory)?;
+    for (id, language, folder) in plugins::code(&found, &args.directory) {
+        if build::build(&folder, &language).with_context(|| format!("build plugin {id}"))? {
+            print::line(&format!("built {id}"));
         }
+    }
+    Ok(())
+}
+
+async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
+    let (sources, found) = read(&args.directory)?;
+    build_quietly(&found, &args.directory)?;
+    let examples = examples::examples(&sources)?;
+    let mut local = Local::start(&found, &args.directory).await?;
+    let (mut passed, mut failed) = (0_u32, 0_u32);
+    for plugin in local.installed.clone() {
+        let wanted = args.only.as_ref().is_none_or(|only| *only == plugin.id);
+        for example in examples.get(&plugin.id).into_iter().flatten().filter(|_| wanted) {
+            let Some(input) = &example.input else { continue };
+            let title = format!("{}: {}", plugin.id, example.text);
+            let ended = local.call(&plugin, input, EXAMPLE, &mut |_| {}).await;
+            match fault(ended, example.output.as_ref()) {
+                None => {
+                    passed += 1;
+                    print::line(&format!("ok     {title}"));
+                }
+                Some(fault) => {
+                    failed += 1;
+                    print::line(&format!("FAILED {title}\n       {fault}"));
+                }
+            }
+        }
+    }
+    print::line(&format!("{passed} passed, {failed} failed"));
+    if passed + failed == 0 {
+        print::error("no plugin here has an example with an input; write `examples` in its spec");
         return Err(Failure::Refused);
+    }
+    if failed > 0 {
+        print::error(&format!("the runtime's last lines:\n{}", local.log_tail()));
+        return Err(Failure::Refused);
+    }
+    Ok(())
+}
+
+/// What is wrong with how a call ended; `None` when it is what the example says.
+fn fault(ended: anyhow::Result<Ended>, expected: Option<&Value>) -> Option<String> {
+    match ended {
+        Ok(Ended::Completed(output)) => match expected {
+            Some(expected) if *expected != output => Some(format!("expected {expected}, got {output}")),
+            _ => None,
+        },
+        Ok(Ended::Error(said)) => Some(format!("the tool says: {said}")),
+        Ok(Ended::Failed { code, message }) => Some(format!("{code}: {message}")),
+        Err(error) => Some(format!("{error:#}")),
+    }
+}
+
+async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
+    let arguments: Value = serde_json::from_str(&args.arguments)
+        .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
+    let (_, found) = read(&args.directory)?;
+    build_quietly(&found, &args.directory)?;
+    let mut local = Local::start(&found, &args.directory).await?;
+    let Some(plugin) = local.installed.iter().find(|plugin| plugin.id == args.id).cloned() else {
+        return Err(Failure::bad("ID", format!("`{}` is no plugin of {}", args.id, args.directory.display())));
     };
+    let timeout = Duration::from_secs(args.timeout);
+    let ended = local.call(&plugin, &arguments, timeout, &mut |message| print::error(&event(message))).await;
+    match ended {
+        Ok(Ended::Completed(output)) => {
+            print::json(&output);
+            Ok(())
+        }
+        other => {
+            print::error(&fault(other, None).unwrap_or_default());
+            print::error(&format!("the runtime's last lines:\n{}", local.log_tail()));
+            Err(Failure::Refused)
+        }
+    }
+}
+
+/// One line for a person.
+fn event(message: &Payload) -> String {
+    match message {
+        Payload::Progress(progress) => format!("progress {:.0} % {}", progress.percent, progress.message),
+        Payload::Status(status) => format!("status {}", status.phase),
+        Payload::Log(line) => format!("log {} {}", line.level().as_str_name().to_lowercase(), line.message),
+        Payload::Chunk(chunk) => format!("chunk {}", chunk.text),
+        Payload::Artifact(artifact) => format!("artifact {} {} ({} bytes)", artifact.r#type, artifact.uri, artifact.size),
+        Payload::ArtifactData(data) => format!("artifact bytes {}+{}", data.offset, data.data.len()),
+        Payload::Elicitation(asked) => format!("asks {} (nobody answers here)", asked.elicitation_id),
+        Payload::Delegation(asked) => format!("delegates to {} (nobody answers here)", asked.delegate_id),
+        Payload::Checkpoint(saved) => format!("checkpoint {} ({} bytes)", saved.seq, saved.capsule.len()),
+        _ => String::new(),
+    }
+}
+
+fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
+    let (_, found) = read(&args.directory)?;
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
     let report =
         plugins::install(&found, &args.directory, &args.plugins, existing).context("install plugins")?;
@@ -34,15 +157,28 @@ fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
         return Ok(());
     }
     for plugin in &report.installed {
-        let outcome = serde_json::to_value(plugin.outcome).context("name the outcome")?;
-        print::line(&format!(
-            "{}@{} {} {} {}",
-            plugin.id,
-            plugin.version,
-            plugin.language,
-            plugin.artifact_sha256,
-            outcome.as_str().unwrap_or_default()
-        ));
+        let (outcome, digest) = (plugin.outcome.word(), &plugin.artifact_sha256);
+        print::line(&format!("{}@{} {} {digest} {outcome}", plugin.id, plugin.version, plugin.language));
+    }
+    Ok(())
+}
+
+fn read(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
+    let sources =
+        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let report = asp_registry::check(&sources);
+    let Some(found) = report.catalog else {
+        for fault in &report.faults {
+            print::error(&catalog::describe(fault));
+        }
+        return Err(Failure::Refused);
+    };
+    Ok((sources, found))
+}
+
+fn build_quietly(found: &Catalog, directory: &Path) -> Result<(), Failure> {
+    for (id, language, folder) in plugins::code(found, directory) {
+        build::build(&folder, &language).with_context(|| format!("build plugin {id}"))?;
     }
     Ok(())
 }

@@ -10,18 +10,12 @@ use asp_registry::Catalog;
 use sha2::{Digest, Sha256};
 
 use super::child::Program;
+use crate::plugins::languages::Languages;
 use crate::plugins::{self, Existing};
 use crate::settings::{RuntimeAddress, Settings, StackSection};
 
 /// A Unix socket's path has at most 107 bytes, and the runtime needs some of them below its directory.
 const LONGEST_DIRECTORY: usize = 70;
-
-/// A language, and the variables that must all be set for it.
-const LANGUAGES: [(&str, &[&str]); 3] = [
-    ("python", &["ASP_PLUGIN_PYTHON"]),
-    ("node", &["ASP_PLUGIN_NODE", "ASP_PLUGIN_NODE_SHIM"]),
-    ("java", &["ASP_PLUGIN_JAVA", "ASP_PLUGIN_JAVA_SHIM"]),
-];
 
 /// The runtime of `--stack`.
 pub struct LocalRuntime {
@@ -40,21 +34,11 @@ impl LocalRuntime {
             tracing::warn!("plugins are off: there is no asp-runtime beside asp (ASP_RUNTIME_BIN)");
             return None;
         };
-        let mut languages = Vec::new();
-        let mut environment = Vec::new();
-        for (language, names) in LANGUAGES {
-            let values: Vec<_> = names
-                .iter()
-                .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
-                .filter(|(_, value)| Path::new(value).exists())
-                .collect();
-            if values.len() == names.len() {
-                languages.push(language);
-                environment.extend(values);
-            } else {
-                tracing::warn!(language, missing = names.join(", "), "plugins of this language are off");
-            }
+        let found = Languages::find();
+        for (language, missing) in found.absent {
+            tracing::warn!(language, missing, "plugins of this language are off");
         }
+        let (languages, environment) = (found.present, found.environment);
         if languages.is_empty() {
             return None;
         }

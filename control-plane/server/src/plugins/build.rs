@@ -1,0 +1,74 @@
+//! Makes what a plugin's folder needs before it can be packed: Java is compiled, the others are as they are.
+//!
+//! A folder with a `pom.xml` is Maven's; plain `.java` files are compiled with the JDK against the shim, so that
+//! a first plugin needs neither Maven nor a network.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// Where plain sources are compiled to; the Java shim looks there.
+const CLASSES: &str = "classes";
+
+/// Builds the plugin in `folder`; says whether there was anything to do.
+pub fn build(folder: &Path, language: &str) -> anyhow::Result<bool> {
+    if language != "java" {
+        return Ok(false);
+    }
+    if folder.join("pom.xml").is_file() {
+        let goals = ["-q", "-B", "package", "dependency:copy-dependencies", "-DincludeScope=runtime"];
+        run(Command::new("mvn").args(goals).current_dir(folder), "mvn")?;
+        return Ok(true);
+    }
+    let sources = java_files(folder)?;
+    if sources.is_empty() {
+        return Ok(false);
+    }
+    let shim = std::env::var("ASP_PLUGIN_JAVA_SHIM").context("ASP_PLUGIN_JAVA_SHIM says where the shim's jars are")?;
+    let classes = folder.join(CLASSES);
+    if classes.is_dir() {
+        fs::remove_dir_all(&classes).with_context(|| format!("empty {}", classes.display()))?;
+    }
+    let mut javac = Command::new(javac());
+    javac.args(["--release", "17", "-encoding", "UTF-8", "-proc:none", "-cp"]);
+    javac.arg(format!("{shim}/*:{shim}/lib/*")).arg("-d").arg(&classes).args(sources);
+    run(&mut javac, "javac")?;
+    Ok(true)
+}
+
+/// The compiler beside the interpreter, else that of the PATH.
+fn javac() -> PathBuf {
+    let interpreter = std::env::var_os("ASP_PLUGIN_JAVA").map(PathBuf::from);
+    let real = interpreter.and_then(|java| java.canonicalize().ok());
+    let beside = real.map(|java| java.with_file_name("javac")).filter(|javac| javac.is_file());
+    beside.unwrap_or_else(|| "javac".into())
+}
+
+fn java_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).with_context(|| format!("read {}", next.display()))? {
+            let entry = entry.with_context(|| format!("read {}", next.display()))?;
+            let (path, kind) = (entry.path(), entry.file_type().context("read a file's type")?);
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "java") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn run(command: &mut Command, name: &str) -> anyhow::Result<()> {
+    let output = command.output().with_context(|| format!("start {name}; is it installed?"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    bail!("{name} failed:\n{}", String::from_utf8_lossy(&said).trim_end())
+}

@@ -1,0 +1,121 @@
+//! `asp plugin new`: a server folder with one tool that works, to change step by step.
+//!
+//! Refuses to touch a file that is there.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const SERVER: &str = include_str!("../../templates/server.yaml");
+const TOOL: &str = include_str!("../../templates/tool.yaml");
+
+/// What a plugin is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Language {
+    Python,
+    Node,
+    Java,
+}
+
+impl Language {
+    const fn word(self) -> &'static str {
+        match self {
+            Language::Python => "python",
+            Language::Node => "node",
+            Language::Java => "java",
+        }
+    }
+
+    /// Name of the code's file, what the spec calls it, and its text.
+    const fn code(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Language::Python => ("main.py", "main.py", include_str!("../../templates/python/main.py")),
+            Language::Node => ("main.mjs", "main.mjs", include_str!("../../templates/node/main.mjs")),
+            Language::Java => ("Main.java", "Main", include_str!("../../templates/java/Main.java")),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ScaffoldError {
+    #[error("`{0}` is no id: write lower-case letters, digits, `_` and `-`, from a letter on, at most 63")]
+    Id(String),
+    #[error("{} is there already", .0.display())]
+    Exists(PathBuf),
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+}
+
+/// Writes `<root>/<server>/{server.yaml, <id>.yaml, plugins/<id>/…}` and returns the files, in that order.
+pub fn new(root: &Path, id: &str, language: Language) -> Result<Vec<PathBuf>, ScaffoldError> {
+    let server = id.replace('_', "-");
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    let first = id.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    if !first || id.len() > 63 || !id.bytes().all(plain) {
+        return Err(ScaffoldError::Id(id.to_owned()));
+    }
+    let (file, entrypoint, code) = language.code();
+    let filled = |template: &str| {
+        [("server", server.as_str()), ("id", id), ("title", &title(id)), ("language", language.word())]
+            .into_iter()
+            .chain([("entrypoint", entrypoint)])
+            .fold(template.to_owned(), |text, (name, value)| text.replace(&format!("{{{{{name}}}}}"), value))
+    };
+    let folder = root.join(&server);
+    let files = [
+        (folder.join("server.yaml"), filled(SERVER)),
+        (folder.join(format!("{id}.yaml")), filled(TOOL)),
+        (folder.join("plugins").join(id).join(file), code.to_owned()),
+    ];
+    if let Some((path, _)) = files.iter().find(|(path, _)| path.exists()) {
+        return Err(ScaffoldError::Exists(path.clone()));
+    }
+    for (path, text) in &files {
+        let io = |source| ScaffoldError::Io { path: path.clone(), source };
+        fs::create_dir_all(path.parent().unwrap_or(root)).map_err(io)?;
+        // create_new: whoever writes the same file at the same moment keeps it.
+        fs::File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(io)?;
+    }
+    Ok(files.map(|(path, _)| path).to_vec())
+}
+
+/// `greet_all` → `Greet all`.
+fn title(id: &str) -> String {
+    let words = id.replace(['_', '-'], " ");
+    let mut characters = words.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_has_no_fault_in_any_language() {
+        for language in [Language::Python, Language::Node, Language::Java] {
+            let root = tempfile::tempdir().unwrap();
+            new(root.path(), "greet_all", language).unwrap();
+            let report = asp_registry::check(&asp_registry::read_dir(root.path()).unwrap());
+            assert!(report.faults.is_empty() && report.warnings.is_empty(), "{report:?}");
+            assert_eq!(report.catalog.unwrap().servers[0].server.name, "greet-all");
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_there_is_touched() {
+        let root = tempfile::tempdir().unwrap();
+        new(root.path(), "hello", Language::Python).unwrap();
+        let spec = root.path().join("hello/hello.yaml");
+        fs::write(&spec, "mine").unwrap();
+        assert!(matches!(new(root.path(), "hello", Language::Node), Err(ScaffoldError::Exists(_))));
+        assert_eq!(fs::read_to_string(spec).unwrap(), "mine");
+    }
+
+    #[test]
+    fn an_id_that_could_leave_its_folder_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        for id in ["", "..", "a/b", "A", "1a", "-a", &"a".repeat(64)] {
+            assert!(matches!(new(root.path(), id, Language::Java), Err(ScaffoldError::Id(_))), "{id}");
+        }
+    }
+}
