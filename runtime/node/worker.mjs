@@ -1,16 +1,14 @@
 //! The worker: reads its token and manifest, loads the plugin, serves the platform-plugin protocol on
 //! ASP_WORKER_SOCKET (runtime/README.md) and goes when its session does.
 //!
-//! Command line, <shim> being the directory of this file, <heap> three quarters of the memory limit in MiB:
+//! Command line, in the work directory, <heap> being three quarters of the memory limit in MiB (flags.mjs knows
+//! what other releases than Node 22.21 to 24 need):
 //!
-//!   Node 22.21 and later:
-//!     node --frozen-intrinsics --disable-proto=delete --no-addons --disable-sigusr1
-//!          --disable-warning=ExperimentalWarning --max-old-space-size=<heap>
-//!          --permission --allow-fs-read=<shim> --allow-fs-read=$ASP_PLUGIN_CODE
-//!          --allow-fs-read=$ASP_PLUGIN_MANIFEST --allow-fs-read=$ASP_WORK_DIR --allow-fs-write=$ASP_WORK_DIR
-//!          [--use-env-proxy, with allowed domains] <shim>/worker.mjs
-//!   Node 20: --experimental-permission --allow-worker --disable-warning=SecurityWarning for --permission, and
-//!   neither --disable-sigusr1 nor --use-env-proxy.
+//!   node --frozen-intrinsics --disable-proto=delete --no-addons --disable-warning=ExperimentalWarning
+//!        --openssl-config=/dev/null --disable-sigusr1 --permission
+//!        --allow-fs-read=<this directory> --allow-fs-read=<directory of plugin.json and package/>
+//!        --allow-fs-read=. --allow-fs-write=. [--use-env-proxy: with allowed domains]
+//!        --max-old-space-size=<heap> <this directory>/worker.mjs
 import { captureConsole, operatorLine } from './src/logs.mjs';
 import { EXIT, guardExit, leave } from './src/process.mjs';
 import { loadPlugin } from './src/load.mjs';

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import * as grpc from '@grpc/grpc-js';
+import { workerFlags } from '../flags.mjs';
 import { service } from '../src/wire/messages.mjs';
 
 const SHIM = fileURLToPath(new URL('..', import.meta.url));
@@ -15,20 +16,7 @@ const PLUGINS = fileURLToPath(new URL('plugins/', import.meta.url));
 const NODE = process.env.ASP_NODE_BIN ?? process.execPath;
 /** Far above what anything here takes: it only ends a test that hangs. */
 const HANG_MS = 20_000;
-
-/** The command line that worker.mjs recommends, for the Node at hand. */
-export function flags({ code, manifest, work, proxy = false, version = process.versions.node }) {
-  const [major, minor] = version.split('.').map(Number);
-  const modern = major > 22 || (major === 22 && minor >= 21);
-  return [
-    '--frozen-intrinsics', '--disable-proto=delete', '--no-addons', '--disable-warning=ExperimentalWarning',
-    '--max-old-space-size=192',
-    ...(modern ? ['--disable-sigusr1', '--permission'] : ['--experimental-permission', '--allow-worker', '--disable-warning=SecurityWarning']),
-    ...[SHIM, code, manifest, work].map((path) => `--allow-fs-read=${path}`),
-    `--allow-fs-write=${work}`,
-    ...(modern && proxy ? ['--use-env-proxy'] : []),
-  ];
-}
+const HEAP_MIB = 192;
 
 /**
  * Starts a worker for tests/plugins/<name> (or for `code`, a package directory).
@@ -51,14 +39,16 @@ export class Worker {
     this.token = token;
     this.directory = mkdtempSync(join(tmpdir(), 'asp-node-'));
     this.work = join(this.directory, 'work');
-    this.code = join(this.directory, 'package');
+    this.plugin = join(this.directory, 'plugin');
+    this.code = join(this.plugin, 'package');
     this.socket = join(this.directory, 'w.sock');
-    const path = join(this.directory, 'plugin.json');
+    const path = join(this.plugin, 'plugin.json');
     mkdirSync(this.work);
+    mkdirSync(this.plugin);
     cpSync(code ?? PLUGINS, this.code, { recursive: true });
     writeFileSync(path, JSON.stringify({ ...MANIFEST, entrypoint, ...manifest }));
-    const options = flags({ code: this.code, manifest: path, work: this.work, proxy: 'HTTP_PROXY' in env, version: NODE_VERSION });
-    this.process = spawn(NODE, [...options, join(SHIM, 'worker.mjs')], {
+    const flags = workerFlags(NODE_VERSION, { plugin: this.plugin, proxy: 'HTTP_PROXY' in env });
+    this.process = spawn(NODE, [...flags, `--max-old-space-size=${HEAP_MIB}`, join(SHIM, 'worker.mjs')], {
       cwd: this.work,
       stdio: ['pipe', 'pipe', 'pipe'],
       env: {

@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
 import * as api from '../src/index.mjs';
+import { workerFlags } from '../flags.mjs';
 import { descriptor } from '../scripts/generate.mjs';
 
 const path = (name) => fileURLToPath(new URL(name, import.meta.url));
@@ -38,4 +39,15 @@ test('the errors of another copy of the package are known', async () => {
   assert.ok(isCallError(new api.CallError('NOT_FOUND', 'x')));
   assert.ok(isToolError(new api.ToolError('x')));
   assert.ok(!isCallError(Object.assign(new Error('x'), { code: 'ENOENT' })));
+});
+
+test('each release gets the flags it knows', () => {
+  const flags = (version, proxy = false) => workerFlags(version, { plugin: '/p', proxy });
+  assert.ok(flags('20.20.2').includes('--experimental-permission'));
+  assert.ok(!flags('20.20.2', true).includes('--use-env-proxy'));
+  assert.ok(flags('22.23.3').includes('--permission'));
+  assert.ok(flags('22.23.3', true).includes('--use-env-proxy'));
+  assert.ok(!flags('22.23.3').includes('--use-env-proxy'));
+  assert.ok(!flags('24.21.0').includes('--allow-net'));
+  assert.ok(flags('25.9.0').includes('--allow-net'));
 });
