@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{DirBuilderExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{self, Stdio};
 use std::{fs, io};
 
@@ -87,7 +87,7 @@ fn make_dirs(sandbox: &Sandbox) -> io::Result<()> {
     Ok(())
 }
 
-fn run(worker_init: &PathBuf, sandbox: &Sandbox) -> Result<(), String> {
+fn run(worker_init: &Path, sandbox: &Sandbox) -> Result<(), String> {
     let groups = cgroup_for(sandbox)?;
     let cgroup = groups.as_ref().map(|(cgroup, _)| cgroup);
     let mut command = command(worker_init, sandbox, cgroup).map_err(|error| error.to_string())?;

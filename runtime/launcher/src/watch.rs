@@ -181,7 +181,7 @@ fn wait_for(child: Pid, signals: &SignalFd, supervisor: &OwnedFd) -> Result<End,
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(Failure::new("wait", error)),
         }
-        if wakers.iter().nth(1).is_some_and(|waker| !waker.revents().is_empty()) {
+        if wakers.get(1).is_some_and(|waker| !waker.revents().is_empty()) {
             let _ = kill(child, Signal::SIGKILL);
             let status = waitpid(child, None).during("wait")?;
             return Ok(end_of(status).unwrap_or(End::Signal(Signal::SIGKILL)));
@@ -192,13 +192,16 @@ fn wait_for(child: Pid, signals: &SignalFd, supervisor: &OwnedFd) -> Result<End,
     }
 }
 
-/// Handles what has arrived: passes on a wish to end, reaps. Returns the end of `child` when it came.
+/// Handles what has arrived: SIGTERM asks the worker to go, SIGHUP and SIGINT make it; reaps. Returns the end of `child` when it came.
 pub(crate) fn serve_signals(signals: &SignalFd, child: Pid) -> Result<Option<End>, Failure> {
     while let Some(info) = signals.read_signal().during("wait")? {
-        if i32::try_from(info.ssi_signo) != Ok(Signal::SIGCHLD as i32) {
-            // It may have ended in this moment.
-            let _ = kill(child, Signal::SIGTERM);
-        }
+        let passed_on = match i32::try_from(info.ssi_signo).map(Signal::try_from) {
+            Ok(Ok(Signal::SIGTERM)) => Signal::SIGTERM,
+            Ok(Ok(Signal::SIGHUP | Signal::SIGINT)) => Signal::SIGKILL,
+            _ => continue,
+        };
+        // Err: it has ended in this moment.
+        let _ = kill(child, passed_on);
     }
     let mut end = None;
     loop {

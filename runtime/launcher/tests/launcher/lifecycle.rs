@@ -149,11 +149,34 @@ fn what_the_worker_leaves_running_dies_with_it() {
         let scratch = scratch();
         let mark = scratch.path().join("mark").display().to_string();
         // Twice forked and in a session of its own, it is nobody's child.
-        let script = format!("(setsid sleep 300 {mark} & setsid sleep 300 >/dev/null 2>&1 &) ; exit 0");
-        let mut cell = shell(level, &script.replace(&format!(" {mark}"), ""));
+        let mut cell = shell(level, "(setsid sleep 300 >/dev/null 2>&1 &); echo ready; read line; exit 0");
         cell.sandbox.env.insert("MARK".to_owned(), mark.clone());
-        let mut worker = cell.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut worker = cell.command().stdin(Stdio::piped()).spawn().unwrap();
+        worker.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+        assert!(within(Duration::from_secs(2), || marked(&mark).len() == 2), "{:?}", marked(&mark));
+        worker.stdin.take().unwrap().write_all(b"go\n").unwrap();
         assert!(worker.wait().unwrap().success());
+        assert!(
+            within(Duration::from_secs(2), || marked(&mark).is_empty()),
+            "{level:?}: {:?}",
+            marked(&mark)
+        );
+    }
+}
+
+#[test]
+fn sighup_kills_the_worker_and_all_it_started() {
+    for level in LEVELS {
+        let scratch = scratch();
+        let mark = scratch.path().join("mark").display().to_string();
+        let script = "trap '' HUP TERM INT; (setsid sleep 300 >/dev/null 2>&1 &); echo ready; read line";
+        let mut cell = shell(level, script);
+        cell.sandbox.env.insert("MARK".to_owned(), mark.clone());
+        let mut worker = cell.command().stdin(Stdio::piped()).spawn().unwrap();
+        worker.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
+        let _open = worker.stdin.take();
+        kill(pid_of(&worker), Signal::SIGHUP).unwrap();
+        assert_eq!(worker.wait().unwrap().signal(), Some(9), "{level:?}");
         assert!(
             within(Duration::from_secs(2), || marked(&mark).is_empty()),
             "{level:?}: {:?}",
