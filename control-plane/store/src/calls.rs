@@ -1,9 +1,11 @@
-//! The gateway's durable store on SQLite: the ledger of mutating calls and the audit log of all calls.
+//! The gateway's durable store on SQLite: the ledger of mutating calls, the audit log of all calls, and what
+//! running ones have saved.
 //!
 //! Owns one file of its own, so that calls never wait for the control plane's writer. Several processes of
 //! one machine may share the file. Keeps true: what `complete` and `append` acknowledged survives a crash
 //! and a power loss (I-6).
 
+mod active;
 mod audit;
 mod ledger;
 
@@ -24,14 +26,17 @@ const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a claim whose holder died is remembered: as long as an answer would be.
 const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "calls", include_str!("../migrations/calls/0001_calls.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
+    (2, "active", include_str!("../migrations/calls/0002_active.sql")),
+];
 
 /// The file could not be opened or brought up to date.
 #[derive(Debug, thiserror::Error)]
 #[error("calls store: {0}")]
 pub struct OpenError(String);
 
-/// Ledger and audit log in one SQLite file.
+/// Ledger, audit log and active calls in one SQLite file.
 pub struct SqliteCalls {
     pool: SqlitePool,
     /// Wakes waiters of this process when one of its claims ends; others poll.
@@ -76,6 +81,11 @@ impl SqliteCalls {
             .execute(&self.pool)
             .await
             .map_err(|e| OpenError(e.to_string()))?;
+        sqlx::query("DELETE FROM active_calls WHERE expires_ms < $1")
+            .bind(now)
+            .execute(&self.pool)
+            .await
+            .map_err(|e| OpenError(e.to_string()))?;
         sqlx::query("DELETE FROM call_events WHERE at_ms < $1")
             .bind(now - milliseconds(KEEP_EVENTS))
             .execute(&self.pool)
@@ -85,7 +95,7 @@ impl SqliteCalls {
     }
 }
 
-fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, milliseconds)
 }
 

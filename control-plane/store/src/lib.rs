@@ -1,5 +1,7 @@
 //! State behind ports: SQL for what must survive, memory or Redis for what must be fast.
 
+pub mod active;
+pub mod blobs;
 pub mod calls;
 pub mod control;
 pub mod counter;

@@ -1,0 +1,254 @@
+//! Blobs in a directory: `<org>/<id>.blob` holds the bytes, `<org>/<id>.json` what is known of them; the org
+//! is hashed, so that its name is a safe one. A blob exists when its description does.
+//!
+//! Keeps true: the description is written last and by rename, so that a crash leaves no half blob; what an
+//! org's blobs take is counted, uploads included, and refused above its quota.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::fs::{self, File};
+use tokio::io::AsyncWriteExt;
+
+use super::{BlobError, BlobId, BlobMeta, Blobs, MAX_BLOB, Upload};
+use crate::calls::now_ms;
+
+/// What one org may keep, in bytes.
+const ORG_QUOTA: u64 = 1 << 30;
+
+/// Blobs below one directory, which one process uses.
+pub struct DiskBlobs {
+    directory: PathBuf,
+    quota: u64,
+    /// Bytes by org directory, uploads included.
+    used: Arc<Mutex<HashMap<String, u64>>>,
+}
+
+fn failed(error: std::io::Error) -> BlobError {
+    BlobError::Unavailable(error.to_string())
+}
+
+impl DiskBlobs {
+    /// Uses a directory, which is made where it is not there. Remains of a crash are removed.
+    pub async fn open(directory: &Path) -> Result<DiskBlobs, BlobError> {
+        DiskBlobs::with_quota(directory, ORG_QUOTA).await
+    }
+
+    /// The same with another quota for each org, in bytes.
+    pub async fn with_quota(directory: &Path, quota: u64) -> Result<DiskBlobs, BlobError> {
+        fs::create_dir_all(directory).await.map_err(failed)?;
+        let blobs = DiskBlobs { directory: directory.to_owned(), quota, used: Arc::default() };
+        blobs.recount(true).await?;
+        Ok(blobs)
+    }
+
+    /// Deletes what has expired and, `at_start`, what no description names.
+    async fn recount(&self, at_start: bool) -> Result<(), BlobError> {
+        let now = now_ms();
+        let mut orgs = fs::read_dir(&self.directory).await.map_err(failed)?;
+        while let Some(org) = orgs.next_entry().await.map_err(failed)? {
+            let Some(name) = org.file_name().to_str().map(str::to_owned) else { continue };
+            let mut files = match fs::read_dir(org.path()).await {
+                Ok(files) => files,
+                Err(_) => continue,
+            };
+            let mut kept = 0;
+            while let Some(file) = files.next_entry().await.map_err(failed)? {
+                let path = file.path();
+                let size = file.metadata().await.map_or(0, |metadata| metadata.len());
+                let description = path.with_extension("json");
+                match path.extension().and_then(|extension| extension.to_str()) {
+                    Some("json") if describes_live(&path, now).await => {}
+                    Some("json") => {
+                        let _ = fs::remove_file(&path).await;
+                        let bytes = path.with_extension("blob");
+                        let freed = fs::metadata(&bytes).await.map_or(0, |metadata| metadata.len());
+                        if fs::remove_file(&bytes).await.is_ok() && !at_start {
+                            give_back(&self.used, &name, freed);
+                        }
+                    }
+                    Some("blob") if !at_start || describes_live(&description, now).await => kept += size,
+                    _ if at_start => drop(fs::remove_file(&path).await),
+                    _ => {}
+                }
+            }
+            if at_start {
+                self.used.lock().insert(name, kept);
+            }
+        }
+        Ok(())
+    }
+
+    async fn find(&self, id: &BlobId) -> Result<Option<(PathBuf, BlobMeta)>, BlobError> {
+        // The id alone names the blob; orgs are few, and their directories fewer.
+        let mut orgs = fs::read_dir(&self.directory).await.map_err(failed)?;
+        while let Some(org) = orgs.next_entry().await.map_err(failed)? {
+            let path = org.path().join(id.as_str()).with_extension("json");
+            if let Some(meta) = describe(&path).await.filter(|meta| meta.expires_ms > now_ms()) {
+                return Ok(Some((path.with_extension("blob"), meta)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl Blobs for DiskBlobs {
+    async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError> {
+        let org = directory_name(org);
+        let directory = self.directory.join(&org);
+        fs::create_dir_all(&directory).await.map_err(failed)?;
+        let path = directory.join(id.as_str()).with_extension("blob");
+        let file = File::options().write(true).create_new(true).open(&path).await.map_err(failed)?;
+        let (used, quota) = (self.used.clone(), self.quota);
+        Ok(Box::new(Writing { file, path, org, used, quota, size: 0, done: false }))
+    }
+
+    async fn read(&self, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
+        let Some((path, meta)) = self.find(id).await? else { return Ok(None) };
+        let bytes = fs::read(&path).await.map_err(failed)?;
+        Ok(Some((meta, Bytes::from(bytes))))
+    }
+
+    async fn sweep(&self) -> Result<(), BlobError> {
+        self.recount(false).await
+    }
+}
+
+struct Writing {
+    file: File,
+    path: PathBuf,
+    org: String,
+    used: Arc<Mutex<HashMap<String, u64>>>,
+    quota: u64,
+    size: u64,
+    done: bool,
+}
+
+#[async_trait]
+impl Upload for Writing {
+    async fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
+        let length = piece.len() as u64;
+        if self.size + length > MAX_BLOB {
+            return Err(BlobError::TooLarge);
+        }
+        {
+            let mut used = self.used.lock();
+            let used = used.entry(self.org.clone()).or_default();
+            if *used + length > self.quota {
+                return Err(BlobError::Quota);
+            }
+            *used += length;
+        }
+        self.size += length;
+        self.file.write_all(piece).await.map_err(failed)
+    }
+
+    async fn finish(mut self: Box<Self>, meta: BlobMeta) -> Result<(), BlobError> {
+        self.file.flush().await.map_err(failed)?;
+        self.file.sync_data().await.map_err(failed)?;
+        let description = serde_json::to_vec(&meta).map_err(|e| BlobError::Unavailable(e.to_string()))?;
+        let (path, written) = (self.path.with_extension("json"), self.path.with_extension("new"));
+        fs::write(&written, description).await.map_err(failed)?;
+        fs::rename(&written, &path).await.map_err(failed)?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        give_back(&self.used, &self.org, self.size);
+        // One small system call, and only where something went wrong.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn give_back(used: &Mutex<HashMap<String, u64>>, org: &str, bytes: u64) {
+    if let Some(used) = used.lock().get_mut(org) {
+        *used = used.saturating_sub(bytes);
+    }
+}
+
+async fn describe(path: &Path) -> Option<BlobMeta> {
+    serde_json::from_slice(&fs::read(path).await.ok()?).ok()
+}
+
+async fn describes_live(path: &Path, now: i64) -> bool {
+    describe(path).await.is_some_and(|meta| meta.expires_ms > now)
+}
+
+/// The org in hex: any text is a safe name so, and two orgs never share one.
+fn directory_name(org: &str) -> String {
+    let mut name = String::from("o");
+    // File names end at 255 bytes; orgs are far shorter, and a longer one is cut, its blobs counted together.
+    for byte in org.bytes().take(120) {
+        name.push_str(&format!("{byte:02x}"));
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(org: &str, expires_ms: i64) -> BlobMeta {
+        BlobMeta {
+            org: org.into(),
+            owner: b"alice".to_vec(),
+            server: "s".into(),
+            name: "n".into(),
+            content_type: "text/plain".into(),
+            expires_ms,
+        }
+    }
+
+    async fn put(blobs: &DiskBlobs, n: u128, meta: BlobMeta, bytes: &[u8]) -> Result<(), BlobError> {
+        let mut upload = blobs.create(BlobId::random(n), &meta.org).await?;
+        upload.write(bytes).await?;
+        upload.finish(meta).await
+    }
+
+    #[tokio::test]
+    async fn the_disk_backend_passes_the_suite() {
+        let directory = tempfile::tempdir().unwrap();
+        super::super::suite::run(&DiskBlobs::open(directory.path()).await.unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn blobs_survive_a_restart_and_half_ones_do_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = DiskBlobs::open(directory.path()).await.unwrap();
+        put(&blobs, 1, meta("../acme", i64::MAX), b"one").await.unwrap();
+        let mut half = blobs.create(BlobId::random(2), "../acme").await.unwrap();
+        half.write(b"two").await.unwrap();
+        // As a crash leaves it.
+        std::mem::forget(half);
+        let again = DiskBlobs::with_quota(directory.path(), 6).await.unwrap();
+        let (found, bytes) = again.read(&BlobId::random(1)).await.unwrap().unwrap();
+        assert_eq!((found.org.as_str(), bytes.as_ref()), ("../acme", &b"one"[..]));
+        assert!(again.read(&BlobId::random(2)).await.unwrap().is_none());
+        // Three of six bytes are used, and the half one's are free again.
+        put(&again, 3, meta("../acme", i64::MAX), b"new").await.unwrap();
+        assert!(matches!(put(&again, 4, meta("../acme", i64::MAX), b"x").await, Err(BlobError::Quota)));
+        put(&again, 5, meta("globex", i64::MAX), b"theirs").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_expires_makes_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = DiskBlobs::with_quota(directory.path(), 3).await.unwrap();
+        put(&blobs, 1, meta("acme", 1), b"old").await.unwrap();
+        assert!(matches!(put(&blobs, 2, meta("acme", i64::MAX), b"new").await, Err(BlobError::Quota)));
+        blobs.sweep().await.unwrap();
+        put(&blobs, 3, meta("acme", i64::MAX), b"new").await.unwrap();
+        assert_eq!(std::fs::read_dir(directory.path().join(directory_name("acme"))).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,76 @@
+//! Blobs that end with the process: for tests, and where nothing must survive.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+
+use super::{BlobError, BlobId, BlobMeta, Blobs, MAX_BLOB, Upload};
+use crate::calls::now_ms;
+
+/// Most bytes the process keeps, of all orgs.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// The blobs of one process.
+#[derive(Default)]
+pub struct MemoryBlobs {
+    kept: Arc<Mutex<HashMap<BlobId, (BlobMeta, Bytes)>>>,
+}
+
+struct Writing {
+    kept: Arc<Mutex<HashMap<BlobId, (BlobMeta, Bytes)>>>,
+    id: BlobId,
+    bytes: BytesMut,
+}
+
+#[async_trait]
+impl Blobs for MemoryBlobs {
+    async fn create(&self, id: BlobId, _org: &str) -> Result<Box<dyn Upload>, BlobError> {
+        Ok(Box::new(Writing { kept: self.kept.clone(), id, bytes: BytesMut::new() }))
+    }
+
+    async fn read(&self, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
+        let kept = self.kept.lock();
+        Ok(kept.get(id).filter(|(meta, _)| meta.expires_ms > now_ms()).cloned())
+    }
+
+    async fn sweep(&self) -> Result<(), BlobError> {
+        let now = now_ms();
+        self.kept.lock().retain(|_, (meta, _)| meta.expires_ms > now);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Upload for Writing {
+    async fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
+        if (self.bytes.len() + piece.len()) as u64 > MAX_BLOB {
+            return Err(BlobError::TooLarge);
+        }
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    async fn finish(self: Box<Self>, meta: BlobMeta) -> Result<(), BlobError> {
+        let Writing { kept, id, bytes } = *self;
+        let mut kept = kept.lock();
+        let used: u64 = kept.values().map(|(_, bytes)| bytes.len() as u64).sum();
+        if used + bytes.len() as u64 > MAX_BYTES {
+            return Err(BlobError::Quota);
+        }
+        kept.insert(id, (meta, bytes.freeze()));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_memory_backend_passes_the_suite() {
+        super::super::suite::run(&MemoryBlobs::default()).await;
+    }
+}
