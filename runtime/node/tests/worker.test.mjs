@@ -133,7 +133,7 @@ test('a plugin that cannot be loaded ends the worker with 78 and one line', asyn
     ['acts.mjs', { format: 2 }, /format 2/],
     ['acts.mjs', { language: 'python' }, /language/],
     ['acts.mjs', { kind: 'delegate' }, /kind delegate/],
-    ['acts.mjs', { inputSchema: { type: 'nothing' } }, /schema is invalid/],
+    ['acts.mjs', { inputSchema: { type: 'nothing' } }, /JSONType/],
   ];
   await Promise.all(broken.map(async ([entrypoint, manifest, reason]) => {
     const worker = await startWorker(entrypoint, manifest);
