@@ -11,6 +11,10 @@ import java.util.logging.SimpleFormatter;
  * only: the call's log may be shown to its caller.
  */
 final class Logs extends Handler {
+    /** Kept here: java.util.logging forgets the level of a logger that nobody holds. */
+    private static final java.util.logging.Logger TRANSPORT =
+            java.util.logging.Logger.getLogger("io.grpc.okhttp.OkHttpServerTransport");
+
     private final SimpleFormatter formatter = new SimpleFormatter();
 
     private Logs() {}
@@ -19,6 +23,8 @@ final class Logs extends Handler {
     static void install() {
         LogManager.getLogManager().reset();
         java.util.logging.Logger.getLogger("").addHandler(new Logs());
+        // It warns with a stack when somebody connects and goes, which is no fault of the plugin.
+        TRANSPORT.setLevel(Level.SEVERE);
     }
 
     /** Prints what a handler threw, for the plugin's author. */

@@ -6,6 +6,7 @@ import java.io.IOException;
 import java.net.UnixDomainSocketAddress;
 import java.nio.file.Path;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 
@@ -53,8 +54,9 @@ public final class Server {
     private static io.grpc.Server server(Path socket, Access access, Serving serving, Runnable ended) {
         return OkHttpServerBuilder.forPort(UnixDomainSocketAddress.of(socket), InsecureServerCredentials.create())
                 .socketFactory(UnixSockets.listening(socket))
-                // Messages are handled where they are read: nothing there runs a plugin's code or waits.
-                .directExecutor()
+                // One thread is enough: nothing there runs a plugin's code or waits. It cannot be the transport's own,
+                // which holds the transport's lock while it delivers: a sending handler has our locks and wants that one.
+                .executor(Executors.newSingleThreadExecutor(Server::reader))
                 .maxInboundMessageSize(Limits.MESSAGE_BYTES)
                 .maxInboundMetadataSize(16 << 10)
                 // The supervisor may ping as often as it likes: HTTP/2 stacks measure with pings.
@@ -65,6 +67,12 @@ public final class Server {
                 .addService(new ResourceService(serving))
                 .addService(new PromptService(serving))
                 .build();
+    }
+
+    private static Thread reader(Runnable work) {
+        Thread thread = new Thread(work, "reader");
+        thread.setDaemon(true);
+        return thread;
     }
 
     /** Lets cancelled handlers clean up, then ends the process; off the transport's thread. */

@@ -21,7 +21,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
 /**
- * The worker's side of the Session stream. Messages are read on the transport's thread, which never runs a plugin's
+ * The worker's side of the Session stream. Messages are read on the server's one thread, which never runs a plugin's
  * code; each call has a thread of its own. What arrives for a call that is not running is dropped.
  */
 final class Session implements StreamObserver<ClientMessage> {
