@@ -240,7 +240,8 @@ def test_a_plugins_own_error_keeps_its_code_and_details():
 
         @plugin.tool
         def main(args, ctx):
-            raise PluginError("NO_SUCH_ROOM", "there is no room 7", {"room": 7})
+            room = 7 if args.get("small", True) else "x" * 1_000_000
+            raise PluginError("NO_SUCH_ROOM", "there is no room 7", {"room": room})
     """
 
     async def test():
@@ -251,6 +252,9 @@ def test_a_plugins_own_error_keeps_its_code_and_details():
                 failure = await stream.failure()
                 assert (failure.code, failure.message) == ("NO_SUCH_ROOM", "there is no room 7")
                 assert json.loads(failure.details.value) == {"room": 7}
+                await stream.invoke({"small": False})
+                failure = await stream.failure()
+                assert (failure.code, failure.details.value) == ("NO_SUCH_ROOM", b"")
 
     run(test())
 

@@ -37,3 +37,11 @@ def test_the_generated_messages_are_those_of_the_protocol(tmp_path):
     plugin_pb2.DESCRIPTOR.CopyToProto(generated)
     drop_derived_names(wanted.message_type)
     assert generated == wanted, "run runtime/python/generate"
+
+
+def test_the_lock_file_pins_what_the_requirements_pin():
+    def pins(name):
+        lines = (PROTO.parent / "runtime" / "python" / name).read_text().splitlines()
+        return {line.split()[0] for line in lines if "==" in line}
+
+    assert pins("requirements.txt") == {pin for pin in pins("requirements.lock") if "setuptools" not in pin}

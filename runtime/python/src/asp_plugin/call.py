@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 MAX_MESSAGE = 4 * 1024 * 1024
 MAX_CAPSULE = 64 * 1024
 MAX_LOG = 16 * 1024
+# Of a failure: enough for a sentence and the data to it.
+MAX_CODE = 64
+MAX_FAILURE = 4096
+MAX_DETAILS = 64 * 1024
 
 # The call whose handler runs, for the logging handler.
 current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("asp_plugin_call", default=None)
@@ -279,10 +283,16 @@ class Call:
         return message
 
     def _failed(self, code: str, message: str, details: Any = None) -> wire.ServerMessage:
-        end = wire.Failed(request_id=self.request_id, task_id=self.task_id, code=code, message=message)
+        end = wire.Failed(request_id=self.request_id, task_id=self.task_id)
+        end.code, end.message = str(code)[:MAX_CODE], str(message)[:MAX_FAILURE]
         if details is not None:
             try:
-                end.details.value = json_text.to_bytes(details)
+                text = json_text.to_bytes(details)
             except (TypeError, ValueError) as error:
+                text = b""
                 self._log_now("error", f"the details of a failure are not JSON: {error}")
+            if len(text) <= MAX_DETAILS:
+                end.details.value = text
+            else:
+                self._log_now("error", f"the details of a failure have {len(text)} bytes; left out")
         return wire.ServerMessage(failed=end)

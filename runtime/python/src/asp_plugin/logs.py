@@ -17,12 +17,18 @@ if TYPE_CHECKING:
     from .call import Call
 
 
+# Lines on their way from threads to the loop; a thread that logs without end must not fill the memory.
+MAX_UNDERWAY = 1000
+
+
 class CallHandler(logging.Handler):
     """Sends records to the current call's log. Works in any thread the call's context reaches."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._loop = loop
+        # Raised in `emit`, which the handler's lock guards, and lowered on the loop: it may be off by a few.
+        self._underway = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Never raises: a log line that cannot be written is not worth a call."""
@@ -33,10 +39,15 @@ class CallHandler(logging.Handler):
                 self._stderr(text)
             elif _on(self._loop):
                 self._to(call, record.levelno, text)
-            else:
-                self._loop.call_soon_threadsafe(self._to, call, record.levelno, text)
+            elif self._underway < MAX_UNDERWAY:
+                self._underway += 1
+                self._loop.call_soon_threadsafe(self._arrived, call, record.levelno, text)
         except Exception:
             self.handleError(record)
+
+    def _arrived(self, call: Call, level: int, text: str) -> None:
+        self._underway -= 1
+        self._to(call, level, text)
 
     def _to(self, call: Call, level: int, text: str) -> None:
         if not call.log(_level(level), text):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .wire.plugin_pb2 import ServerMessage
 
 MAX_QUEUED = 256
+# Some four messages of the largest size: more would only be memory.
+MAX_QUEUED_BYTES = 16 * 1024 * 1024
 # One pong a second, one answer a running call: more means that the platform stopped reading.
 MAX_URGENT = 256
 
@@ -26,6 +28,7 @@ class Outbox:
     def __init__(self) -> None:
         self._urgent: deque[ServerMessage] = deque(maxlen=MAX_URGENT)
         self._queued: deque[ServerMessage] = deque()
+        self._queued_bytes = 0
         self._filled = asyncio.Event()
         self._idle = asyncio.Event()
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -37,9 +40,10 @@ class Outbox:
 
     def offer(self, message: ServerMessage) -> bool:
         """Queues when there is room, and says whether there was."""
-        if len(self._queued) >= MAX_QUEUED:
+        if len(self._queued) >= MAX_QUEUED or self._queued_bytes > MAX_QUEUED_BYTES:
             return False
         self._queued.append(message)
+        self._queued_bytes += message.ByteSize()
         self._filled.set()
         return True
 
@@ -64,6 +68,7 @@ class Outbox:
                     await write(self._urgent.popleft())
                 else:
                     message = self._queued.popleft()
+                    self._queued_bytes -= message.ByteSize()
                     self._give_room()
                     await write(message)
             self._filled.clear()
