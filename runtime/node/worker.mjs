@@ -1,7 +1,7 @@
 //! The worker: reads its token and manifest, loads the plugin, serves the platform-plugin protocol on
 //! ASP_WORKER_SOCKET (runtime/README.md) and goes when its session does.
 //!
-//! Command line, in the work directory, <heap> being three quarters of the memory limit in MiB (flags.mjs knows
+//! Command line, in the work directory, <heap> being three quarters of the memory limit in MiB (src/flags.mjs knows
 //! what other releases than Node 22.21 to 24 need):
 //!
 //!   node --frozen-intrinsics --disable-proto=delete --no-addons --disable-warning=ExperimentalWarning

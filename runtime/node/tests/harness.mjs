@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import * as grpc from '@grpc/grpc-js';
-import { workerFlags } from '../flags.mjs';
+import { workerFlags } from '../src/flags.mjs';
 import { service } from '../src/wire/messages.mjs';
 
 const SHIM = fileURLToPath(new URL('..', import.meta.url));

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
 import * as api from '../src/index.mjs';
-import { workerFlags } from '../flags.mjs';
+import { workerFlags } from '../src/flags.mjs';
 import { descriptor } from '../scripts/generate.mjs';
 
 const path = (name) => fileURLToPath(new URL(name, import.meta.url));

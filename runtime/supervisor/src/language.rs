@@ -33,8 +33,8 @@ pub fn command(languages: &Languages, plugin: &Plugin) -> Result<Command, Refusa
     let mut command = match language {
         Language::Python => python::command(languages.python.as_deref().ok_or_else(absent)?),
         Language::Node => {
-            let (node, shim) = languages.node.as_ref().ok_or_else(absent)?;
-            node::command(node, shim, memory)
+            let egress = !plugin.manifest.allowed_domains.is_empty();
+            node::command(languages.node.as_ref().ok_or_else(absent)?, &plugin.directory, memory, egress)
         }
         Language::Java => {
             let (java, shim) = languages.java.as_ref().ok_or_else(absent)?;

@@ -82,11 +82,20 @@ pub struct Tls {
     pub client_authority: PathBuf,
 }
 
+/// Node, the shim, and the flags it wants for this release.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub binary: PathBuf,
+    pub shim: PathBuf,
+    /// `{plugin}` stands for the plugin's directory.
+    pub flags: Vec<String>,
+}
+
 /// Where the languages are; `None`: this runtime does not have it.
 #[derive(Clone, Debug, Default)]
 pub struct Languages {
     pub python: Option<PathBuf>,
-    pub node: Option<(PathBuf, PathBuf)>,
+    pub node: Option<Node>,
     pub java: Option<(PathBuf, PathBuf)>,
 }
 
@@ -228,12 +237,29 @@ fn languages(arguments: &Arguments, faults: &mut Vec<String>) -> Languages {
         ("ASP_PLUGIN_NODE_SHIM", arguments.node_shim.as_deref()),
         faults,
     );
+    let node = node.map(|(binary, shim)| {
+        let flags = node_flags(&binary, &shim, faults);
+        Node { binary, shim, flags }
+    });
     let java = pair(
         ("ASP_PLUGIN_JAVA", arguments.java.as_deref()),
         ("ASP_PLUGIN_JAVA_SHIM", arguments.java_shim.as_deref()),
         faults,
     );
     Languages { python, node, java }
+}
+
+/// Asks the shim, which knows what each release of Node takes.
+fn node_flags(node: &Path, shim: &Path, faults: &mut Vec<String>) -> Vec<String> {
+    let asked = std::process::Command::new(node).arg(shim.join("src/flags.mjs")).env_clear().output();
+    match asked {
+        Ok(answer) if answer.status.success() => {
+            return String::from_utf8_lossy(&answer.stdout).lines().map(str::to_owned).collect();
+        }
+        Ok(answer) => faults.push(format!("ASP_PLUGIN_NODE_SHIM {}: {}", shim.display(), answer.status)),
+        Err(error) => faults.push(format!("ASP_PLUGIN_NODE {}: {error}", node.display())),
+    }
+    Vec::new()
 }
 
 /// A language that needs a binary and a directory: both or neither.

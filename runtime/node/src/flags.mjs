@@ -1,8 +1,8 @@
-//! The command line of a worker, for the Node that runs it. `node flags.mjs` prints the flags of the Node at hand,
-//! one a line, with `{plugin}` for the plugin's directory; the tests start their workers with the same.
+//! The command line of a worker, for the Node that runs it. `node src/flags.mjs` prints the flags of the Node at hand,
+//! one a line, with `{plugin}` for the plugin's directory, as for a plugin with allowed domains; the tests start their workers with the same.
 import { fileURLToPath } from 'node:url';
 
-const SHIM = fileURLToPath(new URL('.', import.meta.url)).replace(/\/$/, '');
+const SHIM = fileURLToPath(new URL('..', import.meta.url)).replace(/\/$/, '');
 
 /**
  * Returns the flags that stand between `node` and `worker.mjs`, the heap's bound aside. The current directory is
@@ -35,5 +35,6 @@ function hasProxyFlag(major, minor) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  process.stdout.write(`${workerFlags(process.versions.node, { plugin: '{plugin}' }).join('\n')}\n`);
+  const flags = workerFlags(process.versions.node, { plugin: '{plugin}', proxy: true });
+  process.stdout.write(`${flags.join('\n')}\n`);
 }
