@@ -15,10 +15,11 @@ use std::{fs, io, process};
 
 use self::dirs::{Dirs, Place, remove_tree};
 use self::hierarchy::Hierarchies;
+use crate::command::GroupFiles;
 use crate::sandbox::Limits;
 
-/// `worker-init` itself: the watcher outside, the first process inside, and the egress forwarder.
-const OWN_PIDS: u32 = 3;
+/// `worker-init` itself: the first process inside and the egress forwarder.
+const OWN_PIDS: u32 = 2;
 /// Period of the processor quota, microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 /// Where the processes of our own group go when it must hand controllers down (version 2 allows processes
@@ -63,7 +64,7 @@ pub struct Stats {
     pub memory_bytes: u64,
     /// The most `memory_bytes` ever was; 0 where the kernel does not tell (version 2 before Linux 5.19).
     pub memory_peak_bytes: u64,
-    /// Processes and threads, with the two or three of `worker-init`.
+    /// Processes and threads, with the one or two of `worker-init`.
     pub pids: u32,
     /// Processes killed because the memory bound was reached.
     pub oom_kills: u64,
@@ -128,9 +129,12 @@ impl Drop for Cgroups {
 // === impl Cgroup ===
 
 impl Cgroup {
-    /// The files a process writes `0` to in order to join.
-    pub(crate) fn procs(&self) -> Vec<PathBuf> {
-        self.dirs.all().into_iter().map(|dir| dir.join("cgroup.procs")).collect()
+    pub(crate) fn files(&self) -> GroupFiles {
+        let legacy = self.dirs.all().into_iter().filter(|dir| Some(*dir) != self.dirs.unified.as_deref());
+        GroupFiles {
+            unified: self.dirs.unified.clone(),
+            tasks: legacy.map(|dir| dir.join("tasks")).collect(),
+        }
     }
 
     fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
@@ -193,7 +197,8 @@ impl Cgroup {
         keyed(&fs::read_to_string(file).unwrap_or_default(), "oom_kill")
     }
 
-    /// Sends SIGKILL to every process of the worker, `worker-init` included. Returns before they are gone.
+    /// Sends SIGKILL to every process of the worker; `worker-init` outside then ends by the same signal. Returns
+    /// before they are gone.
     pub fn kill(&self) -> Result<(), CgroupError> {
         self.dirs.kill()
     }

@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 
 use crate::failure::{During, Failure};
-use crate::watch::{End, fork, serve_signals};
+use crate::fork::fork;
+use crate::watch::{End, serve_signals};
 use crate::{forward, mounts, namespaces, privileges, syscalls, worker};
 
 /// The two ends of the way out: where the worker connects, and the proxy that answers.
@@ -27,6 +28,7 @@ struct WayOut {
 /// Builds what is built from inside and runs the worker to its end, which is written to `reporter`.
 pub(crate) fn run(sandbox: &Sandbox, reporter: OwnedFd, signals: &SignalFd) -> Result<ExitCode, Failure> {
     die_with_watcher(&reporter)?;
+    namespaces::hide_groups();
     namespaces::name_host(&sandbox.hostname)?;
     let way_out = open_way_out(sandbox)?;
     mounts::build(sandbox)?;

@@ -10,7 +10,7 @@ mod probe;
 mod sandbox;
 
 pub use cgroup::{Cgroup, CgroupError, Cgroups, Stats};
-pub use command::{CommandError, Description, command};
+pub use command::{CommandError, Description, GroupFiles, command};
 pub use probe::{Probe, probe};
 pub use sandbox::{Egress, Level, Limits, Sandbox, SandboxError};
 

@@ -6,6 +6,7 @@
 mod check;
 mod failure;
 mod file_access;
+mod fork;
 mod forward;
 mod init;
 mod limits;

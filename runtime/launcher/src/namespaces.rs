@@ -23,10 +23,13 @@ pub(crate) fn enter(sandbox: &Sandbox) -> Result<(), Failure> {
             | CloneFlags::CLONE_NEWIPC
             | CloneFlags::CLONE_NEWUTS,
     )
-    .during("namespaces")?;
+    .during("namespaces")
+}
+
+/// Makes the worker's control group the root of what it sees; done inside the group.
+pub(crate) fn hide_groups() {
     // Only hides the group's name, and is not in every kernel.
     let _ = unshare(CloneFlags::CLONE_NEWCGROUP);
-    Ok(())
 }
 
 /// Without root: a user namespace in which our own user has the worker's number.

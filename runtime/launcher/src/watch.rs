@@ -1,6 +1,6 @@
 //! The outermost process: the supervisor's child, outside the sandbox.
 //!
-//! It joins the control group, makes the namespaces, starts what lives in them, and then only waits: for the
+//! It makes the namespaces, starts what lives in them and in the control group, and then only waits: for the
 //! worker's end, which it repeats as its own (same exit code, same signal), and for the supervisor's, after
 //! which nothing here goes on. The supervisor is watched by a handle on its process rather than by
 //! `PR_SET_PDEATHSIG`, which follows the one thread that forked and would kill workers when that thread ends.
@@ -8,7 +8,6 @@
 use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use asp_launcher::{Description, Level, MAX_DESCRIPTION_BYTES, Sandbox};
@@ -20,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::failure::{During, Failure};
+use crate::fork::fork_into;
 use crate::{init, limits, namespaces, privileges, syscalls, worker};
 
 /// How a worker ended, as it travels from the first process inside to the outermost.
@@ -39,7 +39,6 @@ pub(crate) fn run(descriptor: u32) -> Result<ExitCode, Failure> {
     limits::no_core_dumps()?;
     let signals = SignalFd::with_flags(&block_signals()?, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .during("signals")?;
-    join(&description.cgroup)?;
     let sandbox = description.sandbox;
     match sandbox.level {
         Level::L3 => namespaces::enter(&sandbox)?,
@@ -47,7 +46,7 @@ pub(crate) fn run(descriptor: u32) -> Result<ExitCode, Failure> {
     }
     nix::sys::prctl::set_child_subreaper(true).during("session")?;
     let (report, reporter) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).during("fork")?;
-    match fork()? {
+    match fork_into(description.group.as_ref())? {
         ForkResult::Child => {
             drop((report, supervisor));
             if sandbox.level == Level::L3 {
@@ -62,13 +61,6 @@ pub(crate) fn run(descriptor: u32) -> Result<ExitCode, Failure> {
             Ok(end_as(read_end(&report).unwrap_or(status)))
         }
     }
-}
-
-/// Makes a second process. Nothing is shared with it but open files.
-pub(crate) fn fork() -> Result<ForkResult, Failure> {
-    // SAFETY: this program never starts a thread.
-    #[allow(unsafe_code, reason = "fork has no safe form; a single-threaded process keeps its rules")]
-    unsafe { nix::unistd::fork() }.during("fork")
 }
 
 /// The end that a wait status tells of; `None` while the process lives.
@@ -150,14 +142,6 @@ fn block_signals() -> Result<SigSet, Failure> {
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&set), None).during("signals")?;
     Ok(set)
-}
-
-fn join(procs: &[PathBuf]) -> Result<(), Failure> {
-    for file in procs {
-        fs::write(file, "0")
-            .map_err(|error| Failure::new("cgroup", format_args!("{}: {error}", file.display())))?;
-    }
-    Ok(())
 }
 
 /// Levels 1 and 2: the child is the worker.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use asp_launcher::{CommandError, Description, Egress, Level, Limits, MAX_DESCRIPTION_BYTES, Sandbox};
+use asp_launcher::{
+    CommandError, Description, Egress, GroupFiles, Level, Limits, MAX_DESCRIPTION_BYTES, Sandbox,
+};
 use serde_json::{Value, json};
 
 fn good() -> Description {
@@ -29,7 +31,7 @@ fn good() -> Description {
             egress: Some(Egress { proxy_socket: PathBuf::from("/srv/w/proxy.sock"), port: 3128 }),
             hostname: "worker-1".to_owned(),
         },
-        cgroup: vec![PathBuf::from("/sys/fs/cgroup/x/cgroup.procs")],
+        group: Some(GroupFiles { unified: Some(PathBuf::from("/sys/fs/cgroup/x")), tasks: Vec::new() }),
         supervisor: 1,
     }
 }
@@ -131,11 +133,11 @@ fn a_lower_level_has_no_way_out_and_the_highest_needs_a_group() {
         description.sandbox.level = level;
         assert!(parse(&serde_json::to_value(&description).unwrap()).is_err());
         description.sandbox.egress = None;
-        description.cgroup = Vec::new();
+        description.group = None;
         parse(&serde_json::to_value(&description).unwrap()).unwrap();
     }
     let mut description = good();
-    description.cgroup = Vec::new();
+    description.group = None;
     let refused = parse(&serde_json::to_value(&description).unwrap());
     assert!(matches!(refused, Err(CommandError::NoCgroup)));
 }
