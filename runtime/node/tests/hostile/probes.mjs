@@ -75,7 +75,9 @@ export async function probe(name, args) {
   try {
     return await PROBES[name](args);
   } catch (error) {
-    return { reached: false, code: error.code ?? error.cause?.code ?? error.name, message: error.message };
+    const { cause } = error;
+    const code = error.code ?? (cause?.code || cause?.name) ?? error.name;
+    return { reached: false, code, message: cause ? `${error.message}: ${cause.message}` : error.message };
   }
 }
 
