@@ -189,4 +189,5 @@ const MANIFEST = {
   elicitations: ['approve', 'policy'], delegations: ['classifier'],
 };
 
-const NODE_VERSION = execFileSync(NODE, ['--version'], { encoding: 'utf8' }).trim().slice(1);
+/** Of the Node under test. */
+export const NODE_VERSION = execFileSync(NODE, ['--version'], { encoding: 'utf8' }).trim().slice(1);

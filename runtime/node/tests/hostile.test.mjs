@@ -1,7 +1,7 @@
 //! The hostile fixtures do what they say outside a sandbox (their control), and what the shim alone stops it stops.
 //! What only a sandbox stops is tested where there is one.
 import assert from 'node:assert/strict';
-import { execFile, execFileSync, spawnSync } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { promisify } from 'node:util';
 import { fileURLToPath } from 'node:url';
-import { read, startWorker } from './harness.mjs';
+import { NODE_VERSION, read, startWorker } from './harness.mjs';
 
 const HOSTILE = fileURLToPath(new URL('hostile/', import.meta.url));
 const run = promisify(execFile);
@@ -75,7 +75,7 @@ test('outside a sandbox the deadly ones are deadly', () => {
 
 test('in a worker files, children and threads are refused by the command line already', async () => {
   const worker = await (await startWorker('hostile.mjs', {}, { code: HOSTILE })).session();
-  const modern = Number(execFileSync(process.env.ASP_NODE_BIN ?? process.execPath, ['-p', 'process.versions.node'], { encoding: 'utf8' }).split('.')[0]) >= 22;
+  const modern = Number(NODE_VERSION.split('.')[0]) >= 22;
   const refused = [['read', { path: '/etc/passwd' }], ['write', { path: join(directory, 'from-worker') }], ['processes'], ['fork', { count: 1 }]];
   if (modern) refused.push(['threads', { count: 1 }]);
   for (const [name, args] of refused) {

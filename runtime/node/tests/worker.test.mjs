@@ -4,7 +4,7 @@ import * as http2 from 'node:http2';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import { status } from '@grpc/grpc-js';
-import { read, startWorker } from './harness.mjs';
+import { NODE_VERSION, read, startWorker } from './harness.mjs';
 
 const OK = { code: 0, signal: null };
 const CRASH = { code: 70, signal: null };
@@ -141,6 +141,22 @@ test('a plugin that cannot be loaded ends the worker with 78 and one line', asyn
     assert.match(worker.stderr, reason);
     assert.equal(worker.stderr.trimEnd().split('\n').filter((line) => !line.includes('Warning')).length, 1, worker.stderr);
   }));
+});
+
+test('TypeScript and CommonJS run as they are from Node 22.18 on, and are refused before', async () => {
+  const [major, minor] = NODE_VERSION.split('.').map(Number);
+  const able = major > 22 || (major === 22 && minor >= 18);
+  for (const entrypoint of ['typed.mts', 'common.cjs']) {
+    const worker = await startWorker(entrypoint);
+    if (!able) {
+      assert.deepEqual(await worker.ended, LOAD);
+      continue;
+    }
+    await worker.session();
+    worker.invoke('1', { n: 5 });
+    assert.deepEqual(read((await worker.result('1')).completed.output), { n: 5 });
+    await worker.stop();
+  }
 });
 
 test('the knobs of the command line hold inside the process', async () => {

@@ -1,0 +1,3 @@
+const { tool } = require('@asp/plugin');
+
+module.exports = tool(({ n }) => ({ n }));
