@@ -281,7 +281,34 @@ def test_the_token_and_standard_input_are_out_of_the_plugins_reach():
             async with started.session() as stream:
                 await stream.invoke()
                 names, read, target = await stream.output()
-                assert not [name for name in names if "TOKEN" in name]
+                assert not [name for name in names if "TOKEN" in name or "GRPC" in name]
                 assert (read, target) == ("", "/dev/null")
+
+    run(test())
+
+
+def test_a_fork_of_the_plugins_has_no_threads_and_leaves_the_session_alone():
+    source = """
+        import os
+        from asp_plugin import plugin
+
+        @plugin.tool
+        def main(args, ctx):
+            reading, writing = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(writing, str(len(os.listdir("/proc/self/task"))).encode())
+                os._exit(0)
+            os.waitpid(child, 0)
+            ctx.progress(50)
+            return int(os.read(reading, 10))
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                assert await stream.output() == 1
 
     run(test())

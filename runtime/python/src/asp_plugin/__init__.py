@@ -1,28 +1,36 @@
 """Write a tool, resource or prompt for the Agentic Server Platform.
 
-from asp_plugin import Context, plugin
+    from asp_plugin import Context, plugin
 
-@plugin.tool
-async def greet(args: dict, ctx: Context) -> dict:
-    await ctx.progress(50, "thinking of a greeting")
-    return {"text": f"Hello, {args['name']}!"}
+    @plugin.tool
+    async def greet(args: dict, ctx: Context) -> dict:
+        await ctx.progress(50, "thinking of a greeting")
+        return {"text": f"Hello, {args['name']}!"}
+
+Names are imported when they are first used: the worker has settings to make before gRPC is.
 """
 
-from .context import Context
-from .errors import (
-    ArtifactError,
-    Cancelled,
-    CheckpointError,
-    DelegationError,
-    ElicitationError,
-    NotFound,
-    PluginError,
-    TooLarge,
-)
-from .plugin import plugin
-from .reads import ReadContext
-from .sync_context import SyncContext
-from .values import Answer, Caller, Content, Field, Message, Prompt, Result, Resume, Secret, Session
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .context import Context
+    from .errors import (
+        ArtifactError,
+        Cancelled,
+        CheckpointError,
+        DelegationError,
+        ElicitationError,
+        NotFound,
+        PluginError,
+        TooLarge,
+    )
+    from .handlers import plugin
+    from .reads import ReadContext
+    from .sync_context import SyncContext
+    from .values import Answer, Caller, Content, Field, Message, Prompt, Result, Resume, Secret, Session
 
 __all__ = [
     "Answer",
@@ -48,3 +56,19 @@ __all__ = [
     "TooLarge",
     "plugin",
 ]
+
+_MODULES = ("handlers", "errors", "values", "context", "sync_context", "reads")
+
+
+def __getattr__(name: str) -> Any:
+    """Finds a name where it is defined (PEP 562) and keeps it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from importlib import import_module
+
+    for module in _MODULES:
+        found = import_module(f".{module}", __name__)
+        if hasattr(found, name):
+            value = globals()[name] = getattr(found, name)
+            return value
+    raise AttributeError(name)

@@ -12,14 +12,14 @@ import os
 import sys
 
 from .errors import LoadError
-from .plugin import SERVES, plugin
+from .handlers import SERVES, plugin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from .handlers import Plugin
     from .manifest import Manifest
-    from .plugin import Plugin
 
 # Where a package may bring the wheels it needs, unpacked.
 DEPENDENCIES = "site-packages"

@@ -63,6 +63,8 @@ class Session:
         finally:
             await self.farewell()
             pump.cancel()
+            # A message that could not be written has ended the stream already.
+            await asyncio.gather(pump, return_exceptions=True)
 
     async def _read(self, context: Any) -> wire.ClientMessage | None:
         try:

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 
-from . import limits, loader, logs, manifest, service
+from . import early, limits, loader, logs, manifest, service
 from .errors import LoadError
 from .schema import Schemas
 from .threads import Threads
@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from .plugin import Plugin
+    from .handlers import Plugin
     from .session import Session as Stream
 
 VERSION = "0.1.0"
@@ -151,6 +151,7 @@ def main() -> NoReturn:
         described = manifest.read(os.environ["ASP_PLUGIN_MANIFEST"])
         token = _token()
         limits.apply(described)
+        early.imported()
         plugin = loader.load(described, os.environ["ASP_PLUGIN_CODE"])
         asyncio.run(_serve(described, plugin, os.environ["ASP_WORKER_SOCKET"], token))
     except KeyError as error:
