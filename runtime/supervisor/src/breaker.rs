@@ -137,9 +137,9 @@ mod tests {
 
         let mut healthy = Breaker::new();
         for call in 0..200 {
-            healthy.ended(if call % 5 < 2 { Outcome::Failure } else { Outcome::Success }, now);
+            healthy.ended(if call % 3 == 0 { Outcome::Failure } else { Outcome::Success }, now);
         }
-        assert_eq!(healthy.name(), "closed", "two in five is less than half");
+        assert_eq!(healthy.name(), "closed", "one in three is less than half");
     }
 
     #[test]

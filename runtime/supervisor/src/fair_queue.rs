@@ -31,6 +31,8 @@ pub struct FairQueue<T> {
 struct TenantQueue<T> {
     items: VecDeque<T>,
     deficit: f64,
+    /// It has its quantum of this round.
+    visited: bool,
 }
 
 /// Why an item was not queued.
@@ -81,7 +83,7 @@ impl<T> FairQueue<T> {
         match self.queues.get_mut(tenant) {
             Some(queue) => queue.items.push_back(item),
             None => {
-                let queue = TenantQueue { items: VecDeque::from([item]), deficit: 0.0 };
+                let queue = TenantQueue { items: VecDeque::from([item]), deficit: 0.0, visited: false };
                 self.queues.insert(tenant.to_owned(), queue);
                 self.round.push_back(tenant.to_owned());
             }
@@ -98,18 +100,20 @@ impl<T> FairQueue<T> {
             let cost = self.cost(&tenant);
             let queue = self.queues.get_mut(&tenant)?;
             if !queue.items.front().is_some_and(&mut fits) {
+                // A full turn of these leaves the round as it was.
                 self.round.rotate_left(1);
                 waiting += 1;
                 continue;
             }
+            if !std::mem::replace(&mut queue.visited, true) {
+                queue.deficit += QUANTUM;
+            }
             if queue.deficit < cost {
                 // Not a wait: every round adds to the deficit, and a cost is bounded.
-                queue.deficit += QUANTUM;
-                if queue.deficit < cost {
-                    self.round.rotate_left(1);
-                    waiting = 0;
-                    continue;
-                }
+                queue.visited = false;
+                self.round.rotate_left(1);
+                waiting = 0;
+                continue;
             }
             queue.deficit -= cost;
             return self.take_first(&tenant);
@@ -253,6 +257,21 @@ mod tests {
         assert_eq!(queue.pop(|item| item.0 != "fresh"), Some(("b", 0)));
         assert_eq!(queue.pop(|item| item.0 != "fresh"), None);
         assert_eq!(queue.pop(any), Some(("fresh", 0)));
+    }
+
+    #[test]
+    fn asking_in_vain_changes_no_turn() {
+        let mut queue = FairQueue::new(10);
+        for number in 0..3 {
+            queue.push("a", ("a", number)).unwrap();
+            queue.push("b", ("b", number)).unwrap();
+        }
+        let mut order = Vec::new();
+        while let Some((tenant, _)) = queue.pop(any) {
+            order.push(tenant);
+            assert_eq!(queue.pop(|_| false), None);
+        }
+        assert_eq!(order, ["a", "b", "a", "b", "a", "b"]);
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub struct Ticket {
     pool: Arc<Pool>,
     id: TicketId,
     tenant: String,
+    fresh: bool,
     state: watch::Receiver<TicketState>,
     released: bool,
 }
@@ -142,7 +143,8 @@ impl Pool {
             inner.tickets.insert(id, sender);
             (id, state)
         };
-        let ticket = Ticket { pool: Arc::clone(self), id, tenant: wanted.tenant, state, released: false };
+        let Wanted { tenant, fresh, .. } = wanted;
+        let ticket = Ticket { pool: Arc::clone(self), id, tenant, fresh, state, released: false };
         self.pump();
         if matches!(*ticket.state.borrow(), TicketState::Waiting(_)) {
             self.publish_places();
@@ -284,6 +286,7 @@ impl Pool {
     /// One worker from start to end.
     async fn keep(self: Arc<Self>, number: WorkerId, lease: Lease) {
         let began = Instant::now();
+        let mut id = String::new();
         let death = match Running::start(&self.machine, &self.plan, number, lease).await {
             Ok(running) => {
                 self.note_start(&running.worker, began.elapsed());
@@ -293,12 +296,20 @@ impl Pool {
                     inner.scheduler.ready(number, Instant::now());
                 }
                 self.pump();
-                running.keep().await
+                let (death, remains) = running.keep().await;
+                {
+                    let mut inner = self.inner.lock();
+                    inner.workers.remove(&number);
+                    inner.scheduler.leaving(number);
+                }
+                id = remains.id.clone();
+                // The calls have been told; only the place waits for the kernel.
+                remains.clear().await;
+                death
             }
             Err(cause) => Death { cause: Some(cause), lived: began.elapsed(), calls: 0 },
         };
-        let id = self.inner.lock().workers.remove(&number).map(|worker| worker.id.clone());
-        self.note_end(id.as_deref().unwrap_or(""), &death);
+        self.note_end(&id, &death);
         let wakes_at = {
             let mut inner = self.inner.lock();
             let crashed = death.cause.map(|_| death.lived);
@@ -397,6 +408,14 @@ impl Ticket {
             }
         }
         self.pool.pump();
+    }
+
+    /// A new ticket for the same call, whose worker died before it was given it. This one's place is given back.
+    pub fn again(self, deadline: Instant) -> Result<Ticket, Refusal> {
+        let pool = Arc::clone(&self.pool);
+        let wanted = Wanted { tenant: self.tenant.clone(), fresh: self.fresh, deadline };
+        drop(self);
+        pool.admit(wanted)
     }
 
     pub fn pool(&self) -> &Arc<Pool> {

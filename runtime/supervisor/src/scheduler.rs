@@ -178,6 +178,13 @@ impl Scheduler {
         }
     }
 
+    /// A worker has ended, and its process is being cleared: it takes no more calls.
+    pub fn leaving(&mut self, worker: WorkerId) {
+        if let Some(slot) = self.workers.get_mut(&worker) {
+            slot.phase = Phase::Leaving;
+        }
+    }
+
     /// A worker's process has ended. `crashed` says how long it lived when nobody asked it to go.
     pub fn gone(&mut self, worker: WorkerId, crashed: Option<Duration>, chance: f64, now: Instant) {
         self.workers.remove(&worker);

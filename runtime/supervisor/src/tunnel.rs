@@ -19,10 +19,12 @@ use tonic::Status;
 
 use crate::breaker::Outcome;
 use crate::call::End;
+use crate::cause::Cause;
 use crate::handles::{Attached, Handles, TunnelStats};
 use crate::metrics::Metrics;
 use crate::pool::TicketState;
 use crate::ppp::{FromGateway, event_frame, fields, message_frame, milliseconds, number, text};
+use crate::refusal::Refusal;
 use crate::scheduler::Place;
 use crate::worker::Worker;
 use inbound::Inbound;
@@ -32,6 +34,8 @@ use outbox::Outbox;
 pub const GRACE: Duration = Duration::from_secs(2);
 /// A tunnel that has its worker and sends nothing gives it back.
 const IDLE: Duration = Duration::from_secs(30);
+/// Workers that a call is offered to, as long as none of them was given it.
+const MAX_ATTEMPTS: u32 = 3;
 /// Room for the tunnel's own events: the queue is empty or nearly so when they are sent.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -45,6 +49,8 @@ pub struct Tunnel {
     init: bool,
     /// What the gateway wants, if it came before the worker was there.
     work: Option<FromGateway>,
+    /// The gateway has been told that there is a worker.
+    ready: bool,
 }
 
 /// Why a tunnel ended without a call.
@@ -52,6 +58,8 @@ pub struct Tunnel {
 enum Over {
     /// The gateway has been told, or is not there.
     Quiet,
+    /// The worker died before it was given the call, which may go to another.
+    Undelivered(Cause),
     /// The gateway broke the protocol.
     Fault(Status),
 }
@@ -64,34 +72,68 @@ impl From<Status> for Over {
 
 impl Tunnel {
     pub fn new(id: String, inbound: Inbound, outbox: Outbox) -> Tunnel {
-        Tunnel { id, inbound, outbox, init: false, work: None }
+        Tunnel { id, inbound, outbox, init: false, work: None, ready: false }
     }
 
     /// Carries the tunnel to its end.
     pub async fn run(mut self, mut attached: Attached, handles: Arc<Handles>, metrics: Metrics) {
         let plugin = attached.ticket.pool().key.to_string();
         let mut stats = TunnelStats::default();
-        let mut outcome = Outcome::Abandoned;
-        let mut result = Ok(());
-        match self.seat(&mut attached).await {
-            Ok(worker) => {
-                let (before, began) = (worker.stats(), Instant::now());
-                match self.serve(&worker, &attached).await {
-                    Ok(End::Answered) => outcome = Outcome::Success,
-                    Ok(End::Crashed(_)) => outcome = Outcome::Failure,
-                    Err(over) => result = over.result(),
-                }
-                stats.duration = began.elapsed();
-                attached.ticket.release(outcome, stats.duration);
-                let after = worker.stats();
-                stats.cpu_ms = after.cpu_ms.saturating_sub(before.cpu_ms);
-                stats.rss_max = after.rss_bytes.max(before.rss_bytes);
+        let (mut outcome, mut result);
+        let mut attempt = 1;
+        loop {
+            (outcome, result) = self.attempt(&mut attached, &mut stats).await;
+            let Err(Over::Undelivered(cause)) = result else { break };
+            if attempt >= MAX_ATTEMPTS {
+                self.undelivered(cause);
+                result = Err(Over::Quiet);
+                break;
             }
-            Err(over) => {
-                result = over.result();
-                drop(attached);
+            attempt += 1;
+            match attached.ticket.again(attached.deadline) {
+                Ok(ticket) => attached.ticket = ticket,
+                Err(reason) => {
+                    self.reject(&reason);
+                    return self.end(&handles, &metrics, &plugin, (stats, outcome, Ok(())));
+                }
             }
         }
+        attached.ticket.release(outcome, stats.duration);
+        let result = result.or_else(Over::result);
+        self.end(&handles, &metrics, &plugin, (stats, outcome, result));
+    }
+
+    /// Waits for a worker and gives it the call.
+    async fn attempt(
+        &mut self,
+        attached: &mut Attached,
+        stats: &mut TunnelStats,
+    ) -> (Outcome, Result<(), Over>) {
+        let worker = match self.seat(attached).await {
+            Ok(worker) => worker,
+            Err(over) => return (Outcome::Abandoned, Err(over)),
+        };
+        let (before, began) = (worker.stats(), Instant::now());
+        let served = self.serve(&worker, attached).await;
+        stats.duration = began.elapsed();
+        let after = worker.stats();
+        stats.cpu_ms = after.cpu_ms.saturating_sub(before.cpu_ms);
+        stats.rss_max = after.rss_bytes.max(before.rss_bytes);
+        match served {
+            Ok(End::Answered) => (Outcome::Success, Ok(())),
+            Ok(End::Crashed(_)) => (Outcome::Failure, Ok(())),
+            Err(over) => (Outcome::Abandoned, Err(over)),
+        }
+    }
+
+    /// Tells the gateway and the books that the tunnel is over.
+    fn end(
+        self,
+        handles: &Handles,
+        metrics: &Metrics,
+        plugin: &str,
+        (mut stats, outcome, result): (TunnelStats, Outcome, Result<(), Status>),
+    ) {
         stats.bytes_in = self.inbound.bytes();
         stats.bytes_out = self.outbox.sent_bytes();
         self.outbox.send_last(event_frame(&self.id, Type::TunnelClosed, "", None));
@@ -102,7 +144,7 @@ impl Tunnel {
             Outcome::Failure => "crashed",
             Outcome::Abandoned => "abandoned",
         };
-        let labels = [("plugin", plugin.as_str()), ("outcome", outcome)];
+        let labels = [("plugin", plugin), ("outcome", outcome)];
         metrics.emit("call", labels, fields([("duration_ms", milliseconds(stats.duration))]));
     }
 
@@ -114,12 +156,13 @@ impl Tunnel {
         loop {
             match state {
                 TicketState::Seated(worker) => {
-                    self.event(Type::TunnelReady, "", None).await?;
+                    if !std::mem::replace(&mut self.ready, true) {
+                        self.event(Type::TunnelReady, "", None).await?;
+                    }
                     return Ok(worker);
                 }
                 TicketState::Refused(reason) => {
-                    let text = reason.to_string();
-                    self.outbox.send_last(event_frame(&self.id, Type::AdmissionRejected, &text, None));
+                    self.reject(&reason);
                     return Err(Over::Quiet);
                 }
                 TicketState::Waiting(place) => {
@@ -237,19 +280,23 @@ impl Tunnel {
         self.outbox.send(message_frame(&self.id, &message), PATIENCE).await.map_err(|_| Over::Quiet)
     }
 
-    /// Tells the gateway that the worker died before it was given the call.
-    fn undelivered(&self, cause: crate::cause::Cause) -> End {
+    fn reject(&self, reason: &Refusal) {
+        let text = reason.to_string();
+        self.outbox.send_last(event_frame(&self.id, Type::AdmissionRejected, &text, None));
+    }
+
+    /// Tells the gateway that workers died before they were given the call.
+    fn undelivered(&self, cause: Cause) {
         let details = fields([("cause", text(cause.name())), ("delivered", crate::ppp::boolean(false))]);
         let frame = event_frame(&self.id, Type::WorkerCrashed, &cause.to_string(), Some(details));
         self.outbox.send_last(frame);
-        End::Crashed(cause)
     }
 }
 
 impl Over {
     fn result(self) -> Result<(), Status> {
         match self {
-            Over::Quiet => Ok(()),
+            Over::Quiet | Over::Undelivered(_) => Ok(()),
             Over::Fault(status) => Err(status),
         }
     }

@@ -166,8 +166,9 @@ impl Running {
         Ok(Running { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
     }
 
-    /// Keeps the worker until it ends, and clears up behind it.
-    pub async fn keep(mut self) -> Death {
+    /// Keeps the worker until it ends. Its calls have heard of it when this returns; what is left of the
+    /// process is to be cleared.
+    pub async fn keep(mut self) -> (Death, Process) {
         let verdict = self.watch().await;
         let lived = self.born.elapsed();
         let asked = verdict.is_none();
@@ -176,10 +177,8 @@ impl Running {
             Some(Verdict::Killed(cause)) => cause,
             Some(Verdict::Ended(cause)) => cause,
         };
-        // First the word, then the broom: the calls must not wait for the kernel.
         let calls = self.worker.session.die(cause);
-        self.process.clear().await;
-        Death { cause: (!asked).then_some(cause), lived, calls }
+        (Death { cause: (!asked).then_some(cause), lived, calls }, self.process)
     }
 
     /// Ends when the worker has ended or must end; `None` when it was asked to go.

@@ -30,7 +30,7 @@ pub(super) fn command(java: &Path, shim: &Path, package: &Path, memory: u64) -> 
         argv.push(format!("-XX:SharedArchiveFile={}", archive.display()));
     }
     let shim_text = text(shim);
-    let class_path = format!("{shim_text}/*:{0}:{0}/*", text(package));
+    let class_path = format!("{shim_text}/*:{shim_text}/lib/*:{0}:{0}/*", text(package));
     argv.extend(["-cp".to_owned(), class_path, MAIN_CLASS.to_owned()]);
     let mut read_only = prefixes(java);
     read_only.push(shim.to_path_buf());

@@ -178,8 +178,10 @@ fn a_tenant_is_throttled_before_all_are_refused() {
         rig.call(tenant, false).unwrap();
     }
     assert_eq!(rig.call("a", false), Err(Refusal::Throttled));
-    assert!(rig.call("c", false).is_ok(), "the longest queue gives way");
-    assert_eq!(rig.call("d", false), Err(Refusal::Overload));
+    for tenant in ["c", "d"] {
+        assert!(rig.call(tenant, false).is_ok(), "the longest queue gives way");
+    }
+    assert_eq!(rig.call("e", false), Err(Refusal::Overload));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use prost_types::Timestamp;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Code, Status};
 
+use super::outbox::Outbox;
 use super::{Attached, End, FromGateway, Over, Tunnel};
 use crate::call::Call;
 use crate::ppp::{MAX_MESSAGE, until};
@@ -31,10 +32,8 @@ impl Tunnel {
         request: ReadResourceRequest,
         attached: &Attached,
     ) -> Result<End, Over> {
-        let call = match self.begin(worker, &request.request_id, request.deadline.as_ref(), attached)? {
-            Ok(call) => call,
-            Err(end) => return Ok(end),
-        };
+        self.work = Some(FromGateway::Read(request.clone()));
+        let call = begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
         let mut client =
             ResourcePluginClient::new(worker.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
         let request = worker.request(request);
@@ -55,10 +54,8 @@ impl Tunnel {
         request: GetPromptRequest,
         attached: &Attached,
     ) -> Result<End, Over> {
-        let call = match self.begin(worker, &request.request_id, request.deadline.as_ref(), attached)? {
-            Ok(call) => call,
-            Err(end) => return Ok(end),
-        };
+        self.work = Some(FromGateway::Prompt(request.clone()));
+        let call = begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
         let mut client = PromptPluginClient::new(worker.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
         let request = worker.request(request);
         let forwarded = Arc::clone(&call);
@@ -68,30 +65,6 @@ impl Tunnel {
             Ok(())
         };
         self.carry(worker, &call, attached, work).await
-    }
-
-    /// Enters the call, so that it hears of its worker's end. The inner `Err` is a call that ended at once.
-    fn begin(
-        &mut self,
-        worker: &Arc<Worker>,
-        request_id: &str,
-        deadline: Option<&Timestamp>,
-        attached: &Attached,
-    ) -> Result<Result<Arc<Call>, End>, Over> {
-        if request_id.is_empty() {
-            return Err(Status::invalid_argument("the request has no request_id").into());
-        }
-        let deadline = deadline.map_or(attached.deadline, |end| Instant::now() + until(end));
-        match worker.session.begin(request_id, self.outbox.clone(), Some(deadline)) {
-            Ok(call) => {
-                call.delivered();
-                Ok(Ok(call))
-            }
-            Err(NotBegun::Duplicate) => {
-                Err(Status::already_exists("the worker has a call of this request_id").into())
-            }
-            Err(NotBegun::Dead(cause)) => Ok(Err(self.undelivered(cause))),
-        }
     }
 
     /// Carries `work` to its end. Dropping it resets its stream, which the worker takes as a cancel.
@@ -136,6 +109,30 @@ impl Tunnel {
         worker.session.remove(&call.request_id);
         call.forward(&failure(&call.request_id, &status)).await;
         Ok(End::Answered)
+    }
+}
+
+/// Enters the call, so that it hears of its worker's end.
+fn begin(
+    worker: &Worker,
+    request_id: &str,
+    deadline: Option<&Timestamp>,
+    outbox: Outbox,
+    attached: &Attached,
+) -> Result<Arc<Call>, Over> {
+    if request_id.is_empty() {
+        return Err(Status::invalid_argument("the request has no request_id").into());
+    }
+    let deadline = deadline.map_or(attached.deadline, |end| Instant::now() + until(end));
+    match worker.session.begin(request_id, outbox, Some(deadline)) {
+        Ok(call) => {
+            call.delivered();
+            Ok(call)
+        }
+        Err(NotBegun::Duplicate) => {
+            Err(Status::already_exists("the worker has a call of this request_id").into())
+        }
+        Err(NotBegun::Dead(cause)) => Err(Over::Undelivered(cause)),
     }
 }
 

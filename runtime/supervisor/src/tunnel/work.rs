@@ -50,7 +50,10 @@ impl Tunnel {
             Err(NotBegun::Duplicate) => {
                 return Err(Status::already_exists("the worker has a call of this request_id").into());
             }
-            Err(NotBegun::Dead(cause)) => return Ok(self.undelivered(cause)),
+            Err(NotBegun::Dead(cause)) => {
+                self.work = Some(FromGateway::Message(ClientMessage { payload: Some(Payload::Invoke(invoke)) }));
+                return Err(Over::Undelivered(cause));
+            }
         };
         // Before it is sent: a worker that dies meanwhile may have had it.
         call.delivered();

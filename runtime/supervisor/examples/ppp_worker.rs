@@ -1,0 +1,362 @@
+//! A worker that does what its arguments say, well or badly: the runtime's tests use it as an interpreter, and
+//! benchmarks as the bare worker to compare with.
+//!
+//! It takes the environment of runtime/README.md and ignores its command line. `{"mode": "..."}` in an invoke's
+//! arguments chooses what happens; the plugin's entrypoint chooses what happens at the start.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::exit, reason = "a test worker, bad on purpose")]
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use asp_proto::plugin::client_message::Payload as In;
+use asp_proto::plugin::prompt_plugin_server::{PromptPlugin, PromptPluginServer};
+use asp_proto::plugin::resource_plugin_server::{ResourcePlugin, ResourcePluginServer};
+use asp_proto::plugin::server_message::Payload as Out;
+use asp_proto::plugin::tool_plugin_server::{ToolPlugin, ToolPluginServer};
+use asp_proto::plugin::{
+    ArtifactData, ArtifactEmitted, Checkpoint, ClientMessage, Completed, ContentChunk, ElicitationRequested,
+    Failed, GetPromptRequest, GetPromptResponse, InitResponse, InvokeRequest, Json, ListPromptsRequest,
+    ListPromptsResponse, ListResourcesRequest, ListResourcesResponse, Pong, Progress, PromptMessage,
+    ReadResourceRequest, ResourceUpdated, ServerMessage, SubscribeRequest, content_chunk,
+};
+use futures::Stream;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+type Answers = Arc<Mutex<HashMap<String, mpsc::Sender<In>>>>;
+
+#[derive(Clone)]
+struct Worker {
+    token: String,
+    ended: mpsc::Sender<()>,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut token = String::new();
+    std::io::stdin().lock().read_line(&mut token)?;
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    executor.block_on(serve(token.trim().to_owned()))
+}
+
+async fn serve(token: String) -> Result<(), Box<dyn std::error::Error>> {
+    let manifest = std::fs::read_to_string(std::env::var("ASP_PLUGIN_MANIFEST")?)?;
+    let manifest: Value = serde_json::from_str(&manifest)?;
+    let entrypoint = manifest["entrypoint"].as_str().unwrap_or_default().to_owned();
+    match entrypoint.as_str() {
+        "broken.py" => {
+            eprintln!("cannot load the plugin");
+            std::process::exit(78);
+        }
+        "silent.py" => std::future::pending::<()>().await,
+        _ => {}
+    }
+    let listener = UnixListener::bind(std::env::var("ASP_WORKER_SOCKET")?)?;
+    if entrypoint == "garbage.py" {
+        let (mut stream, _) = listener.accept().await?;
+        // A frame of HTTP/2 that says it has 16 MiB, and then anything.
+        stream.write_all(&[0xff; 4096]).await?;
+        std::future::pending::<()>().await;
+    }
+    let (ended, mut end) = mpsc::channel(1);
+    let worker = Worker { token, ended };
+    tonic::transport::Server::builder()
+        .add_service(ToolPluginServer::new(worker.clone()))
+        .add_service(ResourcePluginServer::new(worker.clone()))
+        .add_service(PromptPluginServer::new(worker))
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
+            end.recv().await;
+        })
+        .await?;
+    Ok(())
+}
+
+impl Worker {
+    fn check<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let expected = format!("Bearer {}", self.token);
+        match request.metadata().get("authorization").map(|value| value.as_bytes()) {
+            Some(given) if given == expected.as_bytes() => Ok(()),
+            _ => Err(Status::unauthenticated("wrong token")),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl ToolPlugin for Worker {
+    type SessionStream = ReceiverStream<Result<ServerMessage, Status>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<ClientMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        self.check(&request)?;
+        let mut inbound = request.into_inner();
+        let (out, stream) = mpsc::channel(64);
+        let ended = self.ended.clone();
+        tokio::spawn(async move {
+            let calls: Answers = Arc::default();
+            while let Ok(Some(message)) = inbound.message().await {
+                let Some(payload) = message.payload else { continue };
+                take(payload, &out, &calls).await;
+            }
+            let _ = ended.send(()).await;
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn health(&self, request: Request<()>) -> Result<Response<InitResponse>, Status> {
+        self.check(&request)?;
+        Ok(Response::new(InitResponse { ok: true, ..InitResponse::default() }))
+    }
+}
+
+type Sender = mpsc::Sender<Result<ServerMessage, Status>>;
+
+async fn say(out: &Sender, payload: Out) {
+    let _ = out.send(Ok(ServerMessage { payload: Some(payload) })).await;
+}
+
+async fn take(payload: In, out: &Sender, calls: &Answers) {
+    let id = match &payload {
+        In::Init(_) => {
+            let caps = [("shim".to_owned(), "ppp_worker/1".to_owned())].into();
+            return say(out, Out::Init(InitResponse { ok: true, message: String::new(), caps })).await;
+        }
+        In::Ping(ping) => return say(out, Out::Pong(Pong { nonce: ping.nonce.clone() })).await,
+        In::Invoke(invoke) => {
+            let (answers, inbox) = mpsc::channel(16);
+            calls.lock().unwrap().insert(invoke.request_id.clone(), answers);
+            let (out, calls) = (out.clone(), Arc::clone(calls));
+            let invoke = invoke.clone();
+            tokio::spawn(async move {
+                run(&invoke, &out, inbox).await;
+                calls.lock().unwrap().remove(&invoke.request_id);
+            });
+            return;
+        }
+        In::Cancel(message) => message.request_id.clone(),
+        In::UserInput(message) => message.request_id.clone(),
+        In::DelegationResult(message) => message.request_id.clone(),
+        In::CheckpointAck(message) => message.request_id.clone(),
+    };
+    let call = calls.lock().unwrap().get(&id).cloned();
+    if let Some(call) = call {
+        let _ = call.send(payload).await;
+    }
+}
+
+fn completed(id: &str, output: &Value) -> Out {
+    Out::Completed(Completed {
+        request_id: id.to_owned(),
+        output: Some(Json { value: output.to_string().into_bytes() }),
+        ..Completed::default()
+    })
+}
+
+fn failed(id: &str, code: &str) -> Out {
+    Out::Failed(Failed { request_id: id.to_owned(), code: code.to_owned(), ..Failed::default() })
+}
+
+fn progress(id: &str, percent: f64) -> Out {
+    Out::Progress(Progress { request_id: id.to_owned(), percent, ..Progress::default() })
+}
+
+async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>) {
+    let id = invoke.request_id.as_str();
+    let bytes = invoke.arguments.as_ref().map(|json| json.value.as_slice()).unwrap_or_default();
+    let arguments: Value = serde_json::from_slice(bytes).unwrap_or(Value::Null);
+    match arguments["mode"].as_str().unwrap_or("echo") {
+        "echo" => say(out, completed(id, &arguments)).await,
+        "slow" => slow(id, out, &mut inbox, arguments["ms"].as_u64().unwrap_or(1000)).await,
+        "ignore" => {
+            say(out, progress(id, 1.0)).await;
+            std::future::pending::<()>().await;
+        }
+        "ask" => ask(id, out, &mut inbox, "age").await,
+        "undeclared" => ask(id, out, &mut inbox, "nobody_declared_this").await,
+        "artifact" => artifact(id, out, 0).await,
+        "gap" => artifact(id, out, 1).await,
+        "checkpoint" => {
+            let capsule = vec![0; 70_000];
+            say(out, Out::Checkpoint(Checkpoint { request_id: id.to_owned(), seq: 1, capsule })).await;
+            let error = match inbox.recv().await {
+                Some(In::CheckpointAck(ack)) => ack.error,
+                other => format!("{other:?}"),
+            };
+            say(out, completed(id, &json!({"ack": error}))).await;
+        }
+        "environment" => {
+            let variables: Vec<String> = std::env::vars().map(|(name, _)| name).collect();
+            say(out, completed(id, &json!({"variables": variables, "pid": std::process::id()}))).await;
+        }
+        "log" => {
+            println!("plain line\x1b[31mred\nsecond line");
+            let _ = std::io::stdout().flush();
+            say(out, completed(id, &Value::Null)).await;
+        }
+        "logflood" => {
+            let line = vec![b'x'; 1 << 20];
+            for _ in 0..64 {
+                let _ = std::io::stdout().write_all(&line);
+            }
+            say(out, completed(id, &Value::Null)).await;
+        }
+        other => misbehave(other, id, out, &arguments).await,
+    }
+}
+
+async fn misbehave(mode: &str, id: &str, out: &Sender, arguments: &Value) {
+    match mode {
+        "exit" => std::process::exit(i32::try_from(arguments["code"].as_i64().unwrap_or(70)).unwrap_or(70)),
+        "crash" => {
+            say(out, progress(id, 1.0)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            std::process::abort();
+        }
+        "wedge" => {
+            say(out, progress(id, 1.0)).await;
+            tokio::task::yield_now().await;
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+        "memory" => {
+            let mut hog = Vec::new();
+            loop {
+                hog.push(vec![1_u8; 8 << 20]);
+                tokio::task::yield_now().await;
+            }
+        }
+        "two" => {
+            say(out, completed(id, &Value::Null)).await;
+            say(out, completed(id, &Value::Null)).await;
+        }
+        "unknown" => say(out, progress("somebody-else", 1.0)).await,
+        "empty" => {
+            let _ = out.send(Ok(ServerMessage { payload: None })).await;
+        }
+        "oversize" => {
+            let text = "x".repeat(5 << 20);
+            say(out, completed(id, &json!({ "text": text }))).await;
+        }
+        "flood" => loop {
+            let _ = out.send(Ok(ServerMessage { payload: Some(progress(id, 1.0)) })).await;
+        },
+        "end" => {
+            let _ = out.send(Err(Status::internal("enough"))).await;
+        }
+        _ => say(out, failed(id, "INVALID_ARGUMENT")).await,
+    }
+}
+
+async fn slow(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, milliseconds: u64) {
+    say(out, progress(id, 1.0)).await;
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_millis(milliseconds)) => {
+            say(out, completed(id, &json!({"slept": milliseconds}))).await;
+        }
+        () = cancelled(inbox) => say(out, failed(id, "CANCELLED")).await,
+    }
+}
+
+async fn cancelled(inbox: &mut mpsc::Receiver<In>) {
+    loop {
+        match inbox.recv().await {
+            Some(In::Cancel(_)) => return,
+            Some(_) => {}
+            None => std::future::pending().await,
+        }
+    }
+}
+
+async fn ask(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, elicitation_id: &str) {
+    let (request_id, elicitation_id) = (id.to_owned(), elicitation_id.to_owned());
+    let asked = ElicitationRequested { request_id, elicitation_id, ..ElicitationRequested::default() };
+    say(out, Out::Elicitation(asked)).await;
+    match inbox.recv().await {
+        Some(In::UserInput(answer)) => {
+            let fields = answer.fields.map(|json| json.value).unwrap_or_default();
+            let fields: Value = serde_json::from_slice(&fields).unwrap_or(Value::Null);
+            say(out, completed(id, &fields)).await;
+        }
+        _ => say(out, failed(id, "CANCELLED")).await,
+    }
+}
+
+async fn artifact(id: &str, out: &Sender, gap: u64) {
+    let uri = "report://task/data".to_owned();
+    for piece in 0..3 {
+        let offset = piece * (1000 + gap);
+        let (request_id, uri, data) = (id.to_owned(), uri.clone(), vec![7; 1000]);
+        say(out, Out::ArtifactData(ArtifactData { request_id, uri, offset, data })).await;
+    }
+    let request_id = id.to_owned();
+    let emitted = ArtifactEmitted { request_id, uri, size: 3000, ..ArtifactEmitted::default() };
+    say(out, Out::Artifact(emitted)).await;
+    say(out, completed(id, &Value::Null)).await;
+}
+
+type Chunks<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl ResourcePlugin for Worker {
+    type ReadStream = Chunks<ContentChunk>;
+    type SubscribeStream = Chunks<ResourceUpdated>;
+
+    async fn list(
+        &self,
+        request: Request<ListResourcesRequest>,
+    ) -> Result<Response<ListResourcesResponse>, Status> {
+        self.check(&request)?;
+        Ok(Response::new(ListResourcesResponse::default()))
+    }
+
+    async fn read(&self, request: Request<ReadResourceRequest>) -> Result<Response<Self::ReadStream>, Status> {
+        self.check(&request)?;
+        let uri = request.into_inner().uri;
+        match uri.as_str() {
+            "test://missing" => return Err(Status::not_found("no such thing")),
+            "test://slow" => {
+                let (keep, never) = oneshot::channel::<()>();
+                let pending = futures::stream::once(async move {
+                    let _ = never.await;
+                    drop(keep);
+                    Err(Status::internal("never"))
+                });
+                return Ok(Response::new(Box::pin(pending)));
+            }
+            _ => {}
+        }
+        let chunks = (0..3).map(move |number| {
+            let data = Some(content_chunk::Data::Text(format!("part {number}")));
+            Ok(ContentChunk { uri: uri.clone(), mime_type: "text/plain".into(), data })
+        });
+        Ok(Response::new(Box::pin(futures::stream::iter(chunks.collect::<Vec<_>>()))))
+    }
+
+    async fn subscribe(
+        &self,
+        _: Request<SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+}
+
+#[tonic::async_trait]
+impl PromptPlugin for Worker {
+    async fn list(&self, _: Request<ListPromptsRequest>) -> Result<Response<ListPromptsResponse>, Status> {
+        Ok(Response::new(ListPromptsResponse::default()))
+    }
+
+    async fn get(&self, request: Request<GetPromptRequest>) -> Result<Response<GetPromptResponse>, Status> {
+        self.check(&request)?;
+        let content = Some(Json { value: json!({"type": "text", "text": "hi"}).to_string().into_bytes() });
+        let messages = vec![PromptMessage { role: "user".into(), content }];
+        Ok(Response::new(GetPromptResponse { description: request.into_inner().name, messages }))
+    }
+}

@@ -1,0 +1,169 @@
+//! Who is admitted, who waits, who is refused.
+
+use std::time::Duration;
+
+use asp_proto::supervisor::admission::Status as Admitted;
+use asp_proto::supervisor::tunnel_event::Type;
+use asp_proto::supervisor::{AllocateWorkerRequest, DrainRequest, EnsurePluginRequest, PluginRef};
+use prost_types::value::Kind;
+use serde_json::json;
+
+use super::harness::{Said, admitted, install, output, plain, reason, reference, start, start_with, wanted};
+
+#[tokio::test]
+async fn what_cannot_run_is_refused_with_its_reason() {
+    let stack = start(&[
+        ("echo", json!({})),
+        ("node", json!({"language": "node"})),
+        ("stdio", json!({"mode": "mcp-stdio", "language": null, "command": ["node"]})),
+        ("wrong", json!({"limits": {"pids": 0}})),
+    ])
+    .await;
+    let pinned = PluginRef { artifact_sha256: "b".repeat(64), ..reference("echo") };
+    for (plugin, word) in [
+        (reference("absent"), "not_installed"),
+        (reference("../echo"), "not_installed"),
+        (reference("wrong"), "not_installed"),
+        (pinned, "digest_mismatch"),
+        (reference("node"), "language_absent"),
+        (reference("stdio"), "language_absent"),
+    ] {
+        let request = AllocateWorkerRequest { plugin: Some(plugin.clone()), ..wanted("", "t") };
+        let response = stack.allocate(request).await;
+        assert_eq!(admitted(&response), Admitted::Rejected);
+        assert!(reason(&response).starts_with(&format!("{word}: ")), "{plugin:?}: {}", reason(&response));
+        let ensure = EnsurePluginRequest { plugin: Some(plugin), ..Default::default() };
+        let ensured = stack.client.clone().ensure_plugin(ensure).await.unwrap_err();
+        assert!(ensured.message().starts_with(&format!("{word}: ")), "{ensured}");
+    }
+    let health = stack.health().await;
+    assert_eq!((&health["languages"]["python"], &health["languages"]["node"]), (&json!("present"), &json!("absent")));
+}
+
+#[tokio::test]
+async fn a_call_waits_in_the_queue_and_hears_where_it_stands() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 1}}))]).await;
+    let mut busy = stack.tunnel("echo").await;
+    busy.invoke("busy", &json!({"mode": "slow", "ms": 60_000})).await;
+    busy.until_message().await;
+    let first = stack.allocate(wanted("echo", "t")).await;
+    let second = stack.allocate(wanted("echo", "t")).await;
+    assert_eq!((admitted(&first), admitted(&second)), (Admitted::Queued, Admitted::Queued));
+    let queue = plain(Kind::StructValue(second.queue.unwrap()));
+    assert_eq!((&queue["position"], &queue["depth"]), (&json!(2.0), &json!(2.0)));
+    let mut second = stack.open(&second.handle.unwrap().tunnel_id).await.unwrap();
+    let mut first = stack.open(&first.handle.unwrap().tunnel_id).await.unwrap();
+    let position = |said: &Said| match said {
+        Said::Event(event) if event.r#type() == Type::AllocationQueued => {
+            plain(Kind::StructValue(event.details.clone().unwrap()))["position"].as_f64()
+        }
+        _ => None,
+    };
+    second.until(|said| position(said) == Some(2.0)).await;
+    busy.cancel("busy").await;
+    first.until_event(Type::TunnelReady).await;
+    second.until(|said| position(said) == Some(1.0)).await;
+    first.invoke("first", &json!({})).await;
+    assert!(output(&first.rest().await).is_some());
+    second.until_event(Type::TunnelReady).await;
+}
+
+#[tokio::test]
+async fn a_full_queue_throttles_one_tenant_and_then_refuses_all() {
+    let stack =
+        start_with(&[("echo", json!({"pool": {"max": 1, "concurrency": 1}}))], &["--queue", "2"]).await;
+    let mut busy = stack.tunnel("echo").await;
+    busy.invoke("busy", &json!({"mode": "slow", "ms": 60_000})).await;
+    busy.until_message().await;
+    for tenant in ["a", "a", "b", "b"] {
+        assert_eq!(admitted(&stack.allocate(wanted("echo", tenant)).await), Admitted::Queued);
+    }
+    assert!(reason(&stack.allocate(wanted("echo", "a")).await).starts_with("throttled: "));
+    for tenant in ["c", "d"] {
+        assert_eq!(admitted(&stack.allocate(wanted("echo", tenant)).await), Admitted::Queued, "one gives way");
+    }
+    assert!(reason(&stack.allocate(wanted("echo", "e")).await).starts_with("overload: "));
+}
+
+#[tokio::test]
+async fn a_waiting_call_is_refused_when_its_deadline_passes() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 1}}))]).await;
+    let mut busy = stack.tunnel("echo").await;
+    busy.invoke("busy", &json!({"mode": "slow", "ms": 60_000})).await;
+    busy.until_message().await;
+    let soft_deadline = Some(prost_types::Duration::try_from(Duration::from_millis(300)).unwrap());
+    let mut late = stack.tunnel_for(AllocateWorkerRequest { soft_deadline, ..wanted("echo", "t") }).await;
+    let refused = late.until_event(Type::AdmissionRejected).await;
+    assert!(format!("{refused:?}").contains("overload: the call's deadline passed"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_fresh_process_is_nobody_elses() {
+    let stack = start(&[("echo", json!({"pool": {"max": 3}}))]).await;
+    stack.call("echo", "zero", &json!({})).await;
+    for number in 0..2 {
+        let fresh = AllocateWorkerRequest { force_fresh_process: true, ..wanted("echo", "t") };
+        let mut tunnel = stack.tunnel_for(fresh).await;
+        tunnel.invoke(&format!("fresh-{number}"), &json!({"mode": "environment"})).await;
+        assert!(output(&tunnel.rest().await).is_some());
+    }
+    assert_eq!(stack.figure("echo@1.0.0", "admitted_cold").await, 3);
+    super::harness::eventually("used-up workers go", || async {
+        stack.figure("echo@1.0.0", "workers").await == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ephemeral_plugins_have_a_process_a_call() {
+    let stack = start(&[("echo", json!({"pool": {"mode": "ephemeral"}}))]).await;
+    for number in 0..3 {
+        let said = stack.call("echo", &format!("call-{number}"), &json!({})).await;
+        assert!(output(&said).is_some(), "{said:?}");
+    }
+    assert_eq!(stack.figure("echo@1.0.0", "admitted_cold").await, 3);
+}
+
+#[tokio::test]
+async fn a_plugin_without_room_takes_the_place_of_an_idle_one() {
+    let stack = start_with(&[("one", json!({})), ("two", json!({}))], &["--max-workers", "1"]).await;
+    assert!(output(&stack.call("one", "a", &json!({})).await).is_some());
+    assert!(output(&stack.call("two", "b", &json!({})).await).is_some());
+    assert!(output(&stack.call("one", "c", &json!({})).await).is_some());
+}
+
+#[tokio::test]
+async fn a_plugin_that_cannot_be_loaded_is_quarantined_and_health_says_so() {
+    let stack = start(&[("broken", json!({"entrypoint": "broken.py"}))]).await;
+    let mut tunnel = stack.tunnel("broken").await;
+    let refused = tunnel.until_event(Type::AdmissionRejected).await;
+    assert!(format!("{refused:?}").contains("quarantined: "), "{refused:?}");
+    assert!(reason(&stack.allocate(wanted("broken", "t")).await).starts_with("quarantined: "));
+    assert_eq!(stack.figure("broken@1.0.0", "crashes").await, 5);
+    assert!(stack.figure("broken@1.0.0", "quarantined_s").await > 0);
+    assert!(!stack.logged("cannot load the plugin").is_empty(), "its last words are logged");
+}
+
+#[tokio::test]
+async fn an_upgrade_under_load_fails_no_call() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut old = stack.tunnel("echo").await;
+    old.invoke("old", &json!({"mode": "slow", "ms": 500})).await;
+    old.until_message().await;
+    install(&stack.plugins(), "echo", "1.1.0", &json!({"version": "1.1.0"}));
+    let newer = PluginRef { version: "1.1.0".into(), ..reference("echo") };
+    let drain = DrainRequest { plugin: Some(reference("echo")), graceful: true, ..Default::default() };
+    let mut client = stack.client.clone();
+    let draining = tokio::spawn(async move { client.drain(drain).await });
+    let request = AllocateWorkerRequest { plugin: Some(newer), ..wanted("", "t") };
+    let mut new = stack.tunnel_for(request).await;
+    new.invoke("new", &json!({"text": "1.1"})).await;
+    assert_eq!(output(&new.rest().await).unwrap()["text"], "1.1");
+    assert!(output(&old.rest().await).is_some());
+    draining.await.unwrap().unwrap();
+    assert!(reason(&stack.allocate(wanted("echo", "t")).await).starts_with("draining: "));
+    assert_eq!(stack.figure("echo@1.0.0", "workers").await, 0);
+    let ensure = EnsurePluginRequest { plugin: Some(reference("echo")), ..Default::default() };
+    stack.client.clone().ensure_plugin(ensure).await.unwrap();
+    assert!(output(&stack.call("echo", "back", &json!({})).await).is_some(), "a rollback");
+}

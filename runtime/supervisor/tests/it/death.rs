@@ -1,0 +1,124 @@
+//! Workers and runtimes that die.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::json;
+
+use super::harness::{Stack, crash, eventually, output, start};
+
+/// The processes below the runtime, deepest last.
+fn descendants(of: u32) -> Vec<u32> {
+    let mut all = Vec::new();
+    let mut open = vec![of];
+    while let Some(parent) = open.pop() {
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+                all.push(child);
+                open.push(child);
+            }
+        }
+    }
+    all
+}
+
+fn send(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+}
+
+fn worker_of(stack: &Stack) -> u32 {
+    *descendants(stack.child.id()).last().expect("a worker runs")
+}
+
+#[tokio::test]
+async fn a_killed_worker_is_told_to_its_calls_and_to_nobody_else() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1}})), ("good", json!({}))]).await;
+    let mut first = stack.tunnel("echo").await;
+    first.invoke("first", &json!({"mode": "slow", "ms": 60_000})).await;
+    first.until_message().await;
+    let mut second = stack.tunnel("echo").await;
+    second.invoke("second", &json!({"mode": "slow", "ms": 60_000})).await;
+    second.until_message().await;
+    let worker = worker_of(&stack);
+    let mut good = stack.tunnel("good").await;
+    good.invoke("good", &json!({"mode": "slow", "ms": 500})).await;
+    good.until_message().await;
+
+    send(worker, Signal::KILL);
+    for tunnel in [&mut first, &mut second] {
+        assert_eq!(crash(&tunnel.rest().await), Some(("signal".to_owned(), true)));
+    }
+    // The order is the point: both heard of it while the other plugin's call was still running.
+    assert!(output(&good.rest().await).is_some());
+    let said = stack.call("echo", "third", &json!({"text": "back"})).await;
+    assert_eq!(output(&said).unwrap()["text"], "back", "it is replaced");
+}
+
+#[tokio::test]
+async fn how_a_worker_ended_is_told_apart() {
+    let stack = start(&[("echo", json!({}))]).await;
+    for (arguments, cause) in [
+        (json!({"mode": "exit", "code": 3}), "exit"),
+        (json!({"mode": "crash"}), "signal"),
+        (json!({"mode": "memory"}), "oom"),
+    ] {
+        let said = stack.call("echo", "one", &arguments).await;
+        assert_eq!(crash(&said), Some((cause.to_owned(), true)), "{arguments}: {said:?}");
+    }
+    eventually("what dead workers had is gone", || async { stack.homes() == 0 }).await;
+}
+
+#[tokio::test]
+async fn a_stopped_worker_is_a_wedge_and_is_killed() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("one", &json!({"mode": "slow", "ms": 60_000})).await;
+    tunnel.until_message().await;
+    send(worker_of(&stack), Signal::STOP);
+    assert_eq!(crash(&tunnel.rest().await), Some(("wedged".to_owned(), true)));
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("two", &json!({"mode": "wedge"})).await;
+    assert_eq!(crash(&tunnel.rest().await), Some(("wedged".to_owned(), true)));
+}
+
+#[tokio::test]
+async fn no_worker_outlives_a_killed_runtime() {
+    let mut stack = start(&[("echo", json!({"pool": {"concurrency": 1}}))]).await;
+    let mut tunnels = Vec::new();
+    for number in 0..2 {
+        let mut tunnel = stack.tunnel("echo").await;
+        tunnel.invoke(&format!("call-{number}"), &json!({"mode": "slow", "ms": 60_000})).await;
+        tunnel.until_message().await;
+        tunnels.push(tunnel);
+    }
+    let workers = descendants(stack.child.id());
+    assert!(workers.len() >= 2, "{workers:?}");
+    stack.child.kill().unwrap();
+    stack.child.wait().unwrap();
+    let alive = |pid: u32| test_kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()).is_ok();
+    let began = std::time::Instant::now();
+    while workers.iter().any(|pid| alive(*pid)) {
+        assert!(began.elapsed() < Duration::from_secs(2), "orphans: {workers:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn sigterm_lets_running_calls_finish_and_exits_cleanly() {
+    let mut stack = start(&[("echo", json!({}))]).await;
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("one", &json!({"mode": "slow", "ms": 400})).await;
+    tunnel.until_message().await;
+    send(stack.child.id(), Signal::TERM);
+    assert!(output(&tunnel.rest().await).is_some(), "the call finishes");
+    let status = tokio::task::spawn_blocking(move || {
+        let status = stack.child.wait().unwrap();
+        (status, stack)
+    });
+    let (status, stack) = status.await.unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(0), None));
+    assert!(!stack.socket.exists() && stack.homes() == 0);
+}

@@ -1,0 +1,370 @@
+//! A running `asp-runtime` and a gateway's view of it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use asp_proto::plugin::client_message::Payload as In;
+use asp_proto::plugin::server_message::Payload as Out;
+use asp_proto::plugin::{CancelRequest, ClientMessage, InvokeRequest, Json, ServerMessage};
+use asp_proto::supervisor::admission::Status as Admitted;
+use asp_proto::supervisor::ppp_server_frame::Payload;
+use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
+use asp_proto::supervisor::tunnel_event::Type;
+use asp_proto::supervisor::{
+    AllocateWorkerRequest, AllocateWorkerResponse, Context, HealthRequest, PluginRef, PppClientFrame,
+    PppServerFrame, TunnelEvent,
+};
+use prost::Message;
+use prost_types::Any;
+use prost_types::value::Kind;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
+
+/// A hang guard, far above what anything here takes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) type Client = RuntimeSupervisorClient<Channel>;
+
+pub(super) struct Stack {
+    pub(super) client: Client,
+    pub(super) log: Arc<Mutex<Vec<String>>>,
+    pub(super) child: Child,
+    pub(super) state: PathBuf,
+    pub(super) socket: PathBuf,
+    dir: tempfile::TempDir,
+}
+
+fn target() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_asp-runtime")).parent().unwrap().to_path_buf()
+}
+
+/// Starts a runtime with `plugins` installed: (id, what differs from the manifest below).
+pub(super) async fn start(plugins: &[(&str, Value)]) -> Stack {
+    start_with(plugins, &[]).await
+}
+
+pub(super) async fn start_with(plugins: &[(&str, Value)], flags: &[&str]) -> Stack {
+    let launcher = target().join("worker-init");
+    assert!(launcher.is_file(), "cargo build -p asp-launcher makes {}", launcher.display());
+    let interpreter = target().join("examples/ppp_worker");
+    let dir = tempfile::tempdir().unwrap();
+    let (installed, state) = (dir.path().join("plugins"), dir.path().join("state"));
+    std::fs::create_dir(&installed).unwrap();
+    for (id, differs) in plugins {
+        install(&installed, id, "1.0.0", differs);
+    }
+    let socket = dir.path().join("runtime.sock");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
+    command.arg("--plugins").arg(&installed).arg("--state").arg(&state).arg("--socket").arg(&socket);
+    command.arg("--python").arg(&interpreter).args(flags).env("ASP_LOG", "debug,h2=info,hyper=info,tower=info");
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (lines, stderr) = (Arc::clone(&log), child.stderr.take().unwrap());
+    std::thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            lines.lock().unwrap().push(line);
+        }
+    });
+    let client = connect(&socket, &log).await;
+    Stack { client, log, child, state, socket, dir }
+}
+
+pub(super) fn install(installed: &Path, id: &str, version: &str, differs: &Value) {
+    let mut manifest = json!({
+        "format": 1, "id": id, "version": version, "kind": "tool", "mode": "plugin", "language": "python",
+        "entrypoint": "main.py", "elicitations": ["age"],
+        "artifactSha256": "a".repeat(64),
+        "limits": {"memoryBytes": 134_217_728, "pids": 32, "maxRuntimeSeconds": 60},
+        "pool": {"mode": "warm", "min": 0, "max": 2, "concurrency": 4, "idleSeconds": 300},
+    });
+    merge(&mut manifest, differs);
+    let home = installed.join(id).join(version);
+    std::fs::create_dir_all(home.join("package")).unwrap();
+    std::fs::write(home.join("plugin.json"), manifest.to_string()).unwrap();
+    std::fs::write(home.join("package").join(manifest["entrypoint"].as_str().unwrap()), "").unwrap();
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    for (key, value) in from.as_object().into_iter().flatten() {
+        match &mut into[key] {
+            Value::Object(inner) if value.is_object() => {
+                let mut inner_value = Value::Object(std::mem::take(inner));
+                merge(&mut inner_value, value);
+                into[key] = inner_value;
+            }
+            slot => *slot = value.clone(),
+        }
+    }
+}
+
+async fn connect(socket: &Path, log: &Arc<Mutex<Vec<String>>>) -> Client {
+    let began = Instant::now();
+    loop {
+        let endpoint = Endpoint::try_from(format!("unix://{}", socket.display())).unwrap();
+        if let Ok(channel) = endpoint.connect().await {
+            return RuntimeSupervisorClient::new(channel).max_decoding_message_size(5 << 20);
+        }
+        assert!(began.elapsed() < PATIENCE, "{:#?}", log.lock().unwrap());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+impl Stack {
+    pub(super) fn plugins(&self) -> PathBuf {
+        self.dir.path().join("plugins")
+    }
+
+    pub(super) async fn allocate(&self, request: AllocateWorkerRequest) -> AllocateWorkerResponse {
+        self.client.clone().allocate_worker(request).await.unwrap().into_inner()
+    }
+
+    /// Allocates and opens a tunnel.
+    pub(super) async fn tunnel(&self, id: &str) -> Tunnel {
+        self.tunnel_for(wanted(id, "tenant")).await
+    }
+
+    pub(super) async fn tunnel_for(&self, request: AllocateWorkerRequest) -> Tunnel {
+        let response = self.allocate(request).await;
+        let handle = response.handle.unwrap_or_else(|| panic!("refused: {:?}", response.admission));
+        self.open(&handle.tunnel_id).await.unwrap()
+    }
+
+    pub(super) async fn open(&self, tunnel_id: &str) -> Result<Tunnel, Status> {
+        open(&mut self.client.clone(), tunnel_id).await
+    }
+
+    /// One call from start to end, and what it brought.
+    pub(super) async fn call(&self, id: &str, request_id: &str, arguments: &Value) -> Vec<Said> {
+        let mut tunnel = self.tunnel(id).await;
+        tunnel.invoke(request_id, arguments).await;
+        tunnel.rest().await
+    }
+
+    pub(super) async fn health(&self) -> Value {
+        let health = self.client.clone().health(HealthRequest {}).await.unwrap().into_inner();
+        plain(Kind::StructValue(health.runtimes.unwrap()))
+    }
+
+    pub(super) async fn figure(&self, plugin: &str, name: &str) -> u64 {
+        self.health().await["plugins"][plugin][name].as_f64().unwrap_or(0.0) as u64
+    }
+
+    /// The workers' processes as the machine sees them: by the directory each has under `state`.
+    pub(super) fn homes(&self) -> usize {
+        std::fs::read_dir(self.state.join("w")).map(Iterator::count).unwrap_or(0)
+    }
+
+    pub(super) fn logged(&self, text: &str) -> Vec<String> {
+        self.log.lock().unwrap().iter().filter(|line| line.contains(text)).cloned().collect()
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            for line in self.log.lock().unwrap().iter().rev().take(60).rev() {
+                eprintln!("{line}");
+            }
+        }
+    }
+}
+
+/// A request for a worker of version 1.0.0.
+pub(super) fn wanted(id: &str, tenant: &str) -> AllocateWorkerRequest {
+    AllocateWorkerRequest {
+        plugin: Some(reference(id)),
+        ctx: Some(Context { tenant_id: tenant.into(), ..Context::default() }),
+        ..AllocateWorkerRequest::default()
+    }
+}
+
+pub(super) fn reference(id: &str) -> PluginRef {
+    PluginRef { id: id.into(), version: "1.0.0".into(), ..PluginRef::default() }
+}
+
+pub(super) fn reason(response: &AllocateWorkerResponse) -> String {
+    response.admission.as_ref().unwrap().reason.clone()
+}
+
+pub(super) fn admitted(response: &AllocateWorkerResponse) -> Admitted {
+    response.admission.as_ref().unwrap().status()
+}
+
+/// What a tunnel brought, in short.
+#[derive(Clone, Debug)]
+pub(super) enum Said {
+    Message(Out),
+    Other(Any),
+    Event(TunnelEvent),
+    End(Option<Status>),
+}
+
+impl Said {
+    pub(super) fn is_event(&self, kind: Type) -> bool {
+        matches!(self, Said::Event(event) if event.r#type() == kind)
+    }
+
+    /// The details of a WORKER_CRASHED.
+    pub(super) fn crash(&self) -> Option<(String, bool)> {
+        let Said::Event(event) = self else { return None };
+        let details = event.details.clone().filter(|_| event.r#type() == Type::WorkerCrashed)?;
+        let details = plain(Kind::StructValue(details));
+        Some((details["cause"].as_str()?.to_owned(), details["delivered"].as_bool()?))
+    }
+
+    /// The code of a `failed`.
+    pub(super) fn failed(&self) -> Option<&str> {
+        match self {
+            Said::Message(Out::Failed(failed)) => Some(&failed.code),
+            _ => None,
+        }
+    }
+
+    /// The output of a `completed`.
+    pub(super) fn output(&self) -> Option<Value> {
+        match self {
+            Said::Message(Out::Completed(done)) => {
+                Some(serde_json::from_slice(&done.output.as_ref()?.value).unwrap())
+            }
+            _ => None,
+        }
+    }
+}
+
+pub(super) struct Tunnel {
+    pub(super) id: String,
+    pub(super) send: Option<mpsc::Sender<PppClientFrame>>,
+    pub(super) frames: Streaming<PppServerFrame>,
+}
+
+pub(super) async fn open(client: &mut Client, tunnel_id: &str) -> Result<Tunnel, Status> {
+    let (send, frames) = mpsc::channel(16);
+    send.send(PppClientFrame { tunnel_id: tunnel_id.into(), ..PppClientFrame::default() }).await.unwrap();
+    let frames = client.proxy_ppp(ReceiverStream::new(frames)).await?.into_inner();
+    Ok(Tunnel { id: tunnel_id.into(), send: Some(send), frames })
+}
+
+impl Tunnel {
+    pub(super) async fn frame(&self, name: &str, message: &impl Message) {
+        let type_url = format!("type.googleapis.com/asp.plugin.v1.{name}");
+        let ppp = Some(Any { type_url, value: message.encode_to_vec() });
+        let frame = PppClientFrame { tunnel_id: self.id.clone(), ppp, keepalive: false };
+        // Err: the runtime ended the tunnel, which the frames tell.
+        let _ = self.send.as_ref().unwrap().send(frame).await;
+    }
+
+    pub(super) async fn say(&self, payload: In) {
+        self.frame("ClientMessage", &ClientMessage { payload: Some(payload) }).await;
+    }
+
+    pub(super) async fn invoke(&self, request_id: &str, arguments: &Value) {
+        self.invoke_until(request_id, arguments, None).await;
+    }
+
+    pub(super) async fn invoke_until(&self, request_id: &str, arguments: &Value, end: Option<Duration>) {
+        let invoke = InvokeRequest {
+            request_id: request_id.into(),
+            arguments: Some(Json { value: arguments.to_string().into_bytes() }),
+            deadline: end.map(|end| (SystemTime::now() + end).into()),
+            ..InvokeRequest::default()
+        };
+        self.say(In::Invoke(invoke)).await;
+    }
+
+    pub(super) async fn cancel(&self, request_id: &str) {
+        let cancel = CancelRequest { request_id: request_id.into(), ..CancelRequest::default() };
+        self.say(In::Cancel(cancel)).await;
+    }
+
+    pub(super) async fn next(&mut self) -> Said {
+        let frame = timeout(PATIENCE, self.frames.message()).await.expect("the tunnel hangs");
+        match frame {
+            Err(status) => Said::End(Some(status)),
+            Ok(None) => Said::End(None),
+            Ok(Some(frame)) => match frame.payload.unwrap() {
+                Payload::Event(event) => Said::Event(event),
+                Payload::Ppp(any) if any.type_url.ends_with(".ServerMessage") => {
+                    Said::Message(ServerMessage::decode(any.value.as_slice()).unwrap().payload.unwrap())
+                }
+                Payload::Ppp(any) => Said::Other(any),
+            },
+        }
+    }
+
+    /// Everything until the tunnel's end, which is the last.
+    pub(super) async fn rest(&mut self) -> Vec<Said> {
+        let mut all = Vec::new();
+        loop {
+            let said = self.next().await;
+            let end = matches!(said, Said::End(_));
+            all.push(said);
+            if end {
+                return all;
+            }
+        }
+    }
+
+    /// Reads until `wanted`, and returns that.
+    pub(super) async fn until(&mut self, mut wanted: impl FnMut(&Said) -> bool) -> Said {
+        loop {
+            let said = self.next().await;
+            if wanted(&said) {
+                return said;
+            }
+            assert!(!matches!(said, Said::End(_)), "the tunnel ended: {said:?}");
+        }
+    }
+
+    pub(super) async fn until_event(&mut self, kind: Type) -> Said {
+        self.until(|said| said.is_event(kind)).await
+    }
+
+    /// Until the worker says something.
+    pub(super) async fn until_message(&mut self) -> Said {
+        self.until(|said| matches!(said, Said::Message(_))).await
+    }
+}
+
+pub(super) fn crash(said: &[Said]) -> Option<(String, bool)> {
+    said.iter().find_map(Said::crash)
+}
+
+pub(super) fn output(said: &[Said]) -> Option<Value> {
+    said.iter().find_map(Said::output)
+}
+
+/// Waits until `check` holds.
+pub(super) async fn eventually<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
+    let began = Instant::now();
+    while !check().await {
+        assert!(began.elapsed() < PATIENCE, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+pub(super) fn plain(kind: Kind) -> Value {
+    match kind {
+        Kind::StructValue(fields) => fields
+            .fields
+            .into_iter()
+            .map(|(name, value)| (name, value.kind.map_or(Value::Null, plain)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        Kind::NumberValue(number) => json!(number),
+        Kind::StringValue(text) => text.into(),
+        Kind::BoolValue(value) => value.into(),
+        Kind::NullValue(_) => Value::Null,
+        Kind::ListValue(list) => {
+            list.values.into_iter().map(|value| value.kind.map_or(Value::Null, plain)).collect()
+        }
+    }
+}

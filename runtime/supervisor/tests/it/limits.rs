@@ -1,0 +1,115 @@
+//! Time and other bounds of calls.
+
+use std::time::Duration;
+
+use asp_proto::supervisor::tunnel_event::Type;
+use asp_proto::supervisor::{CancelAllocationRequest, CloseTunnelRequest};
+use serde_json::json;
+
+use super::harness::{Said, crash, eventually, output, start};
+
+#[tokio::test]
+async fn a_call_past_its_deadline_is_cancelled() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut tunnel = stack.tunnel("echo").await;
+    let arguments = json!({"mode": "slow", "ms": 60_000});
+    tunnel.invoke_until("one", &arguments, Some(Duration::from_millis(100))).await;
+    let said = tunnel.rest().await;
+    assert!(said.iter().any(|said| said.failed() == Some("CANCELLED")) && crash(&said).is_none(), "{said:?}");
+    assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0);
+}
+
+#[tokio::test]
+async fn the_plugins_own_maximum_runtime_holds_without_a_deadline() {
+    let stack = start(&[("echo", json!({"limits": {"maxRuntimeSeconds": 1}}))]).await;
+    let said = stack.call("echo", "one", &json!({"mode": "slow", "ms": 60_000})).await;
+    assert!(said.iter().any(|said| said.failed() == Some("CANCELLED")), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_ignores_its_cancel_ends_with_its_worker() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("one", &json!({"mode": "ignore"})).await;
+    tunnel.until_message().await;
+    tunnel.cancel("one").await;
+    assert_eq!(crash(&tunnel.rest().await), Some(("deadline".to_owned(), true)));
+}
+
+#[tokio::test]
+async fn a_call_is_cancelled_by_its_gateway_in_each_way() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let slow = json!({"mode": "slow", "ms": 60_000});
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("one", &slow).await;
+    tunnel.until_message().await;
+    tunnel.cancel("one").await;
+    assert!(tunnel.rest().await.iter().any(|said| said.failed() == Some("CANCELLED")));
+
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("two", &slow).await;
+    tunnel.until_message().await;
+    let close = CloseTunnelRequest { tunnel_id: tunnel.id.clone(), reason: String::new() };
+    stack.client.clone().close_tunnel(close).await.unwrap();
+    assert!(tunnel.rest().await.iter().any(|said| said.failed() == Some("CANCELLED")));
+
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("three", &slow).await;
+    tunnel.until_message().await;
+    let cancel = CancelAllocationRequest { tunnel_id: tunnel.id.clone(), ..Default::default() };
+    stack.client.clone().cancel_allocation(cancel).await.unwrap();
+    assert!(tunnel.rest().await.iter().any(|said| said.failed() == Some("CANCELLED")));
+
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("four", &slow).await;
+    tunnel.until_message().await;
+    drop(tunnel);
+    eventually("a call without its gateway ends", || async {
+        stack.figure("echo@1.0.0", "active").await == 0
+    })
+    .await;
+    assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0, "all of them ended as they should");
+}
+
+#[tokio::test]
+async fn a_cancel_before_the_worker_is_ready_ends_the_wait() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 1}}))]).await;
+    let mut busy = stack.tunnel("echo").await;
+    busy.invoke("busy", &json!({"mode": "slow", "ms": 60_000})).await;
+    busy.until_message().await;
+    let mut waiting = stack.tunnel("echo").await;
+    waiting.invoke("waiting", &json!({"mode": "echo"})).await;
+    waiting.until_event(Type::AllocationQueued).await;
+    waiting.cancel("waiting").await;
+    let said = waiting.rest().await;
+    assert!(said.iter().any(|said| said.failed() == Some("CANCELLED")) && output(&said).is_none(), "{said:?}");
+    assert_eq!(stack.figure("echo@1.0.0", "queued").await, 0);
+}
+
+#[tokio::test]
+async fn logs_are_escaped_tagged_and_held_to_their_rate() {
+    let stack = start(&[("echo", json!({"limits": {"logBytesPerSecond": 65_536}}))]).await;
+    stack.call("echo", "one", &json!({"mode": "log"})).await;
+    eventually("the lines are logged", || async { !stack.logged("second line").is_empty() }).await;
+    let line = stack.logged("plain line").pop().unwrap();
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["plugin"], "echo@1.0.0");
+    assert_eq!(line["line"], "plain line\\u{1b}[31mred");
+    stack.call("echo", "two", &json!({"mode": "logflood"})).await;
+    stack.call("echo", "three", &json!({"mode": "exit"})).await;
+    eventually("the loss is counted", || async { !stack.logged("more than its rate").is_empty() }).await;
+}
+
+#[tokio::test]
+async fn a_tunnel_carries_one_call() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut tunnel = stack.tunnel("echo").await;
+    tunnel.invoke("one", &json!({"mode": "slow", "ms": 60_000})).await;
+    tunnel.until_message().await;
+    tunnel.invoke("two", &json!({})).await;
+    let end = tunnel.rest().await.pop();
+    assert!(
+        matches!(&end, Some(Said::End(Some(status))) if status.code() == tonic::Code::FailedPrecondition),
+        "{end:?}"
+    );
+}
