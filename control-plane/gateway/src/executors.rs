@@ -14,14 +14,19 @@ use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::live::Dependency;
 
+pub mod artifacts;
 pub mod builtin;
 pub mod fixed;
 pub mod plugin;
 pub mod proxy;
 
+use artifacts::Artifacts;
 use plugin::Plugins;
 use proxy::Proxy;
 use proxy::outbound::OutboundError;
+
+/// The builtin that reads artifacts. It judges the owner itself, so that a spec that names it gains nothing.
+pub const ARTIFACT: &str = "asp.artifact";
 
 /// One execution of a call.
 pub struct Execution {
@@ -41,11 +46,12 @@ pub struct Executors {
     builtin: builtin::Builtins,
     proxy: Proxy,
     plugins: Plugins,
+    artifacts: Artifacts,
 }
 
 impl Executors {
-    pub fn new(plugins: Plugins) -> Result<Executors, OutboundError> {
-        Ok(Executors { builtin: builtin::Builtins, proxy: Proxy::new()?, plugins })
+    pub fn new(plugins: Plugins, artifacts: Artifacts) -> Result<Executors, OutboundError> {
+        Ok(Executors { builtin: builtin::Builtins, proxy: Proxy::new()?, plugins, artifacts })
     }
 
     /// Returns when nothing of an ended call is left to do; the end of a shutdown.
@@ -62,6 +68,9 @@ impl Executors {
             call.hand_over();
         }
         match mode {
+            Some(Mode::Builtin(builtin)) if builtin.entrypoint == ARTIFACT => {
+                self.artifacts.read(&execution).await
+            }
             Some(Mode::Builtin(builtin)) => self.builtin.run(&builtin.entrypoint, execution).await,
             Some(Mode::Static(content)) => fixed::run(&content.json, &execution),
             Some(Mode::ProxyHttp(mapping)) => self.proxy.http(mapping, &execution).await,

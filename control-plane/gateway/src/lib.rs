@@ -10,6 +10,8 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use asp_edge::{Edge, Role};
 use asp_proto::snapshot::{GatewaySnapshot, Protocol};
+use asp_store::active::{ActiveCalls, MemoryActive};
+use asp_store::blobs::{Blobs, MemoryBlobs};
 use asp_store::calls::{AuditLog, MemoryAudit};
 use asp_store::counter::MemoryCounters;
 use asp_store::ledger::{Ledger, MemoryLedger};
@@ -35,8 +37,9 @@ use call::audit::Audit;
 use call::ledger::Ledgers;
 use call::limits::Limiter;
 use call::pipeline::Pipeline;
-use executors::plugin::Plugins;
+use executors::artifacts::Artifacts;
 use executors::plugin::runtimes::{RuntimeHealth, Runtimes};
+use executors::plugin::{Keeping, Plugins, Saved};
 use live::Live;
 use metrics::Metrics;
 use seal::Sealer;
@@ -68,12 +71,21 @@ pub struct Stores {
     /// The ledger of mutating calls (I-6).
     pub ledger: Arc<dyn Ledger>,
     pub audit: Arc<dyn AuditLog>,
+    /// What running plugin calls have saved.
+    pub active: Arc<dyn ActiveCalls>,
+    /// The artifacts of plugin calls.
+    pub blobs: Arc<dyn Blobs>,
 }
 
 impl Stores {
     /// Stores that end with the process: for tests, and where nothing must survive.
     pub fn in_memory() -> Stores {
-        Stores { ledger: Arc::new(MemoryLedger::default()), audit: Arc::new(MemoryAudit::default()) }
+        Stores {
+            ledger: Arc::new(MemoryLedger::default()),
+            audit: Arc::new(MemoryAudit::default()),
+            active: Arc::new(MemoryActive::default()),
+            blobs: Arc::new(MemoryBlobs::default()),
+        }
     }
 }
 
@@ -90,6 +102,7 @@ pub struct Gateway {
     pub sessions: Sessions,
     pub suspended: Suspended,
     runtimes: Arc<Runtimes>,
+    artifacts: Artifacts,
     pub pipeline: Arc<Pipeline>,
     edge: Edge,
     live: ArcSwapOption<Live>,
@@ -103,16 +116,22 @@ impl Gateway {
         let previous = config.seal_keys.previous.as_ref().map(|key| key.expose_secret());
         let sealer = Arc::new(Sealer::new(config.seal_keys.current.expose_secret(), previous)?);
         let (metrics, runtimes) = (Arc::new(Metrics::default()), Arc::new(config.runtimes));
-        let plugins = Plugins::new(runtimes.clone(), metrics.clone());
+        let artifacts = Artifacts::new(config.stores.blobs);
+        let keeping = Keeping {
+            saved: Saved { active: config.stores.active, sealer: sealer.clone() },
+            artifacts: artifacts.clone(),
+        };
+        let plugins = Plugins::new(runtimes.clone(), metrics.clone(), keeping);
         Ok(Arc::new(Gateway {
             config: Settings { public_url: config.public_url, dev: config.dev },
             sessions: Sessions::new(sealer.clone()),
             suspended: Suspended::default(),
             runtimes,
+            artifacts: artifacts.clone(),
             pipeline: Arc::new(Pipeline {
                 limiter: Limiter::new(Arc::new(MemoryCounters::default())),
                 ledgers: Ledgers { durable: config.stores.ledger, quick: Arc::new(MemoryLedger::default()) },
-                executors: executors::Executors::new(plugins)?,
+                executors: executors::Executors::new(plugins, artifacts)?,
                 metrics,
                 audit: Audit::new(config.stores.audit),
             }),
@@ -159,6 +178,9 @@ impl Gateway {
             let Some(gateway) = gateway.upgrade() else { return };
             gateway.sessions.sweep();
             gateway.suspended.sweep();
+            if let Err(error) = gateway.artifacts.sweep().await {
+                tracing::warn!(error = %error, "sweep of artifacts failed");
+            }
         }
     }
 

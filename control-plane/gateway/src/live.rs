@@ -7,12 +7,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
-    AuthScheme, Definition, EdgeServer, GatewaySnapshot, Issuer, Kind, Limit, Listing, Primitive, Protocol,
-    Server, Sessions, Upstream,
+    AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, Kind, Limit, Listing, Mutation,
+    Primitive, Protocol, Runtime, Server, Sessions, Upstream,
 };
 use serde_json::{Map, Value, json};
 
+use crate::executors::{self, artifacts};
 use crate::faces::mcp::param_headers::ParamHeaders;
 use crate::faces::mcp::revision::Revision;
 use crate::policy::Policy;
@@ -33,6 +35,9 @@ pub struct Live {
     servers: HashMap<String, Arc<ServerView>>,
 }
 
+/// The primitive id of artifacts, for policy, limits and audit.
+const ARTIFACT_ID: &str = "asp.artifact";
+
 /// An elicitation or a delegate, which primitives depend on and nobody calls.
 pub struct Dependency {
     pub kind: Kind,
@@ -51,6 +56,8 @@ pub struct ServerView {
     resources: HashMap<String, Arc<Entry>>,
     /// Tried in list order after the exact URIs.
     templates: Vec<Arc<Entry>>,
+    /// What reads artifacts; listed nowhere.
+    artifact: Arc<Entry>,
 }
 
 /// A primitive as one server lists it.
@@ -59,6 +66,8 @@ pub struct Entry {
     pub listing: Listing,
     pub input: Option<Schema>,
     pub output: Option<Schema>,
+    /// Of the list of artifacts a task emits.
+    pub artifacts: Option<Schema>,
     pub template: Option<UriTemplate>,
     pub param_headers: ParamHeaders,
     /// Ascending by the revision from which each holds; dates compare as text.
@@ -113,6 +122,7 @@ impl ServerView {
             prompts: HashMap::new(),
             resources: HashMap::new(),
             templates: Vec::new(),
+            artifact: Arc::new(Entry::artifact()?),
         };
         for listing in &server.listings {
             let primitive =
@@ -149,8 +159,12 @@ impl ServerView {
         self.prompts.get(name)
     }
 
-    /// The resource with exactly this URI, else the first template that matches, with its variables.
+    /// The resource with exactly this URI, else the first template that matches, with its variables. Artifacts
+    /// have a scheme of their own.
     pub fn resource(&self, uri: &str) -> Option<(Arc<Entry>, Map<String, Value>)> {
+        if uri.starts_with(artifacts::SCHEME) {
+            return Some((self.artifact.clone(), Map::new()));
+        }
         if let Some(entry) = self.resources.get(uri) {
             return Some((entry.clone(), Map::new()));
         }
@@ -197,12 +211,33 @@ impl Entry {
         Ok(Entry {
             input,
             output: schema(&primitive.output_schema, "output schema")?,
+            artifacts: schema(&primitive.artifact_schema, "artifact schema")?,
             param_headers: ParamHeaders::of(&primitive.input_schema),
             template,
             definitions,
             primitive: primitive.clone(),
             listing: listing.clone(),
         })
+    }
+
+    /// The resource behind every artifact's URI.
+    fn artifact() -> Result<Entry, String> {
+        let builtin = Builtin { entrypoint: executors::ARTIFACT.into() };
+        let primitive = Primitive {
+            id: ARTIFACT_ID.into(),
+            kind: Kind::Resource.into(),
+            mutation: Mutation::ReadOnly.into(),
+            runtime: Some(Runtime { mode: Some(Mode::Builtin(builtin)) }),
+            ..Primitive::default()
+        };
+        Entry::build(&primitive, &Listing::default())
+    }
+
+    /// Whether a call of it may make resources that only its caller can read.
+    pub fn may_leave_artifacts(&self) -> bool {
+        let mode = self.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+        matches!(self.primitive.kind(), Kind::Tool | Kind::Task)
+            && matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_)))
     }
 
     /// The MCP definition that `revision` lists, under the name this server exposes.

@@ -1,4 +1,5 @@
-//! Sealing of state that travels through clients: session ids, cursors and request states.
+//! Sealing of state that travels through clients (session ids, cursors, request states) or rests in a store
+//! (what plugins saved).
 //!
 //! Owns: the AEAD keys (`ASP_SEAL_KEY`, current and previous). Refuses: meaning; callers choose the purpose
 //! and the plaintext. Keeps true: a text sealed for one purpose or context opens for no other, and text that
@@ -18,6 +19,10 @@ pub enum Purpose {
     Session,
     Cursor,
     RequestState,
+    /// A plugin's checkpoint, in the store.
+    Capsule,
+    /// What a caller answered a plugin, in the store.
+    Answers,
 }
 
 impl Purpose {
@@ -26,6 +31,8 @@ impl Purpose {
             Purpose::Session => b"asp/session/1\0",
             Purpose::Cursor => b"asp/cursor/1\0",
             Purpose::RequestState => b"asp/request-state/1\0",
+            Purpose::Capsule => b"asp/capsule/1\0",
+            Purpose::Answers => b"asp/answers/1\0",
         }
     }
 }
@@ -59,6 +66,16 @@ impl Sealer {
 
     /// Seals `plaintext` as unpadded base64url, bound to `purpose` and `context`.
     pub fn seal(&self, purpose: Purpose, context: &[u8], plaintext: &[u8]) -> Result<String, SealError> {
+        Ok(URL_SAFE_NO_PAD.encode(self.seal_bytes(purpose, context, plaintext)?))
+    }
+
+    /// The same for what goes to a store: bytes, of any length.
+    pub fn seal_bytes(
+        &self,
+        purpose: Purpose,
+        context: &[u8],
+        plaintext: &[u8],
+    ) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0_u8; NONCE_LEN];
         aws_lc_rs::rand::fill(&mut nonce).map_err(|_| SealError::Crypto)?;
         let mut sealed = plaintext.to_vec();
@@ -71,7 +88,7 @@ impl Sealer {
             .map_err(|_| SealError::Crypto)?;
         let mut message = nonce.to_vec();
         message.append(&mut sealed);
-        Ok(URL_SAFE_NO_PAD.encode(message))
+        Ok(message)
     }
 
     /// Opens what [`Sealer::seal`] made for the same purpose and context; `None` for anything else.
@@ -79,7 +96,11 @@ impl Sealer {
         if text.len() > MAX_SEALED_LEN {
             return None;
         }
-        let message = URL_SAFE_NO_PAD.decode(text).ok()?;
+        self.open_bytes(purpose, context, &URL_SAFE_NO_PAD.decode(text).ok()?)
+    }
+
+    /// Opens what [`Sealer::seal_bytes`] made for the same purpose and context.
+    pub fn open_bytes(&self, purpose: Purpose, context: &[u8], message: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = message.split_at_checked(NONCE_LEN)?;
         let aad = associated(purpose, context);
         [Some(&self.current), self.previous.as_ref()].into_iter().flatten().find_map(|key| {

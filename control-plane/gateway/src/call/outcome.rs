@@ -89,6 +89,9 @@ pub enum Refusal {
     /// Hidden and unknown are the same to the caller (I-10).
     #[error("no such primitive")]
     Unknown,
+    /// A resource that is not there, or not for this caller.
+    #[error("unknown resource: {uri}")]
+    UnknownResource { uri: String },
     #[error("scopes are missing: {}", required.join(" "))]
     MissingScopes { required: Vec<String> },
     #[error("limit {limit} is used up")]
@@ -136,7 +139,7 @@ impl Refusal {
     /// The normalized reason for metrics, audit and every wire.
     pub const fn reason(&self) -> Reason {
         match self {
-            Refusal::Unknown => Reason::UnknownPrimitive,
+            Refusal::Unknown | Refusal::UnknownResource { .. } => Reason::UnknownPrimitive,
             Refusal::MissingScopes { .. } | Refusal::NotApproved(_) => Reason::InsufficientScope,
             Refusal::Limited { .. } => Reason::RateLimited,
             Refusal::InvalidArguments { .. } | Refusal::KeyConflict => Reason::InvalidParams,
@@ -163,6 +166,7 @@ impl Refusal {
         match self {
             Refusal::Cancelled => State::Cancelled,
             Refusal::Unknown
+            | Refusal::UnknownResource { .. }
             | Refusal::MissingScopes { .. }
             | Refusal::Limited { .. }
             | Refusal::InvalidArguments { .. }

@@ -16,23 +16,28 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::Execution;
+use super::artifacts::Artifacts;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::clock::since_epoch;
 use crate::metrics::Metrics;
 
 mod admission;
+mod artifacts;
 mod asking;
 mod history;
 mod reads;
 mod recovery;
 mod results;
 pub mod runtimes;
+mod saved;
 mod session;
 mod tunnel;
 
 pub use admission::Stats;
+pub use saved::Saved;
 
+use admission::Rejection;
 use history::History;
 use recovery::{Ended, Next, Recovery};
 use runtimes::{Runtime, Runtimes};
@@ -42,6 +47,14 @@ use tunnel::{Closing, OpenFault, Opening, Tunnel, Wanted};
 pub struct Plugins {
     runtimes: Arc<Runtimes>,
     closing: Closing,
+    saved: Saved,
+    artifacts: Artifacts,
+}
+
+/// What plugin calls leave behind.
+pub struct Keeping {
+    pub saved: Saved,
+    pub artifacts: Artifacts,
 }
 
 /// One call as its plugin gets it.
@@ -56,8 +69,9 @@ struct Job<'a> {
 }
 
 impl Plugins {
-    pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>) -> Plugins {
-        Plugins { runtimes, closing: Closing { tasks: TaskTracker::new(), metrics } }
+    pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, keeping: Keeping) -> Plugins {
+        let Keeping { saved, artifacts } = keeping;
+        Plugins { runtimes, closing: Closing { tasks: TaskTracker::new(), metrics }, saved, artifacts }
     }
 
     /// Runs a call on the plugin of its primitive.
@@ -110,10 +124,21 @@ impl Plugins {
         };
         let job = Job { execution, plugin, language, primitive, hints, runtime };
         let mut history = History::default();
+        let result = self.attempts(&job, &mut history).await;
+        if history.has_row {
+            let (saved, call) = (self.saved.clone(), execution.call.clone());
+            self.closing.tasks.spawn(async move { saved.end(&call).await });
+        }
+        result
+    }
+
+    async fn attempts(&self, job: &Job<'_>, history: &mut History) -> Result<Output, Refusal> {
+        let execution = job.execution;
         let mut recovery = Recovery::default();
         loop {
-            let ended = self.attempt(&job, &mut history).await;
-            match recovery.after(&execution.call, &history, ended) {
+            history.next_attempt();
+            let ended = self.attempt(job, history).await;
+            match recovery.after(&execution.call, history, ended) {
                 Next::Done(result) => return result,
                 Next::Again { at } => {
                     tracing::info!(call = %execution.call.id, plugin = %job.plugin.id, attempt = history.attempt + 1, "plugin call goes on with another worker");
@@ -129,14 +154,23 @@ impl Plugins {
     /// One worker's part of the call.
     async fn attempt(&self, job: &Job<'_>, history: &mut History) -> Ended {
         let call = &job.execution.call;
-        history.attempt += 1;
+        let resume = match history.succession() {
+            None => None,
+            Some(resume) => match self.saved.with_capsule(job, resume).await {
+                Ok(resume) => Some(resume),
+                Err(error) => {
+                    tracing::warn!(call = %call.id, error = %error, "a call waits for its checkpoint");
+                    return Ended::Rejected(Rejection::Unreachable);
+                }
+            },
+        };
         let wanted = Wanted {
             runtime: job.runtime.clone(),
             language: job.language,
             request: job.allocation(),
             closing: self.closing.clone(),
         };
-        let opening = Opening { init: job.init(), work: job.work(history), call };
+        let opening = Opening { init: job.init(), work: job.work(history, resume), call };
         let opened = tokio::select! {
             opened = Tunnel::open(wanted, opening) => opened,
             () = call.cancelled() => return Ended::Refused(Refusal::Cancelled),
@@ -148,11 +182,12 @@ impl Plugins {
                 return Ended::Lost { delivered: call.was_handed_over(), why: status.message().to_owned() };
             }
         };
+        if let Some(place) = allocation.place {
+            admission::tell_queued(call, place);
+        }
         match call.entry.primitive.kind() {
-            Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => {
-                reads::run(job, history, tunnel, allocation).await
-            }
-            _ => session::run(job, history, tunnel, allocation).await,
+            Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => reads::run(job, tunnel).await,
+            _ => session::run(self, job, history, tunnel).await,
         }
     }
 }
@@ -200,15 +235,15 @@ impl Job<'_> {
     }
 
     /// The message that begins the work.
-    fn work(&self, history: &History) -> Any {
+    fn work(&self, history: &History, resume: Option<ppp::Resume>) -> Any {
         match self.call().entry.primitive.kind() {
             Kind::Resource | Kind::ResourceTemplate => tunnel::pack_as("ReadResourceRequest", &self.read()),
             Kind::Prompt => tunnel::pack_as("GetPromptRequest", &self.prompt()),
-            _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(history))),
+            _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(history, resume))),
         }
     }
 
-    fn invoke(&self, history: &History) -> ppp::InvokeRequest {
+    fn invoke(&self, history: &History, resume: Option<ppp::Resume>) -> ppp::InvokeRequest {
         let call = self.call();
         ppp::InvokeRequest {
             ctx: Some(self.context()),
@@ -224,7 +259,7 @@ impl Job<'_> {
             access_token: String::new(),
             idempotency_key: call.idempotency_key.clone().unwrap_or_default(),
             mcp_request_id: call.protocol_request_id.clone(),
-            resume: history.resume(),
+            resume,
         }
     }
 

@@ -2,10 +2,12 @@
 //! end-to-end tests.
 
 use asp_proto::plugin::{
-    CancelResponse, DelegationRequested, DeliverUserInput, ElicitationRequested, Failed, Progress,
-    ResultChunk, client_message, deliver_user_input::Action, server_message::Payload,
+    ArtifactData, ArtifactEmitted, CancelResponse, Checkpoint, DelegationRequested, DeliverUserInput,
+    ElicitationRequested, Failed, Progress, ResultChunk, client_message, deliver_user_input::Action,
+    server_message::Payload,
 };
 use asp_proto::supervisor::tunnel_event;
+use asp_store::active::ActiveCalls;
 use http_body_util::BodyExt;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
@@ -578,4 +580,238 @@ async fn a_resource_and_a_prompt_come_from_their_plugin() {
     let params = json!({"name": "advice", "arguments": {"topic": "x"}});
     let prompt = Modern::new("plugins", &token("alice"), "prompts/get", params).send(&fixture).await.json();
     assert_eq!(prompt["result"]["messages"][0]["content"]["text"], "Hi");
+}
+
+fn checkpoint(request_id: &str, seq: u64, capsule: &[u8]) -> Payload {
+    Payload::Checkpoint(Checkpoint { request_id: request_id.into(), seq, capsule: capsule.to_vec() })
+}
+
+/// Saves a checkpoint and returns the error of its acknowledgement.
+async fn save(worker: &mut Worker, request_id: &str, seq: u64, capsule: &[u8]) -> String {
+    worker.say(checkpoint(request_id, seq, capsule)).await;
+    match worker.next().await {
+        Some(client_message::Payload::CheckpointAck(ack)) => {
+            assert_eq!((ack.request_id.as_str(), ack.seq), (request_id, seq));
+            ack.error
+        }
+        other => panic!("no acknowledgement: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_call_resumes_from_its_checkpoint_with_the_answers_it_was_given() {
+    let runtime = Runtime::start(Script::of(|n, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        let id = invoke.request_id.clone();
+        match n {
+            0 => {
+                assert!(invoke.resume.is_none());
+                worker.say(text_chunk(&id, "first ")).await;
+                assert_eq!(save(&mut worker, &id, 1, b"one").await, "");
+                worker.say(asks_name(&id)).await;
+                assert_eq!(user_input(&mut worker).await.action(), Action::Accept);
+                assert_eq!(save(&mut worker, &id, 3, b"three").await, "");
+                assert_eq!(save(&mut worker, &id, 2, b"late").await, "stale");
+                assert_eq!(save(&mut worker, &id, 4, &vec![0; 65 << 10]).await, "too_large");
+                worker.say(text_chunk(&id, "again ")).await;
+                worker.crash(true).await;
+            }
+            // The whole runtime goes away, before and after it says anything.
+            1 => worker.cut(Status::unavailable("killed")).await,
+            _ => {
+                let resume = invoke.resume.clone().unwrap();
+                assert_eq!((resume.seq, resume.capsule.as_slice(), resume.attempt), (3, &b"three"[..], 3));
+                assert_eq!(resume.user_inputs.len(), 1);
+                assert_eq!(resume.user_inputs[0].fields.as_ref().unwrap().value, br#"{"name":"Ada"}"#);
+                assert_eq!(save(&mut worker, &id, 4, b"four").await, "");
+                worker.say(text_chunk(&id, "again")).await;
+                worker.complete(&invoke, &json!({"ok": true})).await;
+            }
+        }
+    }));
+    let fixture = fixture(&runtime);
+    let client =
+        Legacy::connect(&fixture, "plugins", "alice", "2025-11-25", json!({"elicitation": {}})).await;
+    let request = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "sweep", "arguments": {}}});
+    let mut body = client.open(&request).await.into_body();
+    let asked = next_request(&mut body).await;
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"name": "Ada"}}});
+    assert_eq!(client.post(&answer).await.status.as_u16(), 202);
+    let result = next_request(&mut body).await["result"].clone();
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    assert_eq!(result["content"][0]["text"], "first again");
+    let ids: Vec<String> =
+        runtime.told.allocations.lock().iter().map(|a| a.ctx.clone().unwrap().correlation_id).collect();
+    assert_eq!(ids.len(), 3);
+    assert!(ids.iter().all(|id| *id == ids[0]));
+    fixture.gateway.flush().await;
+    let call = uuid::Uuid::parse_str(&ids[0]).unwrap();
+    assert_eq!(fixture.active.find(*call.as_bytes()).await.unwrap(), None, "the row goes with the call");
+}
+
+fn text_chunk(request_id: &str, text: &str) -> Payload {
+    Payload::Chunk(ResultChunk { request_id: request_id.into(), text: text.into(), ..ResultChunk::default() })
+}
+
+#[tokio::test]
+async fn what_the_store_holds_of_a_call_is_sealed() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        assert_eq!(save(&mut worker, &invoke.request_id, 1, b"a secret of the plugin").await, "");
+        // Until the test has looked.
+        while worker.next().await.is_some() {}
+    }));
+    let fixture = fixture(&runtime);
+    let request = modern("order", json!({}));
+    let response = request.open(&fixture);
+    let looking = async {
+        until("a worker is allocated", || !runtime.told.allocations.lock().is_empty()).await;
+        let id = runtime.told.allocations.lock()[0].ctx.clone().unwrap().correlation_id;
+        let call = *uuid::Uuid::parse_str(&id).unwrap().as_bytes();
+        loop {
+            if let Some(row) = fixture.active.find(call).await.unwrap() {
+                return row;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let row = tokio::select! {
+        row = looking => row,
+        _ = response => panic!("the call ended"),
+    };
+    assert_eq!((row.org.as_str(), row.plugin.as_str(), row.seq), ("acme", "order@1.0.0", 1));
+    assert!(!String::from_utf8_lossy(&row.capsule).contains("secret"));
+}
+
+#[tokio::test]
+async fn a_question_stays_open_when_its_worker_dies_and_is_asked_once() {
+    let runtime = Runtime::start(Script::of(|n, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        if n == 0 {
+            return worker.crash(true).await;
+        }
+        assert_eq!(user_input(&mut worker).await.action(), Action::Accept);
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let fixture = fixture(&runtime);
+    let client =
+        Legacy::connect(&fixture, "plugins", "alice", "2025-11-25", json!({"elicitation": {}})).await;
+    let request = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "sweep", "arguments": {}}});
+    let mut body = client.open(&request).await.into_body();
+    let asked = next_request(&mut body).await;
+    until("the second worker runs", || runtime.told.allocations.lock().len() == 2).await;
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"name": "Ada"}}});
+    assert_eq!(client.post(&answer).await.status.as_u16(), 202);
+    assert_eq!(next_request(&mut body).await["result"]["structuredContent"], json!({"ok": true}));
+}
+
+fn artifact_data(request_id: &str, uri: &str, offset: u64, data: &[u8]) -> Payload {
+    Payload::ArtifactData(ArtifactData {
+        request_id: request_id.into(),
+        uri: uri.into(),
+        offset,
+        data: data.to_vec(),
+    })
+}
+
+fn artifact(request_id: &str, uri: &str, size: u64) -> ArtifactEmitted {
+    ArtifactEmitted {
+        request_id: request_id.into(),
+        r#type: "csv".into(),
+        uri: uri.into(),
+        content_type: "text/csv".into(),
+        description: "The rows".into(),
+        size,
+        ..ArtifactEmitted::default()
+    }
+}
+
+#[tokio::test]
+async fn an_artifact_is_linked_in_the_result_and_read_by_its_owner_only() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        let (id, uri) = (invoke.request_id.clone(), "report://T1/rows.csv");
+        worker.say(artifact_data(&id, uri, 0, b"a,b\n")).await;
+        worker.say(artifact_data(&id, uri, 4, b"1,2\n")).await;
+        worker.say(Payload::Artifact(artifact(&id, uri, 8))).await;
+        worker.say(Payload::Artifact(artifact(&id, "https://example.com/x.csv", 0))).await;
+        worker.complete(&invoke, &json!({"ok": true, "report": uri})).await;
+    }));
+    let fixture = fixture(&runtime);
+    let result = sweep(&fixture).await.json()["result"].clone();
+    let links: Vec<&Value> = result["content"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|block| block["type"] == "resource_link")
+        .collect();
+    assert_eq!(links.len(), 2);
+    assert_eq!(
+        (&links[0]["name"], &links[0]["mimeType"], &links[0]["size"]),
+        (&json!("rows.csv"), &json!("text/csv"), &json!(8))
+    );
+    assert_eq!(links[1]["uri"], "https://example.com/x.csv");
+    let uri = links[0]["uri"].as_str().unwrap();
+    assert!(uri.starts_with("asp-artifact://") && uri.ends_with("/rows.csv"), "{uri}");
+    assert_eq!(result["structuredContent"]["report"], uri);
+
+    let read = |user: &str, server: &str, uri: &str| {
+        Modern::new(server, &token(user), "resources/read", json!({"uri": uri}))
+    };
+    let own = read("alice", "plugins", uri).send(&fixture).await.json();
+    assert_eq!(
+        own["result"]["contents"],
+        json!([{"uri": uri, "mimeType": "text/csv", "text": "a,b\n1,2\n"}])
+    );
+    let legacy = Legacy::connect(&fixture, "plugins", "alice", "2025-06-18", json!({})).await;
+    let own = legacy.request(3, "resources/read", json!({"uri": uri})).await.json();
+    assert_eq!(own["result"]["contents"][0]["text"], "a,b\n1,2\n");
+
+    // Hidden and unknown are the same (I-10).
+    let nowhere = format!("asp-artifact://{}/rows.csv", "0".repeat(32));
+    let unknown = read("alice", "plugins", &nowhere).send(&fixture).await.json()["error"].clone();
+    assert_eq!((&unknown["code"], &unknown["data"]["uri"]), (&json!(-32602), &json!(nowhere)));
+    let missing = read("alice", "plugins", "nothing://x").send(&fixture).await.json()["error"].clone();
+    for (user, server, uri) in [
+        ("bob", "plugins", uri),
+        ("alice", "policy", uri),
+        ("alice", "plugins", &uri.replace("rows", "other")),
+    ] {
+        let error = read(user, server, uri).send(&fixture).await.json()["error"].clone();
+        let as_missing = missing.to_string().replace("nothing://x", uri);
+        assert_eq!(error.to_string(), as_missing, "{user} {server}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_plugins_leave_artifacts_says_that_it_has_resources() {
+    let runtime = Runtime::start(Script::of(|_, _| async {}));
+    let discovered = Modern::new("plugins", &token("alice"), "server/discover", json!({}))
+        .send(&fixture(&runtime))
+        .await
+        .json();
+    assert!(discovered["result"]["capabilities"]["resources"].is_object(), "{discovered}");
+}
+
+#[tokio::test]
+async fn an_artifact_that_is_not_what_it_says_ends_its_worker() {
+    for fault in ["gap", "size", "digest", "link"] {
+        let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
+            let invoke = worker.begin(&[]).await;
+            let (id, uri) = (invoke.request_id.clone(), "report://T1/x");
+            worker.say(artifact_data(&id, uri, 0, b"abc")).await;
+            let mut end = artifact(&id, uri, 3);
+            match fault {
+                "gap" => worker.say(artifact_data(&id, uri, 4, b"d")).await,
+                "size" => end.size = 2,
+                "digest" => end.sha256 = "0".repeat(64),
+                _ => end.uri = "javascript:alert(1)".into(),
+            }
+            worker.say(Payload::Artifact(end)).await;
+            worker.complete(&invoke, &json!({"ok": true})).await;
+        }));
+        let result = call(&fixture(&runtime), "order", json!({})).await.json()["result"].clone();
+        assert_eq!(result["_meta"]["asp/reason"], "outcome_unknown", "{fault}: {result}");
+    }
 }

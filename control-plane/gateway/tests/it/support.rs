@@ -8,8 +8,8 @@ use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::{Config, Gateway, SealKeys, Stores};
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, Source, assemble, check, read_dir};
+use asp_store::active::MemoryActive;
 use asp_store::calls::MemoryAudit;
-use asp_store::ledger::MemoryLedger;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use axum::body::Body;
 use base64::Engine;
@@ -218,6 +218,7 @@ pub(crate) fn snapshot() -> GatewaySnapshot {
 pub(crate) struct Fixture {
     pub gateway: Arc<Gateway>,
     pub audit: Arc<MemoryAudit>,
+    pub active: Arc<MemoryActive>,
 }
 
 /// An answer, read whole.
@@ -264,16 +265,17 @@ impl Fixture {
     /// A gateway with plugin runtimes.
     pub(crate) fn with(snapshot: GatewaySnapshot, key: u8, runtimes: Runtimes) -> Fixture {
         let audit = Arc::new(MemoryAudit::default());
+        let active = Arc::new(MemoryActive::default());
         let gateway = Gateway::new(Config {
             seal_keys: SealKeys { current: vec![key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,
-            stores: Stores { ledger: Arc::new(MemoryLedger::default()), audit: audit.clone() },
+            stores: Stores { audit: audit.clone(), active: active.clone(), ..Stores::in_memory() },
             runtimes,
         })
         .unwrap();
         gateway.apply(snapshot).unwrap();
-        Fixture { gateway, audit }
+        Fixture { gateway, audit, active }
     }
 
     pub(crate) async fn send(

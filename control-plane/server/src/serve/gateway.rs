@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, RuntimeTls, Runtimes};
 use asp_gateway::{Gateway, Stores};
+use asp_store::blobs::DiskBlobs;
 use asp_store::calls::SqliteCalls;
 use secrecy::SecretSlice;
 use tokio::net::TcpListener;
@@ -21,6 +22,8 @@ use crate::xds::client::{self, Target};
 
 /// Ledger and audit of calls, below the state directory.
 const CALLS_FILE: &str = "calls.db";
+/// The artifacts of plugin calls, below the state directory.
+const ARTIFACTS: &str = "artifacts";
 const SWEEP_CALLS_EVERY: Duration = Duration::from_secs(600);
 /// Bytes of a generated seal key.
 const SEAL_KEY: usize = 32;
@@ -34,11 +37,18 @@ pub(super) async fn start(
     let settings = &process.settings;
     let file = settings.state_dir.join(CALLS_FILE);
     let calls = Arc::new(SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?);
+    let directory = settings.state_dir.join(ARTIFACTS);
+    let artifacts = DiskBlobs::open(&directory).await.with_context(|| format!("open {}", directory.display()))?;
     let gateway = Gateway::new(asp_gateway::Config {
         seal_keys: seal_keys(settings.gateway.seal.as_ref()),
         public_url: process.public_url.clone(),
         dev: settings.dev,
-        stores: Stores { ledger: calls.clone(), audit: calls.clone() },
+        stores: Stores {
+            ledger: calls.clone(),
+            audit: calls.clone(),
+            active: calls.clone(),
+            blobs: Arc::new(artifacts),
+        },
         runtimes: runtimes(process)?,
     })
     .context("start the gateway")?;

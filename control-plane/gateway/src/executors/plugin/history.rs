@@ -8,6 +8,9 @@ use asp_proto::plugin::{DeliverDelegationResult, DeliverUserInput, Resume};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 
+use super::artifacts::Emitted;
+use super::results::Chunks;
+
 /// Most answers a call keeps for its next worker.
 const MAX_ANSWERS: usize = 256;
 
@@ -52,8 +55,13 @@ pub(super) struct History {
     pub task_id: String,
     /// The plugin says that it saves checkpoints and resumes.
     pub checkpoints: bool,
-    /// The last stored capsule and its number.
-    pub capsule: Option<(u64, Vec<u8>)>,
+    /// The number of the last stored checkpoint; 0 before the first.
+    pub saved_seq: u64,
+    /// The store holds something of the call.
+    pub has_row: bool,
+    /// The parts of the result so far, and how many of them a successor does not send again.
+    pub chunks: Chunks,
+    pub emitted: Emitted,
     inputs: Vec<DeliverUserInput>,
     results: Vec<DeliverDelegationResult>,
     /// How many questions were opened; makes their ids unique.
@@ -67,7 +75,25 @@ pub(super) struct History {
 impl History {
     /// Whether another worker can go on where this one stopped.
     pub(super) fn resumes(&self) -> bool {
-        self.checkpoints || self.capsule.is_some()
+        self.checkpoints || self.saved_seq > 0
+    }
+
+    /// A checkpoint is stored: what came before it will not come again.
+    pub(super) fn saved(&mut self, seq: u64) {
+        self.saved_seq = seq;
+        self.has_row = true;
+        self.chunks.mark();
+    }
+
+    /// Another worker begins: what it will send again is forgotten.
+    pub(super) fn next_attempt(&mut self) {
+        self.attempt += 1;
+        if self.resumes() {
+            self.chunks.rewind();
+        } else {
+            self.chunks = Chunks::default();
+            self.emitted.clear();
+        }
     }
 
     /// Takes note of an answer. Those that failed are asked for again.
@@ -82,19 +108,18 @@ impl History {
         }
     }
 
-    /// For the invoke of an execution after the first.
-    pub(super) fn resume(&self) -> Option<Resume> {
-        if self.attempt < 2 || !self.resumes() {
-            return None;
-        }
-        let (seq, capsule) = self.capsule.clone().unwrap_or_default();
-        Some(Resume {
-            capsule,
-            seq,
-            attempt: self.attempt,
+    /// What the next execution goes on with, its capsule aside; `None` when it starts from the beginning.
+    pub(super) fn succession(&self) -> Option<Resume> {
+        let resume = Resume { attempt: self.attempt, seq: self.saved_seq, ..self.answers() };
+        (self.attempt > 1 && self.resumes()).then_some(resume)
+    }
+
+    /// The answers that were given so far.
+    pub(super) fn answers(&self) -> Resume {
+        Resume {
             user_inputs: self.inputs.clone(),
             delegation_results: self.results.clone(),
-            resume_token: String::new(),
-        })
+            ..Resume::default()
+        }
     }
 }

@@ -1,14 +1,14 @@
 //! One worker's part of a resource read or a prompt: content chunks or messages instead of events.
 
-use asp_proto::plugin::{ContentChunk, GetPromptResponse, content_chunk, server_message::Payload};
+use asp_proto::plugin::{ContentChunk, Failed, GetPromptResponse, content_chunk, server_message::Payload};
+use asp_proto::snapshot::Kind as PrimitiveKind;
 use asp_proto::supervisor::tunnel_event;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::Job;
-use super::admission::{self, Allocation, Rejection};
-use super::history::History;
+use super::admission::{self, Rejection};
 use super::recovery::Ended;
 use super::results;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
@@ -20,16 +20,8 @@ const MAX_CONTENTS: usize = 16 << 20;
 const MAX_ITEMS: usize = 1000;
 
 /// Follows the worker to its end.
-pub(super) async fn run(
-    job: &Job<'_>,
-    _history: &mut History,
-    mut tunnel: Tunnel,
-    allocation: Allocation,
-) -> Ended {
+pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> Ended {
     let call = job.call();
-    if let Some(place) = allocation.place {
-        admission::tell_queued(call, place);
-    }
     let mut contents = Contents::default();
     loop {
         let heard = tokio::select! {
@@ -49,9 +41,12 @@ pub(super) async fn run(
                 }
             }
             Heard::Prompt(prompt) => return ended(messages(prompt)),
-            Heard::Message(Payload::Failed(end)) => return ended(read_failure(results::failed(call, &end))),
+            Heard::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
             Heard::Message(_) => {}
-            Heard::End if contents.is_empty() => return lost(job, "the stream ended before the result"),
+            // A resource may have no contents; a prompt always has its answer.
+            Heard::End if !call.was_handed_over() || call.entry.primitive.kind() == PrimitiveKind::Prompt => {
+                return lost(job, "the stream ended before the result");
+            }
             Heard::End => return ended(contents.finish()),
             Heard::Event(event) => match event.r#type() {
                 tunnel_event::Type::AllocationQueued => {
@@ -71,10 +66,6 @@ pub(super) async fn run(
                 tunnel_event::Type::AdmissionRejected => {
                     return Ended::Rejected(Rejection::of_reason(&event.message, None));
                 }
-                tunnel_event::Type::TunnelClosed if contents.is_empty() => {
-                    return lost(job, "the runtime closed the tunnel");
-                }
-                tunnel_event::Type::TunnelClosed => return ended(contents.finish()),
                 _ => {}
             },
         }
@@ -93,8 +84,12 @@ fn ended(result: Result<Output, Refusal>) -> Ended {
 }
 
 /// A read has no result that carries an error: the failure's text becomes the refusal's.
-fn read_failure(result: Result<Output, Refusal>) -> Result<Output, Refusal> {
-    match result {
+fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
+    if end.code == "NOT_FOUND" {
+        let uri = job.execution.arguments.get("uri").and_then(Value::as_str).unwrap_or_default();
+        return Err(Refusal::UnknownResource { uri: uri.to_owned() });
+    }
+    match results::failed(job.call(), end) {
         Ok(Output::Tool { content, .. }) => {
             let text = content.first().and_then(|block| block.get("text")?.as_str());
             Err(Refusal::Upstream(text.unwrap_or("the plugin failed").to_owned()))
@@ -122,10 +117,6 @@ enum Data {
 }
 
 impl Contents {
-    fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
     fn push(&mut self, chunk: ContentChunk) -> Result<(), Refusal> {
         let ContentChunk { uri, mime_type, data } = chunk;
         self.size += match &data {

@@ -24,6 +24,8 @@ const META_CODE: &str = "asp/code";
 pub(super) struct Chunks {
     text: String,
     dropped: usize,
+    /// How much of both was there at the last checkpoint.
+    marked: (usize, usize),
 }
 
 impl Chunks {
@@ -46,8 +48,20 @@ impl Chunks {
         part
     }
 
+    /// What is there now stays, whatever becomes of the worker.
+    pub(super) fn mark(&mut self) {
+        self.marked = (self.text.len(), self.dropped);
+    }
+
+    /// Forgets what came after the mark: a successor sends it again.
+    pub(super) fn rewind(&mut self) {
+        let (length, dropped) = self.marked;
+        self.text.truncate(length);
+        self.dropped = dropped;
+    }
+
     fn block(self) -> Option<Value> {
-        let Chunks { mut text, dropped } = self;
+        let Chunks { mut text, dropped, .. } = self;
         if dropped > 0 {
             text.push_str(&format!("\n[{dropped} bytes left out]"));
         }
@@ -58,7 +72,7 @@ impl Chunks {
 /// What a finished call adds to its result.
 pub(super) struct Extras {
     pub chunks: Chunks,
-    /// Resource links, in the order they were emitted.
+    /// What the result holds of the artifacts.
     pub links: Vec<Value>,
     /// Public URIs by the plugin's own.
     pub uris: HashMap<String, String>,

@@ -4,7 +4,6 @@
 //! Keeps true: exactly one end counts; what a worker may not say ends the call as a loss of the worker; a
 //! cancel reaches the worker before the place is closed.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use asp_proto::plugin::server_message::Payload;
@@ -13,16 +12,17 @@ use asp_proto::plugin::{
 };
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use futures::StreamExt;
-use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Job;
-use super::admission::{self, Allocation, Rejection};
+use super::admission::{self, Rejection};
+use super::artifacts::{Broken, Receiving};
 use super::asking::{self, AskedTwice};
 use super::history::{Delivery, History};
 use super::recovery::Ended;
-use super::results::{self, Chunks, Extras};
+use super::results::{self, Extras};
+use super::saved::Saved;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
+use super::{Job, Plugins};
 use crate::call::event::{Event, LogLevel, cut_text};
 use crate::call::outcome::Refusal;
 
@@ -33,32 +33,22 @@ const AFTER_EXPIRY: Duration = Duration::from_secs(10);
 pub(super) struct Session<'a> {
     pub job: &'a Job<'a>,
     pub history: &'a mut History,
+    saved: &'a Saved,
     tunnel: Tunnel,
-    chunks: Chunks,
-    links: Vec<Value>,
-    uris: HashMap<String, String>,
+    receiving: Receiving,
     cancelling: bool,
     /// Set while a worker that was told of an expired question has not gone on.
     expires: Option<Instant>,
 }
 
 /// Follows the worker to its end.
-pub(super) async fn run(
-    job: &Job<'_>,
-    history: &mut History,
-    tunnel: Tunnel,
-    allocation: Allocation,
-) -> Ended {
-    if let Some(place) = allocation.place {
-        admission::tell_queued(job.call(), place);
-    }
+pub(super) async fn run(plugins: &Plugins, job: &Job<'_>, history: &mut History, tunnel: Tunnel) -> Ended {
     let mut session = Session {
         job,
         history,
+        saved: &plugins.saved,
         tunnel,
-        chunks: Chunks::default(),
-        links: Vec::new(),
-        uris: HashMap::new(),
+        receiving: Receiving::new(plugins.artifacts.clone()),
         cancelling: false,
         expires: None,
     };
@@ -132,11 +122,24 @@ impl Session<'_> {
                 Ok(())
             }
             Payload::Chunk(chunk) => {
-                let text = self.chunks.push(&chunk);
+                let text = self.history.chunks.push(&chunk);
                 self.job.call().emit(Event::Chunk { text });
                 Ok(())
             }
-            Payload::Artifact(_) | Payload::ArtifactData(_) | Payload::Checkpoint(_) => Ok(()),
+            Payload::Artifact(artifact) => {
+                let call = self.job.call();
+                let emitted = self.receiving.emit(call, &mut self.history.emitted, artifact).await;
+                emitted.map_err(|Broken(what)| self.broken(what))
+            }
+            Payload::ArtifactData(piece) => {
+                let taken = self.receiving.piece(self.job.call(), piece).await;
+                taken.map_err(|Broken(what)| self.broken(what))
+            }
+            Payload::Checkpoint(checkpoint) => {
+                let ack = self.saved.checkpoint(self.job, self.history, checkpoint).await;
+                let sent = self.tunnel.send(client_message::Payload::CheckpointAck(ack)).await;
+                sent.map_err(|fault| self.lost(fault))
+            }
             Payload::Elicitation(asked) => self.asked(|job, history| asking::elicit(job, history, asked)),
             Payload::Delegation(asked) => self.asked(|job, history| asking::delegate(job, history, asked)),
             Payload::Completed(end) => Err(self.completed(&end)),
@@ -251,6 +254,7 @@ impl Session<'_> {
     async fn deliver(&mut self, delivery: Delivery) -> Step {
         let expired = delivery.error() == "expired" && matches!(delivery, Delivery::Input(_));
         self.history.answered(&delivery);
+        self.saved.answers(self.job, self.history).await;
         if expired {
             self.expires = Some(Instant::now() + AFTER_EXPIRY);
         }
@@ -284,10 +288,17 @@ impl Session<'_> {
 
     fn completed(&mut self, end: &asp_proto::plugin::Completed) -> Ended {
         self.tunnel.ended();
+        let emitted = &self.history.emitted;
+        if let Some(schema) = &self.job.call().entry.artifacts
+            && let Err(misfit) = schema.check(&emitted.described())
+        {
+            let pointer = format!("artifacts{}", misfit.pointer);
+            return Ended::Refused(Refusal::InvalidOutput { pointer, message: misfit.message });
+        }
         let extras = Extras {
-            chunks: std::mem::take(&mut self.chunks),
-            links: std::mem::take(&mut self.links),
-            uris: std::mem::take(&mut self.uris),
+            links: emitted.blocks(),
+            uris: emitted.uris(),
+            chunks: std::mem::take(&mut self.history.chunks),
         };
         match results::completed(end, extras) {
             Ok(output) => Ended::Output(output),

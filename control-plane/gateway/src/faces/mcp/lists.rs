@@ -115,6 +115,9 @@ pub(super) fn capabilities(request: &McpRequest) -> Value {
             Kind::Elicitation | Kind::Delegate | Kind::Unspecified => continue,
         };
         capabilities.entry(name).or_insert_with(|| json!({}));
+        if entry.may_leave_artifacts() {
+            capabilities.entry("resources").or_insert_with(|| json!({}));
+        }
     }
     capabilities.insert("logging".into(), json!({}));
     Value::Object(capabilities)

@@ -101,6 +101,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Map
         // Codes that this protocol gives a meaning of their own stay ours.
         Refusal::Relayed { code: code @ (-32603..=-32601), .. } => failure.code = *code as i32,
         Refusal::Relayed { .. } => failure.code = Reason::Internal.jsonrpc_code(),
+        Refusal::UnknownResource { uri } => failure = failure.data("uri", uri.clone().into()),
         Refusal::InvalidArguments { pointer, .. } => {
             failure = failure.data("pointer", pointer.clone().into())
         }

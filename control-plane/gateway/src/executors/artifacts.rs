@@ -1,0 +1,161 @@
+//! Artifacts: bytes that a call leaves behind for its owner, and the reading of them.
+//!
+//! Owns: their URIs, `asp-artifact://<id>/<name>`, and their time. Keeps true: an artifact is readable by the
+//! principal whose call made it, on the same server; to everybody else it does not exist (I-10).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_store::blobs::{BlobError, BlobId, BlobMeta, Blobs, Upload};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::Execution;
+use crate::call::Call;
+use crate::call::outcome::{Output, Refusal};
+use crate::clock::since_epoch;
+use crate::sessions::principal;
+
+/// The scheme of artifact URIs.
+pub const SCHEME: &str = "asp-artifact://";
+/// How long an artifact can be read.
+const KEEP: Duration = Duration::from_secs(24 * 3600);
+/// Longest name in bytes.
+const MAX_NAME: usize = 255;
+
+/// The artifacts of one gateway.
+#[derive(Clone)]
+pub struct Artifacts {
+    blobs: Arc<dyn Blobs>,
+}
+
+/// An artifact on its way in.
+pub(super) struct Incoming {
+    id: BlobId,
+    upload: Box<dyn Upload>,
+}
+
+/// What a finished artifact is called.
+pub(super) struct Named<'a> {
+    pub name: &'a str,
+    pub content_type: &'a str,
+}
+
+impl Artifacts {
+    pub fn new(blobs: Arc<dyn Blobs>) -> Artifacts {
+        Artifacts { blobs }
+    }
+
+    /// Begins an artifact of a call.
+    pub(super) async fn begin(&self, call: &Call) -> Result<Incoming, BlobError> {
+        let id = BlobId::random(rand::random());
+        let upload = self.blobs.create(id.clone(), &call.caller.org).await?;
+        Ok(Incoming { id, upload })
+    }
+
+    /// Reads the artifact a call names by its `uri` argument.
+    pub(super) async fn read(&self, execution: &Execution) -> Result<Output, Refusal> {
+        let uri = execution.arguments.get("uri").and_then(Value::as_str).unwrap_or_default();
+        let unknown = || Refusal::UnknownResource { uri: uri.to_owned() };
+        let id = uri.strip_prefix(SCHEME).and_then(|rest| BlobId::parse(rest.split('/').next()?));
+        let id = id.ok_or_else(unknown)?;
+        let found = self.blobs.read(&id).await;
+        let (meta, bytes) = found.map_err(|e| Refusal::Internal(e.to_string()))?.ok_or_else(unknown)?;
+        let call = &execution.call;
+        let owns = meta.org == call.caller.org
+            && meta.owner == principal(&call.caller)
+            && meta.server == call.server.message.name
+            && uri == public_uri(&id, &meta.name);
+        if !owns {
+            return Err(unknown());
+        }
+        let mut content = json!({"uri": uri});
+        if let Some(object) = content.as_object_mut() {
+            if !meta.content_type.is_empty() {
+                object.insert("mimeType".into(), meta.content_type.clone().into());
+            }
+            match std::str::from_utf8(&bytes) {
+                Ok(text) if is_text(&meta.content_type) => object.insert("text".into(), text.into()),
+                _ => object.insert("blob".into(), STANDARD.encode(&bytes).into()),
+            };
+        }
+        Ok(Output::Contents { contents: vec![content] })
+    }
+
+    /// Deletes what has expired.
+    pub async fn sweep(&self) -> Result<(), BlobError> {
+        self.blobs.sweep().await
+    }
+}
+
+impl Incoming {
+    pub(super) async fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
+        self.upload.write(piece).await
+    }
+
+    /// Makes the artifact readable by the call's owner; returns its URI.
+    pub(super) async fn finish(self, call: &Call, named: Named<'_>) -> Result<String, BlobError> {
+        let Incoming { id, upload } = self;
+        let expires = since_epoch() + KEEP;
+        let meta = BlobMeta {
+            org: call.caller.org.clone(),
+            owner: principal(&call.caller).to_vec(),
+            server: call.server.message.name.clone(),
+            name: safe_name(named.name),
+            content_type: named.content_type.to_owned(),
+            expires_ms: i64::try_from(expires.as_millis()).unwrap_or(i64::MAX),
+        };
+        let uri = public_uri(&id, &meta.name);
+        upload.finish(meta).await?;
+        Ok(uri)
+    }
+}
+
+fn public_uri(id: &BlobId, name: &str) -> String {
+    format!("{SCHEME}{}/{name}", id.as_str())
+}
+
+/// The name with what a URI's path does not take (RFC 3986 unreserved) replaced, and never empty.
+fn safe_name(name: &str) -> String {
+    let kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~');
+    let name: String = name.chars().take(MAX_NAME).map(|c| if kept(c) { c } else { '_' }).collect();
+    if name.is_empty() { "artifact".to_owned() } else { name }
+}
+
+/// Whether a client reads this content type as text.
+fn is_text(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    kind.starts_with("text/")
+        || matches!(kind, "application/json" | "application/xml" | "application/yaml")
+        || kind.ends_with("+json")
+        || kind.ends_with("+xml")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_always_a_path_segment() {
+        for (name, safe) in [
+            ("report.csv", "report.csv"),
+            ("../../etc/passwd", ".._.._etc_passwd"),
+            ("a b?#", "a_b__"),
+            ("", "artifact"),
+        ] {
+            assert_eq!(safe_name(name), safe);
+        }
+        assert_eq!(safe_name(&"x".repeat(1000)).len(), MAX_NAME);
+    }
+
+    #[test]
+    fn text_is_told_by_its_type() {
+        for text in ["text/csv", "text/plain; charset=utf-8", "application/json", "application/ld+json"] {
+            assert!(is_text(text), "{text}");
+        }
+        for bytes in ["application/pdf", "image/png", ""] {
+            assert!(!is_text(bytes), "{bytes}");
+        }
+    }
+}
