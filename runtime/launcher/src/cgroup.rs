@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{fs, io, process};
 
-use self::dirs::{Dirs, Place, remove_tree};
+use self::dirs::{Dirs, Place, remove_empty};
 use self::hierarchy::Hierarchies;
 use crate::command::GroupFiles;
 use crate::sandbox::Limits;
@@ -270,7 +270,8 @@ fn is_busy(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
 }
 
-/// Removes groups of supervisors that are no more.
+/// Removes groups of supervisors that are no more. Their workers ended with them; one that is alive in another
+/// process namespace looks the same by its number, so nothing is killed and a group in use stays.
 fn sweep(own: &Path) {
     let Ok(entries) = fs::read_dir(own) else { return };
     for entry in entries.flatten() {
@@ -279,7 +280,7 @@ fn sweep(own: &Path) {
         if Path::new("/proc").join(pid.to_string()).exists() {
             continue;
         }
-        let _ = remove_tree(&entry.path(), DROP_WITHIN);
+        remove_empty(&entry.path());
     }
 }
 
@@ -307,3 +308,6 @@ fn keyed(text: &str, key: &str) -> u64 {
     let value = |line: &str| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok();
     text.lines().find_map(value).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

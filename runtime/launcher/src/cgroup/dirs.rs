@@ -98,6 +98,37 @@ impl Place {
     }
 }
 
+/// Removes `parent` and the groups below it when nothing runs in them.
+pub(super) fn remove_empty(parent: &Path) {
+    for worker in fs::read_dir(parent).into_iter().flatten().flatten() {
+        // Fails for the kernel's own files and for a group with processes.
+        let _ = fs::remove_dir(worker.path());
+    }
+    let _ = fs::remove_dir(parent);
+}
+
+fn remove_within(&self, within: Duration) -> Result<(), CgroupError> {
+        remove_within(&self.all(), within)
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    pub(super) fn dir(&self) -> &Path {
+        match self {
+            Place::V1(dir) | Place::V2(dir) => dir,
+        }
+    }
+
+    fn join(&self, name: &str) -> Place {
+        match self {
+            Place::V1(dir) => Place::V1(dir.join(name)),
+            Place::V2(dir) => Place::V2(dir.join(name)),
+        }
+    }
+}
+
 /// Kills and removes the groups below `parent`, and then it.
 pub(super) fn remove_tree(parent: &Path, within: Duration) -> Result<(), CgroupError> {
     let mut dirs: Vec<PathBuf> = fs::read_dir(parent)

@@ -20,9 +20,13 @@ pub(crate) fn worker_init() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_worker-init"))
 }
 
+/// Where the directories of a process that will be killed go, so that they can be removed for it.
+pub(crate) const SCRATCH_VARIABLE: &str = "ASP_TEST_SCRATCH";
+
 /// A directory other users may pass through, as the supervisor's is.
 pub(crate) fn scratch() -> TempDir {
-    let dir = tempfile::Builder::new().prefix("launcher-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let base = std::env::var(SCRATCH_VARIABLE).unwrap_or_else(|_| env!("CARGO_TARGET_TMPDIR").to_owned());
+    let dir = tempfile::Builder::new().prefix("launcher-").tempdir_in(base).unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     dir
 }

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use asp_launcher::{EXIT_SETUP, Level};
+use asp_launcher::{Cgroups, EXIT_SETUP, Level};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::harness::{Cell, scratch, stderr, stdout, within};
+use crate::harness::{Cell, SCRATCH_VARIABLE, scratch, stderr, stdout, within};
 
 const LEVELS: [Level; 3] = [Level::L1, Level::L2, Level::L3];
 
@@ -195,6 +195,7 @@ fn a_killed_supervisor_leaves_no_orphan_after_two_seconds() {
             .args(["--exact", test, "--ignored", "--nocapture"])
             .env("ASP_TEST_LEVEL", level.number().to_string())
             .env("ASP_TEST_MARK", &mark)
+            .env(SCRATCH_VARIABLE, scratch.path())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -211,6 +212,8 @@ fn a_killed_supervisor_leaves_no_orphan_after_two_seconds() {
         );
         assert!(killed.elapsed() < Duration::from_secs(2));
     }
+    // Sweeps the groups the killed ones left.
+    drop(Cgroups::open().unwrap());
 }
 
 /// Run by the test above in a process of its own.
