@@ -107,37 +107,6 @@ pub(super) fn remove_empty(parent: &Path) {
     let _ = fs::remove_dir(parent);
 }
 
-fn remove_within(&self, within: Duration) -> Result<(), CgroupError> {
-        remove_within(&self.all(), within)
-    }
-}
-
-// === impl Place ===
-
-impl Place {
-    pub(super) fn dir(&self) -> &Path {
-        match self {
-            Place::V1(dir) | Place::V2(dir) => dir,
-        }
-    }
-
-    fn join(&self, name: &str) -> Place {
-        match self {
-            Place::V1(dir) => Place::V1(dir.join(name)),
-            Place::V2(dir) => Place::V2(dir.join(name)),
-        }
-    }
-}
-
-/// Kills and removes the groups below `parent`, and then it.
-pub(super) fn remove_tree(parent: &Path, within: Duration) -> Result<(), CgroupError> {
-    let mut dirs: Vec<PathBuf> = fs::read_dir(parent)
-        .map(|workers| workers.flatten().map(|worker| worker.path()).filter(|path| path.is_dir()).collect())
-        .unwrap_or_default();
-    dirs.push(parent.to_path_buf());
-    remove_within(&dirs.iter().map(PathBuf::as_path).collect::<Vec<_>>(), within)
-}
-
 fn remove_within(dirs: &[&Path], within: Duration) -> Result<(), CgroupError> {
     let started = Instant::now();
     for dir in dirs {
