@@ -38,7 +38,7 @@ pub fn command(languages: &Languages, plugin: &Plugin) -> Result<Command, Refusa
         }
         Language::Java => {
             let (java, shim) = languages.java.as_ref().ok_or_else(absent)?;
-            java::command(java, shim, &plugin.package(), memory)
+            java::command(java, shim, memory)
         }
     };
     command.read_only.push(plugin.directory.clone());

@@ -8,5 +8,6 @@ mod it {
     mod faults;
     mod handles;
     mod harness;
+    mod languages;
     mod limits;
 }

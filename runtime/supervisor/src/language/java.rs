@@ -6,32 +6,31 @@ use std::path::Path;
 use super::{Command, MEBIBYTE, prefixes, text};
 
 const MAIN_CLASS: &str = "asp.plugin.Worker";
-/// Made beside the jars by the shim's build; used when it is there.
+/// Names its libraries beside it; the plugin's own classes have a loader of their own.
+const JAR: &str = "asp-plugin.jar";
+/// Made beside the jars by the shim's installation, for this class path and these flags; used when it is there.
 const CLASS_ARCHIVE: &str = "worker.jsa";
 
-pub(super) fn command(java: &Path, shim: &Path, package: &Path, memory: u64) -> Command {
+pub(super) fn command(java: &Path, shim: &Path, memory: u64) -> Command {
     let mebibytes = memory / MEBIBYTE;
-    let (heap, metaspace) = ((mebibytes / 2).max(16), (mebibytes / 5).max(48));
+    let (heap, metaspace) = ((mebibytes / 2).max(16), (mebibytes / 4).clamp(64, 256));
     let mut argv = vec![
         text(java),
         format!("-Xmx{heap}m"),
-        "-Xms16m".to_owned(),
-        "-Xss512k".to_owned(),
         format!("-XX:MaxMetaspaceSize={metaspace}m"),
         "-XX:ReservedCodeCacheSize=32m".to_owned(),
+        "-Xss512k".to_owned(),
         "-XX:+UseSerialGC".to_owned(),
         "-XX:TieredStopAtLevel=1".to_owned(),
-        "-XX:-UsePerfData".to_owned(),
         "-XX:+ExitOnOutOfMemoryError".to_owned(),
+        "-XX:-UsePerfData".to_owned(),
         "-Xshare:auto".to_owned(),
     ];
     let archive = shim.join(CLASS_ARCHIVE);
     if archive.is_file() {
         argv.push(format!("-XX:SharedArchiveFile={}", archive.display()));
     }
-    let shim_text = text(shim);
-    let class_path = format!("{shim_text}/*:{shim_text}/lib/*:{0}:{0}/*", text(package));
-    argv.extend(["-cp".to_owned(), class_path, MAIN_CLASS.to_owned()]);
+    argv.extend(["-cp".to_owned(), text(&shim.join(JAR)), MAIN_CLASS.to_owned()]);
     let mut read_only = prefixes(java);
     read_only.push(shim.to_path_buf());
     Command { argv, read_only }
@@ -42,12 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heap_and_metaspace_follow_the_memory() {
+    fn heap_and_metaspace_follow_the_memory_and_the_archive_is_used_when_there() {
         let dir = tempfile::tempdir().unwrap();
-        let shim = dir.path();
-        let make = || command(Path::new("/opt/jdk/bin/java"), shim, Path::new("/p/package"), 512 * MEBIBYTE);
-        assert!(make().argv.contains(&"-Xmx256m".to_owned()) && !make().argv.iter().any(|a| a.contains("Archive")));
-        std::fs::write(shim.join(CLASS_ARCHIVE), "").unwrap();
-        assert!(make().argv.iter().any(|argument| argument.starts_with("-XX:SharedArchiveFile=")));
+        let make = || command(Path::new("/opt/jdk/bin/java"), dir.path(), 512 * MEBIBYTE).argv;
+        for flag in ["-Xmx256m", "-XX:MaxMetaspaceSize=128m"] {
+            assert!(make().contains(&flag.to_owned()), "{:?}", make());
+        }
+        assert!(!make().iter().any(|argument| argument.contains("Archive")));
+        std::fs::write(dir.path().join(CLASS_ARCHIVE), "").unwrap();
+        assert!(make().iter().any(|argument| argument.starts_with("-XX:SharedArchiveFile=")));
     }
 }

@@ -51,19 +51,43 @@ pub(super) async fn start(plugins: &[(&str, Value)]) -> Stack {
 }
 
 pub(super) async fn start_with(plugins: &[(&str, Value)], flags: &[&str]) -> Stack {
+    let dir = tempfile::tempdir().unwrap();
+    for (id, differs) in plugins {
+        install(&dir.path().join("plugins"), id, "1.0.0", differs);
+    }
+    let interpreter = target().join("examples/ppp_worker");
+    let mut all = vec!["--python", interpreter.to_str().unwrap()];
+    all.extend(flags);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
+    // The stand-in is the only interpreter here, whatever is installed.
+    for name in ["NODE", "NODE_SHIM", "JAVA", "JAVA_SHIM"] {
+        command.env_remove(format!("ASP_PLUGIN_{name}"));
+    }
+    launch(dir, command, &all).await
+}
+
+/// Starts a runtime with the shims that scripts/setup installed: (id, manifest, code).
+pub(super) async fn start_shims(plugins: &[(&str, Value, &str)]) -> Stack {
+    let dir = tempfile::tempdir().unwrap();
+    for (id, differs, code) in plugins {
+        let installed = dir.path().join("plugins");
+        install(&installed, id, "1.0.0", differs);
+        let entrypoint = differs["entrypoint"].as_str().unwrap();
+        std::fs::write(installed.join(id).join("1.0.0/package").join(entrypoint), code).unwrap();
+    }
+    for name in ["ASP_PLUGIN_PYTHON", "ASP_PLUGIN_NODE", "ASP_PLUGIN_NODE_SHIM"] {
+        assert!(std::env::var_os(name).is_some(), "{name} is not set: source .tools/env, which scripts/setup made");
+    }
+    launch(dir, Command::new(env!("CARGO_BIN_EXE_asp-runtime")), &[]).await
+}
+
+async fn launch(dir: tempfile::TempDir, mut command: Command, flags: &[&str]) -> Stack {
     let launcher = target().join("worker-init");
     assert!(launcher.is_file(), "cargo build -p asp-launcher makes {}", launcher.display());
-    let interpreter = target().join("examples/ppp_worker");
-    let dir = tempfile::tempdir().unwrap();
     let (installed, state) = (dir.path().join("plugins"), dir.path().join("state"));
-    std::fs::create_dir(&installed).unwrap();
-    for (id, differs) in plugins {
-        install(&installed, id, "1.0.0", differs);
-    }
     let socket = dir.path().join("runtime.sock");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
     command.arg("--plugins").arg(&installed).arg("--state").arg(&state).arg("--socket").arg(&socket);
-    command.arg("--python").arg(&interpreter).args(flags).env("ASP_LOG", "debug,h2=info,hyper=info,tower=info");
+    command.args(flags).env("ASP_LOG", "debug,h2=info,hyper=info,tower=info");
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let log = Arc::new(Mutex::new(Vec::new()));
     let (lines, stderr) = (Arc::clone(&log), child.stderr.take().unwrap());
