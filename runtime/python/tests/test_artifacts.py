@@ -108,3 +108,29 @@ def test_a_name_is_used_once():
                 assert (await stream.failure()).code == "ARTIFACT_REFUSED"
 
     run(test())
+
+
+def test_what_the_platform_would_not_take_is_refused_here():
+    source = """
+        from asp_plugin import ArtifactError, plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            refused = 0
+            for name, more in (("n" * 5000, {}), ("n", {"description": "d" * 5000}), ("n", {"uri": "file:///x"})):
+                try:
+                    await ctx.artifact(name, b"", **more)
+                except ArtifactError:
+                    refused += 1
+            return refused
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                events, end = await stream.end()
+                assert (len(events), end.output.value) == (1, b"3")
+
+    run(test())

@@ -2,9 +2,11 @@
 
 import base64
 import copy
+import importlib
 import json
 import random
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,8 @@ ASKED = {
     "dateRange": {"from": "2025-09-01T00:00:00Z", "to": "2025-09-30T23:59:59Z"},
 }
 REMEDIATE = {**ASKED, "actions": {"redact": True, "quarantine": True}}
-CLASSIFIED = {
-    "role": "assistant",
-    "content": {"type": "text", "text": 'PII score:\n```json\n["national-id"]\n```'},
-}
+# What a model said, as the platform hands it over.
+CLASSIFIED = {"text": 'It holds:\n```json\n["national-id"]\n```', "model": "m"}
 
 
 def installed():
@@ -42,6 +42,18 @@ def installed():
         "elicitations": [each["id"] for each in needs["elicitations"]],
         "delegations": [each["id"] for each in needs["delegations"]],
     }
+
+
+@contextmanager
+def imported(name):
+    """A module of the plugin, imported without leaving bytecode in its package."""
+    sys.path.insert(0, str(PACKAGE))
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield importlib.import_module(name)
+    finally:
+        sys.path.remove(str(PACKAGE))
+        sys.dont_write_bytecode = before
 
 
 class Platform:
@@ -223,6 +235,23 @@ def test_the_report_says_who_judged_and_its_signature_holds():
     assert len(rows) == len(report["findings"]) + 2
 
 
+@pytest.mark.parametrize(
+    ("answer", "read"),
+    [
+        ({"text": '["phone"]', "json": ["phone"]}, ["phone"]),
+        ({"text": "PII score 0.87…"}, {"score": 0.87}),
+        ({"text": "Score: 1"}, {"score": 1.0}),
+        ({"score": 0.5, "label": "low"}, {"score": 0.5, "label": "low"}),
+        ({"text": "I see nothing [here"}, None),
+        ({"text": "7", "json": 7}, None),
+        (7, None),
+    ],
+)
+def test_a_models_answer_is_read_as_json_or_by_the_score_it_names(answer, read):
+    with imported("sweep_delegates") as delegates:
+        assert delegates._read(answer) == read
+
+
 def test_remediation_needs_a_yes():
     approve = {"approve_remediation": {"approveRedaction": True, "approveQuarantine": False}}
     summary = run(Platform(REMEDIATE, answers=approve).run()).output()["summary"]
@@ -317,11 +346,7 @@ def test_signatures_are_those_of_the_rfc():
             "4a7c15e9716ed28dc027beceea1ec40a",
         ),
     )
-    sys.path.insert(0, str(PACKAGE))
-    try:
-        import ed25519
-    finally:
-        sys.path.remove(str(PACKAGE))
-    for secret, public, message, signature in vectors:
-        assert ed25519.public_key(bytes.fromhex(secret)).hex() == public
-        assert ed25519.sign(bytes.fromhex(secret), bytes.fromhex(message)).hex() == signature
+    with imported("ed25519") as ed25519:
+        for secret, public, message, signature in vectors:
+            assert ed25519.public_key(bytes.fromhex(secret)).hex() == public
+            assert ed25519.sign(bytes.fromhex(secret), bytes.fromhex(message)).hex() == signature

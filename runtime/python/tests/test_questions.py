@@ -302,6 +302,36 @@ def test_a_lost_call_goes_on_from_its_checkpoint_and_asks_nobody_twice():
     run(test())
 
 
+def test_what_could_not_be_asked_is_no_answer_to_remember():
+    source = """
+        from asp_plugin import ElicitationError, plugin
+
+        @plugin.tool(resumable=True)
+        async def main(args, ctx):
+            if ctx.resume is None:
+                try:
+                    await ctx.elicit("ask")
+                except ElicitationError:
+                    await ctx.checkpoint("unanswered")
+            return (await ctx.elicit("ask")).fields
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                await stream.next("elicitation")
+                await stream.send(user_input=answer("ask", error="expired"))
+                point = (await stream.next("checkpoint")).checkpoint
+                resume = wire.Resume(capsule=point.capsule, seq=1, attempt=2)
+                resume.user_inputs.extend([answer("ask", error="expired"), answer("ask", {"n": 1})])
+                await stream.invoke(request_id="r2", resume=resume)
+                assert await stream.output("r2") == {"n": 1}
+
+    run(test())
+
+
 def test_the_resume_hook_may_convert_an_older_state():
     source = """
         from asp_plugin import plugin

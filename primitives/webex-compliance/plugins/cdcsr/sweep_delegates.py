@@ -1,12 +1,13 @@
 """What the sweep makes of a delegate's answer.
 
-A delegate is a model: it may answer with the JSON it was asked for, with a sampling result around it, or
-with prose. Owns the reading of all three. Keeps true: an answer that cannot be read counts as none.
+A delegate is a model: the platform hands over its text and, where that is JSON, the value. Owns the reading
+of both, and of prose that names a score. Keeps true: an answer that cannot be read counts as none.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import sweep_scan
@@ -29,26 +30,29 @@ async def ask(ctx: Context, delegate_id: str, text: str) -> tuple[Any, str]:
 
 
 def _read(answer: Any) -> Any:
-    """A list or an object, from whatever wraps it."""
-    if isinstance(answer, dict) and "content" in answer:
-        answer = answer["content"]
-        if isinstance(answer, list) and answer:
-            answer = answer[0]
-    if isinstance(answer, dict) and isinstance(answer.get("text"), str):
-        answer = answer["text"]
-    if isinstance(answer, str):
-        # A model likes to put its JSON between words or fences.
-        starts = [at for at in (answer.find("["), answer.find("{")) if at >= 0]
-        end = max(answer.rfind("]"), answer.rfind("}"))
-        if not starts:
-            return None
-        try:
-            answer = json.loads(answer[min(starts) : end + 1])
-        except ValueError:
-            return None
+    """A list or an object, from whatever wraps it; None when it is neither."""
+    if isinstance(answer, dict) and isinstance(answer.get("json"), (list, dict)):
+        answer = answer["json"]
+    elif isinstance(answer, dict) and isinstance(answer.get("text"), str):
+        answer = _in_prose(answer["text"])
+    elif isinstance(answer, str):
+        answer = _in_prose(answer)
     if isinstance(answer, list):
         return answer[:MAX_ENTRIES]
     return answer if isinstance(answer, dict) else None
+
+
+def _in_prose(text: str) -> Any:
+    """The JSON a model put between words, or the score it names: "PII score 0.87, high"."""
+    starts = [at for at in (text.find("["), text.find("{")) if at >= 0]
+    end = max(text.rfind("]"), text.rfind("}"))
+    if starts:
+        try:
+            return json.loads(text[min(starts) : end + 1])
+        except ValueError:
+            pass
+    named = re.search(r"score\D{0,5}(0?\.\d+|[01](?:\.\d+)?)", text, re.I)
+    return {"score": float(named.group(1))} if named else None
 
 
 def risk(answer: Any) -> float | None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from .call import Call
 
 PIECE = 64 * 1024
-MAX_ARTIFACTS = 1000
+# As the platform bounds them.
+MAX_ARTIFACTS = 256
+MAX_TEXT = 4096
 
 
 async def emit(
@@ -29,6 +31,11 @@ async def emit(
     event.request_id, event.task_id = call.request_id, call.task_id
     if len(call.artifacts) >= MAX_ARTIFACTS:
         raise ArtifactError(f"a call has at most {MAX_ARTIFACTS} artifacts")
+    if event.uri and not event.uri.startswith("https://"):
+        raise ArtifactError("the URI of an artifact elsewhere begins with https://")
+    if len(event.uri) + len(name) > MAX_TEXT // 3 or len(event.description) > MAX_TEXT // 4:
+        # A quoted character may take three bytes a byte, one of a description four.
+        raise ArtifactError("the artifact's name, URI or description is too long")
     if not event.uri:
         from urllib.parse import quote
 

@@ -115,7 +115,7 @@ class Context:
         """Stores a file of the result and returns its URI.
 
         `data` is bytes, text, or the path of a file (a Path). With `uri`, the absolute URI of something that
-        exists elsewhere, nothing is stored. ArtifactError when the plugin may not store it.
+        exists elsewhere (https), nothing is stored. ArtifactError when the plugin may not store it.
         """
         event = wire.ArtifactEmitted(type=type, uri=uri, content_type=content_type, description=description)
         return await emit(self._call, name, data, event)
@@ -172,9 +172,9 @@ class Context:
                 )
             except KeyError:
                 raise PluginError("ALREADY_ASKED", f"elicitation {elicitation_id} is open") from None
-            call.questions.answered[elicitation_id] = call.questions.answered.get(elicitation_id, 0) + 1
         if given.error:
             raise ElicitationError(elicitation_id, given.error)
+        call.questions.had(elicitation_id)
         accepted = given.action == wire.DeliverUserInput.ACCEPT
         values = json_text.from_bytes(given.fields.value) if accepted else None
         return Answer(ACTIONS[given.action], values or {})

@@ -33,22 +33,26 @@ class Questions:
     def restore(self, resume: Resume, answered: dict[str, int]) -> None:
         """Takes over the answers of an earlier worker; `answered` of them the saved state knows already."""
         self.answered = dict(answered)
+        # What failed is asked again: the next answer may be another.
         for given in resume.user_inputs:
-            self._inputs.setdefault(given.elicitation_id, []).append(given)
+            if not given.error:
+                self._inputs.setdefault(given.elicitation_id, []).append(given)
         for result in resume.delegation_results:
-            self._results[result.correlation_id] = result
+            if not result.error:
+                self._results[result.correlation_id] = result
 
     def any_open(self) -> bool:
         return bool(self._open)
 
     def given(self, elicitation_id: str) -> DeliverUserInput | None:
-        """The answer an earlier worker was given and the saved state does not know; consumes it."""
+        """The answer an earlier worker was given and the saved state does not know."""
         inputs = self._inputs.get(elicitation_id, ())
         had = self.answered.get(elicitation_id, 0)
-        if had >= len(inputs):
-            return None
-        self.answered[elicitation_id] = had + 1
-        return inputs[had]
+        return inputs[had] if had < len(inputs) else None
+
+    def had(self, elicitation_id: str) -> None:
+        """The handler gets an answer, from memory or from the user."""
+        self.answered[elicitation_id] = self.answered.get(elicitation_id, 0) + 1
 
     def result(self, correlation_id: str) -> DeliverDelegationResult | None:
         """The result an earlier worker was given for the same delegation."""
