@@ -49,10 +49,15 @@ impl Runtime {
     }
 
     async fn wait_ready(&mut self) -> Result<()> {
-        let accepts = wait::until("the runtime accepts connections", wait::START, || async {
-            UnixStream::connect(&self.socket).await.ok().map(drop)
-        });
-        accepts.await.with_context(|| self.process.tail())
+        let deadline = tokio::time::Instant::now() + wait::START;
+        while UnixStream::connect(&self.socket).await.is_err() {
+            self.process.check_alive()?;
+            if tokio::time::Instant::now() >= deadline {
+                bail!("the runtime accepts no connection:\n{}", self.process.tail());
+            }
+            tokio::time::sleep(wait::POLL).await;
+        }
+        Ok(())
     }
 }
 

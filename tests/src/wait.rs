@@ -11,7 +11,7 @@ pub const START: Duration = Duration::from_secs(60);
 /// Hang guard for a change to take effect: ten times the goal of one second.
 pub const CONVERGE: Duration = Duration::from_secs(10);
 
-const POLL: Duration = Duration::from_millis(50);
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// Polls `probe` until it returns a value; fails with `what` when the bound has passed.
 pub async fn until<T, F, P>(what: &str, bound: Duration, mut probe: P) -> Result<T>

@@ -114,7 +114,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
         return Err(Failure::bad("ID", format!("`{}` is no plugin of {}", args.id, args.directory.display())));
     };
     let timeout = Duration::from_secs(args.timeout);
-    let ended = local.call(&plugin, &arguments, timeout, &mut |message| print::error(&event(message))).await;
+    let ended = local.call(&plugin, &arguments, timeout, &mut |message| show(message)).await;
     match ended {
         Ok(Ended::Completed(output)) => {
             print::json(&output);
@@ -128,9 +128,9 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     }
 }
 
-/// One line for a person.
-fn event(message: &Payload) -> String {
-    match message {
+/// One line for a person, of what a person cares about.
+fn show(message: &Payload) {
+    let text = match message {
         Payload::Progress(progress) => format!("progress {:.0} % {}", progress.percent, progress.message),
         Payload::Status(status) => format!("status {}", status.phase),
         Payload::Log(line) => format!("log {} {}", line.level().as_str_name().to_lowercase(), line.message),
@@ -140,8 +140,9 @@ fn event(message: &Payload) -> String {
         Payload::Elicitation(asked) => format!("asks {} (nobody answers here)", asked.elicitation_id),
         Payload::Delegation(asked) => format!("delegates to {} (nobody answers here)", asked.delegate_id),
         Payload::Checkpoint(saved) => format!("checkpoint {} ({} bytes)", saved.seq, saved.capsule.len()),
-        _ => String::new(),
-    }
+        _ => return,
+    };
+    print::error(&text);
 }
 
 fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
