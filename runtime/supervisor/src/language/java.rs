@@ -24,6 +24,9 @@ pub(super) fn command(java: &Path, shim: &Path, memory: u64) -> Command {
         "-XX:TieredStopAtLevel=1".to_owned(),
         "-XX:+ExitOnOutOfMemoryError".to_owned(),
         "-XX:-UsePerfData".to_owned(),
+        // Java does not look at TMPDIR and HOME; the current directory is the one that can be written.
+        "-Djava.io.tmpdir=.".to_owned(),
+        "-Duser.home=.".to_owned(),
         "-Xshare:auto".to_owned(),
     ];
     let archive = shim.join(CLASS_ARCHIVE);

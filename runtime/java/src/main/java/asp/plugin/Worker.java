@@ -10,12 +10,12 @@ import asp.plugin.worker.Settings;
  *
  * <pre>
  * java -Xmx{heap}m -XX:MaxMetaspaceSize=128m -XX:ReservedCodeCacheSize=32m -Xss512k -XX:+UseSerialGC
- *   -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Xshare:auto
- *   -XX:SharedArchiveFile={shim}/worker.jsa -cp {shim}/asp-plugin.jar asp.plugin.Worker
+ *   -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Djava.io.tmpdir=. -Duser.home=.
+ *   -Xshare:auto -XX:SharedArchiveFile={shim}/worker.jsa -cp {shim}/asp-plugin.jar asp.plugin.Worker
  * </pre>
  *
- * {@link Train} makes the archive, at its final path and with the same Java. Exit codes: 0 the Session ended, 64 a wrong
- * environment, 70 the plugin ended the process, 78 the plugin cannot be loaded, 3 out of memory.
+ * The current directory is the work directory: Java reads neither TMPDIR nor HOME. {@link Train} makes the archive, at
+ * its final path and with the same Java. Exit codes: 0 the Session ended, 64 a wrong environment, 70 the plugin ended the process, 78 the plugin cannot be loaded, 3 out of memory.
  */
 public final class Worker {
     private Worker() {}

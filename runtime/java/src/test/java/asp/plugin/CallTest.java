@@ -134,6 +134,17 @@ class CallTest {
     }
 
     @Test
+    void aWholeNumberWithAPointIsAnInteger() throws Exception {
+        assertEquals("x", text(worker.call("whole", Map.of("act", "echo", "text", "x", "code", 1.0))));
+        assertEquals("INVALID_ARGUMENT", failed(worker.call("half", Map.of("act", "echo", "code", 1.5))).getCode());
+    }
+
+    @Test
+    void temporaryFilesGoToTheWorkDirectory() throws Exception {
+        assertEquals("work", text(worker.call("temporary", Map.of("act", "temporary"))));
+    }
+
+    @Test
     void aPatternRunsInLinearTime() throws Exception {
         String hostile = "a".repeat(40) + "!";
         assertEquals("INVALID_ARGUMENT", failed(worker.call("regex", Map.of("act", "echo", "word", hostile))).getCode());

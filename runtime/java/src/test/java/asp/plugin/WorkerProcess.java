@@ -98,6 +98,7 @@ final class WorkerProcess implements AutoCloseable {
                 File.pathSeparator,
                 Arrays.stream(System.getProperty("java.class.path").split(File.pathSeparator))
                         .filter(entry -> !entry.contains("test-classes") && !entry.contains("junit"))
+                        .map(entry -> Path.of(entry).toAbsolutePath().toString())
                         .toList());
         return List.of(
                 Path.of(System.getProperty("java.home"), "bin", "java").toString(),
@@ -105,6 +106,8 @@ final class WorkerProcess implements AutoCloseable {
                 "-XX:+UseSerialGC",
                 "-XX:TieredStopAtLevel=1",
                 "-XX:+ExitOnOutOfMemoryError",
+                "-Djava.io.tmpdir=.",
+                "-Duser.home=.",
                 "-Xshare:auto",
                 "-cp",
                 classPath,
