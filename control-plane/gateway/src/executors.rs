@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use asp_proto::snapshot::Upstream;
 use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{Primitive, Upstream};
 use serde_json::Value;
 
 use crate::call::Call;
@@ -52,6 +52,11 @@ pub struct Executors {
 impl Executors {
     pub fn new(plugins: Plugins, artifacts: Artifacts) -> Result<Executors, OutboundError> {
         Ok(Executors { builtin: builtin::Builtins, proxy: Proxy::new()?, plugins, artifacts })
+    }
+
+    /// Prepares what the primitives of a new snapshot run on.
+    pub fn prepare(&self, primitives: &[Primitive]) {
+        self.plugins.prepare(primitives);
     }
 
     /// Returns when nothing of an ended call is left to do; the end of a shutdown.

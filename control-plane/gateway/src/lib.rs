@@ -149,8 +149,10 @@ impl Gateway {
         if offered < known {
             return Err(format!("revision {offered} is older than {known}"));
         }
+        let primitives = snapshot.primitives.clone();
         let live = Live::build(snapshot)?;
         self.live.store(Some(Arc::new(live)));
+        self.pipeline.executors.prepare(&primitives);
         self.pipeline.metrics.applied(offered);
         Ok(())
     }

@@ -14,14 +14,16 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::call::Call;
+use crate::call::question::input_timeout;
 use crate::clock::unix_seconds;
 use crate::seal::{Purpose, Sealer};
 use crate::sessions::principal;
 
 /// Most suspended calls of one replica.
 const MAX_SUSPENDED: usize = 10_000;
-/// A state's life in seconds: the longest input timeout and a little more.
-const STATE_TTL: u64 = 900;
+/// A state's life in seconds: the call's input timeout and a little more, so that a late answer finds its call
+/// and is told that it came too late.
+const STATE_SLACK: u64 = 600;
 
 /// The suspended calls of one replica.
 #[derive(Default)]
@@ -43,7 +45,8 @@ impl Suspended {
             calls.insert(call.id, call.clone());
         }
         let mut plain = call.id.as_bytes().to_vec();
-        plain.extend((unix_seconds() + STATE_TTL).to_be_bytes());
+        let life = input_timeout(call).as_secs() + STATE_SLACK;
+        plain.extend((unix_seconds() + life).to_be_bytes());
         let context = context(&call.caller, &call.server.message.name, digest);
         sealer.seal(Purpose::RequestState, &context, &plain).ok()
     }

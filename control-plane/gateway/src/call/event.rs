@@ -10,8 +10,6 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::question::Question;
-
 /// Most events a call keeps.
 const MAX_EVENTS: usize = 256;
 /// Longest text of one event in bytes; a longer one is cut.
@@ -48,7 +46,10 @@ pub enum Event {
         phase: String,
         message: Option<String>,
     },
-    Asked(Question),
+    /// A question was opened; it may be closed by the time somebody reads this.
+    Asked {
+        id: String,
+    },
 }
 
 /// RFC 5424 severities as MCP names them.

@@ -55,15 +55,12 @@ pub enum Answer {
 /// Asks the caller something and waits: until the answer, the input timeout, the deadline or a cancel.
 pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
     let id = question.id.clone();
-    let Some(answer) = call.questions.open(question.clone()) else {
+    let Some(answer) = call.questions.open(question) else {
         return Err(Refusal::Internal("too many questions are open".into()));
     };
     call.enter(State::InputRequired);
-    call.emit(Event::Asked(question));
-    let timeout = match call.entry.primitive.input_timeout_seconds {
-        0 => DEFAULT_INPUT_TIMEOUT,
-        seconds => Duration::from_secs(u64::from(seconds)),
-    };
+    call.emit(Event::Asked { id: id.clone() });
+    let timeout = input_timeout(call);
     let answered = tokio::select! {
         answered = answer => answered.map_err(|_| Refusal::Cancelled),
         () = tokio::time::sleep(timeout) => Err(Refusal::InputExpired),
@@ -74,6 +71,14 @@ pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
         call.enter(State::Working);
     }
     answered
+}
+
+/// How long a question of the call stays open.
+pub fn input_timeout(call: &Call) -> Duration {
+    match call.entry.primitive.input_timeout_seconds {
+        0 => DEFAULT_INPUT_TIMEOUT,
+        seconds => Duration::from_secs(u64::from(seconds)),
+    }
 }
 
 /// The open questions of one call.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use asp_proto::plugin::{self as ppp, client_message};
-use asp_proto::snapshot::{Kind, McpStdio, Plugin, RiskClass};
+use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive, RiskClass};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
 use prost_types::Any;
 use tokio::time::Instant;
@@ -26,6 +26,7 @@ mod admission;
 mod artifacts;
 mod asking;
 mod history;
+mod prepare;
 mod reads;
 mod recovery;
 mod results;
@@ -39,6 +40,7 @@ pub use saved::Saved;
 
 use admission::Rejection;
 use history::History;
+use prepare::Preparing;
 use recovery::{Ended, Next, Recovery};
 use runtimes::{Runtime, Runtimes};
 use tunnel::{Closing, OpenFault, Opening, Tunnel, Wanted};
@@ -49,6 +51,7 @@ pub struct Plugins {
     closing: Closing,
     saved: Saved,
     artifacts: Artifacts,
+    preparing: Preparing,
 }
 
 /// What plugin calls leave behind.
@@ -71,38 +74,30 @@ struct Job<'a> {
 impl Plugins {
     pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, keeping: Keeping) -> Plugins {
         let Keeping { saved, artifacts } = keeping;
-        Plugins { runtimes, closing: Closing { tasks: TaskTracker::new(), metrics }, saved, artifacts }
+        let closing = Closing { tasks: TaskTracker::new(), metrics };
+        Plugins { runtimes, closing, saved, artifacts, preparing: Preparing::default() }
+    }
+
+    /// Lets the runtimes prepare the plugins of a new snapshot.
+    pub fn prepare(&self, primitives: &[Primitive]) {
+        self.preparing.begin(&self.runtimes, &self.closing.tasks, primitives);
     }
 
     /// Runs a call on the plugin of its primitive.
     pub async fn plugin(&self, plugin: &Plugin, execution: &Execution) -> Result<Output, Refusal> {
         let primitive = &execution.call.entry.primitive;
-        let reference = PluginRef {
-            id: primitive.id.clone(),
-            version: primitive.version.clone(),
-            language: plugin.language.clone(),
-            entrypoint: plugin.entrypoint.clone(),
-            artifact_sha256: plugin.artifact_sha256.clone(),
-        };
-        let hints = hints(plugin.cpu_millis, plugin.memory_bytes);
-        self.run(execution, reference, primitive.id.clone(), hints).await
+        self.run(execution, plugin_ref(primitive, plugin), primitive.id.clone()).await
     }
 
     /// Runs a call on a stdio MCP server in the sandbox.
     pub async fn stdio(&self, target: &McpStdio, execution: &Execution) -> Result<Output, Refusal> {
-        let (id, version) = target.package.rsplit_once('@').unwrap_or((&target.package, ""));
-        let reference = PluginRef {
-            id: id.to_owned(),
-            version: version.to_owned(),
-            language: "mcp-stdio".into(),
-            ..PluginRef::default()
-        };
-        let hints = hints(target.cpu_millis, target.memory_bytes);
-        self.run(execution, reference, target.tool.clone(), hints).await
+        let primitive = &execution.call.entry.primitive;
+        self.run(execution, stdio_ref(primitive, target), target.tool.clone()).await
     }
 
     /// Returns when the tunnels of ended calls are closed.
     pub async fn drained(&self) {
+        self.preparing.stop();
         self.closing.tasks.close();
         self.closing.tasks.wait().await;
         self.closing.tasks.reopen();
@@ -111,9 +106,8 @@ impl Plugins {
     async fn run(
         &self,
         execution: &Execution,
-        plugin: PluginRef,
+        (plugin, hints): (PluginRef, RuntimeHints),
         primitive: String,
-        hints: RuntimeHints,
     ) -> Result<Output, Refusal> {
         let runtime = self.runtimes.get(&plugin.language).cloned();
         let (Some(runtime), Some(language)) = (runtime, language_name(&plugin.language)) else {
@@ -310,6 +304,30 @@ impl Job<'_> {
             nanos: i32::try_from(at.subsec_nanos()).ok()?,
         })
     }
+}
+
+/// What a primitive's plugin is called and may need.
+fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, RuntimeHints) {
+    let reference = PluginRef {
+        id: primitive.id.clone(),
+        version: primitive.version.clone(),
+        language: plugin.language.clone(),
+        entrypoint: plugin.entrypoint.clone(),
+        artifact_sha256: plugin.artifact_sha256.clone(),
+    };
+    (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
+}
+
+/// A stdio server is installed as `package` or `package@version`; without a version, at the primitive's.
+fn stdio_ref(primitive: &Primitive, target: &McpStdio) -> (PluginRef, RuntimeHints) {
+    let (id, version) = target.package.rsplit_once('@').unwrap_or((&target.package, &primitive.version));
+    let reference = PluginRef {
+        id: id.to_owned(),
+        version: version.to_owned(),
+        language: "mcp-stdio".into(),
+        ..PluginRef::default()
+    };
+    (reference, hints(target.cpu_millis, target.memory_bytes))
 }
 
 fn hints(cpu_millis: u32, memory_bytes: u64) -> RuntimeHints {

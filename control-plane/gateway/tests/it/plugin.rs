@@ -815,3 +815,46 @@ async fn an_artifact_that_is_not_what_it_says_ends_its_worker() {
         assert_eq!(result["_meta"]["asp/reason"], "outcome_unknown", "{fault}: {result}");
     }
 }
+
+#[tokio::test]
+async fn the_plugins_of_a_snapshot_are_prepared_before_anybody_calls_them() {
+    let runtime = Runtime::start(Script::of(|_, _| async {}));
+    let fixture = fixture(&runtime);
+    until("every plugin is prepared", || runtime.told.ensured.lock().len() >= 5).await;
+    let mut ids: Vec<String> = runtime
+        .told
+        .ensured
+        .lock()
+        .iter()
+        .map(|request| {
+            assert!(request.prewarm);
+            let plugin = request.plugin.clone().unwrap();
+            format!("{}@{}", plugin.id, plugin.version)
+        })
+        .collect();
+    ids.sort();
+    // The repository's own Python plugin, and those of the tests.
+    assert_eq!(ids, ["advice@1.0.0", "cdcsr@1.0.1", "order@1.0.0", "page@1.0.0", "sweep@1.0.0"]);
+    drop(fixture);
+}
+
+#[tokio::test]
+async fn a_form_or_a_models_input_beyond_its_bound_is_not_asked() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        let properties: serde_json::Map<String, Value> =
+            (0..60).map(|n| (n.to_string(), json!({"type": "string", "title": "x".repeat(2000)}))).collect();
+        let form = ElicitationRequested {
+            request_id: invoke.request_id.clone(),
+            elicitation_id: "plugins.name".into(),
+            requested_schema: json_of(&json!({"type": "object", "properties": properties})),
+            ..ElicitationRequested::default()
+        };
+        worker.say(Payload::Elicitation(form)).await;
+        assert_eq!(user_input(&mut worker).await.error, "too_large");
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let request = modern("sweep", json!({})).capabilities(json!({"elicitation": {}}));
+    let result = last_result(&with_token(request).send(&fixture(&runtime)).await);
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+}

@@ -30,6 +30,7 @@ pub(crate) struct Told {
     pub allocations: Mutex<Vec<AllocateWorkerRequest>>,
     pub closed: Mutex<Vec<CloseTunnelRequest>>,
     pub cancelled: Mutex<Vec<CancelAllocationRequest>>,
+    pub ensured: Mutex<Vec<EnsurePluginRequest>>,
 }
 
 type Play = Arc<dyn Fn(usize, Worker) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -263,8 +264,9 @@ impl RuntimeSupervisor for Scripted {
 
     async fn ensure_plugin(
         &self,
-        _: Request<EnsurePluginRequest>,
+        request: Request<EnsurePluginRequest>,
     ) -> Result<Response<EnsurePluginResponse>, Status> {
+        self.told.ensured.lock().push(request.into_inner());
         Ok(Response::new(EnsurePluginResponse::default()))
     }
 

@@ -12,6 +12,7 @@ use asp_proto::plugin::{
     deliver_user_input::Action,
 };
 use asp_proto::snapshot::Kind;
+use prost::Message;
 use serde_json::{Map, Value, json};
 
 use super::Job;
@@ -25,6 +26,10 @@ use crate::call::question::{Answer, Ask, Question, ask};
 const UNSUPPORTED: &str = "unsupported";
 const EXPIRED: &str = "expired";
 const UNDECLARED: &str = "undeclared";
+const TOO_LARGE: &str = "too_large";
+/// Largest form and largest input of a model in bytes, as JSON text.
+const MAX_FORM: usize = 64 << 10;
+const MAX_SAMPLING: usize = 512 << 10;
 /// How long a model may take when neither the plugin nor the spec says.
 const DEFAULT_DELEGATION: Duration = Duration::from_secs(300);
 
@@ -51,6 +56,7 @@ pub(super) fn elicit(
     let asked = match form {
         None => Err(UNDECLARED),
         Some(_) if !call.abilities.elicitation => Err(UNSUPPORTED),
+        Some(_) if requested.encoded_len() > MAX_FORM => Err(TOO_LARGE),
         Some(form) => Ok(form),
     };
     let deliver = move |answer: Result<Answer, &str>| Delivery::Input(user_input(empty, answer));
@@ -85,6 +91,7 @@ pub(super) fn delegate(
     let asked = match params {
         None => Err(UNDECLARED),
         Some(_) if !call.abilities.sampling => Err(UNSUPPORTED),
+        Some(_) if requested.encoded_len() > MAX_SAMPLING => Err(TOO_LARGE),
         Some(params) => Ok(Ask::Sampling(params)),
     };
     let timeout = requested.timeout.and_then(|timeout| Duration::try_from(timeout).ok());

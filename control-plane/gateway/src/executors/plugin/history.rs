@@ -7,12 +7,13 @@ use std::collections::HashMap;
 use asp_proto::plugin::{DeliverDelegationResult, DeliverUserInput, Resume};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use prost::Message;
 
 use super::artifacts::Emitted;
 use super::results::Chunks;
 
-/// Most answers a call keeps for its next worker.
-const MAX_ANSWERS: usize = 256;
+/// Most bytes of answers a call keeps for its next worker: they travel in one message with the arguments.
+const MAX_ANSWERS: usize = 1 << 20;
 
 /// An answer on its way to the worker.
 #[derive(Clone, Debug)]
@@ -64,6 +65,7 @@ pub(super) struct History {
     pub emitted: Emitted,
     inputs: Vec<DeliverUserInput>,
     results: Vec<DeliverDelegationResult>,
+    answers_size: usize,
     /// How many questions were opened; makes their ids unique.
     pub questions: u32,
     /// What is asked and not answered, with the attempt that asked last.
@@ -99,9 +101,14 @@ impl History {
     /// Takes note of an answer. Those that failed are asked for again.
     pub(super) fn answered(&mut self, delivery: &Delivery) {
         self.open.remove(&delivery.key());
-        if !delivery.error().is_empty() || self.inputs.len() + self.results.len() >= MAX_ANSWERS {
+        let size = match delivery {
+            Delivery::Input(input) => input.encoded_len(),
+            Delivery::Delegation(result) => result.encoded_len(),
+        };
+        if !delivery.error().is_empty() || self.answers_size + size > MAX_ANSWERS {
             return;
         }
+        self.answers_size += size;
         match delivery {
             Delivery::Input(input) => self.inputs.push(input.clone()),
             Delivery::Delegation(result) => self.results.push(result.clone()),

@@ -28,6 +28,8 @@ use crate::call::outcome::Refusal;
 
 /// How long a worker may be silent after it was told that nobody answered, before the call ends so.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
+/// Longest name of a counter in bytes.
+const MAX_NAME: usize = 128;
 
 /// One worker and what it has said of the result.
 pub(super) struct Session<'a> {
@@ -229,7 +231,11 @@ impl Session<'_> {
                 progress: progress.percent.clamp(0.0, 100.0),
                 total: Some(100.0),
                 message: (!progress.message.is_empty()).then_some(progress.message),
-                gauges: progress.gauges.into_iter().filter(|(_, value)| value.is_finite()).collect(),
+                gauges: progress
+                    .gauges
+                    .into_iter()
+                    .filter(|(name, value)| name.len() <= MAX_NAME && value.is_finite())
+                    .collect(),
             });
         }
         Ok(())

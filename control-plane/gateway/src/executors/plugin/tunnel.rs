@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::TaskTracker;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::admission::{self, Allocation, Rejection};
 use super::runtimes::{Client, Runtime};
@@ -149,6 +149,7 @@ impl Tunnel {
         let (frames, outgoing) = mpsc::channel(OUTGOING);
         let Opening { init, work, call } = opening;
         let (first, held) = if attached { (vec![init, work], None) } else { (vec![init], Some(work)) };
+        let handed_over_before = call.was_handed_over();
         if attached {
             call.hand_over();
         }
@@ -166,6 +167,13 @@ impl Tunnel {
             Err(status) => {
                 lease.reason("proxy_failed");
                 runtime.heard(Some(&status));
+                if is_refusal(&status) {
+                    // The runtime judged the tunnel before it read the work.
+                    if !handed_over_before {
+                        call.take_back();
+                    }
+                    return Err(Rejection::of_status(&status).into());
+                }
                 Err(OpenFault::Lost(status))
             }
         }
@@ -225,6 +233,20 @@ impl Tunnel {
             }
         }
     }
+}
+
+/// Whether a runtime answers so without having passed anything on.
+fn is_refusal(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::NotFound
+            | Code::PermissionDenied
+            | Code::Unauthenticated
+            | Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::ResourceExhausted
+            | Code::Unimplemented
+    )
 }
 
 async fn allocate(

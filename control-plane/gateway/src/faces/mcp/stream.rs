@@ -168,12 +168,14 @@ impl Following {
     /// The next frame; `None` ends the response without a result.
     async fn next_frame(&mut self) -> Option<Frame> {
         while let Some(event) = self.reader.next().await {
-            if let Event::Asked(question) = &event {
+            if let Event::Asked { id } = &event {
+                // Whoever reads late finds it answered or expired.
+                let Some(question) = self.view.call.questions.find(id) else { continue };
                 if let Some(result) = self.view.era.suspend(&self.view.call) {
                     self.ended = true;
                     return Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK));
                 }
-                if let Some(text) = self.view.era.ask(&self.view.call, question) {
+                if let Some(text) = self.view.era.ask(&self.view.call, &question) {
                     return Some(Frame::Message(text));
                 }
             } else if let Some(text) = self.shown(event) {
@@ -217,7 +219,7 @@ impl Following {
                 }
                 Some(notification("notifications/message", params))
             }
-            Event::Chunk { .. } | Event::Artifact { .. } | Event::Asked(_) => None,
+            Event::Chunk { .. } | Event::Artifact { .. } | Event::Asked { .. } => None,
         }
     }
 
