@@ -1,6 +1,10 @@
-"""Lets the tests import the harness beside them."""
+"""Lets the tests import the harness beside them, and the package from its sources.
+
+The workers run the installed package of the interpreter that ASP_PLUGIN_PYTHON names (default: the tests' own).
+"""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+TESTS = Path(__file__).resolve().parent
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "src")]
