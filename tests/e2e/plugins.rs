@@ -32,9 +32,31 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         add("node_bad_arguments_never_reach_the_plugin", |client| Box::pin(node_bad_arguments(client)));
         add("node_a_declined_question_ends_as_the_plugin_says", |client| Box::pin(node_declined(client)));
         add("node_a_call_is_given_up_and_the_worker_lives", |client| Box::pin(node_cancelled(client)));
+        add("java_asks_reports_progress_and_sends_an_artifact", |client| Box::pin(java_whole(client)));
+        add("java_a_call_is_given_up_and_the_worker_lives", |client| Box::pin(java_cancelled(client)));
+        add("python_sweeps_with_approval_questions_and_delegations", |client| Box::pin(sweep(client)));
+        add("python_sweeps_by_rules_for_a_client_that_cannot_sample", |client| Box::pin(sweep_alone(client)));
     }
     trials
 }
+
+/// Alice, with the scopes of the compliance sweep.
+const TOKEN: &[&str] = &[
+    "--org",
+    "acme",
+    "--user",
+    "alice",
+    "--scope",
+    "compliance:read",
+    "--scope",
+    "compliance:write",
+    "--scope",
+    "meetings:read",
+    "--scope",
+    "contact_center:read",
+    "--scope",
+    "admin:read",
+];
 
 type Test = fn(Client) -> std::pin::Pin<Box<dyn Future<Output = Result<()>>>>;
 
@@ -51,6 +73,7 @@ struct Answer {
     protocol: String,
     progress: Vec<Progress>,
     asked: Vec<Value>,
+    sampled: Vec<Value>,
     cancelled: bool,
     result: Option<Value>,
     error: Option<Value>,
@@ -71,7 +94,7 @@ impl Client {
         command.arg(tool::root()?.join("tests/clients/python/interactive.py"));
         command.args([&stack.mcp_url(server), self.mode, tool_name]);
         command.args([arguments.to_string(), script.to_string()]);
-        command.env("ASP_TOKEN", stack.alice().await?).kill_on_drop(true);
+        command.env("ASP_TOKEN", stack.token(TOKEN).await?).kill_on_drop(true);
         let output = timeout(CLIENT, command.output()).await.context("the client hangs")??;
         if !output.status.success() {
             bail!("the client failed: {}", String::from_utf8_lossy(&output.stderr));
@@ -143,4 +166,94 @@ async fn node_cancelled(client: Client) -> Result<()> {
     let answer = client.call(CSV, SUMMARY, &next, &json!({})).await?;
     ensure!(answer.result.context("no result")?["structuredContent"]["mean"] == 2, "wrong mean");
     Ok(())
+}
+
+const PRIMES: &str = "samples-java";
+const FACTORIZE: &str = "factorize";
+
+async fn java_whole(client: Client) -> Result<()> {
+    let script = json!({"answers": {"include": {"include": false}}});
+    let arguments = json!({"numbers": [12, 97, 1_000_000_000_039_u64]});
+    let answer = client.call(PRIMES, FACTORIZE, &arguments, &script).await?;
+    let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
+    let output = &result["structuredContent"];
+    ensure!(output["numbers"][0]["factors"] == json!([2, 2, 3]), "{result}");
+    ensure!(output["skipped"] == json!([1_000_000_000_039_u64]) && output["primes"] == 1, "{result}");
+    ensure!(
+        answer.asked.len() == 1 && !answer.progress.is_empty(),
+        "{:?} {:?}",
+        answer.asked,
+        answer.progress
+    );
+    ensure!(answer.linked.len() == 1, "{:?}", answer.linked);
+    Ok(())
+}
+
+async fn java_cancelled(client: Client) -> Result<()> {
+    let slow = json!({"numbers": vec![12; 100], "pauseMs": 1000});
+    let answer = client.call(PRIMES, FACTORIZE, &slow, &json!({"cancel": 1})).await?;
+    ensure!(answer.cancelled && answer.result.is_none(), "{answer:?}");
+    let answer = client.call(PRIMES, FACTORIZE, &json!({"numbers": [6]}), &json!({})).await?;
+    ensure!(
+        answer.result.context("no result")?["structuredContent"]["numbers"][0]["factors"] == json!([2, 3])
+    );
+    Ok(())
+}
+
+const COMPLIANCE: &str = "webex-compliance";
+const SWEEP: &str = "cdcsr_sweep";
+
+fn sweep_arguments() -> Value {
+    json!({
+        "tenantId": "acme",
+        "query": "PII OR restricted phrase",
+        "dateRange": {"from": "2025-09-01T00:00:00Z", "to": "2025-09-30T23:59:59Z"},
+        "actions": {"redact": true, "quarantine": true},
+    })
+}
+
+/// The platform asks for approval (the sweep is destructive), then the plugin asks its two questions.
+fn sweep_answers() -> Value {
+    json!({
+        "approve": {"approve": true},
+        "legalHoldPolicyId": {"legalHoldPolicyId": "LHP-42"},
+        "approveRedaction": {"approveRedaction": true, "approveQuarantine": true},
+    })
+}
+
+async fn sweep(client: Client) -> Result<()> {
+    let script = json!({"answers": sweep_answers(), "sampled": "[\"national-id\"]"});
+    let answer = client.call(COMPLIANCE, SWEEP, &sweep_arguments(), &script).await?;
+    let result = swept(&answer)?;
+    ensure!(!answer.sampled.is_empty(), "nothing was delegated");
+    let asked: Vec<&Value> = answer.asked.iter().map(|question| &question["properties"][0]).collect();
+    ensure!(asked == ["approve", "legalHoldPolicyId", "approveRedaction"], "{asked:?}");
+    ensure!(result["summary"]["remediation"]["redacted"].as_u64() > Some(0), "{result}");
+    Ok(())
+}
+
+async fn sweep_alone(client: Client) -> Result<()> {
+    let script = json!({"answers": sweep_answers()});
+    let answer = client.call(COMPLIANCE, SWEEP, &sweep_arguments(), &script).await?;
+    swept(&answer)?;
+    ensure!(answer.sampled.is_empty(), "the client cannot sample");
+    Ok(())
+}
+
+/// The output of a sweep that was completed, with its three artifacts.
+fn swept(answer: &Answer) -> Result<Value> {
+    let result = answer.result.as_ref().with_context(|| format!("no result: {:?}", answer.error))?;
+    let output = &result["structuredContent"];
+    ensure!(output["status"] == "completed", "{result}");
+    ensure!(output["summary"]["flaggedItems"].as_u64() > Some(0), "{result}");
+    let rising = answer.progress.windows(2).all(|pair| pair[0].progress <= pair[1].progress);
+    ensure!(rising && answer.progress.len() >= 3, "{:?}", answer.progress);
+    ensure!(answer.linked.len() == 3, "{:?}", answer.linked);
+    ensure!(
+        answer
+            .linked
+            .iter()
+            .any(|entry| entry["text"].as_str().is_some_and(|text| text.contains("signature")))
+    );
+    Ok(output.clone())
 }

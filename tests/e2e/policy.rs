@@ -102,6 +102,21 @@ async fn caller(stack: &Stack, org: &str) -> Result<String> {
 }
 
 /// Sends a change to the admin API, which must take it.
+/// Shows a server to an org, and waits until the edge lets its tokens in.
+pub(crate) async fn expose(stack: &Stack, org: &str, server: &str) -> Result<()> {
+    let on = json!({"server": server, "protocol": "mcp", "enabled": true});
+    admin(stack, "PUT", &format!("/api/policy/orgs/{org}/exposure"), &on.to_string()).await?;
+    let token = caller(stack, org).await?;
+    let mut list = modern(&token, "tools/list", json!({}), &[]);
+    list.target = format!("/{server}/mcp");
+    let what = format!("{server} is there for {org}");
+    wait::until(&what, wait::CONVERGE, || async {
+        let answer = http1::send(stack.edge(), &list).await.ok()?;
+        (answer.status != 404).then_some(())
+    })
+    .await
+}
+
 async fn admin(stack: &Stack, method: &str, path: &str, body: &str) -> Result<Response> {
     let token = stack.token(&["--admin", "--user", "root"]).await?;
     let headers = vec![

@@ -9,6 +9,8 @@ use libtest_mimic::{Failed, Trial};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
+use crate::policy;
+
 /// Error lines that the shared tests cause on purpose.
 const EXPECTED: &[&str] = &[];
 
@@ -39,7 +41,11 @@ impl Shared {
 
     /// A running stack whose plugins run, with the repository's primitives.
     pub(crate) async fn plugin_stack(&self) -> Result<&Stack> {
-        let start = || async { Stack::start(Options { plugins: true, ..Options::repository()? }).await };
+        let start = || async {
+            let stack = Stack::start(Options { plugins: true, ..Options::repository()? }).await?;
+            policy::expose(&stack, "acme", "webex-compliance").await?;
+            anyhow::Ok(stack)
+        };
         let stack = self
             .plugin_stack
             .get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) })

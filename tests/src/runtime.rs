@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::process::Command;
@@ -61,15 +61,25 @@ impl Runtime {
     }
 }
 
-/// Installs every plugin whose code lies beside its spec; a plugin without code is an error here.
+/// Builds and installs every plugin whose code lies beside its spec; one without code is an error here.
 async fn install(primitives: &Path, plugins: &Path) -> Result<()> {
     fs::create_dir_all(plugins)?;
-    let mut command = Command::new(tool::asp()?);
-    command.args(["plugin", "install"]).arg(primitives).arg("--plugins").arg(plugins).kill_on_drop(true);
-    let output = command.output().await?;
+    let mut build = Command::new(tool::asp()?);
+    build.args(["plugin", "build"]).arg(primitives);
+    let (java, shim) = tool::plugin_java()?;
+    build.env("ASP_PLUGIN_JAVA", java).env("ASP_PLUGIN_JAVA_SHIM", shim);
+    quietly(build).await?;
+    let mut install = Command::new(tool::asp()?);
+    install.args(["plugin", "install"]).arg(primitives).arg("--plugins").arg(plugins);
+    quietly(install).await
+}
+
+/// Runs a command that has nothing to complain about.
+async fn quietly(mut command: Command) -> Result<()> {
+    let output = command.kill_on_drop(true).output().await?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() || !said.trim().is_empty() {
-        bail!("asp plugin install: {said}");
+        bail!("asp plugin: {said}");
     }
     Ok(())
 }

@@ -105,19 +105,22 @@ pub fn code(catalog: &Catalog, root: &Path) -> Vec<(String, String, PathBuf)> {
     found
 }
 
-/// Installs every plugin of `catalog` whose code lies below `root`, the directory its specs were read from.
+/// Installs every plugin of `catalog` in one of `languages` (`None`: any) whose code lies below `root`, the
+/// directory its specs were read from. Java must be built.
 pub fn install(
     catalog: &Catalog,
     root: &Path,
     plugins: &Path,
     existing: Existing,
+    languages: Option<&[&str]>,
 ) -> Result<Report, InstallError> {
     let mut report = Report::default();
     let mut seen = BTreeSet::new();
     for server in &catalog.servers {
         for primitive in &server.primitives {
             let Some(Mode::Plugin(plugin)) = mode(primitive) else { continue };
-            if !seen.insert((primitive.id.clone(), primitive.version.clone())) {
+            let wanted = languages.is_none_or(|languages| languages.contains(&plugin.language.as_str()));
+            if !wanted || !seen.insert((primitive.id.clone(), primitive.version.clone())) {
                 continue;
             }
             let Some(folder) = code_folder(root, &server.files, &primitive.id) else {

@@ -13,6 +13,7 @@ use crate::args::{
     PluginBuildArgs, PluginCommand, PluginInstallArgs, PluginNewArgs, PluginRunArgs, PluginTestArgs,
 };
 use crate::catalog;
+use crate::plugins::languages::Languages;
 use crate::plugins::local::{Ended, Local};
 use crate::plugins::{self, Existing, build, examples, scaffold};
 
@@ -30,7 +31,8 @@ pub fn run(command: &PluginCommand) -> Result<(), Failure> {
 }
 
 fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(work)
 }
 
@@ -111,7 +113,10 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     build_quietly(&found, &args.directory)?;
     let mut local = Local::start(&found, &args.directory).await?;
     let Some(plugin) = local.installed.iter().find(|plugin| plugin.id == args.id).cloned() else {
-        return Err(Failure::bad("ID", format!("`{}` is no plugin of {}", args.id, args.directory.display())));
+        return Err(Failure::bad(
+            "ID",
+            format!("`{}` is no plugin of {}", args.id, args.directory.display()),
+        ));
     };
     let timeout = Duration::from_secs(args.timeout);
     let ended = local.call(&plugin, &arguments, timeout, &mut |message| show(message)).await;
@@ -135,7 +140,9 @@ fn show(message: &Payload) {
         Payload::Status(status) => format!("status {}", status.phase),
         Payload::Log(line) => format!("log {} {}", line.level().as_str_name().to_lowercase(), line.message),
         Payload::Chunk(chunk) => format!("chunk {}", chunk.text),
-        Payload::Artifact(artifact) => format!("artifact {} {} ({} bytes)", artifact.r#type, artifact.uri, artifact.size),
+        Payload::Artifact(artifact) => {
+            format!("artifact {} {} ({} bytes)", artifact.r#type, artifact.uri, artifact.size)
+        }
         Payload::ArtifactData(data) => format!("artifact bytes {}+{}", data.offset, data.data.len()),
         Payload::Elicitation(asked) => format!("asks {} (nobody answers here)", asked.elicitation_id),
         Payload::Delegation(asked) => format!("delegates to {} (nobody answers here)", asked.delegate_id),
@@ -148,8 +155,8 @@ fn show(message: &Payload) {
 fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
     let (_, found) = read(&args.directory)?;
     let existing = if args.replace { Existing::Replace } else { Existing::Keep };
-    let report =
-        plugins::install(&found, &args.directory, &args.plugins, existing).context("install plugins")?;
+    let report = plugins::install(&found, &args.directory, &args.plugins, existing, None)
+        .context("install plugins")?;
     for id in &report.without_code {
         print::error(&format!("plugin {id}: no code beside its spec (plugins/{id}/); not installed"));
     }
@@ -177,8 +184,13 @@ fn read(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
     Ok((sources, found))
 }
 
+/// Builds what this machine can build; what it cannot is left out of the run as well.
 fn build_quietly(found: &Catalog, directory: &Path) -> Result<(), Failure> {
+    let present = Languages::find().present;
     for (id, language, folder) in plugins::code(found, directory) {
+        if !present.contains(&language.as_str()) {
+            continue;
+        }
         build::build(&folder, &language).with_context(|| format!("build plugin {id}"))?;
     }
     Ok(())

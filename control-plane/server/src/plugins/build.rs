@@ -26,7 +26,8 @@ pub fn build(folder: &Path, language: &str) -> anyhow::Result<bool> {
     if sources.is_empty() {
         return Ok(false);
     }
-    let shim = std::env::var("ASP_PLUGIN_JAVA_SHIM").context("ASP_PLUGIN_JAVA_SHIM says where the shim's jars are")?;
+    let shim = std::env::var("ASP_PLUGIN_JAVA_SHIM")
+        .context("ASP_PLUGIN_JAVA_SHIM says where the shim's jars are")?;
     let classes = folder.join(CLASSES);
     if classes.is_dir() {
         fs::remove_dir_all(&classes).with_context(|| format!("empty {}", classes.display()))?;

@@ -30,8 +30,8 @@ struct Spec {
 pub fn examples(sources: &[Source]) -> anyhow::Result<BTreeMap<String, Vec<Example>>> {
     let mut found = BTreeMap::new();
     for source in sources {
-        let spec: Spec =
-            serde_saphyr::from_str(&source.text).with_context(|| format!("read the examples of {}", source.path))?;
+        let spec: Spec = serde_saphyr::from_str(&source.text)
+            .with_context(|| format!("read the examples of {}", source.path))?;
         if let Some(id) = spec.id {
             found.insert(id, spec.examples);
         }

@@ -14,8 +14,8 @@ use asp_proto::plugin::{
 };
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{
-    AllocateWorkerRequest, Context as Caller, PluginRef, PppClientFrame, TunnelEvent, admission, ppp_server_frame,
-    tunnel_event,
+    AllocateWorkerRequest, Context as Caller, PluginRef, PppClientFrame, TunnelEvent, admission,
+    ppp_server_frame, tunnel_event,
 };
 use asp_registry::Catalog;
 use prost::Message;
@@ -65,11 +65,17 @@ impl Local {
     /// Installs the plugins below `primitives` and starts a runtime for them.
     pub async fn start(catalog: &Catalog, primitives: &Path) -> anyhow::Result<Local> {
         let binary = std::env::var_os("ASP_RUNTIME_BIN").map(PathBuf::from).or_else(runtime_binary);
-        let binary = binary.context("there is no asp-runtime beside asp (ASP_RUNTIME_BIN says where it is)")?;
+        let binary =
+            binary.context("there is no asp-runtime beside asp (ASP_RUNTIME_BIN says where it is)")?;
         let directory = tempfile::Builder::new().prefix("asp").tempdir().context("make a directory")?;
         let plugins = directory.path().join("plugins");
         std::fs::create_dir(&plugins).context("make a directory")?;
-        let report = install(catalog, primitives, &plugins, Existing::Keep).context("install the plugins")?;
+        let languages = Languages::find();
+        for (language, missing) in &languages.absent {
+            crate::commands::print::error(&format!("plugins in {language} are left out: set {missing}"));
+        }
+        let report = install(catalog, primitives, &plugins, Existing::Keep, Some(&languages.present))
+            .context("install the plugins")?;
         let (socket, log) = (directory.path().join("api.sock"), directory.path().join("runtime.log"));
         let output = std::fs::File::create(&log).context("make the log")?;
         let child = Command::new(&binary)
@@ -79,7 +85,7 @@ impl Local {
             .arg(directory.path())
             .arg("--socket")
             .arg(&socket)
-            .envs(Languages::find().environment)
+            .envs(languages.environment)
             .stdin(Stdio::null())
             .stdout(output.try_clone().context("share the log")?)
             .stderr(output)
@@ -160,7 +166,11 @@ impl Local {
                 entrypoint: String::new(),
                 artifact_sha256: plugin.artifact_sha256.clone(),
             }),
-            ctx: Some(Caller { tenant_id: "local".into(), primitive: plugin.id.clone(), ..Caller::default() }),
+            ctx: Some(Caller {
+                tenant_id: "local".into(),
+                primitive: plugin.id.clone(),
+                ..Caller::default()
+            }),
             soft_deadline: Some(timeout.try_into().context("the timeout is too long")?),
             ..AllocateWorkerRequest::default()
         };
@@ -236,13 +246,15 @@ impl Sender {
     async fn answer(&mut self, payload: &server_message::Payload) -> anyhow::Result<()> {
         let unsupported = || "unsupported".to_owned();
         let answer = match payload {
-            server_message::Payload::Elicitation(asked) => client_message::Payload::UserInput(DeliverUserInput {
-                request_id: asked.request_id.clone(),
-                task_id: asked.task_id.clone(),
-                elicitation_id: asked.elicitation_id.clone(),
-                error: unsupported(),
-                ..DeliverUserInput::default()
-            }),
+            server_message::Payload::Elicitation(asked) => {
+                client_message::Payload::UserInput(DeliverUserInput {
+                    request_id: asked.request_id.clone(),
+                    task_id: asked.task_id.clone(),
+                    elicitation_id: asked.elicitation_id.clone(),
+                    error: unsupported(),
+                    ..DeliverUserInput::default()
+                })
+            }
             server_message::Payload::Delegation(asked) => {
                 client_message::Payload::DelegationResult(DeliverDelegationResult {
                     request_id: asked.request_id.clone(),

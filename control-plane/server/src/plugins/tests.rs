@@ -43,7 +43,7 @@ fn fixture(spec: &str) -> Fixture {
 
 impl Fixture {
     fn install(&self, existing: Existing) -> Result<Report, InstallError> {
-        install(&self.catalog, &self.root.path().join("src"), &self.root.path().join("out"), existing)
+        install(&self.catalog, &self.root.path().join("src"), &self.root.path().join("out"), existing, None)
     }
 
     fn code(&self) -> PathBuf {

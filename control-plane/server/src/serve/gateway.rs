@@ -38,7 +38,8 @@ pub(super) async fn start(
     let file = settings.state_dir.join(CALLS_FILE);
     let calls = Arc::new(SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?);
     let directory = settings.state_dir.join(ARTIFACTS);
-    let artifacts = DiskBlobs::open(&directory).await.with_context(|| format!("open {}", directory.display()))?;
+    let artifacts =
+        DiskBlobs::open(&directory).await.with_context(|| format!("open {}", directory.display()))?;
     let gateway = Gateway::new(asp_gateway::Config {
         seal_keys: seal_keys(settings.gateway.seal.as_ref()),
         public_url: process.public_url.clone(),

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::child::Program;
 use crate::plugins::languages::Languages;
-use crate::plugins::{self, Existing};
+use crate::plugins::{self, Existing, build};
 use crate::settings::{RuntimeAddress, Settings, StackSection};
 
 /// A Unix socket's path has at most 107 bytes, and the runtime needs some of them below its directory.
@@ -59,13 +59,21 @@ impl LocalRuntime {
         }
     }
 
-    /// Installs the plugins of a directory of primitives; code that changed takes the place of what was there.
+    /// Builds and installs the plugins of a directory of primitives, those whose language is there; code that
+    /// changed takes the place of what was there.
     pub fn install(&self, catalog: &Catalog, primitives: &Path) -> anyhow::Result<()> {
-        let report = plugins::install(catalog, primitives, &self.plugins, Existing::Replace)
+        for (id, language, folder) in plugins::code(catalog, primitives) {
+            if self.languages.contains(&language.as_str()) {
+                build::build(&folder, &language).with_context(|| format!("build plugin {id}"))?;
+            } else {
+                tracing::warn!(id, language, "plugin is off: its language is not here");
+            }
+        }
+        let languages = Some(self.languages.as_slice());
+        let report = plugins::install(catalog, primitives, &self.plugins, Existing::Replace, languages)
             .context("install the plugins")?;
         for plugin in &report.installed {
-            let on = self.languages.contains(&plugin.language.as_str());
-            tracing::info!(id = %plugin.id, version = %plugin.version, language = %plugin.language, on, "plugin");
+            tracing::info!(id = %plugin.id, version = %plugin.version, language = %plugin.language, "plugin installed");
         }
         for id in &report.without_code {
             tracing::warn!(id, "plugin has no code beside its spec and is not installed");
