@@ -107,6 +107,23 @@ fn level_2_refuses_what_needs_no_namespaces() {
     assert_denied(&probes, &run(&mut cell));
 }
 
+/// The newest call on the list of reviewed ones is there, as the kernel has it, and the next is not.
+#[test]
+fn calls_newer_than_the_list_do_not_exist() {
+    let scratch = scratch();
+    let script = scratch.path().join("calls.py");
+    let call = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+                for number in (39, 462, 463, 466, 469, 600, 0x40000000 + 39):\n    \
+                    ctypes.set_errno(0); libc.syscall(number, -1, 0, 0, 0, 0, 0); print(ctypes.get_errno() == 38)\n";
+    fs::write(&script, call).unwrap();
+    let outside = Command::new(&python().program).arg(&script).output().unwrap();
+    let inside = Cell::python(Level::L2, &script, &[]).output();
+    let (outside, inside) = (stdout(&outside), stdout(&inside));
+    let (outside, inside): (Vec<_>, Vec<_>) = (outside.lines().collect(), inside.lines().collect());
+    assert_eq!(inside[..2], outside[..2]);
+    assert_eq!(inside[2..], ["True"; 5], "outside: {outside:?}");
+}
+
 #[test]
 fn bombs_stop_at_their_bounds() {
     let outside = Outside::start();

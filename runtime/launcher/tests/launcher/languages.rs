@@ -19,6 +19,35 @@ fn python_starts_and_finds_its_library() {
     assert!(output.status.success());
 }
 
+/// What libraries use behind an author's back: threads, processes, shared memory, local sockets, memory maps.
+#[test]
+fn python_finds_what_its_libraries_need() {
+    let scratch = crate::harness::scratch();
+    let script = scratch.path().join("libraries.py");
+    std::fs::write(
+        &script,
+        "import asyncio, multiprocessing, subprocess, tempfile, mmap, os, pwd, socket, ssl, threading\n\
+         from multiprocessing import shared_memory\n\
+         def double(x): return 2 * x\n\
+         with multiprocessing.get_context('fork').Pool(2) as pool: assert pool.map(double, [1, 2]) == [2, 4]\n\
+         memory = shared_memory.SharedMemory(create=True, size=64); memory.close(); memory.unlink()\n\
+         assert subprocess.run(['ls', '-d', '.'], capture_output=True).stdout == b'.\\n'\n\
+         thread = threading.Thread(target=double, args=(1,)); thread.start(); thread.join()\n\
+         with tempfile.TemporaryFile() as file:\n    file.write(b'x'); file.flush(); mmap.mmap(file.fileno(), 1).close()\n\
+         one, two = socket.socketpair(); one.sendall(b'x'); assert two.recv(1) == b'x'\n\
+         os.mkfifo('fifo'); os.rename('fifo', 'pipe'); os.symlink('pipe', 'link')\n\
+         assert pwd.getpwuid(os.getuid()).pw_name == 'worker'\n\
+         assert ssl.create_default_context().get_ca_certs() is not None\n\
+         async def main():\n    \
+             process = await asyncio.create_subprocess_exec('true'); assert await process.wait() == 0\n\
+         asyncio.run(main())\n\
+         print('all')\n",
+    )
+    .unwrap();
+    let output = Cell::python(Level::L3, &script, &[]).output();
+    assert_eq!(stdout(&output), "all\n", "{}", stderr(&output));
+}
+
 #[test]
 fn node_starts_and_finds_its_library() {
     let node = program("ASP_NODE_BIN", "node");
