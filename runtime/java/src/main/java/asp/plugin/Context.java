@@ -63,7 +63,8 @@ public interface Context {
     /**
      * Asks the declared delegate `id`, a model or another primitive, and waits for its result.
      *
-     * @throws PluginException UNDECLARED; DELEGATION_TIMEOUT after `timeout`; DELEGATION_FAILED with the reason
+     * @throws PluginException UNDECLARED; DELEGATION_TIMEOUT after `timeout`; DELEGATION_FAILED with
+     *         the platform's `reason` in its details
      */
     JsonNode delegate(String id, Object input, Duration timeout);
 

@@ -15,7 +15,8 @@ import asp.plugin.worker.Settings;
  * </pre>
  *
  * The current directory is the work directory: Java reads neither TMPDIR nor HOME. {@link Train} makes the archive, at
- * its final path and with the same Java. Exit codes: 0 the Session ended, 64 a wrong environment, 70 the plugin ended the process, 78 the plugin cannot be loaded, 3 out of memory.
+ * its final path and with the same Java. Exit codes: 0 the Session ended, 64 a wrong environment, 70 the plugin
+ * ended the process, 78 the plugin cannot be loaded, 3 out of memory.
  */
 public final class Worker {
     private Worker() {}

@@ -117,7 +117,7 @@ class QuestionTest {
         for (int seq = 1; seq <= 3; seq++) {
             var checkpoint = worker.next().getCheckpoint();
             assertEquals(seq, checkpoint.getSeq());
-            assertEquals(Integer.toString(seq), checkpoint.getCapsule().toStringUtf8());
+            assertEquals(seq, Json.parse(checkpoint.getCapsule().toByteArray()).get("state").asInt());
             assertTrue(worker.isQuiet());
             acknowledge("save", seq, "");
         }
@@ -164,10 +164,38 @@ class QuestionTest {
         worker.end();
     }
 
+    @Test
+    void aResumedCallDoesNotTakeAnAnswerItsStateKnows() throws Exception {
+        Map<String, Object> arguments = Map.of("act", "ask-each");
+        worker.invoke("each", arguments);
+        worker.next(ServerMessage::hasElicitation);
+        answer("each", "first", input(Action.ACCEPT, "").setFields(WorkerProcess.json(Map.of("n", 1))));
+        ByteString capsule = worker.next(ServerMessage::hasCheckpoint).getCheckpoint().getCapsule();
+        acknowledge("each", 1, "");
+        worker.next(ServerMessage::hasElicitation);
+
+        var again = WorkerProcess.invocation("each-again", arguments)
+                .setResume(Resume.newBuilder()
+                        .setCapsule(capsule)
+                        .setSeq(1)
+                        .setAttempt(2)
+                        .addUserInputs(input(Action.ACCEPT, "")
+                                .setElicitationId("first")
+                                .setFields(WorkerProcess.json(Map.of("n", 1)))));
+        worker.invoke(again);
+        worker.next(message -> message.getElicitation().getRequestId().equals("each-again"));
+        answer("each-again", "first", input(Action.ACCEPT, "").setFields(WorkerProcess.json(Map.of("n", 2))));
+        worker.next(ServerMessage::hasCheckpoint);
+        acknowledge("each-again", 2, "");
+        assertEquals("{\"n\":1} {\"n\":2}", text(worker.end()));
+        CancelTest.cancel(worker, "each");
+        worker.end();
+    }
+
     private static asp.plugin.v1.InvokeRequest.Builder resumed(String id, int state, Map<String, Object> arguments) {
         var invoke = WorkerProcess.invocation(id, new HashMap<>(arguments));
         invoke.setResume(Resume.newBuilder()
-                .setCapsule(ByteString.copyFromUtf8(Integer.toString(state)))
+                .setCapsule(ByteString.copyFromUtf8("{\"state\":" + state + "}"))
                 .setSeq(state)
                 .setAttempt(2));
         return invoke;

@@ -117,6 +117,7 @@ final class CallContext implements Context {
         if (!given.getError().isEmpty()) {
             throw new PluginException(word(given.getError()), "nobody answered `" + id + "`: " + given.getError());
         }
+        replay.had(id);
         Answer.Action action = switch (given.getAction()) {
             case ACCEPT -> Answer.Action.ACCEPT;
             case DECLINE -> Answer.Action.DECLINE;
@@ -153,7 +154,8 @@ final class CallContext implements Context {
             throw new PluginException("DELEGATION_TIMEOUT", "`" + id + "` did not answer in " + timeout);
         }
         if (!given.getError().isEmpty()) {
-            throw new PluginException("DELEGATION_FAILED", "`" + id + "` failed: " + given.getError());
+            throw new PluginException(
+                    "DELEGATION_FAILED", "`" + id + "` failed: " + given.getError(), Map.of("reason", given.getError()));
         }
         return parse(given.getResult());
     }
@@ -161,7 +163,7 @@ final class CallContext implements Context {
     @Override
     public void checkpoint(Object state) {
         events();
-        byte[] capsule = Json.bytes(state);
+        byte[] capsule = replay.capsule(state);
         if (capsule.length > Limits.CAPSULE_BYTES) {
             throw new PluginException("CHECKPOINT_TOO_LARGE", "a checkpoint has at most 64 KiB");
         }
@@ -238,9 +240,8 @@ final class CallContext implements Context {
         if (resume == null) {
             return Optional.empty();
         }
-        JsonNode state = resume.getCapsule().isEmpty() ? null : parse(resume.getCapsule());
-        return Optional.of(
-                new Resume(state, resume.getSeq(), resume.getAttempt(), new Secret(resume.getResumeToken())));
+        return Optional.of(new Resume(
+                replay.state(), resume.getSeq(), resume.getAttempt(), new Secret(resume.getResumeToken())));
     }
 
     private Request request() {
@@ -276,12 +277,8 @@ final class CallContext implements Context {
     }
 
     private static JsonNode parse(asp.plugin.v1.Json json) {
-        return parse(json.getValue());
-    }
-
-    private static JsonNode parse(ByteString json) {
         try {
-            return Json.parse(json.toByteArray());
+            return Json.parse(json.getValue().toByteArray());
         } catch (IOException fault) {
             throw new IllegalStateException("the platform sent no JSON", fault);
         }
