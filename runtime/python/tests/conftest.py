@@ -1,6 +1,7 @@
 """Lets the tests import the harness beside them, and the package from its sources.
 
-The workers run the installed package of the interpreter that ASP_PLUGIN_PYTHON names (default: the tests' own).
+The workers run the package as installed for the interpreter that ASP_PLUGIN_PYTHON names (default: the
+tests' own).
 """
 
 import sys

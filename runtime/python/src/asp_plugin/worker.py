@@ -44,13 +44,16 @@ class Worker:
         self.session: Stream | None = None
         self.session_ended = asyncio.Event()
         self._async: dict[Any, bool] = {}
-        # Compiled beside the first connection: readiness need not wait for it.
-        self._compiling = asyncio.get_running_loop().run_in_executor(None, Schemas, described)
+        self._compiling: asyncio.Future[Schemas] | None = None
         self._schemas: Schemas | None = None
 
     async def schemas(self) -> Schemas:
         """The compiled schemas; ends the process when they cannot be compiled."""
         if self._schemas is None:
+            if self._compiling is None:
+                # In a thread: the supervisor is connecting meanwhile.
+                loop = asyncio.get_running_loop()
+                self._compiling = loop.run_in_executor(None, Schemas, self.manifest)
             try:
                 self._schemas = await asyncio.shield(self._compiling)
             except LoadError as error:
@@ -135,6 +138,7 @@ async def _serve(described: manifest.Manifest, plugin: Plugin, path: str, token:
     worker = Worker(described, plugin)
     loop.add_signal_handler(signal.SIGTERM, worker.session_ended.set)
     server = await service.start(worker, path, token)
+    # Not before: the engine takes as long to import as the plugin, and readiness need not wait for it.
     await worker.schemas()
     await worker.session_ended.wait()
     if worker.session is not None:
