@@ -132,10 +132,11 @@ impl Plugins {
         loop {
             history.next_attempt();
             let ended = self.attempt(job, history).await;
+            history.lost += u32::from(matches!(ended, Ended::Lost { delivered: true, .. }));
             match recovery.after(&execution.call, history, ended) {
                 Next::Done(result) => return result,
                 Next::Again { at } => {
-                    tracing::info!(call = %execution.call.id, plugin = %job.plugin.id, attempt = history.attempt + 1, "plugin call goes on with another worker");
+                    tracing::info!(call = %execution.call.id, plugin = %job.plugin.id, lost = history.lost, "plugin call goes on with another worker");
                     tokio::select! {
                         () = tokio::time::sleep_until(at.max(job.runtime.retry_at().unwrap_or(at))) => {}
                         () = execution.call.cancelled() => return Err(Refusal::Cancelled),

@@ -654,6 +654,38 @@ fn text_chunk(request_id: &str, text: &str) -> Payload {
 }
 
 #[tokio::test]
+async fn a_lost_call_waits_for_a_runtime_that_does_not_take_it_at_once() {
+    let script = Script::of(|n, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        if n == 0 {
+            assert_eq!(save(&mut worker, &invoke.request_id, 1, b"one").await, "");
+            return worker.crash(true).await;
+        }
+        // Refusals are no executions.
+        assert_eq!(invoke.resume.as_ref().unwrap().attempt, 2);
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let script = script.admitting(|n| match n {
+        1 => rejected("overload"),
+        2 => rejected("draining"),
+        n => crate::runtime::admitted(n),
+    });
+    let runtime = Runtime::start(script);
+    let result = call(&fixture(&runtime), "order", json!({})).await.json()["result"].clone();
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    // One that is quarantined meanwhile is not waited for.
+    let script = Script::of(|_, mut worker: Worker| async move {
+        worker.begin(&[("checkpoint", "true")]).await;
+        worker.crash(true).await;
+    });
+    let script =
+        script.admitting(|n| if n == 0 { crate::runtime::admitted(n) } else { rejected("quarantined") });
+    let runtime = Runtime::start(script);
+    let result = call(&fixture(&runtime), "order", json!({})).await.json()["result"].clone();
+    assert_eq!(result["_meta"]["asp/reason"], "outcome_unknown", "{result}");
+}
+
+#[tokio::test]
 async fn what_the_store_holds_of_a_call_is_sealed() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[]).await;

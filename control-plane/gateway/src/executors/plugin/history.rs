@@ -50,8 +50,10 @@ pub(super) enum Key {
 /// The call so far.
 #[derive(Default)]
 pub(super) struct History {
-    /// Which execution is running, from 1.
+    /// Which attempt is running, from 1; not every one finds a worker.
     pub attempt: u32,
+    /// How many workers were given the call and lost.
+    pub lost: u32,
     /// The plugin's own id of its task.
     pub task_id: String,
     /// The plugin says that it saves checkpoints and resumes.
@@ -117,8 +119,8 @@ impl History {
 
     /// What the next execution goes on with, its capsule aside; `None` when it starts from the beginning.
     pub(super) fn succession(&self) -> Option<Resume> {
-        let resume = Resume { attempt: self.attempt, seq: self.saved_seq, ..self.answers() };
-        (self.attempt > 1 && self.resumes()).then_some(resume)
+        let resume = Resume { attempt: self.lost + 1, seq: self.saved_seq, ..self.answers() };
+        (self.lost > 0 && self.resumes()).then_some(resume)
     }
 
     /// The answers that were given so far.

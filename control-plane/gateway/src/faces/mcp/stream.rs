@@ -26,8 +26,8 @@ use crate::call::question::Question;
 const STREAM_AFTER: Duration = Duration::from_secs(5);
 /// Envoy and other proxies close what stays silent for longer (design §7).
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How far a change of phase moves the progress: far below what a percent shows.
-const PHASE_STEP: f64 = 0.001;
+/// A change of phase moves the progress by a thousandth: far below what a percent shows.
+const PHASE_STEPS: f64 = 1000.0;
 /// `_meta` members of a progress notification: the plugin's counters, and the phase it is in.
 const GAUGES: &str = "asp/gauges";
 const PHASE: &str = "asp/phase";
@@ -204,7 +204,7 @@ impl Following {
             }
             Event::Status { phase, message } => {
                 // MCP has no status of its own; progress must grow, so a phase counts as the least step.
-                let mut params = self.progress(self.last_progress.map_or(0.0, |last| last + PHASE_STEP))?;
+                let mut params = self.progress(self.last_progress.map_or(0.0, next_phase))?;
                 params.insert("message".into(), message.unwrap_or_else(|| phase.clone()).into());
                 params.insert("_meta".into(), json!({PHASE: phase}));
                 Some(notification("notifications/progress", params.into()))
@@ -256,6 +256,11 @@ impl Following {
 /// Whole numbers are written without a fraction.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!(value) }
+}
+
+/// The next thousandth, written as short as it is.
+fn next_phase(last: f64) -> f64 {
+    ((last * PHASE_STEPS).floor() + 1.0) / PHASE_STEPS
 }
 
 /// The progress token of a request: a string or an integer.
