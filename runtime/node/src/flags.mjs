@@ -25,6 +25,7 @@ export function workerFlags(version, { plugin, proxy = false }) {
   // From 25 on the flag gates the network as well, the worker's own socket included.
   if (since(25, 0)) flags.push('--allow-net');
   flags.push(`--allow-fs-read=${SHIM}`, `--allow-fs-read=${plugin}`, '--allow-fs-read=.', '--allow-fs-write=.');
+  if (proxy) flags.push('--disable-warning=UNDICI-EHPA');
   if (proxy && hasProxyFlag(major, minor)) flags.push('--use-env-proxy');
   return flags;
 }

@@ -28,10 +28,10 @@ export class Token {
     this.#expected = Buffer.from(`Bearer ${hex}`);
   }
 
-  /** Whether these values of the `authorization` metadata are exactly the token. */
-  matches(values) {
-    if (values.length !== 1) return false;
-    const given = Buffer.from(String(values[0]));
+  /** Whether this value of the `authorization` metadata is exactly the token. */
+  matches(value) {
+    if (typeof value !== 'string') return false;
+    const given = Buffer.from(value);
     return given.length === this.#expected.length && timingSafeEqual(given, this.#expected);
   }
 }

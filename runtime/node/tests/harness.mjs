@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import * as grpc from '@grpc/grpc-js';
 import { workerFlags } from '../src/flags.mjs';
-import { service } from '../src/wire/messages.mjs';
+import { protocol } from '../scripts/generate.mjs';
 
 const SHIM = fileURLToPath(new URL('..', import.meta.url));
 const PLUGINS = fileURLToPath(new URL('plugins/', import.meta.url));
@@ -81,7 +81,7 @@ export class Worker {
   }
 
   client(name) {
-    const Client = grpc.makeGenericClientConstructor(service(name), name);
+    const Client = grpc.makeGenericClientConstructor(definition(name), name);
     // The first attempt is usually too early; the default waits a second before the next.
     const client = new Client(`unix:${this.socket}`, grpc.credentials.createInsecure(), {
       'grpc.initial_reconnect_backoff_ms': 5, 'grpc.max_reconnect_backoff_ms': 20, 'grpc.use_local_subchannel_pool': 1,
@@ -183,6 +183,8 @@ export function read(message) {
   return message?.value?.length ? JSON.parse(Buffer.from(message.value).toString()) : undefined;
 }
 
+const PROTOCOL = protocol();
+
 const MANIFEST = {
   format: 1, id: 'test', version: '1.0.0', kind: 'task', mode: 'plugin', language: 'node',
   limits: { diskBytes: 1024 * 1024 }, pool: { mode: 'warm', concurrency: 8 },
@@ -191,3 +193,19 @@ const MANIFEST = {
 
 /** Of the Node under test. */
 export const NODE_VERSION = execFileSync(NODE, ['--version'], { encoding: 'utf8' }).trim().slice(1);
+
+/** A service as @grpc/grpc-js takes it, by protobufjs: the shim's own codec must agree with it. */
+function definition(name) {
+  const found = {};
+  const codec = (type) => ({ encode: (message) => type.encode(message).finish(), decode: (bytes) => type.decode(bytes) });
+  for (const method of PROTOCOL.lookupService(`asp.plugin.v1.${name}`).methodsArray) {
+    const [request, response] = [codec(method.resolvedRequestType), codec(method.resolvedResponseType)];
+    found[method.name] = {
+      path: `/asp.plugin.v1.${name}/${method.name}`,
+      requestStream: method.requestStream === true, responseStream: method.responseStream === true,
+      requestSerialize: request.encode, requestDeserialize: request.decode,
+      responseSerialize: response.encode, responseDeserialize: response.decode,
+    };
+  }
+  return found;
+}

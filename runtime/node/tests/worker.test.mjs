@@ -74,6 +74,8 @@ test('a message before init, a second init or an empty message ends the session'
 for (const [what, frame] of [
   ['garbage', Buffer.concat([Buffer.from([0, 0, 0, 0, 5]), Buffer.from('\xff\xff\xff\xff\xff', 'latin1')])],
   ['a huge length prefix', Buffer.from([0, 0xff, 0xff, 0xff, 0xff])],
+  ['a compressed message', Buffer.from([1, 0, 0, 0, 0])],
+  ['a field of another type', Buffer.from([0, 0, 0, 0, 2, 0x08, 0x01])],
 ]) {
   test(`${what} as the first frame ends the worker`, async () => {
     const worker = await startWorker('acts.mjs');
@@ -86,8 +88,8 @@ for (const [what, frame] of [
     stream.on('error', () => {});
     stream.resume();
     stream.write(frame);
-    const { code } = await worker.ended;
-    assert.ok([0, 76].includes(code), `exit code ${code}`);
+    assert.deepEqual(await worker.ended, PROTOCOL);
+    assert.match(worker.stderr, /protocol:/);
     session.destroy();
   });
 }

@@ -3,7 +3,7 @@
 import { CallError, isCallError, isCancelled, isToolError } from '../errors.mjs';
 import { operatorLine, within } from '../logs.mjs';
 import { readArguments } from '../schema.mjs';
-import { LOG_LEVELS, MAX_LOG_BYTES, epochMs, integer, json, now, truncate } from '../wire/messages.mjs';
+import { LOG_LEVELS, MAX_LOG_BYTES, epochMs, json, now, truncate } from '../wire/messages.mjs';
 import { createContext } from './context.mjs';
 import { Questions } from './questions.mjs';
 import { readCapsule } from './capsule.mjs';
@@ -46,7 +46,7 @@ export class Call {
     this.workDirectory = plugin.workDirectory;
     this.limits = { artifacts: MAX_ARTIFACTS, artifactBytes: plugin.manifest.artifactBytes };
     this.deadlineMs = epochMs(request.deadline);
-    this.seq = integer(request.resume?.seq ?? 0);
+    this.seq = request.resume?.seq ?? 0;
   }
 
   /** Runs the call; resolves after its result was sent. Never rejects. */

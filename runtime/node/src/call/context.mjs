@@ -2,7 +2,7 @@
 //! status), and, in ask.mjs, what it may ask. After a hard cancel everything but
 //! `log` throws.
 import { Secret } from '../secret.mjs';
-import { LOG_LEVELS, STATUS_WORKING, integer, json, now, textPieces, truncate } from '../wire/messages.mjs';
+import { LOG_LEVELS, STATUS_WORKING, json, now, textPieces, truncate } from '../wire/messages.mjs';
 import { emitArtifact } from './artifact.mjs';
 import { createQuestions } from './ask.mjs';
 
@@ -36,7 +36,7 @@ function facts(call) {
     taskId: call.taskId,
     caller: caller(request.ctx),
     deadline: call.deadlineMs === undefined ? undefined : new Date(call.deadlineMs),
-    budget: Object.hasOwn(request, 'budget') ? integer(request.budget) : undefined,
+    budget: request.budget,
     token: request.accessToken ? new Secret(request.accessToken) : undefined,
     idempotencyKey: request.idempotencyKey || undefined,
     attrs: Object.freeze({ ...request.attrs }),
@@ -44,7 +44,7 @@ function facts(call) {
     resume: resume
       ? Object.freeze({
           state: call.capsule?.state,
-          seq: integer(resume.seq),
+          seq: resume.seq,
           attempt: resume.attempt,
           token: resume.resumeToken ? new Secret(resume.resumeToken) : undefined,
         })

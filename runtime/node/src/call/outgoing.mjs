@@ -20,7 +20,7 @@ export class Outgoing {
   #dropped = 0;
   #closed = false;
 
-  /** @param stream a grpc-js duplex stream of ServerMessage */
+  /** @param stream the GrpcCall of the Session */
   constructor(stream) {
     this.#stream = stream;
   }
@@ -78,7 +78,7 @@ export class Outgoing {
   close() {
     if (this.#closed) return;
     this.#closed = true;
-    this.#stream.end();
+    this.#stream.finish();
     for (const resolve of this.#waiting.splice(0)) resolve();
   }
 

@@ -3,16 +3,16 @@ import { CallError } from '../errors.mjs';
 import { json } from '../wire/messages.mjs';
 import { readArguments } from '../schema.mjs';
 import { serveRead } from './read.mjs';
-import { reply } from './resource.mjs';
 
 const ROLES = new Set(['user', 'assistant']);
 /** Messages of one prompt, prompts of one list. */
 const MAX_MESSAGES = 1000;
 
-export function promptMethods(definition, plugin) {
+/** Returns the handlers of PromptPlugin's methods. */
+export function promptHandlers(definition, plugin) {
   return {
-    List: (call, answer) => reply(answer, serveRead(call, (context) => list(definition, context))),
-    Get: (call, answer) => reply(answer, serveRead(call, (context) => get(definition, plugin, call, context))),
+    List: (request, { signal }) => serveRead(request, signal, (context) => list(definition, context)),
+    Get: (request, { signal }) => serveRead(request, signal, (context) => get(definition, plugin, request, context)),
   };
 }
 
@@ -22,8 +22,8 @@ async function list(definition, context) {
   return { prompts: found.map(({ name, title, description }) => ({ name: String(name), title, description })) };
 }
 
-async function get(definition, plugin, call, context) {
-  const args = readArguments(call.request.arguments, plugin.schemas);
+async function get(definition, plugin, request, context) {
+  const args = readArguments(request.arguments, plugin.schemas);
   const found = await definition.get(args, context);
   if (typeof found === 'string') return { messages: [message({ role: 'user', content: found })] };
   const { description = '', messages } = Array.isArray(found) ? { messages: found } : (found ?? {});

@@ -1,30 +1,29 @@
 //! What resource and prompt handlers have in common: a context without events, a signal that fires when the
 //! caller goes or the deadline passes, and the gRPC status of what they throw.
-import { status } from '@grpc/grpc-js';
 import { CallError, isCallError } from '../errors.mjs';
 import { caller } from '../call/context.mjs';
 import { operatorLine } from '../logs.mjs';
 import { Secret } from '../secret.mjs';
+import { STATUS } from '../wire/grpc.mjs';
 import { epochMs } from '../wire/messages.mjs';
 
 /** code of a CallError → gRPC status; everything else is UNKNOWN */
-const STATUS = {
-  INVALID_ARGUMENT: status.INVALID_ARGUMENT,
-  NOT_FOUND: status.NOT_FOUND,
-  PERMISSION_DENIED: status.PERMISSION_DENIED,
-  UNSUPPORTED: status.UNIMPLEMENTED,
-  CANCELLED: status.CANCELLED,
-  DEADLINE: status.DEADLINE_EXCEEDED,
+const CODES = {
+  INVALID_ARGUMENT: STATUS.INVALID_ARGUMENT,
+  NOT_FOUND: STATUS.NOT_FOUND,
+  PERMISSION_DENIED: STATUS.PERMISSION_DENIED,
+  UNSUPPORTED: STATUS.UNIMPLEMENTED,
+  CANCELLED: STATUS.CANCELLED,
+  DEADLINE: STATUS.DEADLINE_EXCEEDED,
 };
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** Runs `work(context)` for a grpc-js call; rejects with an error that has a gRPC `code`. */
-export async function serveRead(call, work) {
+/** Runs `work(context)` for a request; rejects with an error that has a gRPC `code`. `gone` fires when the caller left. */
+export async function serveRead(request, gone, work) {
   const abort = new AbortController();
-  const { request } = call;
   const deadlineMs = epochMs(request.deadline);
   const timer = deadlineMs === undefined ? undefined : deadlineTimer(abort, deadlineMs);
-  call.on('cancelled', () => abort.abort(new CallError('CANCELLED', 'the caller has gone')));
+  gone.addEventListener('abort', () => abort.abort(new CallError('CANCELLED', 'the caller has gone')));
   const context = Object.freeze({
     requestId: request.requestId,
     caller: caller(request.ctx),
@@ -53,9 +52,9 @@ function deadlineTimer(abort, deadlineMs) {
 
 function refusal(error, requestId) {
   if (isCallError(error)) {
-    return Object.assign(new Error(error.message), { code: STATUS[error.code] ?? status.UNKNOWN });
+    return Object.assign(new Error(error.message), { code: CODES[error.code] ?? STATUS.UNKNOWN });
   }
   operatorLine('handler failed', { requestId, error: String(error?.stack ?? error) });
-  return Object.assign(new Error('the plugin failed'), { code: status.INTERNAL });
+  return Object.assign(new Error('the plugin failed'), { code: STATUS.INTERNAL });
 }
 

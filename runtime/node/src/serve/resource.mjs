@@ -1,6 +1,5 @@
 //! ResourcePlugin over a `resource(...)` definition: list, read in pieces, subscribe. A piece is at most 64 KiB,
 //! and the next one waits until the stream has room.
-import { once } from 'node:events';
 import { CallError } from '../errors.mjs';
 import { MAX_PIECE_BYTES, textPieces } from '../wire/messages.mjs';
 import { readArguments } from '../schema.mjs';
@@ -9,21 +8,15 @@ import { serveRead } from './read.mjs';
 /** Resources of one list answer. */
 const MAX_LISTED = 1000;
 
-export function resourceMethods(definition, plugin) {
+/** Returns the handlers of ResourcePlugin's methods. */
+export function resourceHandlers(definition, plugin) {
   return {
-    List: (call, answer) => reply(answer, serveRead(call, (context) => list(definition, context))),
-    Read: (call) => stream(call, (context) => read(definition, plugin, call, context)),
-    Subscribe: (call) => stream(call, (context) => subscribe(definition, call, context)),
+    List: (request, { signal }) => serveRead(request, signal, (context) => list(definition, context)),
+    Read: (request, { signal, write }) =>
+      serveRead(request, signal, (context) => read(definition, plugin, request, write, context)),
+    Subscribe: (request, { signal, write }) =>
+      serveRead(request, signal, (context) => subscribe(definition, request, write, context)),
   };
-}
-
-/** Answers a unary call with what the promise gives. */
-export function reply(answer, promise) {
-  promise.then((value) => answer(null, value), (error) => answer(error));
-}
-
-function stream(call, work) {
-  serveRead(call, work).then(() => call.end(), (error) => call.emit('error', error));
 }
 
 async function list(definition, context) {
@@ -36,14 +29,14 @@ async function list(definition, context) {
   return { resources };
 }
 
-async function read(definition, plugin, call, context) {
-  const { uri, arguments: variables } = call.request;
+async function read(definition, plugin, request, write, context) {
+  const { uri, arguments: variables } = request;
   const args = readArguments(variables, plugin.schemas);
   const found = await definition.read(uri, args, context);
   for await (const content of contents(found)) {
     for (const piece of pieces(content, uri)) {
       context.signal.throwIfAborted();
-      if (!call.write(piece)) await once(call, 'drain', { signal: context.signal });
+      await write(piece);
     }
   }
 }
@@ -73,11 +66,10 @@ function fromPlain(content) {
   return typeof content === 'string' ? { text: content } : { blob: content };
 }
 
-async function subscribe(definition, call, context) {
+async function subscribe(definition, request, write, context) {
   if (!definition.subscribe) throw new CallError('UNSUPPORTED', 'this resource cannot be subscribed to');
-  for await (const changed of await definition.subscribe(call.request.uri, context)) {
+  for await (const changed of await definition.subscribe(request.uri, context)) {
     context.signal.throwIfAborted();
-    const uri = String(changed ?? call.request.uri);
-    if (!call.write({ uri })) await once(call, 'drain', { signal: context.signal });
+    await write({ uri: String(changed ?? request.uri) });
   }
 }

@@ -1,15 +1,12 @@
-//! The gRPC server on the worker's socket. Every method asks for the token; there is one Session in a worker's
-//! life; a plugin's kind decides which services exist beside ToolPlugin.
-import * as grpc from '@grpc/grpc-js';
-import { MAX_MESSAGE_BYTES, service } from '../wire/messages.mjs';
+//! What a worker serves: every method asks for the token; there is one Session in a worker's life; a plugin's kind
+//! decides which services exist beside ToolPlugin.
+import { GrpcServer, STATUS } from '../wire/grpc.mjs';
+import { methods } from '../wire/messages.mjs';
 import { health } from './health.mjs';
-import { promptMethods } from './prompt.mjs';
-import { resourceMethods } from './resource.mjs';
+import { promptHandlers } from './prompt.mjs';
+import { resourceHandlers } from './resource.mjs';
 import { Session } from './session.mjs';
 
-const { status } = grpc;
-/** Session, Health and the reads of a resource or prompt at one time. */
-const MAX_STREAMS = 128;
 /** Time for the last messages to leave when the session ends: the peer may be gone already. */
 const FLUSH_MS = 300;
 
@@ -23,71 +20,37 @@ export class WorkerServer {
   constructor(plugin, token, onEnd) {
     this.#plugin = plugin;
     this.#onEnd = onEnd;
-    this.#server = new grpc.Server({
-      'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
-      'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
-      'grpc.max_concurrent_streams': MAX_STREAMS,
-      'grpc.enable_channelz': 0,
-      interceptors: [authorization(token)],
-    });
-    this.#addServices();
+    this.#server = new GrpcServer((authorization) => token.matches(authorization));
+    const { definition, manifest } = plugin;
+    this.#add('ToolPlugin', { Session: (call) => this.#open(call), Health: () => health(plugin) });
+    if (manifest.definition === 'resource') this.#add('ResourcePlugin', resourceHandlers(definition, plugin));
+    if (manifest.definition === 'prompt') this.#add('PromptPlugin', promptHandlers(definition, plugin));
   }
 
-  #addServices() {
-    const { definition, manifest } = this.#plugin;
-    this.#server.addService(service('ToolPlugin'), {
-      Session: (stream) => this.#open(stream),
-      Health: (_call, answer) => answer(null, health(this.#plugin)),
-    });
-    if (manifest.definition === 'resource') {
-      this.#server.addService(service('ResourcePlugin'), resourceMethods(definition, this.#plugin));
-    }
-    if (manifest.definition === 'prompt') {
-      this.#server.addService(service('PromptPlugin'), promptMethods(definition, this.#plugin));
-    }
+  #add(service, handlers) {
+    for (const method of methods(service)) this.#server.add(method, handlers[method.name]);
   }
 
   /** Listens on the socket; resolves when it accepts connections. */
   listen(path) {
-    return new Promise((resolve, reject) => {
-      const credentials = grpc.ServerCredentials.createInsecure();
-      this.#server.bindAsync(`unix:${path}`, credentials, (error) => (error ? reject(error) : resolve()));
-    });
+    return this.#server.listen(path);
   }
 
   /** Ends the Session as its client's end does. */
   async end() {
     if (this.#session) await this.#session.end();
-    else this.#close(undefined);
+    else await this.#close(undefined);
   }
 
-  #close(fault) {
+  async #close(fault) {
     const timer = setTimeout(() => this.#onEnd(fault), FLUSH_MS);
-    this.#server.tryShutdown(() => {
-      clearTimeout(timer);
-      this.#onEnd(fault);
-    });
+    await this.#server.close();
+    clearTimeout(timer);
+    this.#onEnd(fault);
   }
 
-  #open(stream) {
-    if (this.#session) {
-      const refusal = Object.assign(new Error('this worker has its session'), { code: status.ALREADY_EXISTS });
-      stream.emit('error', refusal);
-      return;
-    }
-    this.#session = new Session(stream, this.#plugin, (fault) => this.#close(fault));
+  #open(call) {
+    if (this.#session) call.finish(STATUS.ALREADY_EXISTS, 'this worker has its session');
+    else this.#session = new Session(call, this.#plugin, (fault) => this.#close(fault));
   }
-}
-
-function authorization(token) {
-  return (_method, call) =>
-    new grpc.ServerInterceptingCall(call, {
-      start(next) {
-        const listener = new grpc.ServerListenerBuilder().withOnReceiveMetadata((metadata, pass) => {
-          if (token.matches(metadata.get('authorization'))) pass(metadata);
-          else call.sendStatus({ code: status.UNAUTHENTICATED, details: 'no valid token' });
-        });
-        next(listener.build());
-      },
-    });
 }

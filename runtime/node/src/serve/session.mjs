@@ -20,18 +20,17 @@ export class Session {
   #over;
 
   /**
-   * @param stream a grpc-js duplex stream
+   * @param grpcCall the bidirectional GrpcCall
    * @param plugin {manifest, schemas, definition, workDirectory}
    * @param onEnd called once, with a fault's text or `undefined`, when nothing runs any more
    */
-  constructor(stream, plugin, onEnd) {
+  constructor(grpcCall, plugin, onEnd) {
     this.#plugin = plugin;
-    this.#out = new Outgoing(stream);
+    this.#out = new Outgoing(grpcCall);
     this.onEnd = onEnd;
-    stream.on('data', (message) => this.#receive(message));
-    stream.on('end', () => this.end());
-    stream.on('cancelled', () => this.end());
-    stream.on('error', (error) => this.end(error.message));
+    grpcCall.on('message', (message) => this.#receive(message));
+    grpcCall.on('end', () => this.end());
+    grpcCall.on('gone', (fault) => this.end(fault));
   }
 
   /** Cancels what runs, closes the stream and tells the owner. */
@@ -122,7 +121,7 @@ export class Session {
   }
 
   checkpointAck(ack) {
-    this.#calls.get(ack.requestId)?.checkpoints.answer(checkpointKey(Number(ack.seq)), ack);
+    this.#calls.get(ack.requestId)?.checkpoints.answer(checkpointKey(ack.seq), ack);
   }
 }
 

@@ -1,8 +1,8 @@
 //! The protocol's messages, from the descriptor beside this file, and what every sender needs: JSON text within
-//! the message bound, timestamps, 64-bit numbers.
+//! the message bound, and timestamps.
 import { readFileSync } from 'node:fs';
-import protobuf from 'protobufjs/light.js';
 import { CallError } from '../errors.mjs';
+import { codecs } from './codec.mjs';
 
 /** A message on the wire (proto/plugin.proto). */
 export const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
@@ -15,38 +15,22 @@ export const MAX_PIECE_BYTES = 64 * 1024;
 const PACKAGE = 'asp.plugin.v1';
 
 const descriptor = JSON.parse(readFileSync(new URL('./plugin.json', import.meta.url), 'utf8'));
-const root = protobuf.Root.fromJSON(descriptor);
-root.resolveAll();
+const types = codecs(descriptor);
 
-/** level's name → its number: an encoder takes numbers only */
-export const LOG_LEVELS = root.lookupEnum(`${PACKAGE}.LogLine.Level`).values;
-export const STATUS_WORKING = root.lookupEnum(`${PACKAGE}.StatusUpdated.Status`).values.WORKING;
-export const { SOFT, PREEMPT } = root.lookupEnum(`${PACKAGE}.CancelRequest.Mode`).values;
+/** level's name → its number */
+export const LOG_LEVELS = descriptor.enums[`${PACKAGE}.LogLine.Level`];
+export const STATUS_WORKING = descriptor.enums[`${PACKAGE}.StatusUpdated.Status`].WORKING;
+export const { SOFT, PREEMPT } = descriptor.enums[`${PACKAGE}.CancelRequest.Mode`];
 
-/** Returns the gRPC definition of a service of the package, as @grpc/grpc-js takes it. */
-export function service(name) {
-  const definition = {};
-  for (const method of root.lookupService(`${PACKAGE}.${name}`).methodsArray) {
-    const request = codec(method.resolvedRequestType);
-    const response = codec(method.resolvedResponseType);
-    definition[method.name] = {
-      path: `/${PACKAGE}.${name}/${method.name}`,
-      requestStream: method.requestStream === true,
-      responseStream: method.responseStream === true,
-      requestSerialize: request.encode,
-      requestDeserialize: request.decode,
-      responseSerialize: response.encode,
-      responseDeserialize: response.decode,
-    };
-  }
-  return definition;
-}
-
-function codec(type) {
-  return {
-    encode: (message) => type.encode(message).finish(),
-    decode: (bytes) => type.decode(bytes),
-  };
+/** Returns the methods of a service of the package: {name, path, request, response, requestStream, responseStream}. */
+export function methods(service) {
+  return Object.entries(descriptor.services[`${PACKAGE}.${service}`]).map(([name, method]) => ({
+    ...method,
+    name,
+    path: `/${PACKAGE}.${service}/${name}`,
+    request: types.get(method.request),
+    response: types.get(method.response),
+  }));
 }
 
 /** Returns a `Json` message; throws when the value is no JSON or does not fit into a message. */
@@ -75,11 +59,6 @@ export function parseJson(message) {
   return JSON.parse(Buffer.from(message.value).toString('utf8'));
 }
 
-/** Returns a uint64 or int64 field as a number: the protocol's are far below 2^53. */
-export function integer(value) {
-  return typeof value === 'number' ? value : (value?.toNumber() ?? 0);
-}
-
 /** Returns now as a `Timestamp`. */
 export function now() {
   const ms = Date.now();
@@ -89,7 +68,7 @@ export function now() {
 /** Returns a `Timestamp` as milliseconds since 1970, `undefined` when absent. */
 export function epochMs(timestamp) {
   if (!timestamp) return undefined;
-  return integer(timestamp.seconds) * 1000 + Math.floor((timestamp.nanos ?? 0) / 1_000_000);
+  return timestamp.seconds * 1000 + Math.floor(timestamp.nanos / 1_000_000);
 }
 
 /** Returns seconds as a `Duration`. */
