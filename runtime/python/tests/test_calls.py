@@ -259,6 +259,28 @@ def test_a_plugins_own_error_keeps_its_code_and_details():
     run(test())
 
 
+def test_an_error_whose_text_is_no_text_still_ends_the_call():
+    source = """
+        from asp_plugin import PluginError, plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            raise PluginError("ODD", "\\ud800" + "ü" * 10_000)
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                failure = await stream.failure()
+                assert failure.code == "ODD"
+                assert failure.message.startswith("?ü")
+                assert len(failure.message.encode()) <= 4096
+
+    run(test())
+
+
 def test_sys_exit_is_a_crash_with_code_70():
     source = """
         import sys

@@ -117,6 +117,35 @@ def test_a_cancel_that_is_swallowed_still_ends_as_cancelled():
     run(test())
 
 
+def test_a_cancel_that_becomes_another_error_ends_as_cancelled():
+    source = """
+        import asyncio
+        from asp_plugin import PluginError, plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            await ctx.progress(1)
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                if args["own"]:
+                    raise PluginError("OWN", "stopped")
+                raise ValueError
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                for own in (True, False):
+                    await stream.invoke({"own": own})
+                    await stream.next("progress")
+                    await stream.send(cancel=wire.CancelRequest(request_id="r1"))
+                    assert (await stream.failure()).code == "CANCELLED"
+
+    run(test())
+
+
 def test_an_invoke_and_its_cancel_in_one_breath_end_once():
     source = """
         from asp_plugin import plugin

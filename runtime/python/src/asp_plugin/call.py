@@ -99,11 +99,16 @@ class Call:
             end = self._stopped()
         except PluginError as error:
             end = self._failed(error.code, error.message, error.details)
+            if self._stopping is not None:
+                # What a handler makes of its cancel is a cancel all the same.
+                end = self._stopped()
         except SystemExit as error:
             self.worker.crash(f"the plugin called sys.exit({error.code!r})")
         except BaseException:
             self._log_now("error", traceback.format_exc())
             end = self._failed("INTERNAL", "the plugin failed; its log says why")
+            if self._stopping is not None:
+                end = self._stopped()
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -215,7 +220,7 @@ class Call:
 
     def _log_now(self, level: str, text: str) -> None:
         line = wire.LogLine(request_id=self.request_id, task_id=self.task_id, level=level.upper())
-        line.message = text.encode("utf-8", "replace")[:MAX_LOG].decode("utf-8", "ignore")
+        line.message = _bounded(text, MAX_LOG)
         line.at.FromNanoseconds(time.time_ns())
         if not self._outbox.offer(wire.ServerMessage(log=line)):
             self._dropped_logs += 1
@@ -284,7 +289,7 @@ class Call:
 
     def _failed(self, code: str, message: str, details: Any = None) -> wire.ServerMessage:
         end = wire.Failed(request_id=self.request_id, task_id=self.task_id)
-        end.code, end.message = str(code)[:MAX_CODE], str(message)[:MAX_FAILURE]
+        end.code, end.message = _bounded(code, MAX_CODE), _bounded(message, MAX_FAILURE)
         if details is not None:
             try:
                 text = json_text.to_bytes(details)
@@ -296,3 +301,8 @@ class Call:
             else:
                 self._log_now("error", f"the details of a failure have {len(text)} bytes; left out")
         return wire.ServerMessage(failed=end)
+
+
+def _bounded(text: Any, size: int) -> str:
+    """At most `size` bytes of UTF-8, whatever a plugin calls a text."""
+    return str(text).encode("utf-8", "replace")[:size].decode("utf-8", "ignore")

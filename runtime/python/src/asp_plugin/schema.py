@@ -47,7 +47,7 @@ def _compile(name: str, schema: Any, mask: str | None) -> Any:
             pattern_options=jsonschema_rs.RegexOptions(),
             offline=True,
         )
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+    except Exception as error:  # whatever the engine says, the plugin cannot be served
         raise LoadError(f"{name}: {str(error).splitlines()[0]}") from error
 
 

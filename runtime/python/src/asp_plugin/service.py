@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from .call import MAX_MESSAGE
+from .errors import LoadError
 from .reads import Reads
 from .session import ProtocolFault, Session
 from .wire import plugin_pb2 as wire
@@ -32,10 +33,13 @@ OPTIONS = (
 
 
 async def start(worker: Worker, path: str, token: str) -> grpc.aio.Server:
-    """Serves on the Unix socket `path`; the worker is ready when this returns."""
+    """Serves on the Unix socket `path`; the worker is ready when this returns. LoadError when it cannot."""
     server = grpc.aio.server(options=OPTIONS)
     server.add_generic_rpc_handlers((_Router(worker, token),))
-    server.add_insecure_port(f"unix:{path}")
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise LoadError(f"cannot listen on {path}") from error
     await server.start()
     return server
 

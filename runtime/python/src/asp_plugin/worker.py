@@ -120,6 +120,13 @@ def leave(code: int, why: str = "") -> NoReturn:
     os._exit(code)
 
 
+def _variable(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise LoadError(f"{name} is not set")
+    return value
+
+
 def _token() -> str:
     """Reads the token and closes standard input, as the plugin has no business with it."""
     line = sys.stdin.buffer.readline(TOKEN_DIGITS + 2)
@@ -152,14 +159,13 @@ async def _serve(described: manifest.Manifest, plugin: Plugin, path: str, token:
 def main() -> NoReturn:
     """Runs the worker of this process's environment."""
     try:
-        described = manifest.read(os.environ["ASP_PLUGIN_MANIFEST"])
+        described = manifest.read(_variable("ASP_PLUGIN_MANIFEST"))
+        code, path = _variable("ASP_PLUGIN_CODE"), _variable("ASP_WORKER_SOCKET")
         token = _token()
         limits.apply(described)
         early.imported()
-        plugin = loader.load(described, os.environ["ASP_PLUGIN_CODE"])
-        asyncio.run(_serve(described, plugin, os.environ["ASP_WORKER_SOCKET"], token))
-    except KeyError as error:
-        leave(EXIT_LOAD, f"cannot start: {error.args[0]} is not set")
+        plugin = loader.load(described, code)
+        asyncio.run(_serve(described, plugin, path, token))
     except LoadError as error:
         leave(EXIT_LOAD, f"cannot load the plugin: {error}")
     except SystemExit as error:
