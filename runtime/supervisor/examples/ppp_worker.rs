@@ -25,7 +25,7 @@ use asp_proto::plugin::{
 };
 use futures::Stream;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
@@ -196,6 +196,10 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
             let variables: Vec<String> = std::env::vars().map(|(name, _)| name).collect();
             say(out, completed(id, &json!({"variables": variables, "pid": std::process::id()}))).await;
         }
+        "egress" => {
+            let answer = egress(arguments["request"].as_str().unwrap_or_default()).await;
+            say(out, completed(id, &json!({ "answer": answer.unwrap_or_else(|error| error.to_string()) }))).await;
+        }
         "log" => {
             println!("plain line\x1b[31mred\nsecond line");
             let _ = std::io::stdout().flush();
@@ -210,6 +214,16 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
         }
         other => misbehave(other, id, out, &arguments).await,
     }
+}
+
+/// What the proxy of the environment says to a request.
+async fn egress(request: &str) -> std::io::Result<String> {
+    let proxy = std::env::var("HTTP_PROXY").map_err(std::io::Error::other)?;
+    let mut stream = tokio::net::TcpStream::connect(proxy.trim_start_matches("http://")).await?;
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 async fn misbehave(mode: &str, id: &str, out: &Sender, arguments: &Value) {

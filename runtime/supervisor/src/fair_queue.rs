@@ -125,6 +125,10 @@ impl<T> FairQueue<T> {
     pub fn remove(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
         for queue in self.queues.values_mut() {
+            // Nearly always: this is asked on every turn of the pool.
+            if !queue.items.iter().any(&mut wanted) {
+                continue;
+            }
             for item in std::mem::take(&mut queue.items) {
                 if wanted(&item) {
                     removed.push(item);
@@ -133,9 +137,16 @@ impl<T> FairQueue<T> {
                 }
             }
         }
-        self.length -= removed.len();
-        self.forget_empty();
+        if !removed.is_empty() {
+            self.length -= removed.len();
+            self.forget_empty();
+        }
         removed
+    }
+
+    /// Every item, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.queues.values().flat_map(|queue| queue.items.iter())
     }
 
     /// Every item with its place in the order of service, from 1; a close estimate when costs differ.

@@ -286,8 +286,7 @@ impl Pool {
     /// One worker from start to end.
     async fn keep(self: Arc<Self>, number: WorkerId, lease: Lease) {
         let began = Instant::now();
-        let mut id = String::new();
-        let death = match Running::start(&self.machine, &self.plan, number, lease).await {
+        match Running::start(&self.machine, &self.plan, number, lease).await {
             Ok(running) => {
                 self.note_start(&running.worker, began.elapsed());
                 {
@@ -296,29 +295,38 @@ impl Pool {
                     inner.scheduler.ready(number, Instant::now());
                 }
                 self.pump();
+                let id = running.worker.id.clone();
                 let (death, remains) = running.keep().await;
-                {
-                    let mut inner = self.inner.lock();
-                    inner.workers.remove(&number);
-                    inner.scheduler.leaving(number);
-                }
-                id = remains.id.clone();
+                self.ended(number, &id, &death);
                 // The calls have been told; only the place waits for the kernel.
                 remains.clear().await;
-                death
             }
-            Err(cause) => Death { cause: Some(cause), lived: began.elapsed(), calls: 0 },
-        };
-        self.note_end(&id, &death);
-        let wakes_at = {
+            Err(cause) => {
+                self.ended(number, "", &Death { cause: Some(cause), lived: began.elapsed(), calls: 0 });
+            }
+        }
+        self.inner.lock().scheduler.gone(number);
+        self.pump();
+    }
+
+    /// Takes a worker that has ended out of service.
+    fn ended(self: &Arc<Self>, number: WorkerId, id: &str, death: &Death) {
+        let (set_aside, wakes_at) = {
             let mut inner = self.inner.lock();
+            inner.workers.remove(&number);
             let crashed = death.cause.map(|_| death.lived);
-            inner.scheduler.gone(number, crashed, rand::random(), Instant::now());
-            inner.scheduler.wakes_at().filter(|_| death.cause.is_some())
+            let set_aside = inner.scheduler.ended(number, crashed, rand::random(), Instant::now());
+            (set_aside, inner.scheduler.wakes_at().filter(|_| death.cause.is_some()))
         };
+        self.note_end(id, death);
+        if set_aside {
+            let plugin = self.key.to_string();
+            tracing::error!(runtime = true, plugin, "a plugin is quarantined: its workers crash too often");
+            self.machine.metrics.emit("plugin_quarantined", [("plugin", plugin.as_str())], fields([]));
+        }
         self.pump();
         if let Some(wakes_at) = wakes_at {
-            let pool = Arc::clone(&self);
+            let pool = Arc::clone(self);
             // Bounded by the workers: each that crashed has one until its backoff ends.
             tokio::spawn(async move {
                 sleep_until(wakes_at).await;

@@ -4,6 +4,7 @@
 //! process is, and nothing but the manifest decides what runs.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,8 @@ pub struct Machine {
     pub metrics: Metrics,
     cgroups: Option<Cgroups>,
     spawner: Spawner,
+    /// Held as long as this process lives: nobody else uses the state directory.
+    _lock: File,
 }
 
 /// A started process.
@@ -88,6 +91,10 @@ fn step(step: &'static str) -> impl FnOnce(io::Error) -> StartError {
 impl Machine {
     /// Probes what this machine gives. Blocks for some milliseconds; called within the executor.
     pub fn open(settings: Settings) -> anyhow::Result<Machine> {
+        let lock = File::create(settings.state.join("lock"))?;
+        if lock.try_lock().is_err() {
+            anyhow::bail!("another runtime uses {}", settings.state.display());
+        }
         let homes = settings.state.join(HOMES);
         // What a killed runtime left behind.
         match std::fs::remove_dir_all(&homes) {
@@ -118,6 +125,7 @@ impl Machine {
             cgroups,
             spawner: Spawner::start()?,
             settings,
+            _lock: lock,
         })
     }
 

@@ -178,21 +178,22 @@ impl Scheduler {
         }
     }
 
-    /// A worker has ended, and its process is being cleared: it takes no more calls.
-    pub fn leaving(&mut self, worker: WorkerId) {
+    /// A worker has ended: it takes no more calls, and keeps its place until it is [`Scheduler::gone`].
+    /// `crashed` says how long it lived when nobody asked it to go. Returns whether the plugin is set aside
+    /// because of it.
+    pub fn ended(&mut self, worker: WorkerId, crashed: Option<Duration>, chance: f64, now: Instant) -> bool {
         if let Some(slot) = self.workers.get_mut(&worker) {
             slot.phase = Phase::Leaving;
         }
+        let Some(lived) = crashed else { return false };
+        self.crashes += 1;
+        self.no_start_before = Some(now + self.backoff.crashed(lived, chance));
+        self.quarantine.crashed(now)
     }
 
-    /// A worker's process has ended. `crashed` says how long it lived when nobody asked it to go.
-    pub fn gone(&mut self, worker: WorkerId, crashed: Option<Duration>, chance: f64, now: Instant) {
+    /// Nothing is left of a worker that has ended.
+    pub fn gone(&mut self, worker: WorkerId) {
         self.workers.remove(&worker);
-        if let Some(lived) = crashed {
-            self.crashes += 1;
-            self.no_start_before = Some(now + self.backoff.crashed(lived, chance));
-            self.quarantine.crashed(now);
-        }
     }
 
     /// A seated call has ended, and its place is free.
@@ -377,7 +378,7 @@ impl Scheduler {
 
     /// Waiting calls that want a fresh process, and those that do not.
     fn demand(&self) -> (usize, usize) {
-        let fresh = self.queue.positions().filter(|(waiting, _)| waiting.fresh).count();
+        let fresh = self.queue.iter().filter(|waiting| waiting.fresh).count();
         (fresh, self.queue.len() - fresh)
     }
 

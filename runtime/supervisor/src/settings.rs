@@ -295,12 +295,15 @@ fn three_quarters_of_memory() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use clap::{CommandFactory, FromArgMatches};
+
     use super::*;
 
+    /// Without the environment, whatever it is.
     fn parse(extra: &[&str]) -> Result<Settings, Vec<String>> {
-        let mut line = vec!["asp-runtime"];
-        line.extend(extra);
-        Settings::read(Arguments::try_parse_from(line).unwrap())
+        let command = Arguments::command().mut_args(|argument| argument.env(None));
+        let matches = command.try_get_matches_from([&["asp-runtime"], extra].concat()).unwrap();
+        Settings::read(Arguments::from_arg_matches(&matches).unwrap())
     }
 
     #[test]

@@ -10,4 +10,5 @@ mod it {
     mod harness;
     mod languages;
     mod limits;
+    mod watching;
 }

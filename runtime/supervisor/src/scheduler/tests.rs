@@ -41,6 +41,11 @@ impl Rig {
         self.scheduler.release(worker, "t", took, Outcome::Success, self.now);
     }
 
+    fn end(&mut self, worker: WorkerId, crashed: Option<Duration>) {
+        self.scheduler.ended(worker, crashed, 0.5, self.now);
+        self.scheduler.gone(worker);
+    }
+
     fn wait(&mut self, milliseconds: u64) {
         self.now += Duration::from_millis(milliseconds);
     }
@@ -70,7 +75,7 @@ fn a_crashed_worker_is_replaced_after_its_backoff() {
     let mut rig = rig(policy());
     rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
-    rig.scheduler.gone(1, Some(Duration::from_secs(1)), 0.5, rig.now);
+    rig.end(1, Some(Duration::from_secs(1)));
     rig.wait(249);
     assert_eq!(rig.pump(), []);
     rig.wait(1);
@@ -87,7 +92,7 @@ fn a_crash_loop_starts_five_workers_in_a_minute_and_then_refuses_everyone() {
             match action {
                 Action::Start { worker } => {
                     starts += 1;
-                    rig.scheduler.gone(worker, Some(Duration::ZERO), 0.5, rig.now);
+                    rig.end(worker, Some(Duration::ZERO));
                 }
                 Action::Refuse { reason, .. } => refused.push(reason),
                 other => panic!("{other:?}"),
@@ -111,14 +116,14 @@ fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
     assert_eq!(rig.pump(), [], "the only worker is busy");
     rig.release(1);
     assert_eq!(rig.pump(), [Action::Retire { worker: 1 }]);
-    rig.scheduler.gone(1, None, 0.5, rig.now);
+    rig.end(1, None);
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
     rig.scheduler.ready(2, rig.now);
     let other = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Seat { ticket: fresh, worker: 2 }], "it is shared with nobody");
     rig.release(2);
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 2 }]);
-    rig.scheduler.gone(2, None, 0.5, rig.now);
+    rig.end(2, None);
     assert_eq!(rig.pump(), [Action::Start { worker: 3 }]);
     rig.scheduler.ready(3, rig.now);
     assert_eq!(rig.pump(), [Action::Seat { ticket: other, worker: 3 }]);
@@ -197,7 +202,7 @@ fn a_draining_pool_finishes_what_waits_and_then_empties() {
     assert_eq!(rig.scheduler.surplus(rig.now), []);
     rig.release(1);
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }]);
-    rig.scheduler.gone(1, None, 0.5, rig.now);
+    rig.end(1, None);
     assert!(rig.scheduler.is_empty());
 }
 

@@ -80,6 +80,7 @@ impl Tunnel {
         let failed = loop {
             let (limit, reason) = call.limit();
             tokio::select! {
+                biased;
                 end = call.ended() => return Ok(end),
                 done = &mut work => break done.err(),
                 message = self.inbound.next(), if !half_closed => match message {

@@ -71,6 +71,8 @@ impl Tunnel {
                 None => call.limit(),
             };
             tokio::select! {
+                // First, and in this order: a gateway that has its answer goes away, which is no cancel.
+                biased;
                 end = call.ended() => {
                     return ending.fault.map_or(Ok(end), |fault| Err(fault.into()));
                 }

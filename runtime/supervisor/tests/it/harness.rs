@@ -75,8 +75,9 @@ pub(super) async fn start_shims(plugins: &[(&str, Value, &str)]) -> Stack {
         let entrypoint = differs["entrypoint"].as_str().unwrap();
         std::fs::write(installed.join(id).join("1.0.0/package").join(entrypoint), code).unwrap();
     }
-    for name in ["ASP_PLUGIN_PYTHON", "ASP_PLUGIN_NODE", "ASP_PLUGIN_NODE_SHIM"] {
-        assert!(std::env::var_os(name).is_some(), "{name} is not set: source .tools/env, which scripts/setup made");
+    for name in ["PYTHON", "NODE", "NODE_SHIM", "JAVA", "JAVA_SHIM"] {
+        let name = format!("ASP_PLUGIN_{name}");
+        assert!(std::env::var_os(&name).is_some(), "{name} is not set: source .tools/env, which scripts/setup made");
     }
     launch(dir, Command::new(env!("CARGO_BIN_EXE_asp-runtime")), &[]).await
 }

@@ -49,6 +49,46 @@ async fn python_serves_a_call_isolated() {
     assert_eq!(greets(&stack, "greet").await["flags"], json!([1, 1]));
 }
 
+const JAVA: &str = r#"
+import asp.plugin.Arguments;
+import asp.plugin.Context;
+import asp.plugin.Tool;
+import java.lang.management.ManagementFactory;
+import java.util.Map;
+
+public final class Greet implements Tool {
+    private record Input(String name) {}
+
+    @Override
+    public Object run(Arguments arguments, Context context) {
+        context.progress(50, "half");
+        String name = arguments.as(Input.class).name();
+        return Map.of("text", "Hello, " + name + "!",
+                "flags", ManagementFactory.getRuntimeMXBean().getInputArguments());
+    }
+}
+"#;
+
+#[tokio::test]
+async fn java_serves_a_call_within_its_memory() {
+    let stack = start_shims(&[("greet", plugin("java", "Greet"), JAVA)]).await;
+    let package = stack.plugins().join("greet/1.0.0/package");
+    let source = package.join("Greet.java");
+    std::fs::rename(package.join("Greet"), &source).unwrap();
+    let shim = std::path::PathBuf::from(std::env::var_os("ASP_PLUGIN_JAVA_SHIM").unwrap());
+    let built = std::process::Command::new("javac")
+        .arg("-cp")
+        .arg(shim.join("asp-plugin.jar"))
+        .arg("-d")
+        .args([&package, &source])
+        .status();
+    assert!(built.expect("javac is on the PATH").success());
+    let flags = greets(&stack, "greet").await["flags"].to_string();
+    for flag in ["-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxMetaspaceSize=64m", "-XX:SharedArchiveFile="] {
+        assert!(flags.contains(flag), "{flag}: {flags}");
+    }
+}
+
 #[tokio::test]
 async fn node_serves_a_call_with_the_shims_flags() {
     let stack = start_shims(&[("greet", plugin("node", "greet.mjs"), NODE)]).await;
