@@ -28,6 +28,8 @@ public final class Worker {
             Server.run(Settings.read(System.getenv(), System.in));
         } catch (Exit.Refusal refusal) {
             Exit.refuse(refusal);
+        } catch (RuntimeException | Error fault) {
+            Exit.refuse(new Exit.Refusal(Exit.PLUGIN_UNUSABLE, "the worker cannot start: " + fault));
         }
     }
 }

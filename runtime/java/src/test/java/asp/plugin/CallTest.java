@@ -147,7 +147,8 @@ class CallTest {
     @Test
     void aPatternRunsInLinearTime() throws Exception {
         String hostile = "a".repeat(40) + "!";
-        assertEquals("INVALID_ARGUMENT", failed(worker.call("regex", Map.of("act", "echo", "word", hostile))).getCode());
+        Failed failed = failed(worker.call("regex", Map.of("act", "echo", "word", hostile)));
+        assertEquals("INVALID_ARGUMENT", failed.getCode());
     }
 
     @Test

@@ -39,7 +39,8 @@ class QuestionTest {
 
     @Test
     void anAnswerReachesTheHandlerAsTheUserGaveIt() throws Exception {
-        assertEquals("ACCEPT {\"a\":1}", ask("accept", input(Action.ACCEPT, "").setFields(WorkerProcess.json(Map.of("a", 1)))));
+        var accepted = input(Action.ACCEPT, "").setFields(WorkerProcess.json(Map.of("a", 1)));
+        assertEquals("ACCEPT {\"a\":1}", ask("accept", accepted));
         assertEquals("DECLINE {}", ask("decline", input(Action.DECLINE, "")));
         assertEquals("CANCEL {}", ask("cancel", input(Action.CANCEL, "")));
     }
@@ -101,7 +102,8 @@ class QuestionTest {
         assertEquals("judge", asked.getDelegateId());
         assertEquals("{\"text\":\"judge this\"}", asked.getInput().getValue().toStringUtf8());
         assertEquals(10, asked.getTimeout().getSeconds());
-        result("good", asked, DeliverDelegationResult.newBuilder().setResult(WorkerProcess.json(Map.of("label", "ok"))));
+        var good = DeliverDelegationResult.newBuilder().setResult(WorkerProcess.json(Map.of("label", "ok")));
+        result("good", asked, good);
         assertEquals("ok", text(worker.end()));
 
         result("bad", delegate("bad"), DeliverDelegationResult.newBuilder().setError("no model"));

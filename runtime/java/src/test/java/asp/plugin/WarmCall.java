@@ -6,8 +6,8 @@ import java.util.Map;
 
 /**
  * Measures warm calls over a worker's socket, client included, with the tests' command line: {@code java -cp
- * target/test-classes:target/classes:target/dist/lib/* asp.plugin.WarmCall <calls>}. Prints microseconds for one call at
- * a time, and calls a second with 32 in flight.
+ * target/test-classes:target/classes:target/dist/lib/* asp.plugin.WarmCall <calls>}. Prints microseconds for one call
+ * at a time, and calls a second with 32 in flight.
  */
 final class WarmCall {
     private static final int IN_FLIGHT = 32;

@@ -155,7 +155,9 @@ final class CallContext implements Context {
         }
         if (!given.getError().isEmpty()) {
             throw new PluginException(
-                    "DELEGATION_FAILED", "`" + id + "` failed: " + given.getError(), Map.of("reason", given.getError()));
+                    "DELEGATION_FAILED",
+                    "`" + id + "` failed: " + given.getError(),
+                    Map.of("reason", given.getError()));
         }
         return parse(given.getResult());
     }

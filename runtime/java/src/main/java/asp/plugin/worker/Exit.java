@@ -3,8 +3,9 @@ package asp.plugin.worker;
 import sun.misc.Signal;
 
 /**
- * How the process ends. An end that did not come through here is the plugin's doing (`System.exit`), and a shutdown hook
- * turns it into exit code 70: a crash. SIGTERM is an orderly end.
+ * How the process ends. An end that did not come through here is the plugin's doing (`System.exit`), and a shutdown
+ * hook turns it into exit code 70: a crash. SIGTERM is an orderly end; a shutdown hook alone could not tell the two
+ * apart, and only sun.misc.Signal (in jdk.unsupported) can.
  */
 public final class Exit {
     public static final int WRONG_ENVIRONMENT = 64;

@@ -2,7 +2,7 @@ package asp.plugin.worker;
 
 import io.grpc.Status;
 
-/** How a call ended that did not succeed: what the caller may read, never a stack or the text of a foreign exception. */
+/** How a call ended that did not succeed: what the caller may read, never a stack or a foreign exception's text. */
 final class Failure extends Exception {
     private final String code;
     private final transient Object details;

@@ -15,8 +15,8 @@ import java.util.stream.Stream;
 
 /**
  * The loaded plugin: one instance of its entrypoint. Its classes are looked for in `package/`, `package/classes/`,
- * `package/*.jar` and `package/lib/*.jar`, in this order and by name; the worker's own libraries come first, so a plugin
- * that brings another version of them uses the worker's.
+ * `package/*.jar` and `package/lib/*.jar`, in this order and by name; the worker's own libraries come first, so a
+ * plugin that brings another version of them uses the worker's.
  */
 final class Plugin {
     private static final int MAX_JARS = 512;

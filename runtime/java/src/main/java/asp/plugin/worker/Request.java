@@ -43,7 +43,10 @@ record Request(
 
     static Request of(ReadResourceRequest read) {
         return plain(read.getRequestId(), read.getCtx(), read.getArguments().getValue())
-                .with(read.hasDeadline() ? instant(read.getDeadline()) : null, read.getAccessToken(), read.getAttrsMap());
+                .with(
+                        read.hasDeadline() ? instant(read.getDeadline()) : null,
+                        read.getAccessToken(),
+                        read.getAttrsMap());
     }
 
     static Request of(GetPromptRequest get) {

@@ -12,8 +12,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * A JSON Schema 2020-12 that is compiled once. Formats are asserted, references stay inside the schema, and patterns run
- * in linear time, as in the gateway.
+ * A JSON Schema 2020-12 that is compiled once. Formats are asserted, references stay inside the schema, and patterns
+ * run in linear time, as in the gateway.
  */
 final class Schema {
     /** Faults told to a caller: enough to correct a call, few enough to read. */

@@ -54,8 +54,8 @@ public final class Server {
     private static io.grpc.Server server(Path socket, Access access, Serving serving, Runnable ended) {
         return OkHttpServerBuilder.forPort(UnixDomainSocketAddress.of(socket), InsecureServerCredentials.create())
                 .socketFactory(UnixSockets.listening(socket))
-                // One thread is enough: nothing there runs a plugin's code or waits. It cannot be the transport's own,
-                // which holds the transport's lock while it delivers: a sending handler has our locks and wants that one.
+                // One thread is enough: nothing there runs a plugin's code or waits. It cannot be the transport's
+                // own, which delivers under the transport's lock: a sending handler has our locks and wants that one.
                 .executor(Executors.newSingleThreadExecutor(Server::reader))
                 .maxInboundMessageSize(Limits.MESSAGE_BYTES)
                 .maxInboundMetadataSize(16 << 10)
