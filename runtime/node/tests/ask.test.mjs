@@ -176,3 +176,17 @@ test('after a resume the kept answers find their questions and nobody is asked t
   assert.deepEqual(read((await worker.result('k1')).completed.output), { first: 1, second: 2, label: 'fine' });
   assert.ok(!worker.inbox.some(({ elicitation, delegation }) => elicitation || delegation));
 });
+
+test('a question that failed before the checkpoint does not use up a kept answer', async () => {
+  worker.invoke('k2', { act: 'ask_in_vain' });
+  await ask('k2');
+  worker.send({ userInput: { requestId: 'k2', elicitationId: 'approve', error: 'expired' } });
+  const { capsule, seq } = await saved('k2');
+  worker.send({ cancel: { requestId: 'k2' } });
+  await worker.result('k2');
+  worker.inbox.length = 0;
+  const userInputs = [{ requestId: 'k2', elicitationId: 'approve', action: 0, fields: bytes({ n: 7 }) }];
+  worker.invoke('k2', { act: 'ask_in_vain' }, { resume: { capsule, seq, attempt: 2, userInputs } });
+  worker.send({ checkpointAck: { requestId: 'k2', seq: (await saved('k2')).seq } });
+  assert.deepEqual(read((await worker.result('k2')).completed.output), { n: 7 });
+});

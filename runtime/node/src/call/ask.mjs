@@ -45,11 +45,12 @@ async function elicit(call, { asked, kept, id, question }) {
   if (!call.plugin.manifest.elicitations.has(id)) throw new CallError('UNDECLARED', `elicitation ${id} is not declared`);
   const earlier = kept.inputs.get(id)?.shift();
   const answer = earlier ?? (await ask(call, call.questions, inputKey(id), elicitation(call, id, question)));
-  asked.set(id, (asked.get(id) ?? 0) + 1);
   if (answer.error) {
     const [code, message] = NO_USER[answer.error] ?? ['INPUT_UNSUPPORTED', 'the question could not be asked'];
     throw new CallError(code, message, { reason: answer.error });
   }
+  // Only answers are kept by the platform, so only answers count.
+  asked.set(id, (asked.get(id) ?? 0) + 1);
   const action = ACTIONS[answer.action] ?? 'cancel';
   return Object.freeze({ action, fields: action === 'accept' ? (parseJson(answer.fields) ?? {}) : {} });
 }

@@ -70,6 +70,11 @@ const ACTS = {
     const second = (await ctx.elicit('approve')).fields.n;
     return { first, second, label: await ctx.delegate('classifier', { first, second }) };
   },
+  ask_in_vain: async (args, ctx) => {
+    if (!ctx.resume) await ctx.elicit('approve').catch((error) => console.log(error.code));
+    await ctx.checkpoint({});
+    return { n: (await ctx.elicit('approve')).fields.n };
+  },
   async wait(args, ctx) {
     console.log('waiting');
     try {
