@@ -97,11 +97,13 @@ struct Workers {
     bytes_in: Family<LanguageLabel, Counter>,
     bytes_out: Family<LanguageLabel, Counter>,
     rss_max: Family<LanguageLabel, Gauge<f64, AtomicU64>>,
+    lost: Family<LanguageLabel, Counter>,
 }
 
 impl Workers {
     fn register(&self, registry: &mut Registry) {
         registry.register("asp_worker_calls", "Plugin calls whose worker was given back", self.calls.clone());
+        registry.register("asp_worker_lost", "Workers lost with a plugin call", self.lost.clone());
         registry.register("asp_worker_cpu_seconds", "CPU time of plugin calls", self.cpu_seconds.clone());
         registry.register("asp_worker_received_bytes", "Bytes sent to workers", self.bytes_in.clone());
         registry.register("asp_worker_sent_bytes", "Bytes received from workers", self.bytes_out.clone());
@@ -209,6 +211,11 @@ impl Metrics {
         self.workers.bytes_in.get_or_create(&label).inc_by(stats.bytes_in as u64);
         self.workers.bytes_out.get_or_create(&label).inc_by(stats.bytes_out as u64);
         self.workers.rss_max.get_or_create(&label).set(stats.rss_max);
+    }
+
+    /// A worker was lost that had a call.
+    pub fn worker_lost(&self, language: &'static str) {
+        self.workers.lost.get_or_create(&LanguageLabel { language }).inc();
     }
 
     pub fn applied(&self, revision: u64) {

@@ -5,27 +5,23 @@
 //! declared to ask for; the client's token never goes along (I-8). Keeps true: a call that a worker was given
 //! runs again only when its plugin resumes or repeating it is harmless; otherwise its outcome is unknown.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use asp_proto::plugin::{self as ppp, client_message};
-use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive, RiskClass};
-use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
-use prost_types::Any;
-use tokio::time::Instant;
+use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive};
+use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use tokio_util::task::TaskTracker;
 
 use super::Execution;
 use super::artifacts::Artifacts;
-use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
-use crate::clock::since_epoch;
 use crate::metrics::Metrics;
 
 mod admission;
 mod artifacts;
 mod asking;
 mod history;
+mod job;
+mod lease;
 mod prepare;
 mod reads;
 mod recovery;
@@ -40,10 +36,12 @@ pub use saved::Saved;
 
 use admission::Rejection;
 use history::History;
+use job::Job;
+use lease::Closing;
 use prepare::Preparing;
 use recovery::{Ended, Next, Recovery};
-use runtimes::{Runtime, Runtimes};
-use tunnel::{Closing, OpenFault, Opening, Tunnel, Wanted};
+use runtimes::Runtimes;
+use tunnel::{OpenFault, Opening, Tunnel, Wanted};
 
 /// The plugin executor of one gateway.
 pub struct Plugins {
@@ -58,17 +56,6 @@ pub struct Plugins {
 pub struct Keeping {
     pub saved: Saved,
     pub artifacts: Artifacts,
-}
-
-/// One call as its plugin gets it.
-struct Job<'a> {
-    execution: &'a Execution,
-    plugin: PluginRef,
-    language: &'static str,
-    /// The plugin's own name of what is called.
-    primitive: String,
-    hints: RuntimeHints,
-    runtime: Arc<Runtime>,
 }
 
 impl Plugins {
@@ -132,7 +119,10 @@ impl Plugins {
         loop {
             history.next_attempt();
             let ended = self.attempt(job, history).await;
-            history.lost += u32::from(matches!(ended, Ended::Lost { delivered: true, .. }));
+            if matches!(ended, Ended::Lost { delivered: true, .. }) {
+                history.lost += 1;
+                self.closing.metrics.worker_lost(job.language);
+            }
             match recovery.after(&execution.call, history, ended) {
                 Next::Done(result) => return result,
                 Next::Again { at } => {
@@ -184,126 +174,6 @@ impl Plugins {
             Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => reads::run(job, tunnel).await,
             _ => session::run(self, job, history, tunnel).await,
         }
-    }
-}
-
-impl Job<'_> {
-    fn call(&self) -> &Arc<Call> {
-        &self.execution.call
-    }
-
-    fn allocation(&self) -> AllocateWorkerRequest {
-        let call = self.call();
-        let left = call.deadline.saturating_duration_since(Instant::now());
-        AllocateWorkerRequest {
-            plugin: Some(self.plugin.clone()),
-            ctx: Some(Context {
-                tenant_id: call.caller.org.clone(),
-                user_id: call.caller.user.clone(),
-                wcit_hash: call.caller.wcit.clone(),
-                session_id: call.session.clone(),
-                correlation_id: call.id.to_string(),
-                mcp_request_id: call.protocol_request_id.clone(),
-                primitive: call.entry.primitive.id.clone(),
-            }),
-            hints: Some(self.hints.clone()),
-            soft_deadline: prost_types::Duration::try_from(left).ok(),
-            // A worker that served somebody else is no place for what is worth most (seed 1 §1.5.4).
-            force_fresh_process: call.entry.primitive.risk_class() == RiskClass::High,
-        }
-    }
-
-    fn context(&self) -> ppp::Context {
-        let call = self.call();
-        ppp::Context {
-            tenant_id: call.caller.org.clone(),
-            user_id: call.caller.user.clone(),
-            wcit_hash: call.caller.wcit.clone(),
-            session_id: call.session.clone(),
-            correlation_id: call.id.to_string(),
-        }
-    }
-
-    fn init(&self) -> Any {
-        let init = ppp::InitRequest { ctx: Some(self.context()), env: BTreeMap::new() };
-        tunnel::pack(client_message::Payload::Init(init))
-    }
-
-    /// The message that begins the work.
-    fn work(&self, history: &History, resume: Option<ppp::Resume>) -> Any {
-        match self.call().entry.primitive.kind() {
-            Kind::Resource | Kind::ResourceTemplate => tunnel::pack_as("ReadResourceRequest", &self.read()),
-            Kind::Prompt => tunnel::pack_as("GetPromptRequest", &self.prompt()),
-            _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(history, resume))),
-        }
-    }
-
-    fn invoke(&self, history: &History, resume: Option<ppp::Resume>) -> ppp::InvokeRequest {
-        let call = self.call();
-        ppp::InvokeRequest {
-            ctx: Some(self.context()),
-            primitive: self.primitive.clone(),
-            version: call.entry.primitive.version.clone(),
-            arguments: Some(self.arguments()),
-            request_id: call.id.to_string(),
-            task_id: history.task_id.clone(),
-            attrs: self.attributes(),
-            deadline: self.deadline(),
-            budget: self.execution.budget,
-            // The gateway mints no tokens for plugins yet.
-            access_token: String::new(),
-            idempotency_key: call.idempotency_key.clone().unwrap_or_default(),
-            mcp_request_id: call.protocol_request_id.clone(),
-            resume,
-        }
-    }
-
-    fn read(&self) -> ppp::ReadResourceRequest {
-        let call = self.call();
-        let uri = self.execution.arguments.get("uri").and_then(serde_json::Value::as_str);
-        ppp::ReadResourceRequest {
-            ctx: Some(self.context()),
-            primitive: self.primitive.clone(),
-            version: call.entry.primitive.version.clone(),
-            uri: uri.unwrap_or_default().to_owned(),
-            arguments: Some(self.arguments()),
-            request_id: call.id.to_string(),
-            deadline: self.deadline(),
-            access_token: String::new(),
-            attrs: self.attributes(),
-        }
-    }
-
-    fn prompt(&self) -> ppp::GetPromptRequest {
-        let call = self.call();
-        ppp::GetPromptRequest {
-            ctx: Some(self.context()),
-            name: self.primitive.clone(),
-            version: call.entry.primitive.version.clone(),
-            arguments: Some(self.arguments()),
-            request_id: call.id.to_string(),
-            deadline: self.deadline(),
-            access_token: String::new(),
-            attrs: self.attributes(),
-        }
-    }
-
-    fn arguments(&self) -> ppp::Json {
-        ppp::Json { value: self.execution.arguments.to_string().into_bytes() }
-    }
-
-    fn attributes(&self) -> BTreeMap<String, String> {
-        let traceparent = self.call().traceparent.clone();
-        traceparent.into_iter().map(|value| ("traceparent".to_owned(), value)).collect()
-    }
-
-    fn deadline(&self) -> Option<prost_types::Timestamp> {
-        let left = self.call().deadline.saturating_duration_since(Instant::now());
-        let at = since_epoch() + left;
-        Some(prost_types::Timestamp {
-            seconds: i64::try_from(at.as_secs()).ok()?,
-            nanos: i32::try_from(at.subsec_nanos()).ok()?,
-        })
     }
 }
 

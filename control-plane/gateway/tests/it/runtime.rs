@@ -19,7 +19,8 @@ use prost_types::value::Kind;
 use prost_types::{Any, Struct};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
 pub(crate) const PYTHON: &str = "python";
@@ -180,6 +181,52 @@ pub(crate) struct Runtime {
     pub told: Arc<Told>,
     pub socket: PathBuf,
     _directory: tempfile::TempDir,
+}
+
+/// An authority and what it has signed, as PEM.
+pub(crate) struct Authority {
+    certificate: rcgen::Certificate,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Authority {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        Authority { certificate, issuer: rcgen::Issuer::new(params, key) }
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.certificate.pem()
+    }
+
+    /// Certificate and key of a peer.
+    pub(crate) fn sign(&self) -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+/// A runtime on a port, reached by mutual TLS; returns its URL.
+pub(crate) async fn start_with_tls(script: Script, authority: &Authority) -> String {
+    let (certificate, key) = authority.sign();
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(certificate, key))
+        .client_ca_root(Certificate::from_pem(authority.pem()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let service = RuntimeSupervisorServer::new(Scripted { script, told: Arc::default() });
+    tokio::spawn(
+        tonic::transport::Server::builder()
+            .tls_config(tls)
+            .unwrap()
+            .add_service(service)
+            .serve_with_incoming(TcpListenerStream::new(listener)),
+    );
+    format!("https://localhost:{port}")
 }
 
 impl Runtime {

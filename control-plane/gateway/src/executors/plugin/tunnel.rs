@@ -11,27 +11,24 @@ use asp_proto::plugin::{
     ClientMessage, ContentChunk, GetPromptResponse, ServerMessage, client_message, server_message,
 };
 use asp_proto::supervisor::{
-    AllocateWorkerRequest, CancelAllocationRequest, CloseTunnelRequest, PppClientFrame, PppServerFrame,
-    TunnelEvent, ppp_server_frame, tunnel_event,
+    AllocateWorkerRequest, PppClientFrame, PppServerFrame, TunnelEvent, ppp_server_frame, tunnel_event,
 };
 use prost::Message;
 use prost_types::Any;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::task::TaskTracker;
 use tonic::{Code, Status, Streaming};
 
 use super::admission::{self, Allocation, Rejection};
+use super::lease::{Closing, Lease, Seat};
 use super::runtimes::{Client, Runtime};
 use crate::call::Call;
-use crate::metrics::Metrics;
 
 /// Most frames that wait for the runtime: answers and acknowledgements, of which a call has few at a time.
 const OUTGOING: usize = 32;
 /// How long the runtime may take to decide on an allocation.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a cancelled worker may take to stop before its place is closed; the runtime has its own grace.
 const LINGER: Duration = Duration::from_secs(5);
 const TYPE_PREFIX: &str = "type.googleapis.com/asp.plugin.v1.";
@@ -56,13 +53,6 @@ pub(super) enum TunnelFault {
     Garbage(&'static str),
 }
 
-/// What every tunnel of a gateway shares.
-#[derive(Clone)]
-pub(super) struct Closing {
-    pub tasks: TaskTracker,
-    pub metrics: Arc<Metrics>,
-}
-
 /// A worker's place, from the allocation to its closing.
 pub(super) struct Tunnel {
     lease: Lease,
@@ -74,23 +64,6 @@ pub(super) struct Tunnel {
     held: Option<Any>,
     /// A cancel was sent and the end has not come.
     stopping: bool,
-}
-
-/// The duty to give a seat back; dropping it does.
-struct Lease {
-    seat: Option<Seat>,
-    tasks: TaskTracker,
-}
-
-/// A handle and what its closing needs.
-struct Seat {
-    runtime: Arc<Runtime>,
-    language: &'static str,
-    tunnel_id: String,
-    mcp_request_id: String,
-    ready: bool,
-    reason: &'static str,
-    metrics: Arc<Metrics>,
 }
 
 /// Why no tunnel opened.
@@ -301,63 +274,6 @@ impl Heard {
             ),
             _ => false,
         }
-    }
-}
-
-impl Lease {
-    fn reason(&mut self, reason: &'static str) {
-        if let Some(seat) = &mut self.seat {
-            seat.reason = reason;
-        }
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let Some(seat) = self.seat.take() else { return };
-        // Without a runtime the process is ending, and the socket with it.
-        let Ok(runtime) = Handle::try_current() else { return };
-        // Off the call's path: the caller has its answer already.
-        self.tasks.spawn_on(
-            async move {
-                if tokio::time::timeout(CLOSE_TIMEOUT, close(&seat)).await.is_err() {
-                    tracing::debug!(language = seat.language, "runtime did not close a tunnel in time");
-                }
-            },
-            &runtime,
-        );
-    }
-}
-
-/// Gives the place back and takes note of what it cost.
-async fn close(seat: &Seat) {
-    // A runtime that is gone has no place to give back.
-    let Some(mut client) = seat.runtime.client() else { return };
-    if !seat.ready {
-        let request = CancelAllocationRequest {
-            tunnel_id: seat.tunnel_id.clone(),
-            mcp_request_id: seat.mcp_request_id.clone(),
-        };
-        // An allocation that became ready meanwhile is closed below.
-        let _ = client.cancel_allocation(request).await;
-    }
-    let request = CloseTunnelRequest { tunnel_id: seat.tunnel_id.clone(), reason: seat.reason.into() };
-    match client.close_tunnel(request).await {
-        Ok(answer) => {
-            let stats = admission::stats(answer.into_inner().stats.as_ref());
-            tracing::debug!(
-                language = seat.language,
-                reason = seat.reason,
-                cpu_ms = stats.cpu_ms,
-                rss_max = stats.rss_max,
-                bytes_in = stats.bytes_in,
-                bytes_out = stats.bytes_out,
-                duration_ms = stats.duration_ms,
-                "tunnel closed"
-            );
-            seat.metrics.worker_used(seat.language, &stats);
-        }
-        Err(status) => tracing::debug!(code = ?status.code(), "tunnel was gone before it was closed"),
     }
 }
 

@@ -1,0 +1,151 @@
+//! One call as its runtime and its plugin get it: the allocation, and the messages that begin the work.
+//!
+//! Keeps true: nothing of the client's token goes along (I-8); the deadline is absolute, so that no hop adds
+//! to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use asp_proto::plugin::{self as ppp, client_message};
+use asp_proto::snapshot::{Kind, RiskClass};
+use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
+use prost_types::Any;
+use tokio::time::Instant;
+
+use super::history::History;
+use super::runtimes::Runtime;
+use super::tunnel;
+use crate::call::Call;
+use crate::clock::since_epoch;
+use crate::executors::Execution;
+
+/// One call as its plugin gets it.
+pub(super) struct Job<'a> {
+    pub execution: &'a Execution,
+    pub plugin: PluginRef,
+    pub language: &'static str,
+    /// The plugin's own name of what is called.
+    pub primitive: String,
+    pub hints: RuntimeHints,
+    pub runtime: Arc<Runtime>,
+}
+
+impl Job<'_> {
+    pub(super) fn call(&self) -> &Arc<Call> {
+        &self.execution.call
+    }
+
+    pub(super) fn allocation(&self) -> AllocateWorkerRequest {
+        let call = self.call();
+        let left = call.deadline.saturating_duration_since(Instant::now());
+        AllocateWorkerRequest {
+            plugin: Some(self.plugin.clone()),
+            ctx: Some(Context {
+                tenant_id: call.caller.org.clone(),
+                user_id: call.caller.user.clone(),
+                wcit_hash: call.caller.wcit.clone(),
+                session_id: call.session.clone(),
+                correlation_id: call.id.to_string(),
+                mcp_request_id: call.protocol_request_id.clone(),
+                primitive: call.entry.primitive.id.clone(),
+            }),
+            hints: Some(self.hints.clone()),
+            soft_deadline: prost_types::Duration::try_from(left).ok(),
+            // A worker that served somebody else is no place for what is worth most (seed 1 §1.5.4).
+            force_fresh_process: call.entry.primitive.risk_class() == RiskClass::High,
+        }
+    }
+
+    fn context(&self) -> ppp::Context {
+        let call = self.call();
+        ppp::Context {
+            tenant_id: call.caller.org.clone(),
+            user_id: call.caller.user.clone(),
+            wcit_hash: call.caller.wcit.clone(),
+            session_id: call.session.clone(),
+            correlation_id: call.id.to_string(),
+        }
+    }
+
+    pub(super) fn init(&self) -> Any {
+        let init = ppp::InitRequest { ctx: Some(self.context()), env: BTreeMap::new() };
+        tunnel::pack(client_message::Payload::Init(init))
+    }
+
+    /// The message that begins the work.
+    pub(super) fn work(&self, history: &History, resume: Option<ppp::Resume>) -> Any {
+        match self.call().entry.primitive.kind() {
+            Kind::Resource | Kind::ResourceTemplate => tunnel::pack_as("ReadResourceRequest", &self.read()),
+            Kind::Prompt => tunnel::pack_as("GetPromptRequest", &self.prompt()),
+            _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(history, resume))),
+        }
+    }
+
+    fn invoke(&self, history: &History, resume: Option<ppp::Resume>) -> ppp::InvokeRequest {
+        let call = self.call();
+        ppp::InvokeRequest {
+            ctx: Some(self.context()),
+            primitive: self.primitive.clone(),
+            version: call.entry.primitive.version.clone(),
+            arguments: Some(self.arguments()),
+            request_id: call.id.to_string(),
+            task_id: history.task_id.clone(),
+            attrs: self.attributes(),
+            deadline: self.deadline(),
+            budget: self.execution.budget,
+            // The gateway mints no tokens for plugins yet.
+            access_token: String::new(),
+            idempotency_key: call.idempotency_key.clone().unwrap_or_default(),
+            mcp_request_id: call.protocol_request_id.clone(),
+            resume,
+        }
+    }
+
+    fn read(&self) -> ppp::ReadResourceRequest {
+        let call = self.call();
+        let uri = self.execution.arguments.get("uri").and_then(serde_json::Value::as_str);
+        ppp::ReadResourceRequest {
+            ctx: Some(self.context()),
+            primitive: self.primitive.clone(),
+            version: call.entry.primitive.version.clone(),
+            uri: uri.unwrap_or_default().to_owned(),
+            arguments: Some(self.arguments()),
+            request_id: call.id.to_string(),
+            deadline: self.deadline(),
+            access_token: String::new(),
+            attrs: self.attributes(),
+        }
+    }
+
+    fn prompt(&self) -> ppp::GetPromptRequest {
+        let call = self.call();
+        ppp::GetPromptRequest {
+            ctx: Some(self.context()),
+            name: self.primitive.clone(),
+            version: call.entry.primitive.version.clone(),
+            arguments: Some(self.arguments()),
+            request_id: call.id.to_string(),
+            deadline: self.deadline(),
+            access_token: String::new(),
+            attrs: self.attributes(),
+        }
+    }
+
+    fn arguments(&self) -> ppp::Json {
+        ppp::Json { value: self.execution.arguments.to_string().into_bytes() }
+    }
+
+    fn attributes(&self) -> BTreeMap<String, String> {
+        let traceparent = self.call().traceparent.clone();
+        traceparent.into_iter().map(|value| ("traceparent".to_owned(), value)).collect()
+    }
+
+    fn deadline(&self) -> Option<prost_types::Timestamp> {
+        let left = self.call().deadline.saturating_duration_since(Instant::now());
+        let at = since_epoch() + left;
+        Some(prost_types::Timestamp {
+            seconds: i64::try_from(at.as_secs()).ok()?,
+            nanos: i32::try_from(at.subsec_nanos()).ok()?,
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! Admission, events, results and failures of a plugin call.
+
+use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, RuntimeTls, Runtimes};
+use asp_proto::plugin::{Failed, ResultChunk, client_message, server_message::Payload};
+use asp_proto::supervisor::tunnel_event;
+use prost_types::value::Kind;
+use serde_json::{Value, json};
+
+use super::{call, fixture, progress, sweep, until};
+use crate::runtime::{Authority, PYTHON, Runtime, Script, Worker, json_of, queued, rejected, start_with_tls};
+use crate::support::{Fixture, Modern, snapshot, token};
+
+#[tokio::test]
+async fn a_call_shows_its_progress_and_its_result_and_gives_its_worker_back() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        assert_eq!((invoke.primitive.as_str(), invoke.version.as_str()), ("sweep", "1.0.0"));
+        assert_eq!(invoke.arguments.as_ref().unwrap().value, br#"{"n":1}"#);
+        assert_eq!((invoke.mcp_request_id.as_str(), invoke.access_token.as_str()), ("7", ""));
+        assert!(invoke.deadline.is_some());
+        assert!(invoke.resume.is_none());
+        let ctx = invoke.ctx.as_ref().unwrap();
+        assert_eq!((ctx.tenant_id.as_str(), ctx.user_id.as_str()), ("acme", "alice"));
+        for percent in [18.0, 62.0] {
+            worker.say(progress(&invoke.request_id, percent)).await;
+        }
+        let chunk = ResultChunk {
+            request_id: invoke.request_id.clone(),
+            text: "part".into(),
+            ..ResultChunk::default()
+        };
+        worker.say(Payload::Chunk(chunk)).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+        // A second result of a worker gone mad changes nothing.
+        worker.complete(&invoke, &json!({"ok": false})).await;
+    }));
+    let fixture = fixture(&runtime);
+    let events = sweep(&fixture).await.events();
+    let shown: Vec<f64> = events.iter().filter_map(|event| event["params"]["progress"].as_f64()).collect();
+    assert_eq!(shown, [18.0, 62.0]);
+    let result = &events.last().unwrap()["result"];
+    assert_eq!(result["structuredContent"], json!({"ok": true}));
+    assert_eq!(result["content"][0]["text"], "part");
+    assert_eq!(result["isError"], false);
+    fixture.gateway.flush().await;
+    assert_eq!(runtime.told.closed.lock()[0].reason, "completed");
+    let metrics = fixture.send(http::Method::GET, "/metrics", &[], "").await.text;
+    assert!(metrics.contains(r#"asp_worker_cpu_seconds_total{language="python"} 0.25"#), "{metrics}");
+    let allocation = runtime.told.allocations.lock()[0].clone();
+    let plugin = allocation.plugin.unwrap();
+    assert_eq!(
+        (plugin.id.as_str(), plugin.language.as_str(), plugin.entrypoint.as_str()),
+        ("sweep", "python", "main.py")
+    );
+    assert!(!allocation.force_fresh_process);
+}
+
+#[tokio::test]
+async fn a_queued_call_shows_its_place_and_is_invoked_when_it_is_ready() {
+    let script = Script::of(|_, mut worker: Worker| async move {
+        let Some(client_message::Payload::Init(_)) = worker.next().await else { panic!("no init") };
+        let place = [
+            ("position", Kind::NumberValue(1.0)),
+            ("depth", Kind::NumberValue(4.0)),
+            ("eta_ms", Kind::NumberValue(1500.0)),
+        ];
+        worker.event(tunnel_event::Type::AllocationQueued, "", &place).await;
+        worker.event(tunnel_event::Type::AllocationStarted, "", &[]).await;
+        worker.event(tunnel_event::Type::TunnelReady, "", &[]).await;
+        let Some(client_message::Payload::Invoke(invoke)) = worker.next().await else { panic!("no invoke") };
+        worker.say(progress(&invoke.request_id, 50.0)).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let runtime = Runtime::start(script.admitting(|n| queued(n, 2.0, 4.0)));
+    let events = sweep(&fixture(&runtime)).await.events();
+    let shown: Vec<(&str, &str)> = events
+        .iter()
+        .filter_map(|event| {
+            let params = &event["params"];
+            Some((params["message"].as_str()?, params["_meta"]["asp/phase"].as_str().unwrap_or("")))
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("queued: position 2 of 4", "ADMISSION.QUEUED"),
+            ("queued: position 1 of 4, about 1.5 s", "ADMISSION.QUEUED"),
+            ("starting", "ADMISSION.STARTED"),
+            ("at 50", "")
+        ]
+    );
+    let numbers: Vec<f64> = events.iter().filter_map(|event| event["params"]["progress"].as_f64()).collect();
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+}
+
+#[tokio::test]
+async fn a_refused_allocation_has_the_refusal_of_its_reason() {
+    let rows = [
+        ("throttled: too many", "rate_limited"),
+        ("overload", "rate_limited"),
+        ("quarantined", "upstream_unavailable"),
+        ("breaker_open: half of the calls failed", "upstream_unavailable"),
+        ("draining", "upstream_unavailable"),
+    ];
+    for (reason, expected) in rows {
+        let script = Script::of(|_, _| async {}).admitting(move |_| rejected(reason));
+        let runtime = Runtime::start(script);
+        let result = sweep(&fixture(&runtime)).await.json()["result"].clone();
+        assert_eq!(
+            (&result["isError"], &result["_meta"]["asp/reason"]),
+            (&json!(true), &json!(expected)),
+            "{reason}"
+        );
+        assert_eq!(result["_meta"].get("asp/retryAfterMs").is_some(), expected == "rate_limited", "{reason}");
+    }
+    for reason in ["not_installed: sweep 1.0.0", "digest_mismatch", "language_absent", "isolation", "?"] {
+        let runtime = Runtime::start(Script::of(|_, _| async {}).admitting(move |_| rejected(reason)));
+        let answer = sweep(&fixture(&runtime)).await;
+        assert_eq!(answer.reason(), "internal", "{reason}");
+        assert!(!answer.text.contains("sweep"), "{}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn a_late_refusal_ends_a_queued_call() {
+    let script = Script::of(|_, worker: Worker| async move {
+        worker.event(tunnel_event::Type::AdmissionRejected, "overload: shed", &[]).await;
+    });
+    let runtime = Runtime::start(script.admitting(|n| queued(n, 1.0, 1.0)));
+    let events = call(&fixture(&runtime), "order", json!({})).await.events();
+    assert_eq!(events.last().unwrap()["result"]["_meta"]["asp/reason"], "rate_limited");
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_not_there_is_told_at_once() {
+    let runtime = Runtime::start(Script::of(|_, _| async {}));
+    std::fs::remove_file(&runtime.socket).unwrap();
+    let result = sweep(&fixture(&runtime)).await.json()["result"].clone();
+    assert_eq!(result["_meta"]["asp/reason"], "upstream_unavailable");
+}
+
+#[tokio::test]
+async fn a_failure_is_told_by_its_code() {
+    let rows = [
+        ("INTERNAL", Some("the disk is full"), "the disk is full"),
+        ("QUOTA", Some("no more"), "no more"),
+        ("INVALID_OUTPUT", None, "does not fit its output schema"),
+        ("INVALID_ARGUMENT", None, "argument /n: too small"),
+    ];
+    for (code, own, text) in rows {
+        let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
+            let invoke = worker.begin(&[]).await;
+            let end = Failed {
+                request_id: invoke.request_id,
+                code: code.into(),
+                message: own.map_or("too small".into(), |own| format!("{own}\n  at secret.py:3")),
+                details: json_of(&json!({"pointer": "/n"})),
+                ..Failed::default()
+            };
+            worker.say(Payload::Failed(end)).await;
+        }));
+        let result = sweep(&fixture(&runtime)).await.json()["result"].clone();
+        assert_eq!(result["isError"], true, "{code}: {result}");
+        let said = result["content"][0]["text"].as_str().unwrap();
+        assert!(said.contains(text) && !said.contains("secret"), "{code}: {said}");
+        assert_eq!(result["_meta"].get("asp/code").and_then(Value::as_str), own.map(|_| code));
+    }
+}
+
+#[tokio::test]
+async fn a_result_off_its_schema_is_never_passed_on() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": "yes"})).await;
+    }));
+    let answer = sweep(&fixture(&runtime)).await;
+    assert!(answer.text.contains("does not fit its output schema"), "{}", answer.text);
+    assert!(!answer.text.contains("yes"));
+}
+
+#[tokio::test]
+async fn a_resource_and_a_prompt_come_from_their_plugin() {
+    use asp_proto::plugin::{
+        ContentChunk, GetPromptRequest, GetPromptResponse, PromptMessage, ReadResourceRequest, content_chunk,
+    };
+    use prost::Message;
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        worker.any().await.unwrap();
+        let asked = worker.any().await.unwrap();
+        if asked.type_url.ends_with("ReadResourceRequest") {
+            let read = ReadResourceRequest::decode(asked.value.as_slice()).unwrap();
+            assert_eq!(read.uri, "page://7");
+            for text in ["one ", "two"] {
+                let data = Some(content_chunk::Data::Text(text.into()));
+                let chunk = ContentChunk { uri: read.uri.clone(), mime_type: "text/plain".into(), data };
+                worker.say_any("asp.plugin.v1.ContentChunk", chunk.encode_to_vec()).await;
+            }
+            return worker.event(tunnel_event::Type::TunnelClosed, "", &[]).await;
+        }
+        let get = GetPromptRequest::decode(asked.value.as_slice()).unwrap();
+        assert_eq!(
+            (get.name.as_str(), get.arguments.unwrap().value.as_slice()),
+            ("advice", &br#"{"topic":"x"}"#[..])
+        );
+        let message =
+            PromptMessage { role: "user".into(), content: json_of(&json!({"type": "text", "text": "Hi"})) };
+        let prompt = GetPromptResponse { description: "d".into(), messages: vec![message] };
+        worker.say_any("asp.plugin.v1.GetPromptResponse", prompt.encode_to_vec()).await;
+    }));
+    let fixture = fixture(&runtime);
+    let read = Modern::new("plugins", &token("alice"), "resources/read", json!({"uri": "page://7"}));
+    let read = read.send(&fixture).await.json();
+    assert_eq!(
+        read["result"]["contents"],
+        json!([{"uri": "page://7", "mimeType": "text/plain", "text": "one two"}])
+    );
+    let params = json!({"name": "advice", "arguments": {"topic": "x"}});
+    let prompt = Modern::new("plugins", &token("alice"), "prompts/get", params).send(&fixture).await.json();
+    assert_eq!(prompt["result"]["messages"][0]["content"]["text"], "Hi");
+}
+
+#[tokio::test]
+async fn the_plugins_of_a_snapshot_are_prepared_before_anybody_calls_them() {
+    let runtime = Runtime::start(Script::of(|_, _| async {}));
+    let fixture = fixture(&runtime);
+    until("every plugin is prepared", || runtime.told.ensured.lock().len() >= 5).await;
+    let mut ids: Vec<String> = runtime
+        .told
+        .ensured
+        .lock()
+        .iter()
+        .map(|request| {
+            assert!(request.prewarm);
+            let plugin = request.plugin.clone().unwrap();
+            format!("{}@{}", plugin.id, plugin.version)
+        })
+        .collect();
+    ids.sort();
+    // The repository's own Python plugin, and those of the tests.
+    assert_eq!(ids, ["advice@1.0.0", "cdcsr@1.0.1", "order@1.0.0", "page@1.0.0", "sweep@1.0.0"]);
+    drop(fixture);
+}
+
+#[tokio::test]
+async fn a_runtime_on_the_network_takes_only_gateways_its_authority_knows() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let script = Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let url = start_with_tls(script, &ours).await;
+    for (signer, known) in [(&ours, true), (&theirs, false)] {
+        let (certificate, key) = signer.sign();
+        let tls = RuntimeTls { certificate, key: key.into(), authority: ours.pem() };
+        let target = RuntimeTarget { languages: vec![PYTHON.into()], url: url.clone(), tls: Some(tls) };
+        let fixture = Fixture::with(snapshot(), 7, Runtimes::new(vec![target]).unwrap());
+        let result = sweep(&fixture).await.json()["result"].clone();
+        if known {
+            assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+        } else {
+            assert_eq!(result["_meta"]["asp/reason"], "upstream_unavailable", "{result}");
+        }
+    }
+}
