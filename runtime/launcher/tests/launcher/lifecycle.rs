@@ -114,10 +114,48 @@ fn the_work_directory_is_empty_writable_and_gone_afterwards() {
 }
 
 #[test]
-fn temporary_files_and_shared_memory_count_as_work_files() {
-    let mut cell = shell(Level::L3, "echo a > /tmp/t; echo b > /dev/shm/s; ls");
+fn every_namespace_is_the_workers_own() {
+    let names = ["mnt", "pid", "net", "ipc", "uts", "cgroup"];
+    let script = names.map(|name| format!("readlink /proc/self/ns/{name}")).join(";");
+    let output = shell(Level::L3, &script).output();
+    let inside: Vec<_> = stdout(&output).lines().map(str::to_owned).collect();
+    assert_eq!(inside.len(), names.len(), "{}", stderr(&output));
+    for (name, inside) in names.into_iter().zip(inside) {
+        let outside = fs::read_link(format!("/proc/self/ns/{name}")).unwrap();
+        assert_ne!(outside.display().to_string(), inside);
+        assert!(inside.starts_with(name));
+    }
+}
+
+#[test]
+fn every_mount_but_the_workers_own_is_read_only_and_none_lends_rights() {
+    let mut cell = shell(Level::L3, "cat /proc/self/mountinfo");
+    cell.sandbox.read_only.push(Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf());
     let output = cell.output();
-    assert_eq!(stdout(&output), "s\nt\n", "{}", stderr(&output));
+    let text = stdout(&output);
+    let mounts: Vec<(&Path, Vec<&str>)> = text
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .map(|fields| (Path::new(fields[4]), fields[5].split(',').collect()))
+        .collect();
+    assert!(mounts.len() >= 10, "{text}{}", stderr(&output));
+    for (path, options) in mounts {
+        let own = path == cell.sandbox.work_dir || path == cell.sandbox.run_dir || path == Path::new("/proc");
+        assert!(own || options.contains(&"ro"), "{}: {options:?}", path.display());
+        assert!(options.contains(&"nosuid"), "{}: {options:?}", path.display());
+        let (device, programs) = (path.starts_with("/dev"), path.starts_with("/usr"));
+        assert!(device || options.contains(&"nodev"), "{}: {options:?}", path.display());
+        assert!(!programs || !options.contains(&"noexec"), "{}: {options:?}", path.display());
+    }
+}
+
+#[test]
+fn temporary_files_and_shared_memory_count_as_work_files() {
+    let mut cell = shell(Level::L3, "echo b > /dev/shm/s; echo a > /tmp/t; ls");
+    let output = cell.output();
+    // Where the worker's own directories lie below /tmp, that is what /tmp is there for.
+    let expected = if cell.sandbox.work_dir.starts_with("/tmp") { "s\n" } else { "s\nt\n" };
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
 }
 
 #[test]
