@@ -2,6 +2,7 @@ package asp.plugin;
 
 import static asp.plugin.CallTest.text;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -18,6 +19,7 @@ import com.google.protobuf.Empty;
 import io.grpc.Channel;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
+import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -80,6 +82,26 @@ class LifeTest {
             session.onNext(ClientMessage.newBuilder().setPing(Ping.getDefaultInstance()).build());
             assertEquals("INVALID_ARGUMENT", end.poll(20, TimeUnit.SECONDS));
             assertEquals(0, worker.exitCode());
+        }
+    }
+
+    @Test
+    void garbageOnTheSocketHurtsNobody() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts()).greet()) {
+            worker.sendRaw("GET / HTTP/1.1\r\nHost: worker\r\n\r\n".getBytes(StandardCharsets.US_ASCII));
+            byte[] hugeFrame = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\u007f\u007f\u007f\0\0\0\0\0\0"
+                    .getBytes(StandardCharsets.ISO_8859_1);
+            worker.sendRaw(hugeFrame);
+            assertEquals("unhurt", text(worker.call("a", Map.of("act", "echo", "text", "unhurt"))));
+        }
+    }
+
+    @Test
+    void anOversizeMessageEndsTheSession() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts()).greet()) {
+            worker.invoke("large", Map.of("act", "echo", "filler", "x".repeat(5 << 20)));
+            assertEquals(0, worker.exitCode());
+            assertNotEquals("OK", worker.streamEnd());
         }
     }
 

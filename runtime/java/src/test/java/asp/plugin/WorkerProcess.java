@@ -20,6 +20,7 @@ import java.io.File;
 import java.io.IOException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
+import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -128,6 +129,17 @@ final class WorkerProcess implements AutoCloseable {
             }
         }
         throw new TimeoutException("the worker's socket did not come");
+    }
+
+    /** Sends bytes on a connection of their own and waits until the worker closes it. */
+    void sendRaw(byte[] bytes) throws IOException {
+        try (SocketChannel peer = SocketChannel.open(UnixDomainSocketAddress.of(socket))) {
+            peer.write(ByteBuffer.wrap(bytes));
+            ByteBuffer answer = ByteBuffer.allocate(1 << 16);
+            while (peer.read(answer.clear()) >= 0) {
+                // What it says before it closes does not matter.
+            }
+        }
     }
 
     /** A channel that shows `token`, or none when it is null. */
