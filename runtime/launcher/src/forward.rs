@@ -31,7 +31,7 @@ pub(crate) fn run(listener: &TcpListener, proxy: &OwnedFd) -> Result<ExitCode, F
         {
             connections.push(connection);
         }
-        connections.retain_mut(|connection| connection.advance().is_ok_and(|open| open));
+        connections.retain_mut(Connection::advance);
     }
 }
 
@@ -90,19 +90,25 @@ impl Connection {
         (client, proxy)
     }
 
-    /// Moves what can be moved; false when both directions are done.
-    fn advance(&mut self) -> io::Result<bool> {
-        self.out.advance(&mut self.client, &mut self.proxy)?;
+    /// Moves what can be moved; false when both directions are done. A direction that fails is over, and leaves
+    /// the other be: an answer may come from a proxy that reads no more.
+    fn advance(&mut self) -> bool {
+        if self.out.advance(&mut self.client, &mut self.proxy).is_err() {
+            self.out.abandon();
+        }
         if self.out.is_over() && !self.out.closed {
-            self.proxy.shutdown(Shutdown::Write)?;
+            // Err: the proxy has closed it already. The same below.
+            let _ = self.proxy.shutdown(Shutdown::Write);
             self.out.closed = true;
         }
-        self.back.advance(&mut self.proxy, &mut self.client)?;
+        if self.back.advance(&mut self.proxy, &mut self.client).is_err() {
+            self.back.abandon();
+        }
         if self.back.is_over() && !self.back.closed {
-            self.client.shutdown(Shutdown::Write)?;
+            let _ = self.client.shutdown(Shutdown::Write);
             self.back.closed = true;
         }
-        Ok(!(self.out.closed && self.back.closed))
+        !(self.out.closed && self.back.closed)
     }
 }
 
@@ -123,6 +129,12 @@ impl Direction {
 
     fn is_over(&self) -> bool {
         self.ended && !self.has_more()
+    }
+
+    fn abandon(&mut self) {
+        self.ended = true;
+        self.buffer.clear();
+        self.written = 0;
     }
 
     fn advance(&mut self, from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {

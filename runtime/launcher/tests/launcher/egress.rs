@@ -62,6 +62,27 @@ fn connections_to_the_port_reach_the_proxy_and_nothing_is_lost() {
 }
 
 #[test]
+fn an_answer_of_a_proxy_that_reads_no_more_arrives() {
+    let outside = scratch();
+    let socket = outside.path().join("proxy.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let script = "import socket, sys\n\
+                  s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n\
+                  try:\n    \
+                      while True: s.send(bytes(65536))\n\
+                  except OSError: pass\n\
+                  print(s.recv(64))\n";
+    let (mut cell, _scratch) = client(script, socket);
+    let worker = cell.spawn();
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.read_exact(&mut [0; 1]).unwrap();
+    stream.write_all(b"refused").unwrap();
+    drop(stream);
+    let output = worker.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), "b'refused'\n", "{}", stderr(&output));
+}
+
+#[test]
 fn without_a_proxy_the_connection_ends() {
     let outside = scratch();
     let socket = outside.path().join("proxy.sock");

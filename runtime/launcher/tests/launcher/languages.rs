@@ -84,6 +84,61 @@ fn java_starts_and_finds_its_library() {
     assert!(output.status.success());
 }
 
+#[test]
+fn node_finds_what_its_libraries_need() {
+    let node = program("ASP_NODE_BIN", "node");
+    let script = "const os=require('os'),cp=require('child_process'),net=require('net');\
+                  const {Worker}=require('worker_threads');\
+                  if(os.availableParallelism()<1||os.totalmem()<1||os.userInfo().username!=='worker')throw 'os';\
+                  if(cp.execFileSync('ls',['-d','.']).toString()!=='.\\n')throw 'child';\
+                  new WebAssembly.Memory({initial:1});\
+                  fetch('data:,x').then(r=>r.text()).then(t=>{if(t!=='x')throw 'fetch';\
+                  new Worker('1',{eval:true}).on('exit',()=>{\
+                  const s=net.createServer(c=>{c.end('y')}).listen('local.sock',()=>{\
+                  net.connect('local.sock').on('data',d=>{console.log('all'+os.cpus().length);s.close()})})})})";
+    let mut cell = Cell::new(Level::L3, &[node.to_str().unwrap(), "-e", script], &[&node]);
+    cell.sandbox.limits.memory_bytes = 512 << 20;
+    let output = cell.output();
+    // Without /proc/stat Node knows of no processor by name.
+    assert_eq!(stdout(&output), "all0\n", "{}", stderr(&output));
+}
+
+#[test]
+fn java_finds_what_its_libraries_need() {
+    let java = program("ASP_JAVA_BIN", "java");
+    let scratch = crate::harness::scratch();
+    let source = scratch.path().join("Libraries.java");
+    std::fs::write(
+        &source,
+        "import java.net.*; import java.nio.channels.*; import java.nio.file.*;\n\
+         public class Libraries { public static void main(String[] a) throws Exception {\n\
+         var process = new ProcessBuilder(\"ls\", \"-d\", \".\").start();\n\
+         if (!new String(process.getInputStream().readAllBytes()).equals(\".\\n\")) throw new Exception(\"child\");\n\
+         var address = UnixDomainSocketAddress.of(\"local.sock\");\n\
+         var server = ServerSocketChannel.open(StandardProtocolFamily.UNIX).bind(address);\n\
+         var thread = new Thread(() -> { try (var c = SocketChannel.open(address)) { } catch (Exception e) { } });\n\
+         thread.start(); server.accept().close(); thread.join();\n\
+         Files.delete(Files.createTempFile(\"a\", \"b\"));\n\
+         if (Runtime.getRuntime().availableProcessors() < 1) throw new Exception(\"processors\");\n\
+         System.out.println(\"all\"); } }\n",
+    )
+    .unwrap();
+    let home = java.parent().and_then(Path::parent).unwrap();
+    let read_only: Vec<&Path> = if home.starts_with("/usr") { vec![&source] } else { vec![home, &source] };
+    // Java reads neither TMPDIR nor the bounds of a control group it cannot see.
+    let argv = [
+        java.to_str().unwrap(),
+        "-Xmx64m",
+        "-XX:-UsePerfData",
+        "-Djava.io.tmpdir=.",
+        source.to_str().unwrap(),
+    ];
+    let mut cell = Cell::new(Level::L3, &argv, &read_only);
+    cell.sandbox.limits.memory_bytes = 512 << 20;
+    let output = cell.output();
+    assert_eq!(stdout(&output), "all\n", "{}", stderr(&output));
+}
+
 fn program(variable: &str, name: &str) -> PathBuf {
     let found = std::env::var(variable).unwrap_or_else(|_| {
         let which = Command::new("/bin/sh").args(["-c", &format!("command -v {name}")]).output().unwrap();
