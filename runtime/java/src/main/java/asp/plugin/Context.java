@@ -44,7 +44,7 @@ public interface Context {
     /** Names something that is kept elsewhere, by its absolute URI. */
     String artifact(Artifact about, URI existing);
 
-    /** Logs a line of at most 16 KiB for the call; java.util.logging inside the call comes here too. */
+    /** Logs a line of at most 16 KiB for the call; java.util.logging on the handler's thread comes here too. */
     void log(System.Logger.Level level, String message);
 
     /** Asks the user the declared question `id`, with the text and fields of its spec. Waits for the answer. */

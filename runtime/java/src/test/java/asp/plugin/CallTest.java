@@ -82,6 +82,12 @@ class CallTest {
     }
 
     @Test
+    void aLogOfAnotherThreadReachesNoCaller() throws Exception {
+        assertEquals(1, worker.call("elsewhere", Map.of("act", "log-elsewhere")).size());
+        assertTrue(worker.errors().contains("from another thread"));
+    }
+
+    @Test
     void bytesBecomeAnArtifactInPieces() throws Exception {
         List<ServerMessage> all = worker.call("bytes", Map.of("act", "bytes", "size", 150_000));
         List<Integer> sizes = all.stream()

@@ -99,6 +99,28 @@ class CancelTest {
     }
 
     @Test
+    void aCancelOutranksAPreemption() throws Exception {
+        for (CancelRequest.Mode first : List.of(CancelRequest.Mode.SOFT, CancelRequest.Mode.PREEMPT)) {
+            boolean soft = first == CancelRequest.Mode.SOFT;
+            worker.invoke("both-" + first, Map.of("act", "checkpoint"));
+            worker.next(ServerMessage::hasCheckpoint);
+            cancel(worker, "both-" + first, first);
+            cancel(worker, "both-" + first, soft ? CancelRequest.Mode.PREEMPT : CancelRequest.Mode.SOFT);
+            for (int seq = 1; seq <= 3; seq++) {
+                worker.send(ClientMessage.newBuilder()
+                        .setCheckpointAck(CheckpointAck.newBuilder().setRequestId("both-" + first).setSeq(seq))
+                        .build());
+                if (seq < 3) {
+                    worker.next(ServerMessage::hasCheckpoint);
+                }
+            }
+            Failed failed = failed(worker.end());
+            assertEquals("CANCELLED", failed.getCode());
+            assertFalse(failed.getYielded());
+        }
+    }
+
+    @Test
     void aPreemptedCallThatFinishesIsFinished() throws Exception {
         worker.invoke("done", Map.of("act", "watch-flag"));
         worker.next(ServerMessage::hasProgress);

@@ -113,12 +113,20 @@ class LifeTest {
             worker.endSession();
             assertEquals("OK", worker.streamEnd());
             assertEquals(0, worker.exitCode());
+            assertEquals("cleaned up", worker.output().strip());
         }
     }
 
     @Test
-    void aTerminatedWorkerEndsInOrder() throws Exception {
+    void aTerminatedWorkerCancelsItsHandlersToo() throws Exception {
         try (WorkerProcess worker = WorkerProcess.start(Manifests.acts()).greet()) {
+            worker.invoke("clean", Map.of("act", "clean-up"));
+            worker.next(ServerMessage::hasElicitation);
+            worker.terminate();
+            assertEquals(0, worker.exitCode());
+            assertEquals("cleaned up", worker.output().strip());
+        }
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts())) {
             worker.terminate();
             assertEquals(0, worker.exitCode());
         }

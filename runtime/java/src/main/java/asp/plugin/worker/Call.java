@@ -15,14 +15,17 @@ import java.util.concurrent.Callable;
  * end once. Interrupts its thread only while the handler is on it.
  */
 final class Call {
-    /** The call whose handler the current thread, or the thread that started it, runs. */
-    private static final InheritableThreadLocal<Call> CURRENT = new InheritableThreadLocal<>();
+    /**
+     * The call whose handler the current thread runs. Not inherited: a pool's thread, started in one call, works for
+     * others too, and one caller's log is not another's to read.
+     */
+    private static final ThreadLocal<Call> CURRENT = new ThreadLocal<>();
 
     /** Why a call must stop, from the mildest on; a call is never set back to a milder one. */
     private enum Stop {
         NONE,
-        SOFT,
         PREEMPT,
+        SOFT,
         HARD,
         DEADLINE
     }
@@ -46,7 +49,7 @@ final class Call {
         this.outbox = outbox;
     }
 
-    /** Returns the call the current thread works for, or null. */
+    /** Returns the call whose handler the current thread runs, or null. */
     static Call current() {
         return CURRENT.get();
     }
@@ -98,8 +101,18 @@ final class Call {
         }
     }
 
+    /** Sends a line of the log, also while the call is being cancelled; false when the call has ended. */
+    boolean log(ServerMessage line) {
+        try {
+            outbox.awaitReady();
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+        }
+        return push(line);
+    }
+
     /** Sends without waiting and without regard to cancellation; false when the call has ended. */
-    synchronized boolean push(ServerMessage event) {
+    private synchronized boolean push(ServerMessage event) {
         if (!ended) {
             outbox.push(event);
         }

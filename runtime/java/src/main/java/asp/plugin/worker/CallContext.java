@@ -99,7 +99,7 @@ final class CallContext implements Context {
 
     @Override
     public void log(System.Logger.Level level, String message) {
-        if (!call.hasEvents() || !call.push(Events.log(request(), Events.level(level), message))) {
+        if (!call.hasEvents() || !call.log(Events.log(request(), Events.level(level), message))) {
             System.err.println(level + " call " + request().requestId() + ": " + message);
         }
     }

@@ -16,6 +16,7 @@ public final class Exit {
     private static final long HOOKS_MILLIS = 1_000;
 
     private static volatile boolean orderly;
+    private static volatile Runnable onTerminate = () -> leave(0);
 
     private Exit() {}
 
@@ -32,7 +33,12 @@ public final class Exit {
     /** Installs the hook and the signal handler, before anything of the plugin is loaded. */
     public static void guard() {
         Runtime.getRuntime().addShutdownHook(new Thread(Exit::judge, "exit"));
-        Signal.handle(new Signal("TERM"), signal -> leave(0));
+        Signal.handle(new Signal("TERM"), signal -> onTerminate.run());
+    }
+
+    /** Sets what SIGTERM does, from now on. It must come to {@link #leave} in the end. */
+    static void terminateBy(Runnable end) {
+        onTerminate = end;
     }
 
     /** Ends the process; does not return. */

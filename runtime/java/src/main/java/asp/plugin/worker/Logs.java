@@ -7,8 +7,8 @@ import java.util.logging.LogRecord;
 import java.util.logging.SimpleFormatter;
 
 /**
- * Where java.util.logging goes: to the call the thread works for, else to standard error. Stacks go to standard error
- * only: the call's log may be shown to its caller.
+ * Where java.util.logging goes: to the call whose handler the thread runs, else to standard error. Stacks go to
+ * standard error only: the call's log may be shown to its caller.
  */
 final class Logs extends Handler {
     /** Kept here: java.util.logging forgets the level of a logger that nobody holds. */
@@ -46,7 +46,7 @@ final class Logs extends Handler {
         // What gRPC says about sending must not be sent.
         boolean own = logger.startsWith("io.grpc");
         boolean sent = call != null && call.hasEvents() && !own
-                && call.push(Events.log(call.request(), Events.level(record.getLevel()), message));
+                && call.log(Events.log(call.request(), Events.level(record.getLevel()), message));
         if (!sent) {
             System.err.println(record.getLevel().getName() + " " + logger + ": " + message);
         }

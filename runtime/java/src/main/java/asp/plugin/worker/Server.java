@@ -43,15 +43,18 @@ public final class Server {
                 leave(calls);
             }
         };
+        ToolService tools = new ToolService(serving, ended);
         try {
-            server(settings.socket(), new Access(settings.token()), serving, ended).start();
+            server(settings, serving, tools).start();
+            Exit.terminateBy(tools::end);
         } catch (IOException fault) {
             throw new Exit.Refusal(
                     Exit.WRONG_ENVIRONMENT, "cannot listen at " + settings.socket() + ": " + fault.getMessage());
         }
     }
 
-    private static io.grpc.Server server(Path socket, Access access, Serving serving, Runnable ended) {
+    private static io.grpc.Server server(Settings settings, Serving serving, ToolService tools) {
+        Path socket = settings.socket();
         return OkHttpServerBuilder.forPort(UnixDomainSocketAddress.of(socket), InsecureServerCredentials.create())
                 .socketFactory(UnixSockets.listening(socket))
                 // One thread is enough: nothing there runs a plugin's code or waits. It cannot be the transport's
@@ -62,8 +65,8 @@ public final class Server {
                 // The supervisor may ping as often as it likes: HTTP/2 stacks measure with pings.
                 .permitKeepAliveTime(1, TimeUnit.NANOSECONDS)
                 .permitKeepAliveWithoutCalls(true)
-                .intercept(access)
-                .addService(new ToolService(serving, ended))
+                .intercept(new Access(settings.token()))
+                .addService(tools)
                 .addService(new ResourceService(serving))
                 .addService(new PromptService(serving))
                 .build();

@@ -15,6 +15,7 @@ final class ToolService extends ToolPluginGrpc.ToolPluginImplBase {
     private final Serving serving;
     private final Runnable ended;
     private final AtomicBoolean taken = new AtomicBoolean();
+    private volatile Session current;
 
     ToolService(Serving serving, Runnable ended) {
         this.serving = serving;
@@ -32,6 +33,7 @@ final class ToolService extends ToolPluginGrpc.ToolPluginImplBase {
         ServerCallStreamObserver<ServerMessage> stream = (ServerCallStreamObserver<ServerMessage>) answers;
         Session session = new Session(serving, new Outbox<>(stream), ended);
         stream.setOnCancelHandler(session::over);
+        current = session;
         return session;
     }
 
@@ -39,6 +41,16 @@ final class ToolService extends ToolPluginGrpc.ToolPluginImplBase {
     public void health(Empty request, StreamObserver<InitResponse> answer) {
         answer.onNext(serving.greeting());
         answer.onCompleted();
+    }
+
+    /** Ends the Session from this side; without one, the worker goes at once. */
+    void end() {
+        Session session = current;
+        if (session == null) {
+            ended.run();
+        } else {
+            session.over();
+        }
     }
 
     /** Takes what a refused peer has under way. */
