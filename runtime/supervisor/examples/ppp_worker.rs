@@ -4,7 +4,12 @@
 //! It takes the environment of runtime/README.md and ignores its command line. `{"mode": "..."}` in an invoke's
 //! arguments chooses what happens; the plugin's entrypoint chooses what happens at the start.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::exit, reason = "a test worker, bad on purpose")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::exit,
+    reason = "a test worker, bad on purpose"
+)]
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -198,7 +203,8 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
         }
         "egress" => {
             let answer = egress(arguments["request"].as_str().unwrap_or_default()).await;
-            say(out, completed(id, &json!({ "answer": answer.unwrap_or_else(|error| error.to_string()) }))).await;
+            say(out, completed(id, &json!({ "answer": answer.unwrap_or_else(|error| error.to_string()) })))
+                .await;
         }
         "log" => {
             println!("plain line\x1b[31mred\nsecond line");
@@ -330,7 +336,10 @@ impl ResourcePlugin for Worker {
         Ok(Response::new(ListResourcesResponse::default()))
     }
 
-    async fn read(&self, request: Request<ReadResourceRequest>) -> Result<Response<Self::ReadStream>, Status> {
+    async fn read(
+        &self,
+        request: Request<ReadResourceRequest>,
+    ) -> Result<Response<Self::ReadStream>, Status> {
         self.check(&request)?;
         let uri = request.into_inner().uri;
         match uri.as_str() {

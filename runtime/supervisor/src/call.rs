@@ -188,12 +188,8 @@ impl Call {
         };
         if !muted {
             let details = fields([("cause", text(cause.name())), ("delivered", boolean(delivered))]);
-            let frame = event_frame(
-                self.outbox.tunnel_id(),
-                Type::WorkerCrashed,
-                &cause.to_string(),
-                Some(details),
-            );
+            let frame =
+                event_frame(self.outbox.tunnel_id(), Type::WorkerCrashed, &cause.to_string(), Some(details));
             self.outbox.send_last(frame);
         }
         self.end.send_replace(Some(End::Crashed(cause)));
@@ -212,9 +208,11 @@ impl Call {
 
     fn check(&self, payload: &Payload) -> Result<(), Cause> {
         match payload {
-            Payload::Elicitation(asked) => {
-                self.ask(false, &asked.elicitation_id, self.rules.elicitations.contains(&asked.elicitation_id))
-            }
+            Payload::Elicitation(asked) => self.ask(
+                false,
+                &asked.elicitation_id,
+                self.rules.elicitations.contains(&asked.elicitation_id),
+            ),
             Payload::Delegation(asked) => {
                 self.ask(true, &asked.correlation_id, self.rules.delegations.contains(&asked.delegate_id))
             }

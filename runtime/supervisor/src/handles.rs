@@ -121,7 +121,11 @@ impl Handles {
 
     /// Closes a tunnel: one that was not taken up is gone, a running one is cancelled. The statistics come
     /// when it has ended; `Ok(None)`: it never ran.
-    pub fn close(&self, peer: &Peer, id: &str) -> Result<Option<watch::Receiver<Option<TunnelStats>>>, NoHandle> {
+    pub fn close(
+        &self,
+        peer: &Peer,
+        id: &str,
+    ) -> Result<Option<watch::Receiver<Option<TunnelStats>>>, NoHandle> {
         let mut entries = self.0.lock();
         let entry = entries.get(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
         match entry.state {
@@ -159,7 +163,8 @@ impl Handles {
             State::Ended { forget } => *forget <= now,
         };
         let mut entries = self.0.lock();
-        let gone: Vec<Entry> = entries.extract_if(|_, entry| expired(entry)).map(|(_, entry)| entry).collect();
+        let gone: Vec<Entry> =
+            entries.extract_if(|_, entry| expired(entry)).map(|(_, entry)| entry).collect();
         drop(entries);
         // Their tickets give their places back now, without the lock.
         drop(gone);

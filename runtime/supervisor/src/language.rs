@@ -3,6 +3,7 @@
 mod java;
 mod node;
 mod python;
+mod stdio;
 
 use std::path::{Path, PathBuf};
 
@@ -24,13 +25,13 @@ pub struct Command {
 
 /// The command that runs `plugin`'s worker.
 pub fn command(languages: &Languages, plugin: &Plugin) -> Result<Command, Refusal> {
-    if plugin.manifest.mode == Mode::McpStdio {
-        return Err(Refusal::LanguageAbsent("mcp-stdio"));
-    }
     let memory = plugin.manifest.limits.memory_bytes;
     let language = plugin.manifest.language.unwrap_or(Language::Python);
     let absent = || Refusal::LanguageAbsent(language.name());
     let mut command = match language {
+        _ if plugin.manifest.mode == Mode::McpStdio => {
+            stdio::command(languages, &plugin.manifest.command, &plugin.package(), memory)?
+        }
         Language::Python => python::command(languages.python.as_deref().ok_or_else(absent)?),
         Language::Node => {
             let egress = !plugin.manifest.allowed_domains.is_empty();

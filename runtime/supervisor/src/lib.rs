@@ -31,6 +31,7 @@ pub mod secret;
 pub mod session;
 pub mod settings;
 pub mod spawner;
+pub mod stdio;
 pub mod telemetry;
 pub mod tunnel;
 pub mod worker;

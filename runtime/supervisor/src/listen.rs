@@ -10,7 +10,9 @@ use asp_proto::supervisor::runtime_supervisor_server::RuntimeSupervisorServer;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
 use tonic::transport::server::{Router, TcpIncoming};
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
@@ -22,6 +24,8 @@ use crate::settings::{Settings, Tls};
 
 /// Running calls have this long after SIGTERM; Kubernetes kills after 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
+/// For the last frames to reach the gateways.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// Tunnels of one gateway connection.
 const MAX_STREAMS: u32 = 10_000;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -33,21 +37,24 @@ const CONNECTION_WINDOW: u32 = 64 << 20;
 
 /// Runs until SIGTERM or SIGINT, then lets running calls finish.
 pub async fn serve(settings: Settings) -> anyhow::Result<()> {
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let socket = settings.socket.clone();
     let tls = settings.tls.clone();
     let runtime = Runtime::new(Machine::open(settings)?);
     let mut servers = JoinSet::new();
+    let stop = CancellationToken::new();
     if let Some(path) = &socket {
         let incoming = UnixListenerStream::new(bind(path).await?);
-        servers.spawn(router(&runtime, None)?.serve_with_incoming(incoming));
+        servers.spawn(
+            router(&runtime, None)?.serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned()),
+        );
     }
     if let Some(tls) = tls {
         let listener = TcpListener::bind(tls.address).await.context("bind the TLS listener")?;
         let address = listener.local_addr()?;
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        servers.spawn(router(&runtime, Some(read(&tls)?))?.serve_with_incoming(incoming));
+        let router = router(&runtime, Some(read(&tls)?))?;
+        servers.spawn(router.serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned()));
         tracing::info!(runtime = true, %address, "serving by mutual TLS");
     }
     let clockwork = tokio::spawn(Arc::clone(&runtime).tick());
@@ -65,7 +72,12 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     tracing::info!(runtime = true, "draining");
     // The gateways can still reach their tunnels meanwhile.
     runtime.shut_down(DRAIN).await;
-    servers.shutdown().await;
+    stop.cancel();
+    let closed = async { while servers.join_next().await.is_some() {} };
+    if timeout(CLOSE_WITHIN, closed).await.is_err() {
+        // A listener to the metrics stays as long as it is let.
+        servers.shutdown().await;
+    }
     clockwork.abort();
     if let Some(path) = socket {
         // Err: somebody has removed it.

@@ -202,7 +202,8 @@ impl Manifest {
                 return Err(format!("{field} has too many or too long names"));
             }
         }
-        if self.allowed_domains.len() > MAX_NAMES || !self.allowed_domains.iter().all(|name| is_domain(name)) {
+        if self.allowed_domains.len() > MAX_NAMES || !self.allowed_domains.iter().all(|name| is_domain(name))
+        {
             return Err("allowedDomains has a name that is no host and no *.suffix".into());
         }
         Ok(())
@@ -214,6 +215,9 @@ impl Manifest {
             Mode::Plugin if !self.command.is_empty() => Err("command is for mode mcp-stdio".into()),
             Mode::Plugin if !is_relative(&self.entrypoint) => {
                 Err(format!("entrypoint {:?} is not a path within the package", self.entrypoint))
+            }
+            Mode::McpStdio if !matches!(self.kind, Kind::Tool | Kind::Task) => {
+                Err("mode mcp-stdio is for tools and tasks".into())
             }
             Mode::McpStdio if self.command.is_empty() || self.command.len() > MAX_NAMES => {
                 Err("command has no or too many words".into())
@@ -268,7 +272,7 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// A path of plain parts, or a Java class name.
-fn is_relative(text: &str) -> bool {
+pub fn is_relative(text: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.starts_with('-');
     text.len() <= 512 && !text.contains(['\0', '\\']) && text.split('/').all(plain)
 }
@@ -291,7 +295,9 @@ fn is_domain(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn manifest(change: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>)) -> Result<Manifest, String> {
+    fn manifest(
+        change: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>),
+    ) -> Result<Manifest, String> {
         let mut value = serde_json::json!({
             "format": 1, "id": "echo", "version": "1.0.0", "kind": "tool", "mode": "plugin",
             "language": "python", "entrypoint": "echo.py", "inputSchema": {"type": "object"},

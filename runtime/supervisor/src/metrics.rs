@@ -43,9 +43,11 @@ impl Default for Metrics {
 
 /// Whether an event passes a request's filter: `name`, or a label's exact value.
 pub fn passes(event: &MetricsEvent, filter: &BTreeMap<String, String>) -> bool {
-    filter.iter().all(|(key, value)| {
-        if key == "name" { event.name == *value } else { event.labels.get(key) == Some(value) }
-    })
+    filter.iter().all(
+        |(key, value)| {
+            if key == "name" { event.name == *value } else { event.labels.get(key) == Some(value) }
+        },
+    )
 }
 
 #[cfg(test)]

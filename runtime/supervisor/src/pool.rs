@@ -217,9 +217,10 @@ impl Pool {
         self.inner.lock().scheduler.is_draining()
     }
 
-    /// Whether a worker is wanted that the machine has no room for.
+    /// Whether calls wait for a worker that the machine has no room for. Spare workers alone starve nobody.
     pub fn is_starved(&self) -> bool {
-        self.inner.lock().starved
+        let inner = self.inner.lock();
+        inner.starved && inner.scheduler.counts().3 > 0
     }
 
     /// Lets an idle worker go in favour of another plugin; false when there is none.
@@ -230,9 +231,12 @@ impl Pool {
         true
     }
 
-    /// Ends all workers at once.
-    pub fn stop(&self) {
-        for worker in self.inner.lock().workers.values() {
+    /// Ends all workers at once, and refuses who waits. For a pool that drains: nothing starts after it.
+    pub fn stop(self: &Arc<Self>) {
+        let mut inner = self.inner.lock();
+        let refused = inner.scheduler.refuse_waiting(Instant::now());
+        self.carry_out(&mut inner, refused, Vec::new());
+        for worker in inner.workers.values() {
             worker.leave();
         }
     }

@@ -16,7 +16,7 @@ use asp_launcher::{Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Li
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
-use tokio::process::Child;
+use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::budget::{Budget, Lease};
@@ -24,6 +24,7 @@ use crate::egress;
 use crate::installed::Plugin;
 use crate::language::Command;
 use crate::logs;
+use crate::manifest::Mode;
 use crate::metrics::Metrics;
 use crate::secret::{Token, random_hex};
 use crate::settings::Settings;
@@ -60,12 +61,22 @@ pub struct Process {
     pub token: Token,
     /// The user it runs as.
     pub uid: u32,
+    /// Standard input and output, for a server that speaks on them.
+    pub pipes: Option<(ChildStdin, ChildStdout)>,
     child: Child,
     cgroup: Books,
-    home: PathBuf,
+    home: Home,
     lease: Lease,
     /// Ends with the process.
     _egress: Option<AbortOnDropHandle<()>>,
+}
+
+/// A worker's name, user and directory. The directory goes when this is dropped.
+#[derive(Debug)]
+struct Home {
+    id: String,
+    uid: u32,
+    path: PathBuf,
 }
 
 /// A worker's control group, as long as it lives.
@@ -103,7 +114,7 @@ impl Machine {
             }
             _ => {}
         }
-        make_dir(&homes, 0o711, None)?;
+        make_dir(&homes, 0o711)?;
         let probe = asp_launcher::probe(&settings.worker_init, &settings.state);
         for (level, reason) in &probe.missing {
             tracing::warn!(level = level.number(), reason, "a sandbox level is not to be had here");
@@ -130,52 +141,62 @@ impl Machine {
     }
 
     /// Starts the process of a worker of `plugin`.
-    pub async fn start(&self, plugin: &Plugin, command: &Command, lease: Lease) -> Result<Process, StartError> {
-        let id = random_hex::<8>();
-        let uid = if rustix::process::geteuid().is_root() {
-            self.settings.uid_base + lease.number
-        } else {
-            rustix::process::geteuid().as_raw()
-        };
-        let home = self.settings.state.join(HOMES).join(&id);
-        let egress_socket = home.join("egress.sock");
-        let (run_dir, work_dir) = (home.join("s"), home.join("d"));
-        make_dir(&home, 0o711, None).map_err(step("make the worker's directory"))?;
-        for dir in [&run_dir, &work_dir] {
-            make_dir(dir, 0o700, Some(uid)).map_err(step("make the worker's directory"))?;
-        }
-        let egress = self.egress(plugin, &id, &egress_socket, uid).map_err(step("start the egress proxy"))?;
-        let limits = limits(plugin);
-        let socket = run_dir.join("s");
-        let sandbox = Sandbox {
-            level: self.level,
-            argv: command.argv.clone(),
-            env: environment(plugin, command, &id, &socket, &work_dir),
-            work_dir,
-            run_dir,
-            read_only: command.read_only.clone(),
-            uid,
-            gid: uid,
-            limits,
-            egress: egress.is_some().then(|| Egress { proxy_socket: egress_socket, port: EGRESS_PORT }),
-            hostname: id.clone(),
-        };
-        let cgroup = self.cgroups.as_ref().map(|groups| groups.create(&id, &limits)).transpose()?;
+    pub async fn start(
+        &self,
+        plugin: &Plugin,
+        command: &Command,
+        lease: Lease,
+    ) -> Result<Process, StartError> {
+        let home = Home::make(&self.settings, lease.number).map_err(step("make the worker's directory"))?;
+        let egress = self.egress(plugin, &home).map_err(step("start the egress proxy"))?;
+        let sandbox = self.sandbox(plugin, command, &home);
+        let groups = self.cgroups.as_ref();
+        let cgroup = groups.map(|groups| groups.create(&home.id, &sandbox.limits)).transpose()?;
         let child = self.spawn(&sandbox, cgroup.as_ref()).await?;
         let mut process = Process {
-            id,
-            socket,
+            id: home.id.clone(),
+            socket: home.socket(),
             token: Token::random(),
-            uid,
+            uid: home.uid,
+            pipes: None,
             child,
             cgroup: Books(Arc::new(Mutex::new(cgroup))),
             home,
             lease,
             _egress: egress,
         };
+        if plugin.manifest.mode == Mode::McpStdio {
+            process.pipes = process.child.stdin.take().zip(process.child.stdout.take());
+        }
         process.follow_logs(plugin);
         process.hand_over_token().await.map_err(step("hand over the token"))?;
         Ok(process)
+    }
+
+    fn sandbox(&self, plugin: &Plugin, command: &Command, home: &Home) -> Sandbox {
+        let limits = &plugin.manifest.limits;
+        let egress = !plugin.manifest.allowed_domains.is_empty();
+        Sandbox {
+            level: self.level,
+            argv: command.argv.clone(),
+            env: environment(plugin, command, home),
+            work_dir: home.work_dir(),
+            run_dir: home.run_dir(),
+            read_only: command.read_only.clone(),
+            uid: home.uid,
+            gid: home.uid,
+            limits: Limits {
+                memory_bytes: limits.memory_bytes,
+                cpu_millis: limits.cpu_millis,
+                pids: limits.pids,
+                files: limits.files,
+                disk_bytes: limits.disk_bytes,
+                file_bytes: limits.disk_bytes,
+                cpu_seconds: None,
+            },
+            egress: egress.then(|| Egress { proxy_socket: home.egress_socket(), port: EGRESS_PORT }),
+            hostname: home.id.clone(),
+        }
     }
 
     async fn spawn(&self, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result<Child, StartError> {
@@ -185,22 +206,59 @@ impl Machine {
     }
 
     /// The worker's proxy, when its plugin may reach anything at all.
-    fn egress(
-        &self,
-        plugin: &Plugin,
-        worker: &str,
-        socket: &Path,
-        uid: u32,
-    ) -> io::Result<Option<AbortOnDropHandle<()>>> {
+    fn egress(&self, plugin: &Plugin, home: &Home) -> io::Result<Option<AbortOnDropHandle<()>>> {
         if plugin.manifest.allowed_domains.is_empty() {
             return Ok(None);
         }
-        let listener = UnixListener::bind(socket)?;
-        std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
-        own(socket, Some(uid))?;
+        let socket = home.egress_socket();
+        let listener = UnixListener::bind(&socket)?;
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
+        own(&socket, home.uid)?;
         let rules = egress::Rules::new(&plugin.manifest.allowed_domains);
-        let task = egress::serve(listener, rules, plugin.key().to_string(), worker.to_owned());
+        let task = egress::serve(listener, rules, plugin.key().to_string(), home.id.clone());
         Ok(Some(AbortOnDropHandle::new(tokio::spawn(task))))
+    }
+}
+
+// === impl Home ===
+
+impl Home {
+    fn make(settings: &Settings, number: u32) -> io::Result<Home> {
+        let id = random_hex::<8>();
+        let own_uid = rustix::process::geteuid();
+        let uid = if own_uid.is_root() { settings.uid_base + number } else { own_uid.as_raw() };
+        let path = settings.state.join(HOMES).join(&id);
+        make_dir(&path, 0o711)?;
+        let home = Home { id, uid, path };
+        for dir in [home.run_dir(), home.work_dir()] {
+            make_dir(&dir, 0o700)?;
+            own(&dir, uid)?;
+        }
+        Ok(home)
+    }
+
+    fn run_dir(&self) -> PathBuf {
+        self.path.join("s")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.run_dir().join("s")
+    }
+
+    fn work_dir(&self) -> PathBuf {
+        self.path.join("d")
+    }
+
+    fn egress_socket(&self) -> PathBuf {
+        self.path.join("egress.sock")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            tracing::warn!(worker = self.id, %error, "a worker's directory was not removed");
+        }
     }
 }
 
@@ -241,15 +299,14 @@ impl Process {
         self.kill();
         let status = tokio::time::timeout(REAP_WITHIN, self.child.wait()).await.ok().and_then(Result::ok);
         let cgroup = self.cgroup.0.lock().take();
-        let (home, lease, id) = (self.home.clone(), self.lease, self.id.clone());
+        let (home, lease) = (self.home, self.lease);
         // Waits for the kernel to let go of the control group.
         let cleared = tokio::task::spawn_blocking(move || {
             if let Some(Err(error)) = cgroup.map(Cgroup::remove) {
-                tracing::warn!(worker = id, %error, "a worker's control group was not removed");
+                tracing::warn!(worker = home.id, %error, "a worker's control group was not removed");
             }
-            if let Err(error) = std::fs::remove_dir_all(&home) {
-                tracing::warn!(worker = id, %error, "a worker's directory was not removed");
-            }
+            drop(home);
+            // Last: the user's number is free for another worker now.
             drop(lease);
         });
         // Err: the executor is ending.
@@ -292,38 +349,19 @@ impl Books {
     }
 }
 
-fn limits(plugin: &Plugin) -> Limits {
-    let limits = &plugin.manifest.limits;
-    Limits {
-        memory_bytes: limits.memory_bytes,
-        cpu_millis: limits.cpu_millis,
-        pids: limits.pids,
-        files: limits.files,
-        disk_bytes: limits.disk_bytes,
-        file_bytes: limits.disk_bytes,
-        cpu_seconds: None,
-    }
-}
-
 /// Exactly what runtime/README.md lists.
-fn environment(
-    plugin: &Plugin,
-    command: &Command,
-    id: &str,
-    socket: &Path,
-    work_dir: &Path,
-) -> BTreeMap<String, String> {
+fn environment(plugin: &Plugin, command: &Command, home: &Home) -> BTreeMap<String, String> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let bin = command.argv.first().and_then(|program| Path::new(program).parent()).map(text);
-    let work = text(work_dir);
+    let work = text(&home.work_dir());
     let mut variables = vec![
-        ("ASP_WORKER_SOCKET", text(socket)),
+        ("ASP_WORKER_SOCKET", text(&home.socket())),
         ("ASP_PLUGIN_MANIFEST", text(&plugin.manifest_path())),
         ("ASP_PLUGIN_CODE", text(&plugin.package())),
         ("ASP_WORK_DIR", work.clone()),
         ("HOME", work.clone()),
         ("TMPDIR", work),
-        ("ASP_WORKER_ID", id.to_owned()),
+        ("ASP_WORKER_ID", home.id.clone()),
         ("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.unwrap_or_default())),
         ("LANG", "C.UTF-8".to_owned()),
         ("TZ", "UTC".to_owned()),
@@ -337,17 +375,13 @@ fn environment(
     variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn make_dir(path: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
+fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(mode).create(path)?;
     // The mode above is subject to the umask.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    own(path, owner)
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
 /// Gives a file to a worker's user, where this process may.
-fn own(path: &Path, owner: Option<u32>) -> io::Result<()> {
-    match owner {
-        Some(uid) if rustix::process::geteuid().is_root() => chown(path, Some(uid), Some(uid)),
-        _ => Ok(()),
-    }
+fn own(path: &Path, uid: u32) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() { chown(path, Some(uid), Some(uid)) } else { Ok(()) }
 }

@@ -124,7 +124,7 @@ impl Runtime {
         if timeout(limit, idle).await.is_err() {
             tracing::warn!("calls were still running after the grace period");
         }
-        pools.iter().for_each(|pool| pool.stop());
+        pools.iter().for_each(Pool::stop);
         self.tasks.close();
         if timeout(STOP_WITHIN, self.tasks.wait()).await.is_err() {
             tracing::warn!("workers were still there after the grace period");
@@ -184,7 +184,7 @@ impl Runtime {
             ("workers_left", number(workers_left as u64)),
             ("tunnels", number(self.handles.len() as u64)),
             ("draining", boolean(draining)),
-            ("plugins", object(Struct { fields: pools.iter().map(|pool| describe(pool)).collect() })),
+            ("plugins", object(Struct { fields: pools.iter().map(describe).collect() })),
         ]);
         let status = if draining || degraded { Health::Degraded } else { Health::Ok };
         (status, details)

@@ -67,7 +67,9 @@ pub struct Place {
 #[derive(Debug)]
 enum Phase {
     Starting,
-    Ready { idle_since: Instant },
+    Ready {
+        idle_since: Instant,
+    },
     /// It takes no more calls.
     Leaving,
 }
@@ -197,7 +199,14 @@ impl Scheduler {
     }
 
     /// A seated call has ended, and its place is free.
-    pub fn release(&mut self, worker: WorkerId, tenant: &str, took: Duration, outcome: Outcome, now: Instant) {
+    pub fn release(
+        &mut self,
+        worker: WorkerId,
+        tenant: &str,
+        took: Duration,
+        outcome: Outcome,
+        now: Instant,
+    ) {
         self.breaker.ended(outcome, now);
         if outcome != Outcome::Abandoned {
             let milliseconds = took.as_secs_f64() * 1000.0;
@@ -258,6 +267,16 @@ impl Scheduler {
     /// Admits no new call; running and waiting ones finish.
     pub fn drain(&mut self) {
         self.draining = true;
+    }
+
+    /// Refuses everybody who waits: there will be no more workers.
+    pub fn refuse_waiting(&mut self, now: Instant) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for waiting in self.queue.remove(|_| true) {
+            self.breaker.ended(Outcome::Abandoned, now);
+            actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Draining });
+        }
+        actions
     }
 
     pub fn undrain(&mut self) {

@@ -265,7 +265,8 @@ mod tests {
         let capsule = vec![0; MAX_CAPSULE + 1];
         let checkpoint = Checkpoint { request_id: "a".into(), seq: 7, capsule };
         rig.session.receive(message(Payload::Checkpoint(checkpoint))).await.unwrap();
-        let Some(client_message::Payload::CheckpointAck(ack)) = rig.from_session.recv().await.unwrap().payload
+        let Some(client_message::Payload::CheckpointAck(ack)) =
+            rig.from_session.recv().await.unwrap().payload
         else {
             panic!("no answer");
         };

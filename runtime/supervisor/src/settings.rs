@@ -309,14 +309,38 @@ mod tests {
     #[test]
     fn every_fault_is_listed() {
         let faults = parse(&[
-            "--plugins", "/nonexistent", "--state", "/proc/nope", "--min-level", "4", "--max-workers", "0",
-            "--listen", "127.0.0.1:0", "--worker-init", "/nonexistent", "--python", "/nonexistent",
-            "--java", "/bin/sh", "--memory-budget", "1",
+            "--plugins",
+            "/nonexistent",
+            "--state",
+            "/proc/nope",
+            "--min-level",
+            "4",
+            "--max-workers",
+            "0",
+            "--listen",
+            "127.0.0.1:0",
+            "--worker-init",
+            "/nonexistent",
+            "--python",
+            "/nonexistent",
+            "--java",
+            "/bin/sh",
+            "--memory-budget",
+            "1",
         ])
         .unwrap_err();
         for wanted in [
-            "--plugins", "--state", "--min-level", "--max-workers", "--tls-cert", "--tls-key", "--tls-client-ca",
-            "--worker-init", "ASP_PLUGIN_PYTHON", "ASP_PLUGIN_JAVA_SHIM", "--memory-budget",
+            "--plugins",
+            "--state",
+            "--min-level",
+            "--max-workers",
+            "--tls-cert",
+            "--tls-key",
+            "--tls-client-ca",
+            "--worker-init",
+            "ASP_PLUGIN_PYTHON",
+            "ASP_PLUGIN_JAVA_SHIM",
+            "--memory-budget",
         ] {
             assert!(faults.iter().any(|fault| fault.contains(wanted)), "{wanted}: {faults:?}");
         }
@@ -327,7 +351,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, state) = (dir.path().to_str().unwrap(), dir.path().join("state"));
         let settings = parse(&[
-            "--plugins", path, "--state", state.to_str().unwrap(), "--socket", "/tmp/s", "--worker-init", "/bin/sh",
+            "--plugins",
+            path,
+            "--state",
+            state.to_str().unwrap(),
+            "--socket",
+            "/tmp/s",
+            "--worker-init",
+            "/bin/sh",
         ])
         .unwrap();
         assert_eq!(settings.min_level, Level::L3);

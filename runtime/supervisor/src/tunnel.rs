@@ -208,9 +208,9 @@ impl Tunnel {
             }
         };
         match work {
-            FromGateway::Message(ClientMessage { payload: Some(client_message::Payload::Invoke(invoke)) }) => {
-                self.invoke(worker, *Box::new(invoke), attached).await
-            }
+            FromGateway::Message(ClientMessage {
+                payload: Some(client_message::Payload::Invoke(invoke)),
+            }) => self.invoke(worker, *Box::new(invoke), attached).await,
             FromGateway::Read(request) => self.read(worker, request, attached).await,
             FromGateway::Prompt(request) => self.prompt(worker, request, attached).await,
             FromGateway::Message(_) => Err(Status::failed_precondition("the call has not begun").into()),

@@ -15,10 +15,12 @@ use asp_proto::plugin::{ClientMessage, InitRequest, ServerMessage, client_messag
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::UnixStream;
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Streaming};
@@ -33,6 +35,7 @@ use crate::process::{Books, Machine, Process};
 use crate::scheduler::WorkerId;
 use crate::secret::Token;
 use crate::session::{Received, Session, TO_WORKER};
+use crate::stdio::{self, Inbox};
 
 /// From the fork to the answered `init`. A JVM on a busy machine takes the longest.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -56,7 +59,8 @@ pub struct Worker {
     pub id: String,
     pub number: WorkerId,
     pub session: Session,
-    pub channel: Channel,
+    /// For reads beside the session stream; a server on standard input and output has none.
+    pub channel: Option<Channel>,
     /// What the worker said of itself in its `init`.
     pub caps: BTreeMap<String, String>,
     token: MetadataValue<Ascii>,
@@ -70,9 +74,26 @@ pub struct Worker {
 pub struct Running {
     pub worker: Arc<Worker>,
     process: Process,
-    stream: Streaming<ServerMessage>,
+    stream: Incoming,
     kill: mpsc::Receiver<Cause>,
     born: Instant,
+}
+
+/// What a worker says.
+#[derive(Debug)]
+enum Incoming {
+    Session(Box<Streaming<ServerMessage>>),
+    Stdio {
+        inbox: Inbox,
+        /// Translates, and ends with this.
+        _bridge: AbortOnDropHandle<()>,
+    },
+}
+
+/// Why a worker says no more.
+enum Lost {
+    Stream(tonic::Status),
+    Rule(Cause),
 }
 
 /// How a worker ended.
@@ -126,7 +147,12 @@ impl Worker {
 
 impl Running {
     /// Starts a worker; it takes calls when this returns.
-    pub async fn start(machine: &Machine, plan: &Plan, number: WorkerId, lease: Lease) -> Result<Running, Cause> {
+    pub async fn start(
+        machine: &Machine,
+        plan: &Plan,
+        number: WorkerId,
+        lease: Lease,
+    ) -> Result<Running, Cause> {
         let born = Instant::now();
         let started = machine.start(&plan.plugin, &plan.command, lease).await;
         let mut process = started.map_err(|error| {
@@ -136,7 +162,7 @@ impl Running {
         let books = process.books();
         let (kill_sender, kill) = mpsc::channel(1);
         let opened = {
-            let opening = timeout(START_WITHIN, open(process.socket.clone(), process.token.clone(), process.uid));
+            let opening = timeout(START_WITHIN, open(Door::of(&mut process)));
             tokio::select! {
                 opened = opening => opened.unwrap_or(Err(Cause::Wedged)),
                 status = process.exited() => {
@@ -223,10 +249,7 @@ impl Running {
         }
     }
 
-    async fn judge(
-        &mut self,
-        message: Result<Option<ServerMessage>, tonic::Status>,
-    ) -> Result<Received, Verdict> {
+    async fn judge(&mut self, message: Result<Option<ServerMessage>, Lost>) -> Result<Received, Verdict> {
         let fault = match message {
             Ok(Some(message)) => match self.worker.session.receive(message).await {
                 Ok(received) => return Ok(received),
@@ -234,8 +257,11 @@ impl Running {
             },
             Ok(None) => return Err(self.lost("the session stream ended").await),
             // tonic says so of a message it cannot read or that is too large; everything else is a lost stream.
-            Err(status) if status.code() == tonic::Code::OutOfRange => Cause::Protocol("an oversize message"),
-            Err(status) => {
+            Err(Lost::Stream(status)) if status.code() == tonic::Code::OutOfRange => {
+                Cause::Protocol("an oversize message")
+            }
+            Err(Lost::Rule(cause)) => cause,
+            Err(Lost::Stream(status)) => {
                 tracing::debug!(worker = self.worker.id, %status, "the session stream broke");
                 return Err(self.lost("the session stream broke").await);
             }
@@ -269,6 +295,18 @@ impl Running {
     }
 }
 
+// === impl Incoming ===
+
+impl Incoming {
+    /// The next message; `None` at the end. Safe to cancel.
+    async fn message(&mut self) -> Result<Option<ServerMessage>, Lost> {
+        match self {
+            Incoming::Session(stream) => stream.message().await.map_err(Lost::Stream),
+            Incoming::Stdio { inbox, .. } => inbox.recv().await.transpose().map_err(Lost::Rule),
+        }
+    }
+}
+
 enum Verdict {
     /// This process ended it.
     Killed(Cause),
@@ -278,14 +316,50 @@ enum Verdict {
 
 /// A session stream whose `init` was answered.
 struct Opened {
-    channel: Channel,
+    channel: Option<Channel>,
     caps: BTreeMap<String, String>,
     token: MetadataValue<Ascii>,
     to_worker: mpsc::Sender<ClientMessage>,
-    stream: Streaming<ServerMessage>,
+    stream: Incoming,
 }
 
-async fn open(socket: PathBuf, token: Token, uid: u32) -> Result<Opened, Cause> {
+/// Where a worker is spoken to.
+enum Door {
+    Socket { path: PathBuf, token: Token, uid: u32 },
+    Pipes(ChildStdin, ChildStdout),
+}
+
+impl Door {
+    fn of(process: &mut Process) -> Door {
+        match process.pipes.take() {
+            Some((stdin, stdout)) => Door::Pipes(stdin, stdout),
+            None => {
+                let (path, token) = (process.socket.clone(), process.token.clone());
+                Door::Socket { path, token, uid: process.uid }
+            }
+        }
+    }
+}
+
+async fn open(door: Door) -> Result<Opened, Cause> {
+    match door {
+        Door::Socket { path, token, uid } => open_session(path, token, uid).await,
+        Door::Pipes(stdin, stdout) => {
+            let (bridge, inbox) = stdio::open(stdin, stdout).await?;
+            let (to_worker, messages) = mpsc::channel(TO_WORKER);
+            let task = AbortOnDropHandle::new(tokio::spawn(bridge.run(messages)));
+            Ok(Opened {
+                channel: None,
+                caps: BTreeMap::from([("shim".to_owned(), "mcp-stdio".to_owned())]),
+                token: MetadataValue::from_static(""),
+                to_worker,
+                stream: Incoming::Stdio { inbox, _bridge: task },
+            })
+        }
+    }
+}
+
+async fn open_session(socket: PathBuf, token: Token, uid: u32) -> Result<Opened, Cause> {
     let channel = connect(&socket, uid).await?;
     let mut bearer = MetadataValue::try_from(format!("Bearer {}", token.expose()))
         .map_err(|_| Cause::Protocol("the token is not text"))?;
@@ -305,7 +379,8 @@ async fn open(socket: PathBuf, token: Token, uid: u32) -> Result<Opened, Cause> 
     match stream.message().await.map_err(broken)?.and_then(|message| message.payload) {
         Some(Payload::Init(answer)) if answer.ok => {
             let caps = answer.caps.into_iter().take(MAX_CAPS).collect();
-            Ok(Opened { channel, caps, token: bearer, to_worker, stream })
+            let stream = Incoming::Session(Box::new(stream));
+            Ok(Opened { channel: Some(channel), caps, token: bearer, to_worker, stream })
         }
         Some(Payload::Init(_)) => Err(Cause::Protocol("init was refused")),
         _ => Err(Cause::Protocol("init was not answered first")),

@@ -1,6 +1,14 @@
 //! The runtime as a whole: the real binary, the real launcher, real worker processes
 //! (`examples/ppp_worker.rs` stands for an interpreter).
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests end by panicking; the helpers of tests are not marked as tests"
+)]
+
 mod it {
     mod admission;
     mod calls;

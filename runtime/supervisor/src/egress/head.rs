@@ -90,7 +90,10 @@ mod tests {
     #[test]
     fn connect_and_absolute_requests_are_read() {
         let connect = Head::parse(b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        assert_eq!((connect.host.as_str(), connect.port, connect.forwarded()), ("api.example.com", 443, None));
+        assert_eq!(
+            (connect.host.as_str(), connect.port, connect.forwarded()),
+            ("api.example.com", 443, None)
+        );
         let get = b"GET http://a.example/p?q=1 HTTP/1.1\r\nHost: other\r\nProxy-Authorization: x\r\nAccept: */*\r\n\r\n";
         let get = Head::parse(get).unwrap();
         let forwarded = String::from_utf8(get.forwarded().unwrap()).unwrap();

@@ -28,7 +28,8 @@ impl Rules {
         let host = host.to_ascii_lowercase();
         let host = host.strip_suffix('.').unwrap_or(&host);
         let under = |suffix: &String| host.len() > suffix.len() && host.ends_with(suffix.as_str());
-        PORTS.contains(&port) && (self.exact.iter().any(|exact| exact == host) || self.suffixes.iter().any(under))
+        PORTS.contains(&port)
+            && (self.exact.iter().any(|exact| exact == host) || self.suffixes.iter().any(under))
     }
 }
 

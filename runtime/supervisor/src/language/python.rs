@@ -8,7 +8,8 @@ use super::{Command, prefix, prefixes, text};
 const MODULE: &str = "asp_plugin.worker";
 
 pub(super) fn command(interpreter: &Path) -> Command {
-    let argv = [&text(interpreter), "-I", "-B", "-X", "faulthandler", "-m", MODULE].map(str::to_owned).to_vec();
+    let argv =
+        [&text(interpreter), "-I", "-B", "-X", "faulthandler", "-m", MODULE].map(str::to_owned).to_vec();
     let mut read_only = prefixes(interpreter);
     read_only.extend(base(interpreter));
     Command { argv, read_only }

@@ -207,6 +207,16 @@ fn a_draining_pool_finishes_what_waits_and_then_empties() {
 }
 
 #[test]
+fn a_pool_that_is_stopped_refuses_who_waits_and_starts_nothing() {
+    let mut rig = rig(policy());
+    let ticket = rig.call("t", false).unwrap();
+    rig.scheduler.drain();
+    let refused = Action::Refuse { ticket, reason: Refusal::Draining };
+    assert_eq!(rig.scheduler.refuse_waiting(rig.now), [refused]);
+    assert_eq!(rig.pump(), []);
+}
+
+#[test]
 fn a_noisy_tenant_leaves_the_victim_its_fair_share() {
     let mut rig = rig(Policy { max: 1, concurrency: 1, queue: 64, ..policy() });
     rig.call("noisy", false).unwrap();

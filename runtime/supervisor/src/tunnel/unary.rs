@@ -11,6 +11,7 @@ use asp_proto::plugin::{
 };
 use prost_types::Timestamp;
 use tokio::time::{Instant, sleep_until, timeout};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::outbox::Outbox;
@@ -32,10 +33,11 @@ impl Tunnel {
         request: ReadResourceRequest,
         attached: &Attached,
     ) -> Result<End, Over> {
+        let channel = channel(worker)?;
         self.work = Some(FromGateway::Read(request.clone()));
-        let call = begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
-        let mut client =
-            ResourcePluginClient::new(worker.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+        let call =
+            begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
+        let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
         let request = worker.request(request);
         let forwarded = Arc::clone(&call);
         let work = async move {
@@ -54,9 +56,11 @@ impl Tunnel {
         request: GetPromptRequest,
         attached: &Attached,
     ) -> Result<End, Over> {
+        let channel = channel(worker)?;
         self.work = Some(FromGateway::Prompt(request.clone()));
-        let call = begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
-        let mut client = PromptPluginClient::new(worker.channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+        let call =
+            begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
+        let mut client = PromptPluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
         let request = worker.request(request);
         let forwarded = Arc::clone(&call);
         let work = async move {
@@ -135,6 +139,11 @@ fn begin(
         }
         Err(NotBegun::Dead(cause)) => Err(Over::Undelivered(cause)),
     }
+}
+
+fn channel(worker: &Worker) -> Result<Channel, Over> {
+    let none = || Status::failed_precondition("this plugin has neither resources nor prompts");
+    Ok(worker.channel.clone().ok_or_else(none)?)
 }
 
 fn is_cancel(message: &FromGateway) -> bool {

@@ -51,7 +51,8 @@ impl Tunnel {
                 return Err(Status::already_exists("the worker has a call of this request_id").into());
             }
             Err(NotBegun::Dead(cause)) => {
-                self.work = Some(FromGateway::Message(ClientMessage { payload: Some(Payload::Invoke(invoke)) }));
+                self.work =
+                    Some(FromGateway::Message(ClientMessage { payload: Some(Payload::Invoke(invoke)) }));
                 return Err(Over::Undelivered(cause));
             }
         };

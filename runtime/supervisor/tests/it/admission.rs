@@ -8,14 +8,14 @@ use asp_proto::supervisor::{AllocateWorkerRequest, DrainRequest, EnsurePluginReq
 use prost_types::value::Kind;
 use serde_json::json;
 
-use super::harness::{Said, admitted, install, output, plain, reason, reference, start, start_with, wanted};
+use super::harness::{Said, admitted, crash, install, output, plain, reason, reference, start, start_with, wanted};
 
 #[tokio::test]
 async fn what_cannot_run_is_refused_with_its_reason() {
     let stack = start(&[
         ("echo", json!({})),
         ("node", json!({"language": "node"})),
-        ("stdio", json!({"mode": "mcp-stdio", "language": null, "command": ["node"]})),
+        ("stdio", json!({"mode": "mcp-stdio", "language": null, "command": ["/bin/sh"]})),
         ("wrong", json!({"limits": {"pids": 0}})),
     ])
     .await;
@@ -26,7 +26,7 @@ async fn what_cannot_run_is_refused_with_its_reason() {
         (reference("wrong"), "not_installed"),
         (pinned, "digest_mismatch"),
         (reference("node"), "language_absent"),
-        (reference("stdio"), "language_absent"),
+        (reference("stdio"), "not_installed"),
     ] {
         let request = AllocateWorkerRequest { plugin: Some(plugin.clone()), ..wanted("", "t") };
         let response = stack.allocate(request).await;
@@ -37,7 +37,10 @@ async fn what_cannot_run_is_refused_with_its_reason() {
         assert!(ensured.message().starts_with(&format!("{word}: ")), "{ensured}");
     }
     let health = stack.health().await;
-    assert_eq!((&health["languages"]["python"], &health["languages"]["node"]), (&json!("present"), &json!("absent")));
+    assert_eq!(
+        (&health["languages"]["python"], &health["languages"]["node"]),
+        (&json!("present"), &json!("absent"))
+    );
 }
 
 #[tokio::test]
@@ -80,7 +83,11 @@ async fn a_full_queue_throttles_one_tenant_and_then_refuses_all() {
     }
     assert!(reason(&stack.allocate(wanted("echo", "a")).await).starts_with("throttled: "));
     for tenant in ["c", "d"] {
-        assert_eq!(admitted(&stack.allocate(wanted("echo", tenant)).await), Admitted::Queued, "one gives way");
+        assert_eq!(
+            admitted(&stack.allocate(wanted("echo", tenant)).await),
+            Admitted::Queued,
+            "one gives way"
+        );
     }
     assert!(reason(&stack.allocate(wanted("echo", "e")).await).starts_with("overload: "));
 }
@@ -142,6 +149,21 @@ async fn a_plugin_that_cannot_be_loaded_is_quarantined_and_health_says_so() {
     assert_eq!(stack.figure("broken@1.0.0", "crashes").await, 5);
     assert!(stack.figure("broken@1.0.0", "quarantined_s").await > 0);
     assert!(!stack.logged("cannot load the plugin").is_empty(), "its last words are logged");
+}
+
+#[tokio::test]
+async fn a_drain_that_is_not_graceful_ends_running_and_waiting_calls() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 1}}))]).await;
+    let mut busy = stack.tunnel("echo").await;
+    busy.invoke("busy", &json!({"mode": "slow", "ms": 60_000})).await;
+    busy.until_message().await;
+    let mut waiting = stack.tunnel("echo").await;
+    waiting.until_event(Type::AllocationQueued).await;
+    let drain = DrainRequest { plugin: Some(reference("echo")), graceful: false, ..Default::default() };
+    stack.client.clone().drain(drain).await.unwrap();
+    assert!(crash(&busy.rest().await).is_some());
+    let refused = waiting.until_event(Type::AdmissionRejected).await;
+    assert!(format!("{refused:?}").contains("draining: "), "{refused:?}");
 }
 
 #[tokio::test]

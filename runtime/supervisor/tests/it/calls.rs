@@ -2,7 +2,9 @@
 
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
-use asp_proto::plugin::{ContentChunk, DeliverUserInput, GetPromptRequest, GetPromptResponse, InitRequest, Json};
+use asp_proto::plugin::{
+    ContentChunk, DeliverUserInput, GetPromptRequest, GetPromptResponse, InitRequest, Json,
+};
 use asp_proto::plugin::{Ping, ReadResourceRequest};
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{CloseTunnelRequest, EnsurePluginRequest};
@@ -19,7 +21,9 @@ async fn a_call_is_answered_and_its_worker_is_used_again() {
     assert!(said.iter().any(|said| said.is_event(Type::AllocationStarted)), "a cold start: {said:?}");
     assert!(said.iter().any(|said| said.is_event(Type::TunnelReady)));
     assert_eq!(output(&said).unwrap()["text"], "hello");
-    assert!(said[said.len() - 2].is_event(Type::TunnelClosed) && matches!(said.last(), Some(Said::End(None))));
+    assert!(
+        said[said.len() - 2].is_event(Type::TunnelClosed) && matches!(said.last(), Some(Said::End(None)))
+    );
     let said = stack.call("echo", "two", &json!({"text": "again"})).await;
     assert!(said[0].is_event(Type::TunnelReady), "a warm start: {said:?}");
     assert_eq!(output(&said).unwrap()["text"], "again");
@@ -97,7 +101,8 @@ async fn artifact_bytes_arrive_in_order_and_a_large_checkpoint_is_refused() {
 async fn resources_are_read_and_prompts_are_got() {
     let stack = start(&[("echo", json!({}))]).await;
     let mut tunnel = stack.tunnel("echo").await;
-    let request = ReadResourceRequest { uri: "test://x".into(), request_id: "one".into(), ..Default::default() };
+    let request =
+        ReadResourceRequest { uri: "test://x".into(), request_id: "one".into(), ..Default::default() };
     tunnel.frame("ReadResourceRequest", &request).await;
     let said = tunnel.rest().await;
     let chunks: Vec<ContentChunk> = said
@@ -118,8 +123,11 @@ async fn resources_are_read_and_prompts_are_got() {
     });
     assert_eq!(prompt.unwrap().description, "greet");
     let mut tunnel = stack.tunnel("echo").await;
-    let missing =
-        ReadResourceRequest { uri: "test://missing".into(), request_id: "three".into(), ..Default::default() };
+    let missing = ReadResourceRequest {
+        uri: "test://missing".into(),
+        request_id: "three".into(),
+        ..Default::default()
+    };
     tunnel.frame("ReadResourceRequest", &missing).await;
     assert!(tunnel.rest().await.iter().any(|said| said.failed() == Some("NOT_FOUND")));
 }
@@ -144,7 +152,8 @@ async fn closing_a_tunnel_says_what_it_cost() {
 #[tokio::test]
 async fn a_prewarmed_plugin_has_its_worker_before_the_first_call() {
     let stack = start(&[("echo", json!({"pool": {"min": 1}}))]).await;
-    let request = EnsurePluginRequest { plugin: Some(reference("echo")), prewarm: true, ..Default::default() };
+    let request =
+        EnsurePluginRequest { plugin: Some(reference("echo")), prewarm: true, ..Default::default() };
     let ensured = stack.client.clone().ensure_plugin(request).await.unwrap().into_inner();
     assert_eq!(ensured.isolation_level, 3);
     super::harness::eventually("a warm worker", || async {
@@ -168,8 +177,16 @@ async fn a_worker_has_exactly_the_environment_of_the_contract() {
     assert_eq!(
         variables,
         [
-            "ASP_PLUGIN_CODE", "ASP_PLUGIN_MANIFEST", "ASP_WORKER_ID", "ASP_WORKER_SOCKET", "ASP_WORK_DIR", "HOME",
-            "LANG", "PATH", "TMPDIR", "TZ",
+            "ASP_PLUGIN_CODE",
+            "ASP_PLUGIN_MANIFEST",
+            "ASP_WORKER_ID",
+            "ASP_WORKER_SOCKET",
+            "ASP_WORK_DIR",
+            "HOME",
+            "LANG",
+            "PATH",
+            "TMPDIR",
+            "TZ",
         ]
     );
 }

@@ -17,12 +17,9 @@ async fn beside_a_good_call(stack: &Stack, arguments: &Value) -> Option<(String,
 #[tokio::test]
 async fn each_fault_ends_its_worker_and_nobody_elses_call() {
     let stack = start(&[("good", json!({})), ("bad", json!({}))]).await;
-    for (mode, cause) in [
-        ("unknown", "protocol"),
-        ("empty", "protocol"),
-        ("oversize", "protocol"),
-        ("gap", "protocol"),
-    ] {
+    for (mode, cause) in
+        [("unknown", "protocol"), ("empty", "protocol"), ("oversize", "protocol"), ("gap", "protocol")]
+    {
         let ended = beside_a_good_call(&stack, &json!({ "mode": mode })).await;
         assert_eq!(ended, Some((cause.to_owned(), true)), "{mode}");
     }

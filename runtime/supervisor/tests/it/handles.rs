@@ -79,7 +79,8 @@ async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     let url = format!("https://{}", line["address"].as_str().unwrap());
 
-    let trust = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&authority)).domain_name("localhost");
+    let trust =
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&authority)).domain_name("localhost");
     let connect = |tls: ClientTlsConfig| {
         let endpoint = Endpoint::from_shared(url.clone()).unwrap().tls_config(tls).unwrap();
         async move { endpoint.connect().await.map(RuntimeSupervisorClient::new) }

@@ -77,7 +77,10 @@ pub(super) async fn start_shims(plugins: &[(&str, Value, &str)]) -> Stack {
     }
     for name in ["PYTHON", "NODE", "NODE_SHIM", "JAVA", "JAVA_SHIM"] {
         let name = format!("ASP_PLUGIN_{name}");
-        assert!(std::env::var_os(&name).is_some(), "{name} is not set: source .tools/env, which scripts/setup made");
+        assert!(
+            std::env::var_os(&name).is_some(),
+            "{name} is not set: source .tools/env, which scripts/setup made"
+        );
     }
     launch(dir, Command::new(env!("CARGO_BIN_EXE_asp-runtime")), &[]).await
 }

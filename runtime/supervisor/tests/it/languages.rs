@@ -6,7 +6,7 @@ use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::{Value, json};
 
-use super::harness::{Said, Stack, output, start_shims};
+use super::harness::{Said, Stack, crash, output, start_shims};
 
 const PYTHON: &str = r#"
 import sys
@@ -36,7 +36,8 @@ fn plugin(language: &str, entrypoint: &str) -> Value {
 
 async fn greets(stack: &Stack, id: &str) -> Value {
     let said = stack.call(id, "one", &json!({"name": "Ada"})).await;
-    let progress = said.iter().any(|said| matches!(said, Said::Message(Out::Progress(at)) if at.percent == 50.0));
+    let progress =
+        said.iter().any(|said| matches!(said, Said::Message(Out::Progress(at)) if at.percent == 50.0));
     assert!(progress && said.iter().any(|said| said.is_event(Type::TunnelReady)), "{said:?}");
     let answer = output(&said).unwrap_or_else(|| panic!("{said:?}"));
     assert_eq!(answer["text"], "Hello, Ada!");
@@ -87,6 +88,69 @@ async fn java_serves_a_call_within_its_memory() {
     for flag in ["-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxMetaspaceSize=64m", "-XX:SharedArchiveFile="] {
         assert!(flags.contains(flag), "{flag}: {flags}");
     }
+}
+
+/// A stdio MCP server without any library.
+const STDIO: &str = r#"
+import json, queue, sys, threading, time
+
+lock, pings = threading.Lock(), queue.Queue()
+
+def write(message):
+    with lock:
+        print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+def call(request):
+    arguments, meta = request["params"]["arguments"], request["params"]["_meta"]
+    if arguments.get("mode") == "garbage":
+        print("Server started!", flush=True)
+    if arguments.get("mode") == "pings":
+        # More than a silent worker is allowed to miss.
+        for _ in range(5):
+            pings.get()
+    if arguments.get("mode") == "slow":
+        time.sleep(60)
+    write({"method": "notifications/progress",
+           "params": {"progressToken": meta["progressToken"], "progress": 1, "total": 4, "message": "quarter"}})
+    text = f"Hello, {arguments.get('name')}!"
+    write({"id": request["id"], "result": {"content": [{"type": "text", "text": text}],
+           "structuredContent": {"text": text, "tool": request["params"]["name"]}}})
+
+print("a log line", file=sys.stderr, flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    method = request.get("method")
+    if method == "initialize":
+        write({"id": 99, "method": "roots/list"})
+        write({"id": request["id"], "result": {"protocolVersion": request["params"]["protocolVersion"],
+               "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}})
+    elif method == "ping":
+        write({"id": request["id"], "result": {}})
+        pings.put(1)
+    elif method == "tools/call":
+        threading.Thread(target=call, args=(request,), daemon=True).start()
+"#;
+
+#[tokio::test]
+async fn a_stdio_mcp_server_is_a_worker_like_any_other() {
+    let manifest = json!({
+        "mode": "mcp-stdio", "language": null, "command": ["python", "server.py"], "entrypoint": "server.py",
+    });
+    let stack = start_shims(&[("stdio", manifest, STDIO)]).await;
+    let said = stack.call("stdio", "one", &json!({"name": "Ada"})).await;
+    assert_eq!(output(&said).unwrap()["text"], "Hello, Ada!");
+    assert!(said.iter().any(|said| matches!(said, Said::Message(Out::Progress(at)) if at.percent == 25.0)));
+    assert!(!stack.logged("a log line").is_empty());
+
+    let mut slow = stack.tunnel("stdio").await;
+    slow.invoke("two", &json!({"mode": "slow"})).await;
+    assert!(output(&stack.call("stdio", "pinged", &json!({"mode": "pings"})).await).is_some());
+    slow.cancel("two").await;
+    assert!(slow.rest().await.iter().any(|said| said.failed() == Some("CANCELLED")));
+    assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
+
+    let said = stack.call("stdio", "three", &json!({"mode": "garbage"})).await;
+    assert_eq!(crash(&said), Some(("protocol".to_owned(), true)));
 }
 
 #[tokio::test]

@@ -82,7 +82,10 @@ async fn a_cancel_before_the_worker_is_ready_ends_the_wait() {
     waiting.until_event(Type::AllocationQueued).await;
     waiting.cancel("waiting").await;
     let said = waiting.rest().await;
-    assert!(said.iter().any(|said| said.failed() == Some("CANCELLED")) && output(&said).is_none(), "{said:?}");
+    assert!(
+        said.iter().any(|said| said.failed() == Some("CANCELLED")) && output(&said).is_none(),
+        "{said:?}"
+    );
     assert_eq!(stack.figure("echo@1.0.0", "queued").await, 0);
 }
 

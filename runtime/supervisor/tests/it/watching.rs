@@ -55,7 +55,10 @@ async fn a_worker_reaches_its_proxy_and_nothing_that_is_not_listed() {
     eventually("the audit lines", || async { stack.logged("\"audit\":true").len() == 2 }).await;
     assert!(stack.logged("name_denied")[0].contains("evil.example.com"));
     let said = stack.call("closed", "two", &json!({"mode": "egress"})).await;
-    assert!(output(&said).unwrap()["answer"].as_str().unwrap().contains("not found"), "it has no proxy at all");
+    assert!(
+        output(&said).unwrap()["answer"].as_str().unwrap().contains("not found"),
+        "it has no proxy at all"
+    );
 }
 
 #[tokio::test]
