@@ -37,6 +37,8 @@ pub(crate) fn run(descriptor: u32) -> Result<ExitCode, Failure> {
     setsid().during("session")?;
     nix::sys::prctl::set_dumpable(false).during("session")?;
     limits::no_core_dumps()?;
+    // Were it ignored by inheritance, children would go without a word.
+    worker::default_action(Signal::SIGCHLD);
     let signals = SignalFd::with_flags(&block_signals()?, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .during("signals")?;
     let sandbox = description.sandbox;

@@ -15,8 +15,8 @@ pub(crate) fn become_it(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
     umask(Mode::from_bits_truncate(0o077));
     nix::unistd::chdir(&sandbox.work_dir).during("work directory")?;
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).during("signals")?;
-    // Rust's runtime ignores it, and what is ignored stays so over exec.
-    default_action(Signal::SIGPIPE);
+    // What is ignored stays so over exec: SIGPIPE by Rust's runtime, others by whoever started the supervisor.
+    Signal::iterator().for_each(default_action);
     limits::apply(&sandbox.limits)?;
     if sandbox.level >= Level::L2 {
         file_access::restrict(sandbox)?;

@@ -53,6 +53,37 @@ fn sigterm_reaches_the_worker() {
 }
 
 #[test]
+fn signals_that_the_supervisor_ignores_are_not_ignored_by_the_worker() {
+    use nix::sys::signal::{SigHandler, signal};
+    for level in LEVELS {
+        let mut cell = shell(level, "grep -E '^Sig(Ign|Blk)' /proc/self/status; exit 4");
+        let mut command = cell.command();
+        let ignore = || {
+            for ignored in [Signal::SIGCHLD, Signal::SIGHUP, Signal::SIGINT, Signal::SIGPIPE, Signal::SIGUSR1]
+            {
+                // SAFETY: ignoring runs no code.
+                #[allow(unsafe_code)]
+                unsafe { signal(ignored, SigHandler::SigIgn) }?;
+            }
+            Ok(())
+        };
+        // SAFETY: system calls alone.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(&mut command, ignore);
+        }
+        let output = command.output().unwrap();
+        for line in stdout(&output).lines() {
+            let mask = u64::from_str_radix(line.rsplit('\t').next().unwrap(), 16).unwrap();
+            // Above are the real-time signals, of which the C library keeps two for itself.
+            assert_eq!(mask & 0x7fff_ffff, 0, "{level:?}: {line}");
+        }
+        assert_eq!(stdout(&output).lines().count(), 2);
+        assert_eq!(output.status.code(), Some(4));
+    }
+}
+
+#[test]
 fn the_environment_is_exactly_what_is_described() {
     for level in LEVELS {
         let mut cell = Cell::new(level, &["/usr/bin/env"], &[]);
