@@ -1,5 +1,6 @@
-//! One SHA-256 over several texts.
+//! One SHA-256 over several texts, and the one text of a JSON value.
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// Each part is preceded by its length, so that no two lists of parts hash alike.
@@ -12,9 +13,40 @@ pub(crate) fn of_parts(parts: &[&str]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
+/// JSON text with the members of every object in order, so that member order does not make a new request.
+pub(crate) fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(object) => {
+            let mut names: Vec<_> = object.iter().collect();
+            names.sort_by(|a, b| a.0.cmp(b.0));
+            let members: Vec<String> = names
+                .into_iter()
+                .map(|(name, value)| format!("{}:{}", Value::String(name.clone()), canonical(value)))
+                .collect();
+            format!("{{{}}}", members.join(","))
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(canonical).collect();
+            format!("[{}]", items.join(","))
+        }
+        plain => plain.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn member_order_is_not_part_of_a_request_but_everything_else_is() {
+        assert_eq!(
+            canonical(&json!({"b": [1, {"d": 1, "c": 2}], "a": "x"})),
+            r#"{"a":"x","b":[1,{"c":2,"d":1}]}"#
+        );
+        assert_ne!(canonical(&json!([1, 2])), canonical(&json!([2, 1])));
+        assert_ne!(canonical(&json!({"a": "1"})), canonical(&json!({"a": 1})));
+    }
 
     #[test]
     fn parts_do_not_run_into_each_other() {

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use asp_edge::Caller;
 use parking_lot::Mutex;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::call::Call;
 use crate::call::question::input_timeout;
 use crate::clock::unix_seconds;
+use crate::digest;
 use crate::seal::{Purpose, Sealer};
 use crate::sessions::principal;
 
@@ -45,7 +45,7 @@ impl Suspended {
             calls.insert(call.id, call.clone());
         }
         let mut plain = call.id.as_bytes().to_vec();
-        let life = input_timeout(call).as_secs() + STATE_SLACK;
+        let life = input_timeout(&call.entry.primitive).as_secs() + STATE_SLACK;
         plain.extend((unix_seconds() + life).to_be_bytes());
         let context = context(&call.caller, &call.server.message.name, digest);
         sealer.seal(Purpose::RequestState, &context, &plain).ok()
@@ -74,7 +74,8 @@ impl Suspended {
         self.calls.lock().retain(|_, call| call.outcome().is_none());
     }
 
-    /// The digest of what a retry must repeat: the parameters without `_meta` and the retry's own members.
+    /// The digest of what a retry must repeat: the parameters without `_meta` and the retry's own members, in
+    /// whatever order a client writes them.
     pub fn digest(params: Option<&Value>) -> [u8; 32] {
         let mut params = params.cloned().unwrap_or(Value::Null);
         if let Some(object) = params.as_object_mut() {
@@ -82,10 +83,31 @@ impl Suspended {
                 object.remove(own);
             }
         }
-        Sha256::digest(params.to_string().as_bytes()).into()
+        digest::of_parts(&[&digest::canonical(&params)])
     }
 }
 
 fn context(caller: &Caller, server: &str, digest: [u8; 32]) -> Vec<u8> {
     [principal(caller).as_slice(), digest.as_slice(), server.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_retry_may_write_its_members_in_any_order_and_change_none_of_the_others() {
+        let asked = Suspended::digest(Some(&json!({"name": "t", "arguments": {"a": 1, "b": 2}, "_meta": {"p": 1}})));
+        let retry = json!({
+            "inputResponses": {},
+            "requestState": "s",
+            "name": "t",
+            "_meta": {"p": 2},
+            "arguments": {"b": 2, "a": 1},
+        });
+        assert_eq!(Suspended::digest(Some(&retry)), asked);
+        assert_ne!(Suspended::digest(Some(&json!({"name": "t", "arguments": {"a": 1, "b": 3}}))), asked);
+        assert_ne!(Suspended::digest(Some(&json!({"name": "u", "arguments": {"a": 1, "b": 2}}))), asked);
+    }
 }

@@ -146,41 +146,5 @@ fn scope(call: &Call, key: &IdempotencyKey) -> LedgerKey {
 
 fn request_hash(call: &Call, arguments: &Value) -> RequestHash {
     let primitive = &call.entry.primitive;
-    digest::of_parts(&[primitive.id.as_str(), primitive.version.as_str(), &canonical(arguments)])
-}
-
-/// JSON text with the members of every object in order, so that member order does not make a new request.
-fn canonical(value: &Value) -> String {
-    match value {
-        Value::Object(object) => {
-            let mut names: Vec<_> = object.iter().collect();
-            names.sort_by(|a, b| a.0.cmp(b.0));
-            let members: Vec<String> = names
-                .into_iter()
-                .map(|(name, value)| format!("{}:{}", Value::String(name.clone()), canonical(value)))
-                .collect();
-            format!("{{{}}}", members.join(","))
-        }
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(canonical).collect();
-            format!("[{}]", items.join(","))
-        }
-        plain => plain.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn member_order_is_not_part_of_a_request_but_everything_else_is() {
-        assert_eq!(
-            canonical(&json!({"b": [1, {"d": 1, "c": 2}], "a": "x"})),
-            r#"{"a":"x","b":[1,{"c":2,"d":1}]}"#
-        );
-        assert_ne!(canonical(&json!([1, 2])), canonical(&json!([2, 1])));
-        assert_ne!(canonical(&json!({"a": "1"})), canonical(&json!({"a": 1})));
-    }
+    digest::of_parts(&[primitive.id.as_str(), primitive.version.as_str(), &digest::canonical(arguments)])
 }

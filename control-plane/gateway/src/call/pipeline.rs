@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_proto::snapshot::Primitive;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -16,6 +17,7 @@ use super::entitlement::{self, Entitled};
 use super::ledger::{Entered, Ledgers};
 use super::limits::{Grant, Limiter};
 use super::outcome::{Outcome, Output, Refusal};
+use super::question::input_timeout;
 use super::{Call, IdempotencyKey, Invocation, approve, audit, execute, input, ledger, output};
 use crate::executors::{Execution, Executors};
 use crate::live::Live;
@@ -23,6 +25,16 @@ use crate::metrics::{Metrics, Stage};
 
 /// Bound of a call whose spec names none.
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(60);
+
+/// The longest time of a call. Where the spec names none, one that asks somebody has the time for an answer too.
+pub fn runtime_bound(primitive: &Primitive, needs_approval: bool) -> Duration {
+    let asks = needs_approval || !primitive.elicitations.is_empty() || !primitive.delegations.is_empty();
+    match primitive.max_runtime_seconds {
+        0 if asks => DEFAULT_RUNTIME + input_timeout(primitive),
+        0 => DEFAULT_RUNTIME,
+        seconds => Duration::from_secs(u64::from(seconds)),
+    }
+}
 
 /// The stages and what they share.
 pub struct Pipeline {
@@ -38,14 +50,12 @@ impl Pipeline {
     /// once, because its answer differs by face (a 403 challenge, a hidden name).
     pub fn begin(self: &Arc<Self>, live: Arc<Live>, invocation: Invocation) -> Result<Arc<Call>, Refusal> {
         let started = Instant::now();
-        let bound = match invocation.entry.primitive.max_runtime_seconds {
-            0 => DEFAULT_RUNTIME,
-            seconds => Duration::from_secs(u64::from(seconds)),
-        };
-        let longest = started + bound;
+        let Invocation { server, caller, entry, protocol, .. } = &invocation;
+        let entitled = entitlement::entitle(&live, server, caller, entry, *protocol);
+        let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
+        let longest = started + runtime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
         let call = Arc::new(Call::new(&invocation, started, deadline));
-        let entitled = entitlement::entitle(&live, &call.server, &call.caller, &call.entry, call.protocol);
         match entitled {
             Err(refusal) => {
                 self.audit.record_now(audit::started(&call));

@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use asp_proto::snapshot::Primitive;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -60,7 +61,7 @@ pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
     };
     call.enter(State::InputRequired);
     call.emit(Event::Asked { id: id.clone() });
-    let timeout = input_timeout(call);
+    let timeout = input_timeout(&call.entry.primitive);
     let answered = tokio::select! {
         answered = answer => answered.map_err(|_| Refusal::Cancelled),
         () = tokio::time::sleep(timeout) => Err(Refusal::InputExpired),
@@ -73,9 +74,9 @@ pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
     answered
 }
 
-/// How long a question of the call stays open.
-pub fn input_timeout(call: &Call) -> Duration {
-    match call.entry.primitive.input_timeout_seconds {
+/// How long a question of a primitive stays open.
+pub fn input_timeout(primitive: &Primitive) -> Duration {
+    match primitive.input_timeout_seconds {
         0 => DEFAULT_INPUT_TIMEOUT,
         seconds => Duration::from_secs(u64::from(seconds)),
     }

@@ -32,6 +32,7 @@ pub(crate) struct Told {
     pub closed: Mutex<Vec<CloseTunnelRequest>>,
     pub cancelled: Mutex<Vec<CancelAllocationRequest>>,
     pub ensured: Mutex<Vec<EnsurePluginRequest>>,
+    pub drained: Mutex<Vec<DrainRequest>>,
 }
 
 type Play = Arc<dyn Fn(usize, Worker) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -326,7 +327,8 @@ impl RuntimeSupervisor for Scripted {
         Err(Status::unimplemented("the gateway does not ask"))
     }
 
-    async fn drain(&self, _: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
-        Err(Status::unimplemented("the gateway does not ask"))
+    async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
+        self.told.drained.lock().push(request.into_inner());
+        Ok(Response::new(DrainResponse {}))
     }
 }

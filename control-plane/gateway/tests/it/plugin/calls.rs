@@ -6,8 +6,10 @@ use asp_proto::supervisor::tunnel_event;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 
-use super::{call, fixture, progress, sweep, until};
-use crate::runtime::{Authority, PYTHON, Runtime, Script, Worker, json_of, queued, rejected, start_with_tls};
+use super::{call, fixture, modern, progress, sweep, until};
+use crate::runtime::{
+    Authority, PYTHON, Runtime, Script, Worker, admitted, json_of, queued, rejected, start_with_tls,
+};
 use crate::support::{Fixture, Modern, snapshot, token};
 
 #[tokio::test]
@@ -261,4 +263,73 @@ async fn a_runtime_on_the_network_takes_only_gateways_its_authority_knows() {
             assert_eq!(result["_meta"]["asp/reason"], "upstream_unavailable", "{result}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_version_that_a_snapshot_has_no_more_is_drained_after_the_new_one_is_ready() {
+    let runtime = Runtime::start(Script::of(|_, _| async {}));
+    let fixture = fixture(&runtime);
+    until("every plugin is prepared", || runtime.told.ensured.lock().len() >= 5).await;
+    let mut next = snapshot();
+    next.revision += 1;
+    for primitive in next.primitives.iter_mut().filter(|primitive| primitive.id == "sweep") {
+        primitive.version = "1.1.0".into();
+    }
+    let listings = next.servers.iter_mut().flat_map(|server| &mut server.listings);
+    for listing in listings.filter(|listing| listing.id == "sweep") {
+        listing.version = "1.1.0".into();
+    }
+    // The wait before a drain is long; only the clock of the test is in a hurry.
+    tokio::time::pause();
+    fixture.gateway.apply(next).unwrap();
+    until("the old version is drained", || !runtime.told.drained.lock().is_empty()).await;
+    let version = |plugin: &Option<asp_proto::supervisor::PluginRef>| plugin.clone().unwrap().version;
+    assert_eq!(version(&runtime.told.drained.lock()[0].plugin), "1.0.0");
+    assert!(runtime.told.drained.lock()[0].graceful);
+    // Only what is new was asked for again.
+    let ensured: Vec<String> =
+        runtime.told.ensured.lock().iter().skip(5).map(|r| version(&r.plugin)).collect();
+    assert_eq!(ensured, ["1.1.0"]);
+    assert_eq!(runtime.told.drained.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn a_plugin_gets_the_callers_key_and_trace_and_no_token() {
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        assert_eq!(invoke.idempotency_key, "k-1");
+        assert_eq!(invoke.attrs.get("traceparent").map(String::as_str), Some(trace));
+        assert!(!format!("{invoke:?}").contains("eyJ"), "a token went along");
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let mut request = modern("order", json!({}));
+    request.body["params"]["_meta"]["asp/idempotencyKey"] = "k-1".into();
+    request.body["params"]["_meta"]["traceparent"] = trace.into();
+    let fixture = fixture(&runtime);
+    for replayed in [Value::Null, json!(true)] {
+        let result = request.send(&fixture).await.json()["result"].clone();
+        assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+        assert_eq!(result["_meta"]["asp/replayed"], replayed);
+    }
+    assert_eq!(runtime.told.allocations.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn a_key_is_free_again_when_no_worker_got_the_call() {
+    let script = Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let runtime = Runtime::start(script.admitting(|n| match n {
+        0 => rejected("throttled"),
+        n => admitted(n),
+    }));
+    let mut request = modern("order", json!({}));
+    request.body["params"]["_meta"]["asp/idempotencyKey"] = "k-2".into();
+    let fixture = fixture(&runtime);
+    let refused = request.send(&fixture).await.json()["result"].clone();
+    assert_eq!(refused["_meta"]["asp/reason"], "rate_limited");
+    let done = request.send(&fixture).await.json()["result"].clone();
+    assert_eq!(done["structuredContent"], json!({"ok": true}), "{done}");
 }
