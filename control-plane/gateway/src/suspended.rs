@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_retry_may_write_its_members_in_any_order_and_change_none_of_the_others() {
-        let asked = Suspended::digest(Some(&json!({"name": "t", "arguments": {"a": 1, "b": 2}, "_meta": {"p": 1}})));
+        let asked =
+            Suspended::digest(Some(&json!({"name": "t", "arguments": {"a": 1, "b": 2}, "_meta": {"p": 1}})));
         let retry = json!({
             "inputResponses": {},
             "requestState": "s",

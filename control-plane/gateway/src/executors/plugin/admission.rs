@@ -51,7 +51,8 @@ pub(super) enum Rejection {
 impl Rejection {
     pub(super) fn of_status(status: &Status) -> Rejection {
         match status.code() {
-            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown => {
+            // A connection that breaks in the middle is reported as any of these.
+            Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown | Code::Internal => {
                 Rejection::Unreachable
             }
             Code::ResourceExhausted => Rejection::Busy { retry_after: DEFAULT_RETRY },

@@ -118,7 +118,8 @@ pub(super) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
     };
     match failed.code.as_str() {
         "CANCELLED" if call.is_cancelled() => Err(Refusal::Cancelled),
-        "DEADLINE" => Err(after_handover(call, Refusal::Deadline)),
+        // The runtime stops what runs, or is silent, for too long.
+        "CANCELLED" | "DEADLINE" => Err(after_handover(call, Refusal::Deadline)),
         "INVALID_ARGUMENT" => Err(Refusal::InvalidArguments { pointer: pointer(), message }),
         "INVALID_OUTPUT" => Err(Refusal::InvalidOutput { pointer: pointer(), message }),
         code => {
