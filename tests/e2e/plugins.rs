@@ -132,7 +132,7 @@ async fn node_whole(client: Client) -> Result<()> {
     ensure!(rising && answer.progress.len() >= 3, "{:?}", answer.progress);
     ensure!(answer.progress.iter().any(|step| step.message.as_deref() == Some("100 of 300 rows")));
     ensure!(answer.linked.len() == 1, "{:?}", answer.linked);
-    ensure!(answer.linked[0]["text"] == "id,amount\n7,5000\n", "{:?}", answer.linked);
+    ensure!(answer.linked[0]["text"] == "id,amount\r\n7,5000\r\n", "{:?}", answer.linked);
     ensure!(answer.linked[0]["mimeType"] == "text/csv", "{:?}", answer.linked);
     Ok(())
 }

@@ -150,6 +150,18 @@ impl EventLog {
         self.pushed.borrow().count
     }
 
+    /// The progress a reader knows that has read every event before number `first`; `None` when there was none,
+    /// or it is no longer kept.
+    pub fn progress_before(&self, first: u64) -> Option<f64> {
+        let inner = self.inner.lock();
+        let known = usize::try_from(first.saturating_sub(inner.first)).unwrap_or(usize::MAX);
+        let seen = inner.events.iter().take(known).filter_map(|event| match event {
+            Event::Progress { progress, .. } => Some(*progress),
+            _ => None,
+        });
+        seen.fold(None, |most: Option<f64>, progress| Some(most.map_or(progress, |most| most.max(progress))))
+    }
+
     /// A reader from event number `first`, or from the oldest that is kept.
     pub fn reader_from(self: &Arc<Self>, first: u64) -> EventReader {
         EventReader { pushed: self.pushed.subscribe(), log: self.clone(), next: first }
@@ -236,6 +248,18 @@ mod tests {
             assert_eq!(reader.next().await, Some(progress(2)));
             assert_eq!(reader.next().await, None);
         }
+    }
+
+    #[test]
+    fn the_progress_before_an_event_is_the_highest_there_was() {
+        let log = EventLog::default();
+        for n in [3, 7, 5] {
+            log.push(progress(n));
+        }
+        assert_eq!(log.progress_before(0), None);
+        assert_eq!(log.progress_before(1), Some(3.0));
+        assert_eq!(log.progress_before(3), Some(7.0));
+        assert_eq!(log.progress_before(9), Some(7.0));
     }
 
     #[tokio::test]

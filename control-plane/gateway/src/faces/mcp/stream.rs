@@ -71,7 +71,9 @@ pub(super) async fn respond(view: View) -> Response {
         return RpcResponse::result(&view.id, &result).respond(StatusCode::OK);
     }
     let reader = view.call.events.reader_from(view.from_event);
-    let mut following = Following { reader, view, last_progress: None, ended: false };
+    // A call that goes on after a question does not fall back behind what its client was told.
+    let last_progress = view.call.events.progress_before(view.from_event);
+    let mut following = Following { reader, view, last_progress, ended: false };
     let first = tokio::select! {
         biased;
         frame = following.next_frame() => frame,
