@@ -38,6 +38,7 @@ pub struct Rules {
     /// Of a task; `None` for the other kinds.
     pub heartbeat: Option<Duration>,
     pub artifact_bytes: u64,
+    pub log_bytes_per_second: u64,
     pub elicitations: BTreeSet<String>,
     pub delegations: BTreeSet<String>,
 }

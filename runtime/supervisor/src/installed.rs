@@ -20,6 +20,8 @@ pub struct Plugin {
     pub manifest: Manifest,
     /// The version's directory, without links in its path.
     pub directory: PathBuf,
+    /// `plugin.json`, to see whether the plugin was installed anew.
+    text: String,
 }
 
 /// Which pool a call belongs to.
@@ -50,10 +52,15 @@ impl Plugin {
         let text = read(&directory.join("plugin.json")).map_err(Refusal::NotInstalled)?;
         let manifest = Manifest::parse(&text)
             .map_err(|error| Refusal::NotInstalled(format!("plugin.json is wrong: {error}")))?;
-        let plugin = Plugin { manifest, directory };
+        let plugin = Plugin { manifest, directory, text };
         plugin.check_reference(wanted)?;
         plugin.check_package().map_err(Refusal::NotInstalled)?;
         Ok(plugin)
+    }
+
+    /// Whether another plugin was installed in this one's place (`asp plugin install --replace`).
+    pub fn is_replaced(&self) -> bool {
+        read(&self.manifest_path()).is_ok_and(|text| text != self.text)
     }
 
     pub fn key(&self) -> PluginKey {
@@ -174,7 +181,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         install(&root);
-        Plugin::load(&root, &reference()).unwrap();
+        let plugin = Plugin::load(&root, &reference()).unwrap();
+        assert!(!plugin.is_replaced());
+        let changed = MANIFEST.replace("echo.py", "echo.py\", \"riskClass\": \"low");
+        std::fs::write(plugin.manifest_path(), changed).unwrap();
+        assert!(plugin.is_replaced());
         let pinned = PluginRef { artifact_sha256: "A".repeat(64), ..reference() };
         Plugin::load(&root, &pinned).unwrap();
         let other = PluginRef { artifact_sha256: "b".repeat(64), ..reference() };

@@ -47,9 +47,13 @@ pub async fn follow(mut pipe: impl AsyncRead + Unpin, source: Source, rate: u64)
     lines.dropped
 }
 
-/// A line that a worker logged by PPP outside any call.
-pub fn outside_calls(worker: &str, message: &str) {
-    let end = message.floor_char_boundary(MAX_LINE);
+/// A line that a worker logged by PPP outside any call; cut where its rate ends.
+pub fn outside_calls(worker: &str, message: &str, rate: &mut Rate) {
+    let allowed = rate.take(message.len().clamp(1, MAX_LINE), Instant::now());
+    if allowed == 0 {
+        return;
+    }
+    let end = message.floor_char_boundary(allowed);
     let line = escape(message.get(..end).unwrap_or_default().as_bytes());
     tracing::info!(runtime = true, worker, line, "worker log");
 }
@@ -64,26 +68,29 @@ fn report(source: &Source, dropped: u64) {
     tracing::warn!(runtime = true, plugin, worker, stream, dropped, "a worker writes more than its rate");
 }
 
-/// Splits bytes into lines and holds them to a rate: a token bucket of one second.
+/// A token bucket of one second, in bytes.
 #[derive(Debug)]
-struct Lines {
+pub struct Rate {
     rate: u64,
     tokens: u64,
     refilled: Instant,
+}
+
+/// Splits bytes into lines and holds them to a rate.
+#[derive(Debug)]
+struct Lines {
+    rate: Rate,
     line: Vec<u8>,
     dropped: u64,
 }
 
 impl Lines {
     fn new(rate: u64, now: Instant) -> Lines {
-        Lines { rate, tokens: rate, refilled: now, line: Vec::new(), dropped: 0 }
+        Lines { rate: Rate::new(rate, now), line: Vec::new(), dropped: 0 }
     }
 
     fn take(&mut self, bytes: &[u8], now: Instant, mut log: impl FnMut(&str)) {
-        self.refill(now);
-        let allowed = usize::try_from(self.tokens).unwrap_or(usize::MAX).min(bytes.len());
-        let (kept, lost) = bytes.split_at(allowed);
-        self.tokens -= kept.len() as u64;
+        let (kept, lost) = bytes.split_at(self.rate.take(bytes.len(), now));
         self.dropped += lost.len() as u64;
         for part in kept.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = match part.strip_suffix(b"\n") {
@@ -105,6 +112,20 @@ impl Lines {
             log(&escape(&self.line));
             self.line.clear();
         }
+    }
+}
+
+impl Rate {
+    pub fn new(bytes_per_second: u64, now: Instant) -> Rate {
+        Rate { rate: bytes_per_second, tokens: bytes_per_second, refilled: now }
+    }
+
+    /// How many of `wanted` bytes may be written now; they count as written.
+    pub fn take(&mut self, wanted: usize, now: Instant) -> usize {
+        self.refill(now);
+        let allowed = usize::try_from(self.tokens).unwrap_or(usize::MAX).min(wanted);
+        self.tokens -= allowed as u64;
+        allowed
     }
 
     fn refill(&mut self, now: Instant) {

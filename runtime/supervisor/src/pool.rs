@@ -453,6 +453,7 @@ fn rules(plugin: &Plugin) -> Rules {
         input_timeout: Duration::from_secs(limits.input_timeout_seconds),
         heartbeat: (manifest.kind == Kind::Task).then(|| Duration::from_secs(limits.heartbeat_seconds)),
         artifact_bytes: limits.disk_bytes,
+        log_bytes_per_second: limits.log_bytes_per_second,
         elicitations: manifest.elicitations.iter().cloned().collect(),
         delegations: manifest.delegations.iter().cloned().collect(),
     }

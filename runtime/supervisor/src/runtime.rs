@@ -39,6 +39,8 @@ pub struct Runtime {
     pub handles: Arc<Handles>,
     pub tasks: TaskTracker,
     pools: Mutex<BTreeMap<PluginKey, Arc<Pool>>>,
+    /// Pools whose plugin was replaced, until their last call has ended.
+    retired: Mutex<Vec<Arc<Pool>>>,
     draining: AtomicBool,
 }
 
@@ -66,12 +68,14 @@ impl Runtime {
             handles: Arc::default(),
             tasks: TaskTracker::new(),
             pools: Mutex::new(BTreeMap::new()),
+            retired: Mutex::new(Vec::new()),
             draining: AtomicBool::new(false),
         })
     }
 
     /// Makes sure that `plugin` can run; it runs again if it was drained.
     pub async fn ensure(&self, plugin: &PluginRef, prewarm: bool) -> Result<(), Refusal> {
+        self.retire_replaced(plugin).await;
         let pool = self.pool(plugin).await?;
         pool.undrain();
         if prewarm || pool.plan.plugin.manifest.pool.min > 0 {
@@ -114,7 +118,7 @@ impl Runtime {
     /// Drains everything: running calls have `limit`, then the workers go.
     pub async fn shut_down(&self, limit: Duration) {
         self.draining.store(true, Ordering::Relaxed);
-        let pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
+        let pools = self.all_pools();
         pools.iter().for_each(Pool::drain);
         let idle = async {
             while pools.iter().any(|pool| pool.figures().active + pool.figures().queued > 0) {
@@ -142,13 +146,14 @@ impl Runtime {
                 () = self.machine.budget.freed() => {}
             }
             self.handles.sweep();
-            let pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
+            self.retired.lock().retain(|pool| !pool.is_empty());
+            let pools = self.all_pools();
             for pool in &pools {
                 pool.pump();
                 pool.publish_places();
             }
             for starved in pools.iter().filter(|pool| pool.is_starved()) {
-                let others = pools.iter().filter(|other| other.key != starved.key);
+                let others = pools.iter().filter(|other| !Arc::ptr_eq(other, starved));
                 let _ = others.into_iter().any(Pool::yield_idle);
             }
             if sampled.elapsed() >= SAMPLE {
@@ -190,6 +195,12 @@ impl Runtime {
         (status, details)
     }
 
+    fn all_pools(&self) -> Vec<Arc<Pool>> {
+        let mut pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
+        pools.extend(self.retired.lock().iter().cloned());
+        pools
+    }
+
     /// The pool of an installed plugin, made when there is none.
     async fn pool(&self, wanted: &PluginRef) -> Result<Arc<Pool>, Refusal> {
         if self.draining.load(Ordering::Relaxed) {
@@ -215,6 +226,19 @@ impl Runtime {
         }
         // Somebody may have been faster.
         Ok(Arc::clone(pools.entry(key).or_insert(pool)))
+    }
+
+    /// A plugin that was installed anew under its version gets a new pool; the old one finishes its calls.
+    async fn retire_replaced(&self, plugin: &PluginRef) {
+        let key = PluginKey { id: plugin.id.clone(), version: plugin.version.clone() };
+        let Some(pool) = self.pools.lock().get(&key).cloned() else { return };
+        let installed = Arc::clone(&pool.plan.plugin);
+        let replaced = tokio::task::spawn_blocking(move || installed.is_replaced()).await;
+        if replaced.unwrap_or(false) {
+            self.pools.lock().remove(&key);
+            pool.drain();
+            self.retired.lock().push(pool);
+        }
     }
 
     fn sample(&self, pools: &[Arc<Pool>]) {

@@ -29,6 +29,8 @@ pub struct Session {
     to_worker: mpsc::Sender<ClientMessage>,
     kill: mpsc::Sender<Cause>,
     calls: Mutex<Calls>,
+    /// Of log lines outside calls.
+    log_rate: Mutex<logs::Rate>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +63,8 @@ impl Session {
         to_worker: mpsc::Sender<ClientMessage>,
         kill: mpsc::Sender<Cause>,
     ) -> Session {
-        Session { worker, rules, to_worker, kill, calls: Mutex::new(Calls::default()) }
+        let log_rate = Mutex::new(logs::Rate::new(rules.log_bytes_per_second, Instant::now()));
+        Session { worker, rules, to_worker, kill, calls: Mutex::new(Calls::default()), log_rate }
     }
 
     /// Enters a call, which may then be sent.
@@ -114,7 +117,7 @@ impl Session {
             Payload::Pong(_) => return Ok(Received::Pong),
             Payload::Init(_) => return Err(Cause::Protocol("a second init")),
             Payload::Log(line) if line.request_id.is_empty() => {
-                logs::outside_calls(&self.worker, &line.message);
+                logs::outside_calls(&self.worker, &line.message, &mut self.log_rate.lock());
             }
             Payload::Log(line) => self.pass(Payload::Log(shorten(line))).await?,
             Payload::Checkpoint(checkpoint) if checkpoint.capsule.len() > MAX_CAPSULE => {
@@ -213,6 +216,7 @@ mod tests {
             input_timeout: Duration::from_secs(300),
             heartbeat: None,
             artifact_bytes: 1000,
+            log_bytes_per_second: 1000,
             elicitations: BTreeSet::new(),
             delegations: BTreeSet::new(),
         };

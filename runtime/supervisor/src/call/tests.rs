@@ -12,6 +12,7 @@ fn rules() -> Rules {
         input_timeout: Duration::from_secs(300),
         heartbeat: Some(Duration::from_secs(10)),
         artifact_bytes: 100_000,
+        log_bytes_per_second: 1000,
         elicitations: ["age".to_owned()].into(),
         delegations: ["llm".to_owned()].into(),
     }

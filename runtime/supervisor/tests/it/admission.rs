@@ -8,7 +8,9 @@ use asp_proto::supervisor::{AllocateWorkerRequest, DrainRequest, EnsurePluginReq
 use prost_types::value::Kind;
 use serde_json::json;
 
-use super::harness::{Said, admitted, crash, install, output, plain, reason, reference, start, start_with, wanted};
+use super::harness::{
+    Said, admitted, crash, install, output, plain, reason, reference, start, start_with, wanted,
+};
 
 #[tokio::test]
 async fn what_cannot_run_is_refused_with_its_reason() {
@@ -148,7 +150,24 @@ async fn a_plugin_that_cannot_be_loaded_is_quarantined_and_health_says_so() {
     assert!(reason(&stack.allocate(wanted("broken", "t")).await).starts_with("quarantined: "));
     assert_eq!(stack.figure("broken@1.0.0", "crashes").await, 5);
     assert!(stack.figure("broken@1.0.0", "quarantined_s").await > 0);
-    assert!(!stack.logged("cannot load the plugin").is_empty(), "its last words are logged");
+    stack.log_line("cannot load the plugin").await;
+}
+
+#[tokio::test]
+async fn a_plugin_installed_anew_is_used_once_it_is_ensured() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut old = stack.tunnel("echo").await;
+    old.invoke("old", &json!({"mode": "slow", "ms": 300})).await;
+    old.until_message().await;
+    install(&stack.plugins(), "echo", "1.0.0", &json!({"artifactSha256": "c".repeat(64)}));
+    let plugin = PluginRef { artifact_sha256: "c".repeat(64), ..reference("echo") };
+    let ensure = EnsurePluginRequest { plugin: Some(plugin.clone()), ..Default::default() };
+    stack.client.clone().ensure_plugin(ensure).await.unwrap();
+    let request = AllocateWorkerRequest { plugin: Some(plugin), ..wanted("", "t") };
+    let mut new = stack.tunnel_for(request).await;
+    new.invoke("new", &json!({"text": "new"})).await;
+    assert_eq!(output(&new.rest().await).unwrap()["text"], "new");
+    assert!(output(&old.rest().await).is_some(), "the old one finishes");
 }
 
 #[tokio::test]

@@ -74,8 +74,7 @@ async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
     let flags =
         ["--listen", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key, "--tls-client-ca", &ca];
     let stack = start_with(&[("echo", json!({}))], &flags).await;
-    eventually("the address", || async { !stack.logged("serving by mutual TLS").is_empty() }).await;
-    let line = stack.logged("serving by mutual TLS").pop().unwrap();
+    let line = stack.log_line("serving by mutual TLS").await;
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
     let url = format!("https://{}", line["address"].as_str().unwrap());
 

@@ -189,6 +189,12 @@ impl Stack {
         std::fs::read_dir(self.state.join("w")).map(Iterator::count).unwrap_or(0)
     }
 
+    /// Waits for a line in the runtime's log, which is read beside the tests.
+    pub(super) async fn log_line(&self, text: &str) -> String {
+        eventually(text, || async { !self.logged(text).is_empty() }).await;
+        self.logged(text).pop().unwrap()
+    }
+
     pub(super) fn logged(&self, text: &str) -> Vec<String> {
         self.log.lock().unwrap().iter().filter(|line| line.contains(text)).cloned().collect()
     }
