@@ -10,8 +10,9 @@ import asp.plugin.worker.Settings;
  *
  * <pre>
  * java -Xmx{heap}m -XX:MaxMetaspaceSize=128m -XX:ReservedCodeCacheSize=32m -Xss512k -XX:+UseSerialGC
- *   -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Djava.io.tmpdir=. -Duser.home=.
- *   -Xshare:auto -XX:SharedArchiveFile={shim}/worker.jsa -cp {shim}/asp-plugin.jar asp.plugin.Worker
+ *   -XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=4 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData
+ *   -Djava.io.tmpdir=. -Duser.home=. -Xshare:auto -XX:SharedArchiveFile={shim}/worker.jsa
+ *   -cp {shim}/asp-plugin.jar asp.plugin.Worker
  * </pre>
  *
  * The current directory is the work directory: Java reads neither TMPDIR nor HOME. {@link Train} makes the archive, at

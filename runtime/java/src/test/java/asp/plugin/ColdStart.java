@@ -9,18 +9,20 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 
 /**
- * Measures exec to socket: {@code java -cp target/test-classes:target/dist/asp-plugin.jar asp.plugin.ColdStart <runs>
- * <java flags of the worker ...>}. Prints p50, p95 and the largest of the runs in milliseconds, and the resident memory
- * of the last worker in MiB.
+ * Measures exec to socket and exec to the first answer: {@code java -cp
+ * target/test-classes:target/dist/asp-plugin.jar asp.plugin.ColdStart <runs> <java flags of the worker ...>}. Prints
+ * p50, p95 and the largest of the runs in milliseconds, and the resident memory of the last idle worker in MiB.
  */
 final class ColdStart {
     private ColdStart() {}
 
     public static void main(String[] arguments) throws Exception {
         int runs = Integer.parseInt(arguments[0]);
-        double[] millis = new double[runs];
+        double[] toSocket = new double[runs];
+        double[] toAnswer = new double[runs];
         long resident = 0;
         for (int run = 0; run < runs; run++) {
             Path directory = Files.createTempDirectory("cold");
@@ -28,17 +30,24 @@ final class ColdStart {
             long begin = System.nanoTime();
             Process process = start(directory, Arrays.copyOfRange(arguments, 1, arguments.length));
             await(process, directory.resolve("socket"));
-            millis[run] = (System.nanoTime() - begin) / 1e6;
+            toSocket[run] = (System.nanoTime() - begin) / 1e6;
             resident = resident(process);
-            process.destroyForcibly().waitFor();
-            for (String file : List.of("plugin.json", "socket", "")) {
-                Files.delete(directory.resolve(file));
+            try (WorkerProcess worker = new WorkerProcess(directory, directory.resolve("socket"), process).greet()) {
+                worker.call("first", Map.of("act", "echo", "text", "x"));
+                toAnswer[run] = (System.nanoTime() - begin) / 1e6;
             }
         }
+        print("socket", toSocket);
+        print("first answer", toAnswer);
+        System.out.println("resident " + resident + " MiB");
+    }
+
+    private static void print(String what, double[] millis) {
         Arrays.sort(millis);
+        int runs = millis.length;
         System.out.printf(
-                "p50 %.0f ms, p95 %.0f ms, max %.0f ms, resident %d MiB%n",
-                millis[runs / 2], millis[(int) (runs * 0.95)], millis[runs - 1], resident);
+                "%s: p50 %.0f ms, p95 %.0f ms, max %.0f ms; ",
+                what, millis[runs / 2], millis[(int) (runs * 0.95)], millis[runs - 1]);
     }
 
     private static Process start(Path directory, String[] flags) throws IOException {

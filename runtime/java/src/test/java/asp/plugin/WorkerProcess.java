@@ -50,7 +50,8 @@ final class WorkerProcess implements AutoCloseable {
     private final BlockingQueue<String> streamEnd = new LinkedBlockingQueue<>();
     private StreamObserver<ClientMessage> session;
 
-    private WorkerProcess(Path directory, Path socket, Process process) {
+    /** Takes over a worker that was started otherwise; `directory` goes with it. */
+    WorkerProcess(Path directory, Path socket, Process process) {
         this.directory = directory;
         this.socket = socket;
         this.process = process;
