@@ -69,8 +69,8 @@ pub trait Blobs: Send + Sync {
     /// Begins a blob. It is there when the upload is finished, and counts against the org's quota meanwhile.
     async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError>;
 
-    /// A blob that has not expired.
-    async fn read(&self, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError>;
+    /// A blob of an org that has not expired.
+    async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError>;
 
     /// Deletes what has expired; run from time to time.
     async fn sweep(&self) -> Result<(), BlobError>;

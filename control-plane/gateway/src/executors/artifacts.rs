@@ -60,11 +60,10 @@ impl Artifacts {
         let unknown = || Refusal::UnknownResource { uri: uri.to_owned() };
         let id = uri.strip_prefix(SCHEME).and_then(|rest| BlobId::parse(rest.split('/').next()?));
         let id = id.ok_or_else(unknown)?;
-        let found = self.blobs.read(&id).await;
-        let (meta, bytes) = found.map_err(|e| Refusal::Internal(e.to_string()))?.ok_or_else(unknown)?;
         let call = &execution.call;
-        let owns = meta.org == call.caller.org
-            && meta.owner == principal(&call.caller)
+        let found = self.blobs.read(&call.caller.org, &id).await;
+        let (meta, bytes) = found.map_err(|e| Refusal::Internal(e.to_string()))?.ok_or_else(unknown)?;
+        let owns = meta.owner == principal(&call.caller)
             && meta.server == call.server.message.name
             && uri == public_uri(&id, &meta.name);
         if !owns {

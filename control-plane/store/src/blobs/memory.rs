@@ -31,9 +31,9 @@ impl Blobs for MemoryBlobs {
         Ok(Box::new(Writing { kept: self.kept.clone(), id, bytes: BytesMut::new() }))
     }
 
-    async fn read(&self, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
+    async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
         let kept = self.kept.lock();
-        Ok(kept.get(id).filter(|(meta, _)| meta.expires_ms > now_ms()).cloned())
+        Ok(kept.get(id).filter(|(meta, _)| meta.org == org && meta.expires_ms > now_ms()).cloned())
     }
 
     async fn sweep(&self) -> Result<(), BlobError> {

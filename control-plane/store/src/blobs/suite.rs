@@ -30,13 +30,14 @@ async fn keeps_a_finished_blob_whole(blobs: &dyn Blobs) {
     for piece in ["one,", "two,", ""] {
         upload.write(piece.as_bytes()).await.unwrap();
     }
-    assert!(blobs.read(&id).await.unwrap().is_none());
+    assert!(blobs.read("acme", &id).await.unwrap().is_none());
     upload.finish(meta(i64::MAX)).await.unwrap();
-    let (found, bytes) = blobs.read(&id).await.unwrap().unwrap();
+    let (found, bytes) = blobs.read("acme", &id).await.unwrap().unwrap();
     assert_eq!((found, bytes.as_ref()), (meta(i64::MAX), &b"one,two,"[..]));
     blobs.sweep().await.unwrap();
-    assert!(blobs.read(&id).await.unwrap().is_some());
-    assert!(blobs.read(&BlobId::random(2)).await.unwrap().is_none());
+    assert!(blobs.read("acme", &id).await.unwrap().is_some());
+    assert!(blobs.read("acme", &BlobId::random(2)).await.unwrap().is_none());
+    assert!(blobs.read("globex", &id).await.unwrap().is_none());
 }
 
 async fn shows_no_unfinished_blob(blobs: &dyn Blobs) {
@@ -44,20 +45,20 @@ async fn shows_no_unfinished_blob(blobs: &dyn Blobs) {
     let mut upload = blobs.create(id.clone(), "acme").await.unwrap();
     upload.write(b"half").await.unwrap();
     drop(upload);
-    assert!(blobs.read(&id).await.unwrap().is_none());
+    assert!(blobs.read("acme", &id).await.unwrap().is_none());
     // The id is free again.
     let upload = blobs.create(id.clone(), "acme").await.unwrap();
     upload.finish(meta(i64::MAX)).await.unwrap();
-    assert_eq!(blobs.read(&id).await.unwrap().unwrap().1.len(), 0);
+    assert_eq!(blobs.read("acme", &id).await.unwrap().unwrap().1.len(), 0);
 }
 
 async fn forgets_what_has_expired(blobs: &dyn Blobs) {
     let id = BlobId::random(4);
     let upload = blobs.create(id.clone(), "acme").await.unwrap();
     upload.finish(meta(1)).await.unwrap();
-    assert!(blobs.read(&id).await.unwrap().is_none());
+    assert!(blobs.read("acme", &id).await.unwrap().is_none());
     blobs.sweep().await.unwrap();
-    assert!(blobs.read(&id).await.unwrap().is_none());
+    assert!(blobs.read("acme", &id).await.unwrap().is_none());
 }
 
 async fn bounds_one_blob(blobs: &dyn Blobs) {
