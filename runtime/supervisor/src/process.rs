@@ -250,7 +250,7 @@ impl Home {
     }
 
     fn egress_socket(&self) -> PathBuf {
-        self.path.join("egress.sock")
+        self.path.join("e")
     }
 }
 

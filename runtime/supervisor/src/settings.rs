@@ -10,7 +10,7 @@ use asp_launcher::Level;
 use clap::Parser;
 
 /// `sun_path` has 108 bytes; a worker's socket adds this much to the state directory's path.
-const MAX_STATE_PATH: usize = 107 - "/w/0123456789abcdef/egress.sock".len();
+const MAX_STATE_PATH: usize = 107 - "/w/0123456789abcdef/s/s".len();
 const MIN_MEMORY: u64 = 16 << 20;
 
 /// Runs plugins written in Python, Node or Java, each in its own process inside a sandbox
