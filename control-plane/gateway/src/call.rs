@@ -134,8 +134,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// A submitted call; `deadline` is already the stricter of the caller's and the spec's.
-    fn new(invocation: &Invocation, started: Instant, deadline: Instant) -> Call {
+    /// A submitted call; `deadline` is already the stricter of the caller's and the spec's, and `cancel` is its own.
+    fn new(invocation: &Invocation, started: Instant, deadline: Instant, cancel: CancellationToken) -> Call {
         Call {
             id: Uuid::now_v7(),
             caller: invocation.caller.clone(),
@@ -156,7 +156,7 @@ impl Call {
             events: Arc::default(),
             questions: Questions::default(),
             handed_over: AtomicBool::new(false),
-            cancel: CancellationToken::new(),
+            cancel,
             state: Mutex::new(State::Submitted),
             outcome: watch::Sender::new(None),
         }

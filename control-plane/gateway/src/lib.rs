@@ -36,7 +36,7 @@ pub mod uri_template;
 use call::audit::Audit;
 use call::ledger::Ledgers;
 use call::limits::Limiter;
-use call::pipeline::Pipeline;
+use call::pipeline::{Calls, Pipeline};
 use executors::artifacts::Artifacts;
 use executors::plugin::runtimes::{RuntimeHealth, Runtimes};
 use executors::plugin::{Keeping, Plugins, Saved};
@@ -134,6 +134,7 @@ impl Gateway {
                 executors: executors::Executors::new(plugins, artifacts)?,
                 metrics,
                 audit: Audit::new(config.stores.audit),
+                calls: Calls::default(),
             }),
             sealer,
             edge: Edge::new(Role::Gateway),
@@ -191,11 +192,16 @@ impl Gateway {
         self.runtimes.health().await
     }
 
-    /// Returns when the audit events of every ended call are durable and its worker's place is given back; the
-    /// last step of a shutdown.
+    /// Returns when the audit events of every ended call are durable and its worker's place is given back.
     pub async fn flush(&self) {
         self.pipeline.executors.drained().await;
         self.pipeline.audit.flush().await;
+    }
+
+    /// Ends the calls that are left, then flushes. The last step of a shutdown.
+    pub async fn stop(&self) {
+        self.pipeline.calls.end().await;
+        self.flush().await;
     }
 
     fn live(&self) -> Option<Arc<Live>> {

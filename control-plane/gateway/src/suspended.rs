@@ -33,7 +33,15 @@ pub struct Suspended {
 
 impl Suspended {
     /// Keeps `call` and returns its sealed state; `None` when the table is full.
-    pub fn suspend(&self, sealer: &Sealer, call: &Arc<Call>, digest: [u8; 32]) -> Option<String> {
+    ///
+    /// `next_event` is the first event of the call that the client has not been shown.
+    pub fn suspend(
+        &self,
+        sealer: &Sealer,
+        call: &Arc<Call>,
+        digest: [u8; 32],
+        next_event: u64,
+    ) -> Option<String> {
         {
             let mut calls = self.calls.lock();
             if calls.len() >= MAX_SUSPENDED {
@@ -47,11 +55,12 @@ impl Suspended {
         let mut plain = call.id.as_bytes().to_vec();
         let life = input_timeout(&call.entry.primitive).as_secs() + STATE_SLACK;
         plain.extend((unix_seconds() + life).to_be_bytes());
+        plain.extend(next_event.to_be_bytes());
         let context = context(&call.caller, &call.server.message.name, digest);
         sealer.seal(Purpose::RequestState, &context, &plain).ok()
     }
 
-    /// The suspended call a state names, for whoever may continue it.
+    /// The suspended call a state names, for whoever may continue it, and the event it goes on with.
     pub fn resume(
         &self,
         sealer: &Sealer,
@@ -59,14 +68,17 @@ impl Suspended {
         caller: &Caller,
         server: &str,
         digest: [u8; 32],
-    ) -> Option<Arc<Call>> {
+    ) -> Option<(Arc<Call>, u64)> {
         let plain = sealer.open(Purpose::RequestState, &context(caller, server, digest), state)?;
-        let (id, expires) = plain.split_at_checked(16)?;
+        let (id, rest) = plain.split_at_checked(16)?;
+        let (expires, next_event) = rest.split_at_checked(8)?;
+        let next_event = u64::from_be_bytes(next_event.try_into().ok()?);
         let expires = u64::from_be_bytes(expires.try_into().ok()?);
         if expires < unix_seconds() {
             return None;
         }
-        self.calls.lock().get(&Uuid::from_slice(id).ok()?).cloned()
+        let call = self.calls.lock().get(&Uuid::from_slice(id).ok()?).cloned()?;
+        Some((call, next_event))
     }
 
     /// Forgets the calls that have ended; run from time to time.

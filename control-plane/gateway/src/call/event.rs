@@ -145,11 +145,6 @@ impl EventLog {
         self.pushed.send_modify(|pushed| pushed.closed = true);
     }
 
-    /// How many events were pushed so far.
-    pub fn count(&self) -> u64 {
-        self.pushed.borrow().count
-    }
-
     /// The progress a reader knows that has read every event before number `first`; `None` when there was none,
     /// or it is no longer kept.
     pub fn progress_before(&self, first: u64) -> Option<f64> {
@@ -176,6 +171,11 @@ pub struct EventReader {
 }
 
 impl EventReader {
+    /// The number of the event it reads next.
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+
     /// The next event; `None` after the end.
     pub async fn next(&mut self) -> Option<Event> {
         loop {

@@ -11,6 +11,8 @@ use std::time::Duration;
 use asp_proto::snapshot::Primitive;
 use serde_json::Value;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::audit::Audit;
 use super::entitlement::{self, Entitled};
@@ -36,6 +38,9 @@ pub fn runtime_bound(primitive: &Primitive, needs_approval: bool) -> Duration {
     }
 }
 
+/// How long the calls that are left at a shutdown may take to end.
+const LAST_CALLS: Duration = Duration::from_secs(3);
+
 /// The stages and what they share.
 pub struct Pipeline {
     pub limiter: Limiter,
@@ -43,6 +48,27 @@ pub struct Pipeline {
     pub executors: Executors,
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
+    pub calls: Calls,
+}
+
+/// The calls that run.
+#[derive(Default)]
+pub struct Calls {
+    tasks: TaskTracker,
+    /// Cancels every call.
+    stop: CancellationToken,
+}
+
+impl Calls {
+    /// Cancels the calls that still run, such as those that wait for an answer nobody can bring any more, and
+    /// waits until each has its outcome.
+    pub async fn end(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(LAST_CALLS, self.tasks.wait()).await.is_err() {
+            tracing::warn!(calls = self.tasks.len(), "calls did not end after a cancel");
+        }
+    }
 }
 
 impl Pipeline {
@@ -55,7 +81,7 @@ impl Pipeline {
         let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
         let longest = started + runtime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
-        let call = Arc::new(Call::new(&invocation, started, deadline));
+        let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.stop.child_token()));
         match entitled {
             Err(refusal) => {
                 self.audit.record_now(audit::started(&call));
@@ -65,7 +91,8 @@ impl Pipeline {
             Ok(entitled) => {
                 let running = Running { pipeline: self.clone(), call: call.clone() };
                 let Invocation { arguments, idempotency_key, .. } = invocation;
-                tokio::spawn(async move { running.drive(live, entitled, arguments, idempotency_key).await });
+                let driven = async move { running.drive(live, entitled, arguments, idempotency_key).await };
+                self.calls.tasks.spawn(driven);
                 Ok(call)
             }
         }

@@ -305,7 +305,7 @@ impl Era for Legacy {
         Some(server_request(&id, method, params))
     }
 
-    fn suspend(&self, _call: &Arc<Call>) -> Option<Value> {
+    fn suspend(&self, _call: &Arc<Call>, _next_event: u64) -> Option<Value> {
         None
     }
 

@@ -182,12 +182,11 @@ fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resumed>, F
     }
     let state = state.as_str().ok_or_else(invalid)?;
     let key = Suspended::digest(message.params.as_ref());
-    let call = request
+    let (call, from_event) = request
         .gateway
         .suspended
         .resume(&request.gateway.sealer, state, &request.caller, &request.server.message.name, key)
         .ok_or_else(invalid)?;
-    let from_event = call.events.count();
     if let Some(answers) = message.param("inputResponses").and_then(Value::as_object) {
         for (id, result) in answers {
             if let Some(question) = call.questions.find(id)
@@ -243,10 +242,10 @@ impl Era for Modern {
         None
     }
 
-    fn suspend(&self, call: &Arc<Call>) -> Option<Value> {
+    fn suspend(&self, call: &Arc<Call>, next_event: u64) -> Option<Value> {
         // A retry must repeat the parameters that are not its own.
         let digest = Suspended::digest(self.message.params.as_ref());
-        let state = self.gateway.suspended.suspend(&self.gateway.sealer, call, digest)?;
+        let state = self.gateway.suspended.suspend(&self.gateway.sealer, call, digest, next_event)?;
         let mut requests = Map::new();
         for question in call.questions.pending() {
             let (method, params) = questions::request(&question);

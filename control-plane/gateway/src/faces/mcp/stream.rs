@@ -55,8 +55,9 @@ pub(super) trait Era: Send + Sync {
     fn complete(&self, result: serde_json::Map<String, Value>) -> Value;
     /// A question as a message on the stream; `None` when it is answered by [`Era::suspend`].
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String>;
-    /// The final result of a response that ends because the call waits for input.
-    fn suspend(&self, call: &Arc<Call>) -> Option<Value>;
+    /// The final result of a response that ends because the call waits for input; the next one goes on with
+    /// event number `next_event`.
+    fn suspend(&self, call: &Arc<Call>, next_event: u64) -> Option<Value>;
     /// The client went away before the outcome.
     fn abandoned(&self, call: &Arc<Call>);
 }
@@ -65,7 +66,7 @@ pub(super) trait Era: Send + Sync {
 pub(super) async fn respond(view: View) -> Response {
     if view.from_event > 0
         && !view.call.questions.pending().is_empty()
-        && let Some(result) = view.era.suspend(&view.call)
+        && let Some(result) = view.era.suspend(&view.call, view.from_event)
     {
         // The retry left questions open: they are asked again.
         return RpcResponse::result(&view.id, &result).respond(StatusCode::OK);
@@ -173,7 +174,7 @@ impl Following {
             if let Event::Asked { id } = &event {
                 // Whoever reads late finds it answered or expired.
                 let Some(question) = self.view.call.questions.find(id) else { continue };
-                if let Some(result) = self.view.era.suspend(&self.view.call) {
+                if let Some(result) = self.view.era.suspend(&self.view.call, self.reader.position()) {
                     self.ended = true;
                     return Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK));
                 }

@@ -6,7 +6,8 @@ use asp_proto::plugin::{
 use serde_json::{Value, json};
 
 use super::{
-    asks_model, asks_name, fixture, last_result, modern, next_request, sweep, user_input, with_token,
+    asks_model, asks_name, fixture, last_result, modern, next_request, progress, sweep, user_input,
+    with_token,
 };
 use crate::runtime::{Runtime, Script, Worker, json_of};
 use crate::support::Legacy;
@@ -180,4 +181,30 @@ async fn a_form_or_a_models_input_beyond_its_bound_is_not_asked() {
     let request = modern("sweep", json!({})).capabilities(json!({"elicitation": {}}));
     let result = last_result(&with_token(request).send(&fixture(&runtime)).await);
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+}
+
+#[tokio::test]
+async fn what_happens_between_a_question_and_its_answer_is_shown_with_the_rest() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.say(progress(&invoke.request_id, 10.0)).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        worker.say(progress(&invoke.request_id, 40.0)).await;
+        user_input(&mut worker).await;
+        worker.say(progress(&invoke.request_id, 80.0)).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let fixture = fixture(&runtime);
+    let can = json!({"elicitation": {}});
+    let shown = |answer: &crate::support::Answer| -> Vec<f64> {
+        answer.events().iter().filter_map(|event| event["params"]["progress"].as_f64()).collect()
+    };
+    let first = with_token(modern("sweep", json!({})).capabilities(can.clone())).send(&fixture).await;
+    assert_eq!(shown(&first), [10.0]);
+    let state = last_result(&first)["requestState"].clone();
+    let given = json!({"plugins.name": {"action": "accept", "content": {"name": "Ada"}}});
+    let retry = modern("sweep", json!({"requestState": state, "inputResponses": given})).capabilities(can);
+    let second = with_token(retry).send(&fixture).await;
+    assert_eq!(shown(&second), [40.0, 80.0]);
+    assert_eq!(last_result(&second)["structuredContent"], json!({"ok": true}));
 }
