@@ -20,47 +20,55 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /** Resources and prompts, which have methods of their own. */
 class ResourceTest {
+    private static WorkerProcess pages;
+
+    @BeforeAll
+    static void start() throws Exception {
+        pages = WorkerProcess.start(Manifests.pages());
+    }
+
+    @AfterAll
+    static void stop() throws Exception {
+        pages.close();
+    }
+
     @Test
     void aTextIsSplitBetweenCharactersAndJoinsAgain() throws Exception {
-        try (WorkerProcess worker = WorkerProcess.start(Manifests.pages())) {
-            List<ContentChunk> chunks = read(worker, "text");
-            assertTrue(chunks.size() > 1);
-            StringBuilder text = new StringBuilder();
-            for (ContentChunk chunk : chunks) {
-                assertTrue(chunk.getTextBytes().size() <= 65_536);
-                assertEquals("text/plain", chunk.getMimeType());
-                text.append(chunk.getText());
-            }
-            assertEquals("\ud83d\ude00".repeat(50_000), text.toString());
+        List<ContentChunk> chunks = read(pages, "text");
+        assertTrue(chunks.size() > 1);
+        StringBuilder text = new StringBuilder();
+        for (ContentChunk chunk : chunks) {
+            assertTrue(chunk.getTextBytes().size() <= 65_536);
+            assertEquals("text/plain", chunk.getMimeType());
+            text.append(chunk.getText());
         }
+        assertEquals("\ud83d\ude00".repeat(50_000), text.toString());
     }
 
     @Test
     void bytesComeInPiecesAndContentsInOrder() throws Exception {
-        try (WorkerProcess worker = WorkerProcess.start(Manifests.pages())) {
-            List<ContentChunk> chunks = read(worker, "bytes");
-            assertEquals(5, chunks.size());
-            assertEquals(200_000, chunks.stream().mapToInt(chunk -> chunk.getBlob().size()).sum());
-            assertEquals("a note", chunks.get(4).getText());
-        }
+        List<ContentChunk> chunks = read(pages, "bytes");
+        assertEquals(5, chunks.size());
+        assertEquals(200_000, chunks.stream().mapToInt(chunk -> chunk.getBlob().size()).sum());
+        assertEquals("a note", chunks.get(4).getText());
     }
 
     @Test
     void faultsOfAReadBecomeStatuses() throws Exception {
-        try (WorkerProcess worker = WorkerProcess.start(Manifests.pages())) {
-            StatusRuntimeException missing =
-                    assertThrows(StatusRuntimeException.class, () -> read(worker, "other"));
-            assertEquals(Status.Code.NOT_FOUND, missing.getStatus().getCode());
-            assertEquals("NOT_FOUND: there is no such page", missing.getStatus().getDescription());
-            var late = ReadResourceRequest.newBuilder().setDeadline(Timestamp.newBuilder().setSeconds(1)).build();
-            StatusRuntimeException over = assertThrows(
-                    StatusRuntimeException.class, () -> resources(worker).read(late).hasNext());
-            assertEquals(Status.Code.DEADLINE_EXCEEDED, over.getStatus().getCode());
-        }
+        StatusRuntimeException missing =
+                assertThrows(StatusRuntimeException.class, () -> read(pages, "other"));
+        assertEquals(Status.Code.NOT_FOUND, missing.getStatus().getCode());
+        assertEquals("NOT_FOUND: there is no such page", missing.getStatus().getDescription());
+        var late = ReadResourceRequest.newBuilder().setDeadline(Timestamp.newBuilder().setSeconds(1)).build();
+        StatusRuntimeException over = assertThrows(
+                StatusRuntimeException.class, () -> resources(pages).read(late).hasNext());
+        assertEquals(Status.Code.DEADLINE_EXCEEDED, over.getStatus().getCode());
     }
 
     @Test

@@ -107,6 +107,7 @@ final class WorkerProcess implements AutoCloseable {
                 "-Xmx64m",
                 "-XX:+UseSerialGC",
                 "-XX:TieredStopAtLevel=1",
+                "-XX:CompileThresholdScaling=4",
                 "-XX:+ExitOnOutOfMemoryError",
                 "-Djava.io.tmpdir=.",
                 "-Duser.home=.",
