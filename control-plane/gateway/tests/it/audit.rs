@@ -42,3 +42,15 @@ async fn every_exit_leaves_a_start_and_a_finish_with_its_reason() {
         assert!(events[1]["latencyUs"].is_u64());
     }
 }
+
+#[tokio::test]
+async fn a_call_that_waits_for_an_answer_ends_with_the_gateway_and_is_recorded() {
+    let fixture = Fixture::new();
+    let asking = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.wipe"}));
+    let answer = asking.capabilities(json!({"elicitation": {"form": {}}})).send(&fixture).await.json();
+    assert_eq!(answer["result"]["resultType"], "input_required");
+    fixture.gateway.stop().await;
+    let events = events(&fixture).await;
+    assert_eq!(events.len(), 2);
+    assert_eq!((&events[1]["event"], &events[1]["outcome"]), (&json!("call.finish"), &json!("cancelled")));
+}

@@ -74,15 +74,15 @@ pub(super) async fn start(
     // Ends with the first stop: Envoy learns at once that this replica takes no new requests.
     process.tasks.spawn(client::run(target, apply, process.stop.clone()));
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
-    let (stop, flushed) = (process.stop_background.clone(), Arc::clone(&gateway));
+    let (stop, ending) = (process.stop_background.clone(), Arc::clone(&gateway));
     process.tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = sweep => {}
             () = sweep_calls(calls) => {}
         }
-        // The listeners have drained by now: this is the last of the audit.
-        flushed.flush().await;
+        // The listeners have drained by now: what still runs waits for nobody.
+        ending.stop().await;
     });
     drains.spawn(listen::serve(listener, gateway.router(), process.stop.clone(), GRACE));
     Ok(())
