@@ -38,9 +38,10 @@ impl Cause {
         }
     }
 
-    /// What a process's end says by itself.
-    pub fn of_status(status: ExitStatus, oom_kills: u64) -> Cause {
-        if oom_kills > 0 {
+    /// What a process's end says by itself. `oom_exit` is the code by which its interpreter says that its heap
+    /// is full.
+    pub fn of_status(status: ExitStatus, oom_kills: u64, oom_exit: Option<i32>) -> Cause {
+        if oom_kills > 0 || oom_exit.is_some() && status.code() == oom_exit {
             return Cause::Oom;
         }
         match (status.code(), status.signal()) {

@@ -44,7 +44,7 @@ struct Entry {
 
 #[derive(Debug)]
 enum State {
-    Offered { ticket: Ticket, deadline: Instant, expires: Instant },
+    Offered { ticket: Ticket, soft_deadline: Option<Instant>, expires: Instant },
     Attached,
     Ended { forget: Instant },
 }
@@ -53,8 +53,8 @@ enum State {
 #[derive(Debug)]
 pub struct Attached {
     pub ticket: Ticket,
-    /// The allocation's soft deadline.
-    pub deadline: Instant,
+    /// The end of a call that names none itself.
+    pub soft_deadline: Option<Instant>,
     /// Somebody closed or cancelled the tunnel.
     pub cancel: CancellationToken,
 }
@@ -74,10 +74,10 @@ impl Handles {
         peer: Peer,
         mcp_request_id: String,
         ticket: Ticket,
-        deadline: Instant,
+        soft_deadline: Option<Instant>,
     ) -> Result<String, TooMany> {
         let id = random_hex::<16>();
-        let state = State::Offered { ticket, deadline, expires: Instant::now() + TTL };
+        let state = State::Offered { ticket, soft_deadline, expires: Instant::now() + TTL };
         let entry = Entry {
             peer,
             mcp_request_id,
@@ -101,8 +101,8 @@ impl Handles {
         let mut entries = self.0.lock();
         let entry = entries.get_mut(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
         match std::mem::replace(&mut entry.state, State::Attached) {
-            State::Offered { ticket, deadline, expires } if Instant::now() < expires => {
-                Ok(Attached { ticket, deadline, cancel: entry.cancel.clone() })
+            State::Offered { ticket, soft_deadline, expires } if Instant::now() < expires => {
+                Ok(Attached { ticket, soft_deadline, cancel: entry.cancel.clone() })
             }
             other => {
                 entry.state = other;

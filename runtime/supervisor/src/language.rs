@@ -21,6 +21,8 @@ const MEBIBYTE: u64 = 1 << 20;
 pub struct Command {
     pub argv: Vec<String>,
     pub read_only: Vec<PathBuf>,
+    /// Exit code of an interpreter whose heap is full.
+    pub oom_exit: Option<i32>,
 }
 
 /// The command that runs `plugin`'s worker.

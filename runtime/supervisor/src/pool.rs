@@ -25,6 +25,9 @@ use crate::refusal::Refusal;
 use crate::scheduler::{Action, Place, Policy, Scheduler, TicketId, Waiting, WorkerId};
 use crate::worker::{Death, Plan, Running, Worker};
 
+/// A call that says nothing of its end waits this long for a place.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub struct Pool {
     pub key: PluginKey,
@@ -68,7 +71,8 @@ pub struct Ticket {
 pub struct Wanted {
     pub tenant: String,
     pub fresh: bool,
-    pub deadline: Instant,
+    /// `None`: it waits as long as `LONGEST_WAIT`.
+    pub deadline: Option<Instant>,
 }
 
 /// A pool's figures for Health.
@@ -135,7 +139,8 @@ impl Pool {
             let id = inner.next_ticket;
             inner.next_ticket += 1;
             let tenant = wanted.tenant.clone();
-            let waiting = Waiting { ticket: id, tenant, fresh: wanted.fresh, deadline: wanted.deadline };
+            let deadline = wanted.deadline.unwrap_or(now + LONGEST_WAIT);
+            let waiting = Waiting { ticket: id, tenant, fresh: wanted.fresh, deadline };
             if let Some(displaced) = inner.scheduler.enqueue(waiting, now)? {
                 inner.tell(displaced, TicketState::Refused(Refusal::Overload));
             }
@@ -423,7 +428,7 @@ impl Ticket {
     }
 
     /// A new ticket for the same call, whose worker died before it was given it. This one's place is given back.
-    pub fn again(self, deadline: Instant) -> Result<Ticket, Refusal> {
+    pub fn again(self, deadline: Option<Instant>) -> Result<Ticket, Refusal> {
         let pool = Arc::clone(&self.pool);
         let wanted = Wanted { tenant: self.tenant.clone(), fresh: self.fresh, deadline };
         drop(self);

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::budget::{Budget, Lease};
+use crate::cause::Cause;
 use crate::egress;
 use crate::installed::Plugin;
 use crate::language::Command;
@@ -64,6 +65,7 @@ pub struct Process {
     /// Standard input and output, for a server that speaks on them.
     pub pipes: Option<(ChildStdin, ChildStdout)>,
     child: Child,
+    oom_exit: Option<i32>,
     cgroup: Books,
     home: Home,
     lease: Lease,
@@ -160,6 +162,7 @@ impl Machine {
             uid: home.uid,
             pipes: None,
             child,
+            oom_exit: command.oom_exit,
             cgroup: Books(Arc::new(Mutex::new(cgroup))),
             home,
             lease,
@@ -265,9 +268,13 @@ impl Drop for Home {
 // === impl Process ===
 
 impl Process {
-    /// Ends when the process has ended.
-    pub async fn exited(&mut self) -> Option<ExitStatus> {
-        self.child.wait().await.ok()
+    /// Ends when the process has ended, and says how. Safe to cancel.
+    pub async fn exited(&mut self) -> Cause {
+        match self.child.wait().await {
+            Ok(status) => Cause::of_status(status, self.cgroup.oom_kills(), self.oom_exit),
+            // It is no child of ours any more, which cannot be; it is of no use either.
+            Err(_) => Cause::Wedged,
+        }
     }
 
     /// Asks the process to go.
@@ -295,9 +302,10 @@ impl Process {
     }
 
     /// Kills what is left and takes away what the process had; ends when all is gone.
-    pub async fn clear(mut self) -> Option<ExitStatus> {
+    pub async fn clear(mut self) {
         self.kill();
-        let status = tokio::time::timeout(REAP_WITHIN, self.child.wait()).await.ok().and_then(Result::ok);
+        // Err: the kernel is busy with it, and reaps it later.
+        let _ = tokio::time::timeout(REAP_WITHIN, self.child.wait()).await;
         let cgroup = self.cgroup.0.lock().take();
         let (home, lease) = (self.home, self.lease);
         // Waits for the kernel to let go of the control group.
@@ -311,7 +319,6 @@ impl Process {
         });
         // Err: the executor is ending.
         let _ = cleared.await;
-        status
     }
 
     fn follow_logs(&mut self, plugin: &Plugin) {

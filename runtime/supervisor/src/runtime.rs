@@ -28,8 +28,6 @@ const MAX_POOLS: usize = 512;
 const TICK: Duration = Duration::from_millis(250);
 /// Samples of the workers for MetricsStream.
 const SAMPLE: Duration = Duration::from_secs(5);
-/// A call that says nothing of its end waits this long for a place.
-const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 /// After a drain: for the workers to go.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -87,14 +85,14 @@ impl Runtime {
     /// A place for one call of `peer`, now or later.
     pub async fn allocate(&self, peer: Peer, request: Request) -> Result<Allocation, Refusal> {
         let pool = self.pool(&request.plugin).await?;
-        let deadline = Instant::now() + request.soft_deadline.unwrap_or(DEFAULT_DEADLINE);
-        let wanted = Wanted { tenant: request.tenant, fresh: request.fresh, deadline };
+        let soft_deadline = request.soft_deadline.map(|limit| Instant::now() + limit);
+        let wanted = Wanted { tenant: request.tenant, fresh: request.fresh, deadline: soft_deadline };
         let ticket = pool.admit(wanted)?;
         let state = ticket.state();
         if let TicketState::Refused(reason) = state {
             return Err(reason);
         }
-        let offered = self.handles.offer(peer, request.mcp_request_id, ticket, deadline);
+        let offered = self.handles.offer(peer, request.mcp_request_id, ticket, soft_deadline);
         let tunnel_id = offered.map_err(|TooMany| Refusal::Tunnels)?;
         Ok(Allocation { tunnel_id, state })
     }

@@ -90,7 +90,7 @@ impl Tunnel {
                 break;
             }
             attempt += 1;
-            match attached.ticket.again(attached.deadline) {
+            match attached.ticket.again(attached.soft_deadline) {
                 Ok(ticket) => attached.ticket = ticket,
                 Err(reason) => {
                     self.reject(&reason);

@@ -165,9 +165,7 @@ impl Running {
             let opening = timeout(START_WITHIN, open(Door::of(&mut process)));
             tokio::select! {
                 opened = opening => opened.unwrap_or(Err(Cause::Wedged)),
-                status = process.exited() => {
-                    Err(status.map_or(Cause::Wedged, |status| Cause::of_status(status, books.oom_kills())))
-                }
+                cause = process.exited() => Err(cause),
             }
         };
         let opened = match opened {
@@ -226,10 +224,8 @@ impl Running {
                     let _ = timeout(GO_WITHIN, self.process.exited()).await;
                     return None;
                 }
-                status = self.process.exited() => {
+                cause = self.process.exited() => {
                     self.drain().await;
-                    let oom_kills = self.process.books().oom_kills();
-                    let cause = status.map_or(Cause::Wedged, |status| Cause::of_status(status, oom_kills));
                     return Some(Verdict::Ended(cause));
                 }
                 _ = ping.tick() => {
@@ -273,8 +269,8 @@ impl Running {
     /// The stream is gone: either the process is going too, or it broke the protocol.
     async fn lost(&mut self, fault: &'static str) -> Verdict {
         match timeout(EXIT_WITHIN, self.process.exited()).await {
-            Ok(Some(status)) => Verdict::Ended(Cause::of_status(status, self.process.books().oom_kills())),
-            _ => {
+            Ok(cause) => Verdict::Ended(cause),
+            Err(_) => {
                 self.process.kill();
                 Verdict::Killed(Cause::Protocol(fault))
             }

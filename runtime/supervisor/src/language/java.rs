@@ -8,6 +8,8 @@ use super::{Command, MEBIBYTE, prefixes, text};
 const MAIN_CLASS: &str = "asp.plugin.Worker";
 /// Names its libraries beside it; the plugin's own classes have a loader of their own.
 const JAR: &str = "asp-plugin.jar";
+/// `-XX:+ExitOnOutOfMemoryError` ends so; a plugin's own `System.exit` is 70.
+const OOM_EXIT: i32 = 3;
 /// Made beside the jars by the shim's installation, for this class path and these flags; used when it is there.
 const CLASS_ARCHIVE: &str = "worker.jsa";
 
@@ -38,7 +40,7 @@ pub(super) fn command(java: &Path, shim: &Path, memory: u64) -> Command {
     argv.extend(["-cp".to_owned(), text(&shim.join(JAR)), MAIN_CLASS.to_owned()]);
     let mut read_only = prefixes(java);
     read_only.push(shim.to_path_buf());
-    Command { argv, read_only }
+    Command { argv, read_only, oom_exit: Some(OOM_EXIT) }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub(super) fn command(node: &Node, plugin: &Path, memory: u64, egress: bool) -> 
     argv.push(text(&node.shim.join("worker.mjs")));
     let mut read_only = prefixes(&node.binary);
     read_only.push(node.shim.clone());
-    Command { argv, read_only }
+    Command { argv, read_only, oom_exit: None }
 }
 
 #[cfg(test)]

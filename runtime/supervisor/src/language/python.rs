@@ -12,7 +12,7 @@ pub(super) fn command(interpreter: &Path) -> Command {
         [&text(interpreter), "-I", "-B", "-X", "faulthandler", "-m", MODULE].map(str::to_owned).to_vec();
     let mut read_only = prefixes(interpreter);
     read_only.extend(base(interpreter));
-    Command { argv, read_only }
+    Command { argv, read_only, oom_exit: None }
 }
 
 /// The installation a virtual environment was made from (`home` in its pyvenv.cfg).

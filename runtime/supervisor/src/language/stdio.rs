@@ -37,7 +37,7 @@ pub(super) fn command(
                 return Err(Refusal::NotInstalled(format!("the package has no program {own}")));
             }
             let argv = [text(&path)].into_iter().chain(rest.iter().map(|word| located(word, package)));
-            return Ok(Command { argv: argv.collect(), read_only: Vec::new() });
+            return Ok(Command { argv: argv.collect(), read_only: Vec::new(), oom_exit: None });
         }
     };
     let argv = [text(interpreter), flag].into_iter().chain(rest.iter().map(|word| located(word, package)));
@@ -45,7 +45,7 @@ pub(super) fn command(
     if program.starts_with("python") {
         read_only = super::python::command(interpreter).read_only;
     }
-    Ok(Command { argv: argv.collect(), read_only })
+    Ok(Command { argv: argv.collect(), read_only, oom_exit: None })
 }
 
 fn located(word: &str, package: &Path) -> String {

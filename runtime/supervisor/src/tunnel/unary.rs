@@ -128,8 +128,8 @@ fn begin(
     if request_id.is_empty() {
         return Err(Status::invalid_argument("the request has no request_id").into());
     }
-    let deadline = deadline.map_or(attached.deadline, |end| Instant::now() + until(end));
-    match worker.session.begin(request_id, outbox, Some(deadline)) {
+    let deadline = deadline.map(|end| Instant::now() + until(end)).or(attached.soft_deadline);
+    match worker.session.begin(request_id, outbox, deadline) {
         Ok(call) => {
             call.delivered();
             Ok(call)

@@ -41,11 +41,9 @@ impl Tunnel {
         if invoke.request_id.is_empty() {
             return Err(Status::invalid_argument("the invoke has no request_id").into());
         }
-        let deadline = match &invoke.deadline {
-            Some(end) => Instant::now() + until(end),
-            None => attached.deadline,
-        };
-        let call = match worker.session.begin(&invoke.request_id, self.outbox.clone(), Some(deadline)) {
+        let deadline = invoke.deadline.as_ref().map(|end| Instant::now() + until(end));
+        let deadline = deadline.or(attached.soft_deadline);
+        let call = match worker.session.begin(&invoke.request_id, self.outbox.clone(), deadline) {
             Ok(call) => call,
             Err(NotBegun::Duplicate) => {
                 return Err(Status::already_exists("the worker has a call of this request_id").into());

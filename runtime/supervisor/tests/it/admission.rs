@@ -95,6 +95,33 @@ async fn a_full_queue_throttles_one_tenant_and_then_refuses_all() {
 }
 
 #[tokio::test]
+async fn a_noisy_tenant_does_not_hold_up_another() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 1}}))]).await;
+    stack.call("echo", "warm", &json!({})).await;
+    let done = std::sync::Mutex::new(Vec::new());
+    let call = async |tenant: &'static str, number: usize| {
+        let mut tunnel = stack.tunnel_for(wanted("echo", tenant)).await;
+        tunnel.invoke(&format!("{tenant}-{number}"), &json!({"mode": "slow", "ms": 20})).await;
+        assert!(output(&tunnel.rest().await).is_some());
+        done.lock().unwrap().push(tenant);
+    };
+    let noisy = futures::future::join_all((0..60).map(|number| call("noisy", number)));
+    let victim = async {
+        while done.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for number in 0..5 {
+            call("victim", number).await;
+        }
+    };
+    futures::future::join(noisy, victim).await;
+    let done = done.into_inner().unwrap();
+    let last = done.iter().rposition(|tenant| *tenant == "victim").unwrap();
+    // Its own five, as many turns of the other, and what ran or was on its way when it came and went.
+    assert!(last <= 20, "the victim's fifth call was number {last} of {}: {done:?}", done.len());
+}
+
+#[tokio::test]
 async fn a_waiting_call_is_refused_when_its_deadline_passes() {
     let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 1}}))]).await;
     let mut busy = stack.tunnel("echo").await;

@@ -63,6 +63,10 @@ public final class Greet implements Tool {
     @Override
     public Object run(Arguments arguments, Context context) {
         context.progress(50, "half");
+        java.util.List<long[]> hog = new java.util.ArrayList<>();
+        while ("everything".equals(arguments.as(Input.class).name())) {
+            hog.add(new long[1 << 20]);
+        }
         String name = arguments.as(Input.class).name();
         return Map.of("text", "Hello, " + name + "!",
                 "flags", ManagementFactory.getRuntimeMXBean().getInputArguments());
@@ -85,6 +89,8 @@ async fn java_serves_a_call_within_its_memory() {
         .status();
     assert!(built.expect("javac is on the PATH").success());
     let flags = greets(&stack, "greet").await["flags"].to_string();
+    let said = stack.call("greet", "two", &json!({"name": "everything"})).await;
+    assert_eq!(crash(&said), Some(("oom".to_owned(), true)), "a full heap ends it, not the machine");
     for flag in ["-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxMetaspaceSize=64m", "-XX:SharedArchiveFile="] {
         assert!(flags.contains(flag), "{flag}: {flags}");
     }
