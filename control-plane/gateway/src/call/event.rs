@@ -24,7 +24,7 @@ pub enum Event {
         progress: f64,
         total: Option<f64>,
         message: Option<String>,
-        /// The plugin's own counters, by name; at most [`MAX_GAUGES`].
+        /// The plugin's own counters, by name; at most 32.
         gauges: BTreeMap<String, f64>,
     },
     Log {

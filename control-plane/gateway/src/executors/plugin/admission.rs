@@ -120,7 +120,11 @@ pub(super) fn place(figures: &Struct) -> Place {
 
 /// Tells whoever follows the call where it stands in the queue.
 pub(super) fn tell_queued(call: &Call, place: Place) {
-    let mut message = format!("queued: position {} of {}", place.position, place.depth.max(place.position));
+    // Position 0: the runtime has not counted it yet.
+    let mut message = match place.position {
+        0 => "queued".to_owned(),
+        position => format!("queued: position {position} of {}", place.depth.max(position)),
+    };
     if let Some(eta) = place.eta {
         message.push_str(&format!(", about {:.1} s", eta.as_secs_f64()));
     }
