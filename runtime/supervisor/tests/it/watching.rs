@@ -6,7 +6,7 @@ use asp_proto::supervisor::{HealthRequest, MetricsStreamRequest, health_response
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::harness::{PATIENCE, eventually, output, start};
+use super::harness::{PATIENCE, crash, eventually, output, reason, start, start_as, wanted};
 
 #[tokio::test]
 async fn metrics_tell_of_workers_and_calls_as_they_happen() {
@@ -59,6 +59,24 @@ async fn a_worker_reaches_its_proxy_and_nothing_that_is_not_listed() {
         output(&said).unwrap()["answer"].as_str().unwrap().contains("not found"),
         "it has no proxy at all"
     );
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_not_root_runs_what_its_level_allows() {
+    assert!(rustix::process::geteuid().is_root(), "only root can start it as somebody else");
+    let low = json!({"isolation": {"minLevel": 1}});
+    let plugins = [("low", low), ("high", json!({"isolation": {"minLevel": 3}}))];
+    let stack = start_as(65534, &plugins, &["--min-level", "1"]).await;
+    let level = stack.health().await["isolation_level"].as_f64().unwrap();
+    assert!(output(&stack.call("low", "one", &json!({"text": "x"})).await).is_some());
+    assert_eq!(crash(&stack.call("low", "two", &json!({"mode": "exit"})).await), Some(("exit".into(), true)));
+    let high = stack.allocate(wanted("high", "t")).await;
+    if level < 3.0 {
+        assert!(reason(&high).starts_with("isolation: "), "never weaker than demanded: {}", reason(&high));
+        assert!(!stack.health().await["missing"]["level3"].as_str().unwrap().is_empty(), "and it says why");
+    } else {
+        assert_eq!(reason(&high), "");
+    }
 }
 
 #[tokio::test]
