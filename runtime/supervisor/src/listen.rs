@@ -1,6 +1,6 @@
 //! Serves the API on a Unix socket and by mutual TLS, and ends it all in order.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,7 +102,10 @@ fn router(runtime: &Arc<Runtime>, tls: Option<ServerTlsConfig>) -> anyhow::Resul
 
 /// A listener on `path` for this user alone. A socket that nobody listens on is replaced.
 async fn bind(path: &Path) -> anyhow::Result<UnixListener> {
-    if path.exists() {
+    if let Ok(there) = path.symlink_metadata() {
+        if !there.file_type().is_socket() {
+            anyhow::bail!("{} is there and is no socket", path.display());
+        }
         if UnixStream::connect(path).await.is_ok() {
             anyhow::bail!("another process listens on {}", path.display());
         }

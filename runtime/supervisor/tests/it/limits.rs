@@ -6,7 +6,7 @@ use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{CancelAllocationRequest, CloseTunnelRequest};
 use serde_json::json;
 
-use super::harness::{Said, crash, eventually, output, start};
+use super::harness::{Said, Stack, crash, eventually, output, start, wanted};
 
 #[tokio::test]
 async fn a_call_past_its_deadline_is_cancelled() {
@@ -101,6 +101,57 @@ async fn logs_are_escaped_tagged_and_held_to_their_rate() {
     stack.call("echo", "two", &json!({"mode": "logflood"})).await;
     stack.call("echo", "three", &json!({"mode": "exit"})).await;
     stack.log_line("more than its rate").await;
+}
+
+/// One call that ends in one of the ways a gateway can end one.
+async fn end_somehow(stack: &Stack, number: usize) {
+    let handle = stack.allocate(wanted("echo", &format!("tenant-{}", number % 3))).await.handle.unwrap();
+    let id = format!("call-{number}");
+    let close = CloseTunnelRequest { tunnel_id: handle.tunnel_id.clone(), reason: String::new() };
+    if number % 8 == 0 {
+        stack.client.clone().close_tunnel(close).await.unwrap();
+        return;
+    }
+    let mut tunnel = stack.open(&handle.tunnel_id).await.unwrap();
+    let slow = json!({"mode": "slow", "ms": 60_000});
+    match number % 8 {
+        1 => tunnel.invoke(&id, &json!({})).await,
+        2 => tunnel.invoke_until(&id, &slow, Some(Duration::from_millis(30))).await,
+        3 => {
+            tunnel.invoke(&id, &slow).await;
+            tunnel.cancel(&id).await;
+        }
+        4 => return drop(tunnel),
+        5 => {
+            tunnel.invoke(&id, &slow).await;
+            tunnel.until_message().await;
+            return drop(tunnel);
+        }
+        6 => {
+            tunnel.invoke(&id, &slow).await;
+            tunnel.until_message().await;
+            stack.client.clone().close_tunnel(close.clone()).await.unwrap();
+        }
+        _ => tunnel.send = None,
+    }
+    tunnel.rest().await;
+    // Not found: it was closed above.
+    let _ = stack.client.clone().close_tunnel(close).await;
+}
+
+#[tokio::test]
+async fn however_calls_end_no_place_is_lost() {
+    let stack = start(&[("echo", json!({"pool": {"max": 2, "concurrency": 4}}))]).await;
+    futures::future::join_all((0..160).map(|number| end_somehow(&stack, number))).await;
+    eventually("all places are free", || async {
+        let health = stack.health().await;
+        let echo = &health["plugins"]["echo@1.0.0"];
+        echo["active"] == json!(0.0) && echo["queued"] == json!(0.0)
+    })
+    .await;
+    assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0);
+    let said = stack.call("echo", "after", &json!({"text": "still here"})).await;
+    assert_eq!(output(&said).unwrap()["text"], "still here");
 }
 
 #[tokio::test]

@@ -97,6 +97,21 @@ async fn two_runtimes_do_not_share_a_state_directory() {
 }
 
 #[tokio::test]
+async fn a_file_where_the_socket_should_be_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("precious");
+    std::fs::write(&path, "keep").unwrap();
+    let ended = Command::new(env!("CARGO_BIN_EXE_asp-runtime"))
+        .args(["--plugins", dir.path().to_str().unwrap(), "--socket", path.to_str().unwrap()])
+        .arg("--state")
+        .arg(dir.path().join("state"))
+        .output()
+        .unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "keep");
+}
+
+#[tokio::test]
 async fn bad_settings_are_listed_and_exit_64() {
     let ended = Command::new(env!("CARGO_BIN_EXE_asp-runtime"))
         .args(["--plugins", "/nonexistent", "--state", "/proc/none", "--min-level", "9"])
