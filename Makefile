@@ -6,7 +6,7 @@ SHELL := /bin/bash
 target := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export ASP_FILTER_WASM ?= $(target)/wasm32-wasip1/wasm/asp_filter.wasm
 
-.PHONY: help setup wasm build run test bench fuzz check
+.PHONY: help setup wasm build run test bench chaos fuzz check
 
 help: ## Lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -32,6 +32,11 @@ test: ## Runs every test that proves safety, real Envoy and real clients include
 bench: build ## Measures the edge and the whole path; the report is left below target/bench/
 	cargo build --locked --release -p asp-bench
 	@source .tools/env; exec $(target)/release/asp-bench $(BENCH_ARGS)
+
+chaos: ## Breaks the plugin runtime in every way plugins can; CHAOS_ARGS for its flags
+	@scripts/setup test
+	cargo build --locked --release -p asp-runtime -p asp-launcher -p asp-chaos
+	@source .tools/env; exec $(target)/release/asp-chaos $(CHAOS_ARGS)
 
 fuzz: ## Fuzzes the edge's parsers; FUZZ_SECONDS for each (60)
 	@filter/fuzz/run $(or $(FUZZ_SECONDS),60)

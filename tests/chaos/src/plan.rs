@@ -1,0 +1,43 @@
+//! What is run, and how often.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use asp_e2e::tool;
+use clap::Parser;
+
+/// Breaks a plugin runtime and asserts how fast and how well it recovers
+#[derive(Clone, Debug, Parser)]
+#[command(name = "asp-chaos")]
+pub(crate) struct Plan {
+    /// How often each row is repeated; the worst repeat counts
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub repeats: usize,
+    /// Once each
+    #[arg(long)]
+    pub quick: bool,
+    /// Only rows whose name begins so, e.g. F9; may be given more than once
+    #[arg(long = "only", value_name = "ROW")]
+    pub only: Vec<String>,
+    /// Directory for the report [target/chaos]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+impl Plan {
+    pub(crate) fn repeats(&self) -> usize {
+        if self.quick { 1 } else { self.repeats.max(1) }
+    }
+
+    pub(crate) fn wants(&self, row: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|start| row.starts_with(start.as_str()))
+    }
+
+    pub(crate) fn out(&self) -> Result<PathBuf> {
+        if let Some(out) = &self.out {
+            return Ok(out.clone());
+        }
+        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        Ok(target.map_or_else(|| tool::root().map(|root| root.join("target")), Ok)?.join("chaos"))
+    }
+}

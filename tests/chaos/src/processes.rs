@@ -1,0 +1,137 @@
+//! The machine's view of the runtime and its workers: /proc, nothing the runtime says of itself.
+//!
+//! A process is known by its id and its start time, so that a reused id is no survivor.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::sleep;
+
+const POLL: Duration = Duration::from_millis(10);
+/// USER_HZ, which is 100 on every Linux that runs this.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Known {
+    pub pid: u32,
+    started: u64,
+}
+
+impl Known {
+    pub(crate) fn alive(self) -> bool {
+        // A zombie has ended; only its parent has not looked yet.
+        stat(self.pid).is_some_and(|stat| stat.started == self.started && stat.state != 'Z')
+    }
+}
+
+struct Stat {
+    state: char,
+    /// Clock ticks of its own, and of the children it has reaped.
+    own: u64,
+    reaped: u64,
+    started: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may hold anything.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        own: number(11)? + number(12)?,
+        reaped: number(13)? + number(14)?,
+        started: number(19)?,
+    })
+}
+
+/// Every process below `root`, parents before children.
+pub(crate) fn below(root: u32) -> Vec<Known> {
+    let (mut all, mut open, mut seen) = (Vec::new(), vec![root], BTreeSet::new());
+    while let Some(parent) = open.pop() {
+        let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for pid in children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()) {
+                if let Some(stat) = stat(pid)
+                    && seen.insert(pid)
+                {
+                    all.push(Known { pid, started: stat.started });
+                    open.push(pid);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The processes of a worker, outermost first: it, and those it sees.
+pub(crate) fn of_worker(runtime: u32, worker: &str) -> Result<Vec<Known>> {
+    let variable = format!("ASP_WORKER_ID={worker}");
+    let inside = below(runtime).into_iter().find(|known| environment_has(known.pid, &variable));
+    let inside = inside.with_context(|| format!("no process is worker {worker}"))?;
+    Ok(std::iter::once(inside).chain(below(inside.pid)).collect())
+}
+
+/// The processes inside the sandboxes of a plugin's workers.
+pub(crate) fn below_of_plugin(runtime: u32, plugin: &str) -> Vec<Known> {
+    let start = "ASP_PLUGIN_CODE=";
+    let part = format!("/{plugin}/");
+    let inside = |known: &Known| {
+        let environment = fs::read(format!("/proc/{}/environ", known.pid)).unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .map(String::from_utf8_lossy)
+            .any(|entry| entry.starts_with(start) && entry.contains(&part))
+    };
+    below(runtime).into_iter().filter(inside).collect()
+}
+
+fn environment_has(pid: u32, variable: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
+}
+
+/// The threads of these processes, which is what a control group's `pids` counts.
+pub(crate) fn threads(processes: &[Known]) -> usize {
+    let count = |known: &Known| fs::read_dir(format!("/proc/{}/task", known.pid)).map_or(0, Iterator::count);
+    processes.iter().map(count).sum()
+}
+
+pub(crate) fn rss_mib(pid: u32) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process has an RSS")?;
+    let kib: f64 = line.split_whitespace().next().context("VmRSS has a value")?.parse()?;
+    Ok(kib / 1024.0)
+}
+
+/// Seconds of processor time: its own, and of the children it has reaped.
+pub(crate) fn cpu_seconds(pid: u32) -> Result<(f64, f64)> {
+    let stat = stat(pid).context("the process runs")?;
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52 ticks")]
+    let seconds = |ticks: u64| ticks as f64 / TICKS_PER_SECOND;
+    Ok((seconds(stat.own), seconds(stat.reaped)))
+}
+
+pub(crate) fn send(known: Known, signal: Signal) -> Result<()> {
+    let pid = Pid::from_raw(i32::try_from(known.pid)?).context("a process id is positive")?;
+    kill_process(pid, signal).context("signal a worker")
+}
+
+/// Waits until all have ended; how long that took, or `None` and the number left at `bound`.
+pub(crate) async fn gone(processes: &[Known], bound: Duration) -> Result<Duration, usize> {
+    let began = Instant::now();
+    loop {
+        let left = processes.iter().filter(|known| known.alive()).count();
+        if left == 0 {
+            return Ok(began.elapsed());
+        }
+        if began.elapsed() > bound {
+            return Err(left);
+        }
+        sleep(POLL).await;
+    }
+}

@@ -1,0 +1,85 @@
+//! The rows in their order, each repeated, one after the other: nothing else runs meanwhile.
+
+mod bombs;
+mod crash_loop;
+mod death;
+mod fairness;
+mod memory;
+mod orphans;
+mod upgrade;
+mod wedge;
+
+use anyhow::Result;
+
+use crate::hostile::Language;
+use crate::plan::Plan;
+use crate::report::{Report, Row};
+use crate::sheet::Sheet;
+
+/// A row's kind and what varies within it.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Killed,
+    Memory(Language),
+    Wedge(wedge::Wedge),
+    Bomb(bombs::Bomb),
+    CrashLoop(crash_loop::Loop),
+    Orphans,
+    Noisy,
+    Upgrade,
+}
+
+fn all() -> Vec<(String, Fault)> {
+    let mut rows = vec![("F7 worker killed mid-call".to_owned(), Fault::Killed)];
+    for language in [Language::Python, Language::Node, Language::Java] {
+        rows.push((format!("F8 out of memory, {}", language.name()), Fault::Memory(language)));
+    }
+    for wedge in wedge::ALL {
+        rows.push((format!("F9 wedge, {}", wedge.name()), Fault::Wedge(wedge)));
+    }
+    for bomb in bombs::ALL {
+        rows.push((format!("F10 {}", bomb.name()), Fault::Bomb(bomb)));
+    }
+    for kind in [crash_loop::Loop::AtStart, crash_loop::Loop::AtCall] {
+        rows.push((format!("F11 crash loop, {}", kind.name()), Fault::CrashLoop(kind)));
+    }
+    rows.push(("F12 runtime killed".to_owned(), Fault::Orphans));
+    rows.push(("F26 noisy tenant".to_owned(), Fault::Noisy));
+    rows.push(("F27 upgrade under load".to_owned(), Fault::Upgrade));
+    rows
+}
+
+/// Runs every row the plan wants. A row that could not be run is a miss with its reason.
+pub(crate) async fn run(plan: &Plan) -> Result<Report> {
+    let mut report = Report::new(plan.repeats());
+    for (name, fault) in all() {
+        if !plan.wants(&name) {
+            continue;
+        }
+        let mut row = Row::new(name);
+        for repeat in 1..=plan.repeats() {
+            eprintln!("{} ({repeat} of {})", row.name, plan.repeats());
+            let mut sheet = Sheet::default();
+            if let Err(error) = once(fault, &mut sheet).await {
+                sheet.fault(format!("{error:#}"));
+            }
+            row.repeats.push(sheet);
+        }
+        eprint!("{}", row.render());
+        report.rows.push(row);
+    }
+    Ok(report)
+}
+
+async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
+    match fault {
+        Fault::Killed => Box::pin(death::run(sheet)).await,
+        Fault::Memory(language) => Box::pin(memory::run(language, sheet)).await,
+        Fault::Wedge(wedge) => Box::pin(wedge::run(wedge, sheet)).await,
+        Fault::Bomb(bomb) => Box::pin(bombs::run(bomb, sheet)).await,
+        Fault::CrashLoop(kind) => Box::pin(crash_loop::run(kind, sheet)).await,
+        Fault::Orphans => Box::pin(orphans::run(sheet)).await,
+        Fault::Noisy => Box::pin(fairness::run(sheet)).await,
+        Fault::Upgrade => Box::pin(upgrade::run(sheet)).await,
+    }
+}
