@@ -310,8 +310,13 @@ impl Pool {
                 // The calls have been told; only the place waits for the kernel.
                 remains.clear().await;
             }
-            Err(cause) => {
-                self.ended(number, "", &Death { cause: Some(cause), lived: began.elapsed(), calls: 0 });
+            Err(failed) => {
+                let id = failed.remains.as_ref().map_or("", |process| process.id.as_str());
+                let death = Death { cause: Some(failed.cause), lived: began.elapsed(), calls: 0 };
+                self.ended(number, id, &death);
+                if let Some(remains) = failed.remains {
+                    remains.clear().await;
+                }
             }
         }
         self.inner.lock().scheduler.gone(number);

@@ -96,6 +96,14 @@ enum Lost {
     Rule(Cause),
 }
 
+/// A worker that never took calls.
+#[derive(Debug)]
+pub struct NotStarted {
+    pub cause: Cause,
+    /// To be cleared.
+    pub remains: Option<Process>,
+}
+
 /// How a worker ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Death {
@@ -152,12 +160,12 @@ impl Running {
         plan: &Plan,
         number: WorkerId,
         lease: Lease,
-    ) -> Result<Running, Cause> {
+    ) -> Result<Running, Box<NotStarted>> {
         let born = Instant::now();
         let started = machine.start(&plan.plugin, &plan.command, lease).await;
         let mut process = started.map_err(|error| {
             tracing::error!(plugin = %plan.plugin.key(), %error, "a worker was not started");
-            Cause::Exit(asp_launcher::EXIT_SETUP)
+            NotStarted { cause: Cause::Exit(asp_launcher::EXIT_SETUP), remains: None }
         })?;
         let books = process.books();
         let (kill_sender, kill) = mpsc::channel(1);
@@ -170,9 +178,11 @@ impl Running {
         };
         let opened = match opened {
             Ok(opened) => opened,
-            Err(cause) => {
-                process.clear().await;
-                return Err(cause);
+            Err(fault) => {
+                // What broke may be the first sign of its end, which says more.
+                let exit = timeout(EXIT_WITHIN, process.exited()).await;
+                let cause = exit.unwrap_or(fault);
+                return Err(Box::new(NotStarted { cause, remains: Some(process) }));
             }
         };
         let rules = Arc::clone(&plan.rules);

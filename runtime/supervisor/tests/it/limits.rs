@@ -108,13 +108,14 @@ async fn end_somehow(stack: &Stack, number: usize) {
     let handle = stack.allocate(wanted("echo", &format!("tenant-{}", number % 3))).await.handle.unwrap();
     let id = format!("call-{number}");
     let close = CloseTunnelRequest { tunnel_id: handle.tunnel_id.clone(), reason: String::new() };
-    if number % 8 == 0 {
+    let way = number % 8;
+    if way == 0 {
         stack.client.clone().close_tunnel(close).await.unwrap();
         return;
     }
     let mut tunnel = stack.open(&handle.tunnel_id).await.unwrap();
     let slow = json!({"mode": "slow", "ms": 60_000});
-    match number % 8 {
+    match way {
         1 => tunnel.invoke(&id, &json!({})).await,
         2 => tunnel.invoke_until(&id, &slow, Some(Duration::from_millis(30))).await,
         3 => {
