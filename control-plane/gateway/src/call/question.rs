@@ -13,6 +13,7 @@ use asp_proto::snapshot::Primitive;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::event::Event;
 use super::outcome::Refusal;
@@ -55,23 +56,46 @@ pub enum Answer {
 
 /// Asks the caller something and waits: until the answer, the input timeout, the deadline or a cancel.
 pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
+    put(call, question)?.answered(call).await
+}
+
+/// Puts a question to the caller, in its place among the call's events; the answer is waited for elsewhere.
+pub fn put(call: &Call, question: Question) -> Result<Asked, Refusal> {
     let id = question.id.clone();
     let Some(answer) = call.questions.open(question) else {
         return Err(Refusal::Internal("too many questions are open".into()));
     };
     call.enter(State::InputRequired);
     call.emit(Event::Asked { id: id.clone() });
-    let timeout = input_timeout(&call.entry.primitive);
-    let answered = tokio::select! {
-        answered = answer => answered.map_err(|_| Refusal::Cancelled),
-        () = tokio::time::sleep(timeout) => Err(Refusal::InputExpired),
-        () = tokio::time::sleep_until(call.deadline) => Err(Refusal::Deadline),
-        () = call.cancelled() => Err(Refusal::Cancelled),
-    };
-    if call.questions.withdraw(&id) {
-        call.enter(State::Working);
+    Ok(Asked { id, answer, expires: Instant::now() + input_timeout(&call.entry.primitive) })
+}
+
+/// A question that was put.
+pub struct Asked {
+    id: String,
+    answer: oneshot::Receiver<Answer>,
+    expires: Instant,
+}
+
+impl Asked {
+    /// Waits no longer than `timeout`, whatever the input timeout says.
+    pub fn within(mut self, timeout: Duration) -> Asked {
+        self.expires = self.expires.min(Instant::now() + timeout);
+        self
     }
-    answered
+
+    pub async fn answered(self, call: &Call) -> Result<Answer, Refusal> {
+        let answered = tokio::select! {
+            answered = self.answer => answered.map_err(|_| Refusal::Cancelled),
+            () = tokio::time::sleep_until(self.expires) => Err(Refusal::InputExpired),
+            () = tokio::time::sleep_until(call.deadline) => Err(Refusal::Deadline),
+            () = call.cancelled() => Err(Refusal::Cancelled),
+        };
+        if call.questions.withdraw(&self.id) {
+            call.enter(State::Working);
+        }
+        answered
+    }
 }
 
 /// How long a question of a primitive stays open.

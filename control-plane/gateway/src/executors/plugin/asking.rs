@@ -19,8 +19,7 @@ use super::Job;
 use super::history::{Delivery, History, Key};
 use super::results::parse;
 use crate::call::form;
-use crate::call::outcome::Refusal;
-use crate::call::question::{Answer, Ask, Question, ask};
+use crate::call::question::{Answer, Ask, Question, put};
 
 /// Why nobody could be asked (plugin.proto, `DeliverUserInput.error`).
 const UNSUPPORTED: &str = "unsupported";
@@ -128,45 +127,25 @@ fn begin(
         Some(_) => return Ok(()),
         None => {}
     }
-    let ask = match asked {
-        Ok(ask) => ask,
-        Err(why) => {
-            history.waiting.push(Box::pin(std::future::ready(deliver(Err(why)))));
-            return Ok(());
-        }
-    };
     history.questions += 1;
     let id = if history.questions == 1 { id } else { format!("{id}.{}", history.questions) };
     let call = Arc::clone(job.call());
-    history.waiting.push(Box::pin(async move {
-        let answered = ask_for(&call, Question { id, ask }, longest).await;
-        deliver(answered)
-    }));
+    // Put now, so that it stands where the worker asked it; only the answer is waited for.
+    let put = asked.and_then(|ask| put(&call, Question { id, ask }).map_err(|_| UNSUPPORTED));
+    match put {
+        Err(why) => history.waiting.push(Box::pin(std::future::ready(deliver(Err(why))))),
+        Ok(asked) => {
+            let asked = match longest {
+                Some(longest) => asked.within(longest),
+                None => asked,
+            };
+            history.waiting.push(Box::pin(async move {
+                let answered = asked.answered(&call).await;
+                deliver(answered.map_err(|_| EXPIRED))
+            }));
+        }
+    }
     Ok(())
-}
-
-async fn ask_for(
-    call: &Arc<crate::call::Call>,
-    question: Question,
-    longest: Option<Duration>,
-) -> Result<Answer, &'static str> {
-    let id = question.id.clone();
-    let asking = ask(call, question);
-    let answered = match longest {
-        None => asking.await,
-        Some(longest) => match tokio::time::timeout(longest, asking).await {
-            Ok(answered) => answered,
-            Err(_) => {
-                call.questions.withdraw(&id);
-                Err(Refusal::InputExpired)
-            }
-        },
-    };
-    answered.map_err(|refusal| match refusal {
-        // Too many questions are open: this one could not be put.
-        Refusal::Internal(_) => UNSUPPORTED,
-        _ => EXPIRED,
-    })
 }
 
 /// The form to ask: the plugin's schema, else its fields, else what the spec says.
