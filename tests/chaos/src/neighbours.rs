@@ -109,7 +109,7 @@ async fn load(client: Client, seen: Arc<Mutex<Vec<Seen>>>, stopped: watch::Recei
         let (client, seen) = (client.clone(), Arc::clone(&seen));
         calls.spawn(async move {
             let error = match call().run(&client).await {
-                Ok(End::Completed(output)) if output["text"] == "hello" => None,
+                Ok(End::Completed(output)) if output.get("text").is_some_and(|text| text == "hello") => None,
                 Ok(end) => Some(end.text()),
                 Err(error) => Some(format!("{error:#}")),
             };

@@ -121,6 +121,16 @@ pub(crate) fn send(known: Known, signal: Signal) -> Result<()> {
     kill_process(pid, signal).context("signal a worker")
 }
 
+/// Seconds of processor time these use within `length`.
+pub(crate) async fn cpu_within(processes: &[Known], length: Duration) -> f64 {
+    let used = || -> f64 {
+        processes.iter().filter_map(|known| cpu_seconds(known.pid).ok()).map(|(own, _)| own).sum()
+    };
+    let before = used();
+    sleep(length).await;
+    (used() - before).max(0.0)
+}
+
 /// Waits until all have ended; how long that took, or `None` and the number left at `bound`.
 pub(crate) async fn gone(processes: &[Known], bound: Duration) -> Result<Duration, usize> {
     let began = Instant::now();

@@ -67,7 +67,7 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
     }
     stop.send_replace(true);
     calls.await?;
-    let failed = seen.failed.lock();
+    let failed = std::mem::take(&mut *seen.failed.lock());
     #[expect(clippy::cast_precision_loss, reason = "numbers of calls")]
     {
         sheet.at_most("failed calls", failed.len() as f64, 0.0);
@@ -77,7 +77,6 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
     if let Some(first) = failed.first() {
         sheet.fault(format!("a call: {first}"));
     }
-    drop(failed);
     neighbours.finish(sheet, None).await
 }
 

@@ -1,6 +1,7 @@
 //! F9: a plugin that does not end: stopped, computing, deaf to cancels.
 //!
-//! What counts is the end of the call, that the plugin no longer computes, and that its place serves again.
+//! What counts is the end of the call, that the plugin is dead or at least does no more, and that its place serves
+//! again.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::death::millis;
 use crate::bed::Bed;
-use crate::call::Request;
+use crate::call::{End, Request};
 use crate::hostile::{HOSTILE, Language, call};
 use crate::neighbours::Neighbours;
 use crate::plugins::RELEASE;
@@ -23,6 +24,10 @@ const WITHIN: Duration = Duration::from_secs(3);
 /// How long the end is watched for when it is late.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
+/// A worker that lives on is watched for this long.
+const COMPUTES_FOR: Duration = Duration::from_secs(1);
+/// What pings and an idle interpreter may use; one that computes uses 100.
+const CPU_PERCENT: f64 = 10.0;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wedge {
@@ -103,21 +108,23 @@ pub(crate) async fn run(wedge: Wedge, sheet: &mut Sheet) -> Result<()> {
     let began = Instant::now();
     let end = running.end().await?;
     sheet.at_most("the call has ended, ms", millis(running.elapsed()), millis(DEADLINE + WITHIN));
-    let handled = matches!(wedge, Wedge::PythonBusyThread | Wedge::NodeDeaf);
     let text = end.text();
-    // A handler that can be left behind may end its call as cancelled; the worker must not go on with it.
-    if !matches!(text.as_str(), "deadline" | "wedged") && !(handled && text == "failed CANCELLED") {
+    sheet.note(&format!("ends that were {text:?}"), 1.0);
+    if !matches!(text.as_str(), "deadline" | "wedged" | "failed DEADLINE" | "failed CANCELLED") {
         sheet.fault(format!("the call's end is {text:?}"));
     }
-    if handled && text == "failed CANCELLED" {
-        sheet.note("the worker lives on", if worker.iter().any(|known| known.alive()) { 1.0 } else { 0.0 });
-    } else {
+    if matches!(end, End::Crashed(_)) {
         match processes::gone(&worker, PATIENCE).await {
             Ok(_) => {
                 sheet.at_most("the worker is dead, ms", millis(began.elapsed()), millis(DEADLINE + WITHIN))
             }
             Err(left) => sheet.fault(format!("{left} processes of the worker are left")),
         }
+    } else {
+        // The shim got hold of its handler: the worker may live, but not go on with the call.
+        sleep((DEADLINE + WITHIN).saturating_sub(began.elapsed())).await;
+        let used = processes::cpu_within(&worker, COMPUTES_FOR).await / COMPUTES_FOR.as_secs_f64() * 100.0;
+        sheet.at_most("processor of the worker after deadline + 3 s, %", used, CPU_PERCENT);
     }
     slot_returned(&bed, sheet).await?;
     let next = language.harmless().run(&bed.client).await.context("call it again")?;
