@@ -1,8 +1,10 @@
 //! Plugins in their sandboxes, called by the official Python client through Envoy, in both eras of MCP.
 
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use asp_e2e::stack::Stack;
 use asp_e2e::tool;
 use libtest_mimic::Trial;
 use serde::Deserialize;
@@ -16,17 +18,18 @@ use crate::trial::Shared;
 /// Hang guard of one client program.
 const CLIENT: Duration = Duration::from_secs(120);
 /// The client's modes, and the protocol each must end with.
-const MODES: [(&str, &str); 2] = [("legacy", LEGACY), ("auto", MODERN)];
+pub(crate) const MODES: [(&str, &str); 2] = [("legacy", LEGACY), ("auto", MODERN)];
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (mode, protocol) in MODES {
         let mut add = |behaviour: &str, test: Test| {
             let name = format!("plugins::{mode}_{behaviour}");
-            trials
-                .push(shared.trial(&name, move |shared| async move {
-                    test(Client { shared, mode, protocol }).await
-                }));
+            let run = move |shared: Shared| async move {
+                let stack = shared.plugin_stack().await?;
+                test(Client { stack, mode, protocol }).await
+            };
+            trials.push(shared.trial(&name, run));
         };
         add("node_asks_reports_progress_and_sends_an_artifact", |client| Box::pin(node_whole(client)));
         add("node_bad_arguments_never_reach_the_plugin", |client| Box::pin(node_bad_arguments(client)));
@@ -58,56 +61,88 @@ const TOKEN: &[&str] = &[
     "admin:read",
 ];
 
-type Test = fn(Client) -> std::pin::Pin<Box<dyn Future<Output = Result<()>>>>;
+type Test = fn(Client<'_>) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + '_>>;
 
 /// The official client in one mode.
-struct Client {
-    shared: Shared,
-    mode: &'static str,
-    protocol: &'static str,
+pub(crate) struct Client<'a> {
+    pub(crate) stack: &'a Stack,
+    pub(crate) mode: &'static str,
+    pub(crate) protocol: &'static str,
 }
 
 /// What `interactive.py` prints.
 #[derive(Debug, Deserialize)]
-struct Answer {
+pub(crate) struct Answer {
     protocol: String,
-    progress: Vec<Progress>,
+    pub(crate) progress: Vec<Progress>,
     asked: Vec<Value>,
     sampled: Vec<Value>,
-    cancelled: bool,
-    result: Option<Value>,
-    error: Option<Value>,
+    pub(crate) cancelled: bool,
+    pub(crate) result: Option<Value>,
+    pub(crate) error: Option<Value>,
     linked: Vec<Value>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Progress {
+pub(crate) struct Progress {
     progress: f64,
-    message: Option<String>,
+    pub(crate) message: Option<String>,
 }
 
-impl Client {
+impl Client<'_> {
     /// Calls a tool of a server; `script` says how the client answers.
-    async fn call(&self, server: &str, tool_name: &str, arguments: &Value, script: &Value) -> Result<Answer> {
-        let stack = self.shared.plugin_stack().await?;
+    pub(crate) async fn call(
+        &self,
+        server: &str,
+        tool_name: &str,
+        arguments: &Value,
+        script: &Value,
+    ) -> Result<Answer> {
+        let mut command = self.command(server, tool_name, arguments, script).await?;
+        let output = timeout(CLIENT, command.output()).await.context("the client hangs")??;
+        self.read(&output)
+    }
+
+    /// Calls a tool and gives the call up when `until` is there; then returns both.
+    pub(crate) async fn hold<T>(
+        &self,
+        server: &str,
+        tool_name: &str,
+        arguments: &Value,
+        until: impl Future<Output = Result<T>>,
+    ) -> Result<(Answer, T)> {
+        let mut command = self.command(server, tool_name, arguments, &json!({"held": true})).await?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("start the client")?;
+        let stdin = child.stdin.take();
+        let reached = until.await;
+        drop(stdin);
+        let output = timeout(CLIENT, child.wait_with_output()).await.context("the client hangs")??;
+        let answer = self.read(&output)?;
+        Ok((answer, reached?))
+    }
+
+    async fn command(&self, server: &str, tool_name: &str, arguments: &Value, script: &Value) -> Result<Command> {
         let mut command = Command::new(tool::python()?);
         command.arg(tool::root()?.join("tests/clients/python/interactive.py"));
-        command.args([&stack.mcp_url(server), self.mode, tool_name]);
+        command.args([&self.stack.mcp_url(server), self.mode, tool_name]);
         command.args([arguments.to_string(), script.to_string()]);
-        command.env("ASP_TOKEN", stack.token(TOKEN).await?).kill_on_drop(true);
-        let output = timeout(CLIENT, command.output()).await.context("the client hangs")??;
+        command.env("ASP_TOKEN", self.stack.token(TOKEN).await?).stdin(Stdio::null()).kill_on_drop(true);
+        Ok(command)
+    }
+
+    fn read(&self, output: &Output) -> Result<Answer> {
         if !output.status.success() {
             bail!("the client failed: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let answer: Answer =
-            serde_json::from_slice(&output.stdout).context("read what the client printed")?;
+        let answer: Answer = serde_json::from_slice(&output.stdout).context("read what the client printed")?;
         ensure!(answer.protocol == self.protocol, "protocol {}", answer.protocol);
         Ok(answer)
     }
 }
 
-const CSV: &str = "samples-node";
-const SUMMARY: &str = "csv_summary";
+pub(crate) const CSV: &str = "samples-node";
+pub(crate) const SUMMARY: &str = "csv_summary";
 
 /// Two numeric columns, one row far from the others.
 fn table() -> String {
@@ -116,7 +151,7 @@ fn table() -> String {
     format!("id,amount\n{rows}")
 }
 
-async fn node_whole(client: Client) -> Result<()> {
+async fn node_whole(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": {"column": {"column": "amount"}}});
     let answer = client.call(CSV, SUMMARY, &json!({"csv": table()}), &script).await?;
     let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
@@ -137,7 +172,7 @@ async fn node_whole(client: Client) -> Result<()> {
     Ok(())
 }
 
-async fn node_bad_arguments(client: Client) -> Result<()> {
+async fn node_bad_arguments(client: Client<'_>) -> Result<()> {
     let answer = client.call(CSV, SUMMARY, &json!({"csv": 7}), &json!({})).await?;
     let said = answer.result.or(answer.error).context("nothing came back")?.to_string();
     ensure!(said.contains("csv"), "the field is not named: {said}");
@@ -145,7 +180,7 @@ async fn node_bad_arguments(client: Client) -> Result<()> {
     Ok(())
 }
 
-async fn node_declined(client: Client) -> Result<()> {
+async fn node_declined(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": {"column": "decline"}});
     let answer = client.call(CSV, SUMMARY, &json!({"csv": table()}), &script).await?;
     let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
@@ -157,7 +192,7 @@ async fn node_declined(client: Client) -> Result<()> {
     Ok(())
 }
 
-async fn node_cancelled(client: Client) -> Result<()> {
+async fn node_cancelled(client: Client<'_>) -> Result<()> {
     let slow = json!({"csv": table().repeat(4), "column": "amount", "pauseMs": 1000});
     let answer = client.call(CSV, SUMMARY, &slow, &json!({"cancel": 1})).await?;
     ensure!(answer.cancelled && answer.result.is_none(), "{answer:?}");
@@ -168,10 +203,10 @@ async fn node_cancelled(client: Client) -> Result<()> {
     Ok(())
 }
 
-const PRIMES: &str = "samples-java";
-const FACTORIZE: &str = "factorize";
+pub(crate) const PRIMES: &str = "samples-java";
+pub(crate) const FACTORIZE: &str = "factorize";
 
-async fn java_whole(client: Client) -> Result<()> {
+async fn java_whole(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": {"include": {"include": false}}});
     let arguments = json!({"numbers": [12, 97, 1_000_000_000_039_u64]});
     let answer = client.call(PRIMES, FACTORIZE, &arguments, &script).await?;
@@ -189,7 +224,7 @@ async fn java_whole(client: Client) -> Result<()> {
     Ok(())
 }
 
-async fn java_cancelled(client: Client) -> Result<()> {
+async fn java_cancelled(client: Client<'_>) -> Result<()> {
     let slow = json!({"numbers": vec![12; 100], "pauseMs": 1000});
     let answer = client.call(PRIMES, FACTORIZE, &slow, &json!({"cancel": 1})).await?;
     ensure!(answer.cancelled && answer.result.is_none(), "{answer:?}");
@@ -200,10 +235,10 @@ async fn java_cancelled(client: Client) -> Result<()> {
     Ok(())
 }
 
-const COMPLIANCE: &str = "webex-compliance";
-const SWEEP: &str = "cdcsr_sweep";
+pub(crate) const COMPLIANCE: &str = "webex-compliance";
+pub(crate) const SWEEP: &str = "cdcsr_sweep";
 
-fn sweep_arguments() -> Value {
+pub(crate) fn sweep_arguments() -> Value {
     json!({
         "tenantId": "acme",
         "query": "PII OR restricted phrase",
@@ -213,7 +248,7 @@ fn sweep_arguments() -> Value {
 }
 
 /// The platform asks for approval (the sweep is destructive), then the plugin asks its two questions.
-fn sweep_answers() -> Value {
+pub(crate) fn sweep_answers() -> Value {
     json!({
         "approve": {"approve": true},
         "legalHoldPolicyId": {"legalHoldPolicyId": "LHP-42"},
@@ -221,7 +256,7 @@ fn sweep_answers() -> Value {
     })
 }
 
-async fn sweep(client: Client) -> Result<()> {
+async fn sweep(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": sweep_answers(), "sampled": "[\"national-id\"]"});
     let answer = client.call(COMPLIANCE, SWEEP, &sweep_arguments(), &script).await?;
     let result = swept(&answer)?;
@@ -232,7 +267,7 @@ async fn sweep(client: Client) -> Result<()> {
     Ok(())
 }
 
-async fn sweep_alone(client: Client) -> Result<()> {
+async fn sweep_alone(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": sweep_answers()});
     let answer = client.call(COMPLIANCE, SWEEP, &sweep_arguments(), &script).await?;
     swept(&answer)?;

@@ -17,6 +17,7 @@ pub mod recorder;
 pub mod runtime;
 pub mod stack;
 pub mod stores;
+pub mod tap;
 pub mod tool;
 pub mod wait;
 pub mod xds;

@@ -43,11 +43,6 @@ impl Runtime {
         self.wait_ready().await
     }
 
-    /// The value of `ASP_RUNTIMES` for a gateway.
-    pub fn address(&self) -> String {
-        format!("{LANGUAGES}=unix:{}", self.socket.display())
-    }
-
     async fn wait_ready(&mut self) -> Result<()> {
         let deadline = tokio::time::Instant::now() + wait::START;
         while UnixStream::connect(&self.socket).await.is_err() {
@@ -59,6 +54,11 @@ impl Runtime {
         }
         Ok(())
     }
+}
+
+/// The value of `ASP_RUNTIMES` for a gateway.
+pub fn address(socket: &Path) -> String {
+    format!("{LANGUAGES}=unix:{}", socket.display())
 }
 
 /// Builds and installs every plugin whose code lies beside its spec; one without code is an error here.

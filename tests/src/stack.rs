@@ -13,7 +13,8 @@ use tokio::process::Command;
 use crate::envoy::{self, Envoy};
 use crate::port::Reserved;
 use crate::process::{Log, Process};
-use crate::runtime::Runtime;
+use crate::runtime::{self, Runtime};
+use crate::tap::Tap;
 use crate::{http1, tool, wait};
 
 /// What a stack serves.
@@ -49,6 +50,8 @@ pub struct Stack {
     pub ports: Ports,
     pub state: TempDir,
     pub runtime: Option<Runtime>,
+    /// Between the gateway and the runtime.
+    pub tap: Option<Tap>,
     _dead: Reserved,
 }
 
@@ -71,8 +74,9 @@ impl Stack {
             false => None,
         };
         let mut command = serve(&options, state.path(), &public_url, &dead)?;
-        if let Some(runtime) = &runtime {
-            command.env("ASP_RUNTIMES", runtime.address());
+        let tap = runtime.as_ref().map(|runtime| Tap::start(&runtime.socket)).transpose()?;
+        if let Some(tap) = &tap {
+            command.env("ASP_RUNTIMES", runtime::address(&tap.socket));
         }
         let mut asp = Process::start("asp", command)?;
         let ports = ports(&mut asp, state.path()).await?;
@@ -85,7 +89,7 @@ impl Stack {
             variables: BTreeMap::new(),
         };
         let envoy = Envoy::start(settings).await?;
-        let mut stack = Stack { envoy, asp, ports, state, runtime, _dead: dead };
+        let mut stack = Stack { envoy, asp, ports, state, runtime, tap, _dead: dead };
         stack.wait_ready(tls).await?;
         Ok(stack)
     }

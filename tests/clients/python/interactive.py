@@ -4,6 +4,7 @@ SCRIPT is a JSON object, each member optional:
   answers   by a property of the asked form: the content to accept with, or "decline" or "cancel"
   sampled   the text every sampling request is answered with; without it the client cannot sample
   cancel    give the call up when its progress has reached this value
+  held      give the call up when standard input ends
 The bearer token is in ASP_TOKEN. Prints one line of JSON: {"protocol", "progress", "asked", "sampled", "logs",
 "cancelled", "result", "error", "linked"}; `linked` holds the resources that the result links to, read back.
 """
@@ -57,6 +58,9 @@ class Record:
 
 async def call(client, record, tool, arguments):
     """The result, or the error, or that the call was given up."""
+    if record.script.get("held"):
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sys.stdin.fileno(), lambda: os.read(sys.stdin.fileno(), 1) or record.reached.set())
     calling = asyncio.create_task(client.call_tool(tool, arguments, progress_callback=record.on_progress))
     giving_up = asyncio.create_task(record.reached.wait())
     await asyncio.wait({calling, giving_up}, return_when=asyncio.FIRST_COMPLETED)

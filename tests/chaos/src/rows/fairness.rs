@@ -15,13 +15,15 @@ use crate::bed::{Bed, Client};
 use crate::call::{End, Request};
 use crate::neighbours::Neighbours;
 use crate::plugins::{self, RELEASE};
+use crate::processes;
 use crate::sheet::Sheet;
 use crate::spread::percentile;
 
 const PLUGIN: &str = "shared";
-/// One worker of four places and calls of 100 ms: 40 calls a second, of which a third is 13.
+/// One worker of four places and calls of 100 ms on average: 40 calls a second, of which a third is 13.
 const SHAPE: (u32, u32) = (1, 4);
-const CALL_MS: u32 = 100;
+/// Calls differ in length: equal ones would start and end together, and a call between would always meet a full house.
+const CALLS_MS: [u32; 5] = [50, 125, 75, 150, 100];
 const VICTIMS: [&str; 2] = ["first", "second"];
 const VICTIM_RATE: f64 = 5.0;
 const NOISE: f64 = 100.0;
@@ -34,9 +36,12 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
     let mut neighbours = Neighbours::start(&bed).await?;
     let alone = victims(&bed).await?;
     neighbours.fault_begins();
+    let (cpu, began) = (processes::cpu_seconds(bed.pid())?.0, Instant::now());
     let noisy = tokio::spawn(load(bed.another_client()?, "noisy", VICTIM_RATE * NOISE));
     let beside = victims(&bed).await?;
     let noise = noisy.await?;
+    let cpu = (processes::cpu_seconds(bed.pid())?.0 - cpu) / began.elapsed().as_secs_f64();
+    sheet.note("processor of the runtime, %", cpu * 100.0);
 
     let alone_p99 = percentile(&alone.latencies, 0.99).context("the victims were not served alone")?;
     let beside_p99 = percentile(&beside.latencies, 0.99).context("the victims were not served")?;
@@ -93,10 +98,11 @@ async fn load(client: Client, tenant: &'static str, rate: f64) -> Load {
         }
         // Bounded: the runtime refuses a tenant that has too many waiting.
         while calls.try_join_next().is_some() {}
+        let length = CALLS_MS.get(offered % CALLS_MS.len()).copied().unwrap_or_default();
         offered += 1;
         let (client, latencies) = (client.clone(), Arc::clone(&latencies));
         calls.spawn(async move {
-            let mut request = Request::new(PLUGIN, RELEASE, json!({"ms": CALL_MS}));
+            let mut request = Request::new(PLUGIN, RELEASE, json!({"ms": length}));
             tenant.clone_into(&mut request.tenant);
             request.deadline = PATIENCE;
             if matches!(request.run(&client).await, Ok(End::Completed(_))) {
