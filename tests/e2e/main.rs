@@ -12,6 +12,7 @@ mod local_replies;
 mod main_job;
 mod message;
 mod peers;
+mod plugin_loss;
 mod plugin_wire;
 mod plugins;
 mod policy;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     trials.extend(wire::trials(&shared));
     trials.extend(plugins::trials(&shared));
     trials.extend(plugin_wire::trials(&shared));
+    trials.extend(plugin_loss::trials(&shared));
     trials.extend(policy::trials(&shared));
     trials.extend(replicas::trials(&shared));
     trials.extend(peers::trials(&shared));

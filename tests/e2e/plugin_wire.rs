@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::plugins::{COMPLIANCE, CSV, Client, FACTORIZE, MODES, PRIMES, SUMMARY, SWEEP, sweep_answers, sweep_arguments};
+use crate::plugins::{
+    COMPLIANCE, CSV, Client, FACTORIZE, MODES, PRIMES, SUMMARY, SWEEP, sweep_answers, sweep_arguments,
+};
 use crate::policy;
 use crate::trial::Shared;
 
@@ -24,7 +26,9 @@ const STATS: &str = "close bytes_in bytes_out cpu_ms duration_ms rss_max";
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
         shared.trial("plugins::wire_the_sequence_of_a_call_in_every_language_and_era", |_| sequences()),
-        shared.trial("plugins::wire_a_queued_call_shows_its_place_and_is_cancelled_before_it_starts", |_| queued()),
+        shared.trial("plugins::wire_a_queued_call_shows_its_place_and_is_cancelled_before_it_starts", |_| {
+            queued()
+        }),
         shared.trial("plugins::new_from_an_empty_folder_to_an_official_client_in_every_language", |_| new()),
     ]
 }
@@ -101,7 +105,10 @@ async fn cancelled(client: &Client<'_>, server: &str, name: &str, arguments: &Va
     let answer = client.call(server, name, arguments, &json!({"cancel": 0.001})).await?;
     ensure!(answer.cancelled, "{answer:?}");
     let lines = passed(client).await?;
-    in_order(&lines, &["> invoke", "< progress", "> cancel", "< cancel accepted:true", "< failed CANCELLED", "close"])
+    in_order(
+        &lines,
+        &["> invoke", "< progress", "> cancel", "< cancel accepted:true", "< failed CANCELLED", "close"],
+    )
 }
 
 /// The tunnel's own beginning: the runtime says when the worker is attached and answers `init` itself.
@@ -170,7 +177,10 @@ async fn queued() -> Result<()> {
         let tap = stack.tap.as_ref().context("the stack has a tap")?;
         let nothing = json!({});
         let waiting = async {
-            wait::until("the first call holds", wait::START, || async { tap.has("< progress").then_some(()) }).await?;
+            wait::until("the first call holds", wait::START, || async {
+                tap.has("< progress").then_some(())
+            })
+            .await?;
             let answer = client.call("hold", "hold", &nothing, &json!({"cancel": 0})).await?;
             wait::until("the queued place is given up", wait::CONVERGE, || async {
                 tap.has("cancel_allocation").then_some(())
@@ -182,7 +192,8 @@ async fn queued() -> Result<()> {
         ensure!(held.cancelled && waited.cancelled, "{mode}: {held:?} {waited:?}");
         let mut told = waited.progress.iter().filter_map(|step| step.message.as_deref());
         ensure!(told.any(|message| message.contains("queued")), "{:?}", waited.progress);
-        wait::until("the first call is over", wait::CONVERGE, || async { tap.has("close").then_some(()) }).await?;
+        wait::until("the first call is over", wait::CONVERGE, || async { tap.has("close").then_some(()) })
+            .await?;
         let lines = tap.take();
         ensure!(lines.iter().filter(|line| *line == "> invoke").count() == 1, "{}", lines.join("\n"));
         in_order(&lines, &["allocate hold ADMITTED", "allocate hold QUEUED", "cancel_allocation"])?;

@@ -80,7 +80,8 @@ pub(crate) struct Answer {
     pub(crate) cancelled: bool,
     pub(crate) result: Option<Value>,
     pub(crate) error: Option<Value>,
-    linked: Vec<Value>,
+    pub(crate) linked: Vec<Value>,
+    pub(crate) logs: Vec<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -122,7 +123,13 @@ impl Client<'_> {
         Ok((answer, reached?))
     }
 
-    async fn command(&self, server: &str, tool_name: &str, arguments: &Value, script: &Value) -> Result<Command> {
+    async fn command(
+        &self,
+        server: &str,
+        tool_name: &str,
+        arguments: &Value,
+        script: &Value,
+    ) -> Result<Command> {
         let mut command = Command::new(tool::python()?);
         command.arg(tool::root()?.join("tests/clients/python/interactive.py"));
         command.args([&self.stack.mcp_url(server), self.mode, tool_name]);
@@ -135,7 +142,8 @@ impl Client<'_> {
         if !output.status.success() {
             bail!("the client failed: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let answer: Answer = serde_json::from_slice(&output.stdout).context("read what the client printed")?;
+        let answer: Answer =
+            serde_json::from_slice(&output.stdout).context("read what the client printed")?;
         ensure!(answer.protocol == self.protocol, "protocol {}", answer.protocol);
         Ok(answer)
     }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::process::Command;
@@ -43,6 +44,18 @@ impl Runtime {
         self.wait_ready().await
     }
 
+    /// Kills every worker process with SIGKILL; returns how many there were.
+    pub fn kill_workers(&self) -> Result<usize> {
+        let runtime = i32::try_from(self.process.id().context("the runtime runs")?)?;
+        let mut killed = 0;
+        for worker in descendants(runtime)?.into_iter().filter(|pid| is_interpreter(*pid)) {
+            let pid = Pid::from_raw(worker).context("a process id is positive")?;
+            // It may have ended by itself in the meantime.
+            killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
+        }
+        Ok(killed)
+    }
+
     async fn wait_ready(&mut self) -> Result<()> {
         let deadline = tokio::time::Instant::now() + wait::START;
         while UnixStream::connect(&self.socket).await.is_err() {
@@ -54,6 +67,34 @@ impl Runtime {
         }
         Ok(())
     }
+}
+
+/// Every process below `root`, by /proc.
+fn descendants(root: i32) -> Result<Vec<i32>> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        // "pid (name) state ppid …"; the name may hold spaces and brackets.
+        let parent =
+            stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<i32>().ok());
+        parents.extend(parent.map(|parent| (pid, parent)));
+    }
+    let mut found = vec![root];
+    let mut at = 0;
+    while let Some(above) = found.get(at).copied() {
+        found.extend(parents.iter().filter(|(_, parent)| *parent == above).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found.remove(0);
+    Ok(found)
+}
+
+/// Whether it is the worker itself and not `worker-init` around it.
+fn is_interpreter(pid: i32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&line);
+    text.contains("asp_plugin.worker") || text.contains("worker.mjs") || text.contains("asp.plugin.Worker")
 }
 
 /// The value of `ASP_RUNTIMES` for a gateway.

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::process::Command;
+use tokio::sync::Mutex;
 
 use crate::envoy::{self, Envoy};
 use crate::port::Reserved;
@@ -49,7 +50,8 @@ pub struct Stack {
     pub asp: Process,
     pub ports: Ports,
     pub state: TempDir,
-    pub runtime: Option<Runtime>,
+    /// Behind a lock, because a test may kill it and start it again while its client waits.
+    pub runtime: Option<Mutex<Runtime>>,
     /// Between the gateway and the runtime.
     pub tap: Option<Tap>,
     _dead: Reserved,
@@ -89,7 +91,8 @@ impl Stack {
             variables: BTreeMap::new(),
         };
         let envoy = Envoy::start(settings).await?;
-        let mut stack = Stack { envoy, asp, ports, state, runtime, tap, _dead: dead };
+        let mut stack =
+            Stack { envoy, asp, ports, state, runtime: runtime.map(Mutex::new), tap, _dead: dead };
         stack.wait_ready(tls).await?;
         Ok(stack)
     }
@@ -133,6 +136,7 @@ impl Stack {
         }
         let mut logs = vec![self.asp.log(), self.envoy.process.log()];
         if let Some(runtime) = &mut self.runtime {
+            let runtime = runtime.get_mut();
             let ended = runtime.process.stop().await?;
             if !ended.success() {
                 bail!("asp-runtime ended with {ended}");

@@ -12,9 +12,9 @@ use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::runtime_supervisor_server::{RuntimeSupervisor, RuntimeSupervisorServer};
 use asp_proto::supervisor::{
     AllocateWorkerRequest, AllocateWorkerResponse, CancelAllocationRequest, CancelAllocationResponse,
-    CloseTunnelRequest, CloseTunnelResponse, DrainRequest, DrainResponse, EnsurePluginRequest, EnsurePluginResponse,
-    HealthRequest, HealthResponse, MetricsEvent, MetricsStreamRequest, PppClientFrame, PppServerFrame, admission,
-    ppp_server_frame, tunnel_event,
+    CloseTunnelRequest, CloseTunnelResponse, DrainRequest, DrainResponse, EnsurePluginRequest,
+    EnsurePluginResponse, HealthRequest, HealthResponse, MetricsEvent, MetricsStreamRequest, PppClientFrame,
+    PppServerFrame, admission, ppp_server_frame, tunnel_event,
 };
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
@@ -70,6 +70,11 @@ impl Tap {
         std::mem::take(&mut *self.record.0.lock())
     }
 
+    /// How many messages of workers have passed since the last [`Tap::take`].
+    pub fn heard(&self) -> usize {
+        self.record.0.lock().iter().filter(|line| line.starts_with("< ")).count()
+    }
+
     /// Whether a line of what has passed begins so.
     pub fn has(&self, start: &str) -> bool {
         self.record.0.lock().iter().any(|line| line.starts_with(start))
@@ -98,7 +103,10 @@ impl RuntimeSupervisor for Passing {
         self.next.clone().ensure_plugin(request.into_inner()).await
     }
 
-    async fn allocate_worker(&self, request: Request<AllocateWorkerRequest>) -> Passed<AllocateWorkerResponse> {
+    async fn allocate_worker(
+        &self,
+        request: Request<AllocateWorkerRequest>,
+    ) -> Passed<AllocateWorkerResponse> {
         let request = request.into_inner();
         let plugin = request.plugin.clone().unwrap_or_default().id;
         let answer = self.next.clone().allocate_worker(request).await?;
@@ -152,7 +160,10 @@ impl RuntimeSupervisor for Passing {
         self.next.clone().health(request.into_inner()).await
     }
 
-    async fn metrics_stream(&self, request: Request<MetricsStreamRequest>) -> Passed<Self::MetricsStreamStream> {
+    async fn metrics_stream(
+        &self,
+        request: Request<MetricsStreamRequest>,
+    ) -> Passed<Self::MetricsStreamStream> {
         let events = self.next.clone().metrics_stream(request.into_inner()).await?.into_inner();
         Ok(Response::new(Box::pin(events)))
     }
@@ -186,12 +197,18 @@ fn server(bytes: &[u8]) -> String {
         Some(server_message::Payload::Chunk(_)) => "chunk",
         Some(server_message::Payload::Artifact(_)) => "artifact",
         Some(server_message::Payload::ArtifactData(_)) => "artifact_data",
-        Some(server_message::Payload::Elicitation(asked)) => return format!("< elicitation {}", asked.elicitation_id),
-        Some(server_message::Payload::Delegation(asked)) => return format!("< delegation {}", asked.delegate_id),
+        Some(server_message::Payload::Elicitation(asked)) => {
+            return format!("< elicitation {}", asked.elicitation_id);
+        }
+        Some(server_message::Payload::Delegation(asked)) => {
+            return format!("< delegation {}", asked.delegate_id);
+        }
         Some(server_message::Payload::Log(_)) => "log",
         Some(server_message::Payload::Completed(_)) => "completed",
         Some(server_message::Payload::Failed(failed)) => return format!("< failed {}", failed.code),
-        Some(server_message::Payload::Cancel(cancel)) => return format!("< cancel accepted:{}", cancel.accepted),
+        Some(server_message::Payload::Cancel(cancel)) => {
+            return format!("< cancel accepted:{}", cancel.accepted);
+        }
         Some(server_message::Payload::Pong(_)) => "pong",
         Some(server_message::Payload::Checkpoint(_)) => "checkpoint",
         None => "unreadable",

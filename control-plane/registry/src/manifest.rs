@@ -42,7 +42,7 @@ const PLUGIN_FORMAT: u32 = 1;
 /// `runtime/README.md` defines it; `None` for a primitive that no plugin runs.
 pub fn plugin_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -> Option<Value> {
     let runtime::Mode::Plugin(plugin) = primitive.runtime.as_ref()?.mode.as_ref()? else { return None };
-    let worker = plugin.worker.clone().unwrap_or_default();
+    let worker = plugin.worker.unwrap_or_default();
     let mut manifest = runtime_manifest(primitive);
     let object = manifest.as_object_mut()?;
     object.insert("format".into(), json!(PLUGIN_FORMAT));

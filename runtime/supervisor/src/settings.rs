@@ -17,7 +17,7 @@ const MIN_MEMORY: u64 = 16 << 20;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "asp-runtime", version)]
 pub struct Arguments {
-    /// Directory of installed plugins: <id>/<version>/plugin.json
+    /// Directory of installed plugins: ID/VERSION/plugin.json
     #[arg(long, env = "ASP_RUNTIME_PLUGINS", value_name = "DIR")]
     pub plugins: PathBuf,
     /// Directory for sockets and work files; made when absent
