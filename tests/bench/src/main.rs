@@ -14,6 +14,7 @@ mod machine;
 mod measurement;
 mod path;
 mod plan;
+mod plugins;
 mod report;
 mod rows;
 mod spread;
@@ -23,13 +24,22 @@ mod usage;
 
 use clap::Parser;
 
-use crate::plan::{Args, Plan};
+use crate::machine::Machine;
+use crate::plan::{Args, Part, Plan};
+use crate::report::Report;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let plan = Plan::of(&args);
-    let report = rows::measure_all(&plan).await?;
+    let report = measure(&plan).await?;
     report.write(&args.out()?)?;
     report.check()
+}
+
+async fn measure(plan: &Plan) -> anyhow::Result<Report> {
+    let started = Machine::now();
+    let edge = if plan.measures(Part::Edge) { Some(rows::measure_all(plan).await?) } else { None };
+    let plugins = if plan.measures(Part::Plugins) { Some(plugins::measure(plan).await?) } else { None };
+    Ok(Report::new(plan.clone(), [started, Machine::now()], edge.unwrap_or_default(), plugins))
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 use asp_e2e::tool;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 /// The arguments of `asp-bench`.
 #[derive(Parser)]
-#[command(name = "asp-bench", about = "Measures the edge and the whole path")]
+#[command(name = "asp-bench", about = "Measures the edge, the whole path and the plugin runtime")]
 pub(crate) struct Args {
     /// One short run: shows that every row works; its figures mean nothing.
     #[arg(long)]
@@ -18,9 +18,22 @@ pub(crate) struct Args {
     /// How often every row is measured; the rows take turns.
     #[arg(long)]
     runs: Option<u32>,
+    /// Measures this part alone.
+    #[arg(long)]
+    only: Option<Part>,
     /// Folder of the report; target/bench by default.
     #[arg(long)]
     out: Option<PathBuf>,
+}
+
+/// A part of a benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Part {
+    /// The edge and the whole path.
+    Edge,
+    /// The plugin runtime.
+    Plugins,
 }
 
 impl Args {
@@ -37,6 +50,8 @@ impl Args {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Plan {
     pub quick: bool,
+    /// The only part that is measured.
+    pub only: Option<Part>,
     /// Alternated runs.
     pub runs: u32,
     /// Distinct tokens of a row in a run; each is new to the row.
@@ -55,12 +70,19 @@ pub(crate) struct Plan {
     pub fraction: f64,
     /// Changes of each kind whose enforcement is timed.
     pub flips: u32,
+    /// Calls of a plugin in a loop.
+    pub calls: u32,
+    /// Calls of a plugin before any that is measured.
+    pub settling_calls: u32,
+    /// Cold starts of a plugin, of each kind.
+    pub starts: u32,
 }
 
 impl Plan {
     pub(crate) fn of(args: &Args) -> Plan {
         let full = Plan {
             quick: false,
+            only: args.only,
             runs: 5,
             tokens: 1000,
             connections: 16,
@@ -70,9 +92,13 @@ impl Plan {
             variant: Duration::from_secs(2),
             fraction: 0.5,
             flips: 50,
+            calls: 2000,
+            settling_calls: 2000,
+            starts: 30,
         };
         let quick = Plan {
             quick: true,
+            only: args.only,
             runs: 1,
             tokens: 200,
             connections: 4,
@@ -82,8 +108,15 @@ impl Plan {
             variant: Duration::from_millis(200),
             fraction: 0.3,
             flips: 3,
+            calls: 50,
+            settling_calls: 20,
+            starts: 2,
         };
         let plan = if args.quick { quick } else { full };
         Plan { runs: args.runs.unwrap_or(plan.runs).max(1), ..plan }
+    }
+
+    pub(crate) fn measures(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
     }
 }

@@ -12,6 +12,7 @@ use crate::goal::{self, Goal};
 use crate::machine::Machine;
 use crate::measurement::{Measurement, Phase};
 use crate::plan::Plan;
+use crate::plugins::{self, Plugins};
 use crate::spread::Spread;
 use crate::table;
 
@@ -29,8 +30,18 @@ pub(crate) struct Report {
     pub summaries: Vec<Summary>,
     pub agreements: Vec<Agreement>,
     pub enforcement: Vec<Enforcement>,
+    pub plugins: Option<Plugins>,
     /// Raw data, in the order it was taken.
     pub measurements: Vec<Measurement>,
+}
+
+/// What the edge and the whole path gave; empty when they were not measured.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub rate: f64,
+    pub agreements: Vec<Agreement>,
+    pub measurements: Vec<Measurement>,
+    pub enforcement: Vec<Enforcement>,
 }
 
 /// One row and phase over all runs.
@@ -85,24 +96,23 @@ impl Summary {
 }
 
 impl Report {
-    pub(crate) fn new(
-        plan: Plan,
-        rate: f64,
-        machine: [Machine; 2],
-        agreements: Vec<Agreement>,
-        found: (Vec<Measurement>, Vec<Enforcement>),
-    ) -> Report {
-        let (measurements, enforcement) = found;
+    pub(crate) fn new(plan: Plan, machine: [Machine; 2], edge: Found, plugins: Option<Plugins>) -> Report {
+        let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
             time: timestamp(OffsetDateTime::now_utc()),
             plan,
             rate,
             machine,
-            goals: goal::judge(&summaries, &enforcement),
+            goals: [
+                goal::judge(&summaries, &enforcement),
+                plugins.as_ref().map(plugins::judge).unwrap_or_default(),
+            ]
+            .concat(),
             summaries,
             agreements,
             enforcement,
+            plugins,
             measurements,
         }
     }

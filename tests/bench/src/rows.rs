@@ -9,11 +9,10 @@ use crate::chain::{Chain, OPEN_SERVER, Policy, SERVER};
 use crate::edge::Edge;
 use crate::issuer::Issuer;
 use crate::load::Pace;
-use crate::machine::Machine;
 use crate::measurement::{self, Measurement, Phase, Place};
 use crate::path::Path;
 use crate::plan::Plan;
-use crate::report::Report;
+use crate::report::Found;
 use crate::traffic::{Caller, Shape, Traffic};
 use crate::usage::Processes;
 use crate::{backend, enforcement};
@@ -65,8 +64,7 @@ struct Bench {
 }
 
 /// Measures every row and returns what was found.
-pub(crate) async fn measure_all(plan: &Plan) -> Result<Report> {
-    let started = Machine::now();
+pub(crate) async fn measure_all(plan: &Plan) -> Result<Found> {
     say("finding the rate");
     let bench = Bench::start().await?;
     let agreements = bench.agreements().await?;
@@ -91,8 +89,7 @@ pub(crate) async fn measure_all(plan: &Plan) -> Result<Report> {
             enforcement = enforcement::measure(&bench.path, plan.flips).await?;
         }
     }
-    let machine = [started, Machine::now()];
-    Ok(Report::new(plan.clone(), rate, machine, agreements, (measurements, enforcement)))
+    Ok(Found { rate, agreements, measurements, enforcement })
 }
 
 impl Bench {

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use crate::measurement::Phase;
+use crate::plan::Part;
+use crate::plugins;
 use crate::report::{Report, Summary};
 use crate::rows::{MAIN, VARIANTS};
 use crate::spread::{Spread, percentile};
@@ -27,13 +29,22 @@ pub(crate) fn render(report: &Report) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = head(&mut text, report);
-    let _ = main_table(&mut text, report);
-    let _ = cold_table(&mut text, report);
-    let _ = variants(&mut text, report);
-    let _ = steps(&mut text, report);
-    let _ = enforcement(&mut text, report);
-    let _ = agreement(&mut text, report);
+    if report.plan.measures(Part::Edge) {
+        let _ = edge(&mut text, report);
+    }
+    if let Some(plugins) = &report.plugins {
+        let _ = plugins::render(&mut text, plugins);
+    }
     text
+}
+
+fn edge(text: &mut String, report: &Report) -> std::fmt::Result {
+    main_table(text, report)?;
+    cold_table(text, report)?;
+    variants(text, report)?;
+    steps(text, report)?;
+    enforcement(text, report)?;
+    agreement(text, report)
 }
 
 fn head(text: &mut String, report: &Report) -> std::fmt::Result {
@@ -46,15 +57,21 @@ fn head(text: &mut String, report: &Report) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "{} alternated runs, {} connections, {} new tokens for each row and run; open loop {:.0}/s. \
-         Each turn begins with {} s that are not measured. Every figure is the median over the runs (smallest..largest). Errors: {}.",
-        report.plan.runs,
-        report.plan.connections,
-        report.plan.tokens,
-        report.rate,
-        report.plan.settle.as_secs_f64(),
-        report.summaries.iter().map(|summary| summary.errors).sum::<u64>()
+        "{} alternated runs. Every figure is the median over the runs (smallest..largest).",
+        report.plan.runs
     )?;
+    if report.plan.measures(Part::Edge) {
+        writeln!(
+            text,
+            "{} connections, {} new tokens for each row and run; open loop {:.0}/s. Each turn begins with {} s that are \
+             not measured. Errors: {}.",
+            report.plan.connections,
+            report.plan.tokens,
+            report.rate,
+            report.plan.settle.as_secs_f64(),
+            report.summaries.iter().map(|summary| summary.errors).sum::<u64>()
+        )?;
+    }
     if report.plan.quick {
         writeln!(text, "\n**A quick run: it shows that every row works; its figures mean nothing.**")?;
     }

@@ -64,6 +64,35 @@ fn a_quick_run_reports_every_row_without_an_error() {
     }
     assert!(report["agreements"].as_array().unwrap().len() > 10);
     assert!(!report["goals"].as_array().unwrap().is_empty());
+    check_plugins(&report["plugins"]);
+}
+
+/// Every language was measured in every way, and each figure is there.
+fn check_plugins(found: &Value) {
+    let languages = found["languages"].as_array().unwrap();
+    let names: Vec<_> = languages.iter().map(|one| one["language"].as_str().unwrap()).collect();
+    assert_eq!(names, ["python", "node", "java"]);
+    for language in languages {
+        let loops = language["loops"].as_array().unwrap();
+        let ways: BTreeSet<_> = loops
+            .iter()
+            .map(|one| (one["way"].as_str().unwrap(), one["in_flight"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(ways, [("bare", 1), ("bare", 16), ("runtime", 1), ("runtime", 16)].into());
+        assert!(
+            loops.iter().all(|one| one["calls"] == found["calls"] && one["p50_us"].as_f64().unwrap() > 0.0)
+        );
+        for kind in ["cold_ready_ms", "cold_answer_ms", "cold_bare_ms"] {
+            assert_eq!(
+                language[kind].as_array().unwrap().len() as u64,
+                found["starts"].as_u64().unwrap(),
+                "{kind}"
+            );
+        }
+        for memory in [&language["unused"], &language["used"]] {
+            assert!(memory["rss_kib"].as_u64().unwrap() > 1024, "{memory}");
+        }
+    }
 }
 
 /// The JSON, beside which stands the table.

@@ -1,0 +1,70 @@
+//! The runtime's worker as /proc shows it: its command line and its memory.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Of one process, in KiB.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Memory {
+    pub rss_kib: u64,
+    /// What it shares with others counts in part.
+    pub pss_kib: u64,
+}
+
+/// The process below `root` that has `argument` (a worker's own) in its command line, and that line.
+pub(super) fn find(root: u32, argument: &str) -> Result<(u32, Vec<String>)> {
+    let mut open = vec![root];
+    while let Some(parent) = open.pop() {
+        let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            open.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+        let line = command_line(parent);
+        if parent != root && line.iter().any(|one| one.ends_with(argument)) {
+            return Ok((parent, line));
+        }
+    }
+    anyhow::bail!("no process of the runtime has {argument} in its command line")
+}
+
+fn command_line(pid: u32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    text.split_terminator('\0').map(str::to_owned).collect()
+}
+
+/// What a process holds now.
+pub(super) fn memory(pid: u32) -> Result<Memory> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+        .with_context(|| format!("the memory of process {pid}"))?;
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let value = line.and_then(|rest| rest.split_whitespace().next());
+        value.and_then(|value| value.parse().ok()).with_context(|| format!("{name} of process {pid}"))
+    };
+    Ok(Memory { rss_kib: of("Rss:")?, pss_kib: of("Pss:")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_holds_no_less_than_its_share() {
+        let own = memory(std::process::id()).unwrap();
+        assert!(own.rss_kib >= own.pss_kib && own.pss_kib > 0, "{own:?}");
+    }
+
+    #[tokio::test]
+    async fn a_child_is_found_by_its_argument() {
+        let mut child = std::process::Command::new("sleep").arg("60.25").spawn().unwrap();
+        let found = find(std::process::id(), "60.25");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.unwrap(), (child.id(), vec!["sleep".to_owned(), "60.25".to_owned()]));
+        assert!(find(std::process::id(), "no such argument").is_err());
+    }
+}
