@@ -79,6 +79,12 @@ impl Neighbours {
         let during = percentile(&latencies(true), 0.99).context("there were no calls during the fault")?;
         sheet.note("neighbours' p99 before, ms", baseline);
         sheet.note("neighbours' p99 during, ms", during);
+        // Where a stall was: at the fault's beginning, or all along.
+        let slow = seen.iter().filter(|one| one.due >= began && one.latency_ms >= during);
+        if let Some(last) = slow.map(|one| one.due.duration_since(began).as_secs_f64()).max_by(f64::total_cmp)
+        {
+            sheet.note("last call as slow as that, s after the fault began", last);
+        }
         match p99_limit {
             Some(limit) => sheet.at_most("neighbours' p99, times the baseline", during / baseline, limit),
             None => sheet.note("neighbours' p99, times the baseline", during / baseline),
