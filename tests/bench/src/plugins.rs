@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use asp_e2e::runtime::Runtime;
-use asp_e2e::{tool, wait};
+use asp_e2e::tool;
 use tokio::task::JoinSet;
 
 use bare::{Bare, Recipe};
@@ -76,12 +76,7 @@ async fn measure_language(
     let client = Client::new(&runtime.socket, &format!("echo-{language}"))?;
     let level = client.prewarm().await?;
     let root = runtime.process.id().context("the runtime runs")?;
-    let asked = client.clone();
-    wait::until("the runtime has a worker", wait::START, || {
-        let client = asked.clone();
-        async move { client.has_worker().await.ok().filter(|there| *there) }
-    })
-    .await?;
+    client.one_worker().await?;
     let (worker, argv) = process::find(root, argument)?;
     let unused = process::memory(worker)?;
     let recipe = Recipe { plugin: client.plugin().to_owned(), argv, installed: installed(runtime, &client)? };
@@ -164,6 +159,8 @@ impl Bench {
     async fn starts(&self, plan: &Plan, figures: &mut Language) -> Result<()> {
         let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
         for start in 0..plan.starts {
+            // The last one's end takes processor time, and its place.
+            self.client.one_worker().await?;
             let answered = self.client.call(&format!("fresh-{start}"), true).await?;
             anyhow::ensure!(!answered.warm, "a fresh process is no warm one");
             answered.closed.await??;

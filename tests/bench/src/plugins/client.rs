@@ -20,7 +20,7 @@ use prost_types::value::Kind;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
@@ -30,6 +30,7 @@ pub(super) const VERSION: &str = "1.0.0";
 const OUTGOING: usize = 2;
 /// Hang guard of one call.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(10);
 /// Length of the text of a call.
 const TEXT: usize = 500;
 
@@ -119,14 +120,15 @@ impl Client {
         Ok(ensured.with_context(|| format!("ensure {}", self.plugin))?.into_inner().isolation_level)
     }
 
-    /// Whether the runtime has a worker that takes calls.
-    pub(super) async fn has_worker(&self) -> Result<bool> {
+    /// Whether the runtime has one worker, which takes calls, and none that comes or goes.
+    async fn has_one_worker(&self) -> Result<bool> {
         let health = self.supervisor.clone().health(HealthRequest {}).await.context("ask for health")?;
         let name = format!("{}@{VERSION}", self.plugin);
         let mut at = health.into_inner().runtimes.context("health has figures")?.fields;
         for key in ["plugins", &name] {
             match at.remove(key).and_then(|value| value.kind) {
                 Some(Kind::StructValue(inner)) => at = inner.fields,
+                // Nobody has asked for it yet.
                 _ => return Ok(false),
             }
         }
@@ -134,7 +136,17 @@ impl Client {
             Some(Kind::NumberValue(number)) => number,
             _ => 0.0,
         };
-        Ok(number("workers") - number("starting") >= 1.0)
+        Ok((number("workers"), number("starting")) == (1.0, 0.0))
+    }
+
+    /// Waits until the runtime has one worker, and none that comes or goes.
+    pub(super) async fn one_worker(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.has_one_worker().await? {
+            anyhow::ensure!(Instant::now() < deadline, "{} has not one worker", self.plugin);
+            sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// One call; `fresh` asks for a process of its own.
