@@ -34,7 +34,7 @@ impl Stack {
             stack.keep(program);
         }
         if let Some(runtime) = &process.runtime {
-            stack.keep(runtime.program()?);
+            stack.keep_if_it_works(runtime.program()?);
         }
         let announced = announce(process);
         stack.tasks.spawn(until(stack.stop.clone(), announced));
@@ -43,6 +43,17 @@ impl Stack {
 
     fn keep(&mut self, program: Program) {
         self.tasks.spawn(supervise(program, self.stop.clone()));
+    }
+
+    /// A program without which the rest still works, such as a runtime on a machine that has no sandbox.
+    fn keep_if_it_works(&mut self, program: Program) {
+        let (name, stop) = (program.name, self.stop.clone());
+        self.tasks.spawn(async move {
+            if let Err(error) = supervise(program, stop).await {
+                tracing::error!(error = format!("{error:#}"), "{name} is off; the rest goes on");
+            }
+            Ok(())
+        });
     }
 
     /// Waits for a failure.
