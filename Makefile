@@ -29,13 +29,15 @@ test: ## Runs every test that proves safety, real Envoy and real clients include
 	@scripts/setup test
 	@source .tools/env; scripts/test
 
-bench: build ## Measures the edge and the whole path; the report is left below target/bench/
-	cargo build --locked --release -p asp-bench
+bench: ## Measures the edge, the whole path and the plugin runtime; the report is left below target/bench/
+	@scripts/setup test
+	@scripts/build-wasm
+	cargo build --locked --release --workspace --all-targets
 	@source .tools/env; exec $(target)/release/asp-bench $(BENCH_ARGS)
 
 chaos: ## Breaks the plugin runtime in every way plugins can; CHAOS_ARGS for its flags
 	@scripts/setup test
-	cargo build --locked --release -p asp-runtime -p asp-launcher -p asp-chaos
+	cargo build --locked --release --workspace --all-targets
 	@source .tools/env; exec $(target)/release/asp-chaos $(CHAOS_ARGS)
 
 fuzz: ## Fuzzes the edge's parsers; FUZZ_SECONDS for each (60)

@@ -18,8 +18,8 @@ use self::hierarchy::Hierarchies;
 use crate::command::GroupFiles;
 use crate::sandbox::Limits;
 
-/// `worker-init` itself: the first process inside and the egress forwarder.
-const OWN_PIDS: u32 = 2;
+/// `worker-init` itself: the first process inside. Whoever asks for an egress forwarder allows it one more.
+const OWN_PIDS: u32 = 1;
 /// Period of the processor quota, microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
 /// Where the processes of our own group go when it must hand controllers down (version 2 allows processes

@@ -152,7 +152,7 @@ impl Pool {
         let ticket = Ticket { pool: Arc::clone(self), id, tenant, fresh, state, released: false };
         self.pump();
         if matches!(*ticket.state.borrow(), TicketState::Waiting(_)) {
-            self.publish_places();
+            self.publish_place(id);
         }
         Ok(ticket)
     }
@@ -179,22 +179,24 @@ impl Pool {
         self.carry_out(&mut inner, actions, leases);
     }
 
-    /// Tells the waiting calls where they stand.
+    /// Tells the waiting calls where they stand. Called now and then, not for every change: a long queue would
+    /// cost more to talk about than to serve.
     pub fn publish_places(&self) {
         let inner = self.inner.lock();
         if inner.tickets.is_empty() {
             return;
         }
         for (ticket, place) in inner.scheduler.places() {
-            if let Some(sender) = inner.tickets.get(&ticket) {
-                sender.send_if_modified(|state| match state {
-                    TicketState::Waiting(known) if *known != place => {
-                        *known = place;
-                        true
-                    }
-                    _ => false,
-                });
-            }
+            inner.tell_place(ticket, place);
+        }
+    }
+
+    /// Tells one call where it stands.
+    fn publish_place(&self, ticket: TicketId) {
+        let inner = self.inner.lock();
+        let place = inner.scheduler.places().into_iter().find(|(waiting, _)| *waiting == ticket);
+        if let Some((ticket, place)) = place {
+            inner.tell_place(ticket, place);
         }
     }
 
@@ -381,6 +383,17 @@ impl Pool {
 }
 
 impl Inner {
+    fn tell_place(&self, ticket: TicketId, place: Place) {
+        let Some(sender) = self.tickets.get(&ticket) else { return };
+        sender.send_if_modified(|state| match state {
+            TicketState::Waiting(known) if *known != place => {
+                *known = place;
+                true
+            }
+            _ => false,
+        });
+    }
+
     /// Tells a waiting call its last news.
     fn tell(&mut self, ticket: TicketId, state: TicketState) {
         if let Some(sender) = self.tickets.remove(&ticket) {

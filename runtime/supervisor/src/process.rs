@@ -191,7 +191,8 @@ impl Machine {
             limits: Limits {
                 memory_bytes: limits.memory_bytes,
                 cpu_millis: limits.cpu_millis,
-                pids: limits.pids,
+                // The forwarder is a process within the worker's bounds.
+                pids: limits.pids.saturating_add(u32::from(egress)),
                 files: limits.files,
                 disk_bytes: limits.disk_bytes,
                 file_bytes: limits.disk_bytes,

@@ -47,7 +47,7 @@ fn version_2_has_its_bounds() {
     assert_eq!(read(&dir, "memory.max"), "1073741824");
     assert_eq!(read(&dir, "memory.swap.max"), "0");
     assert_eq!(read(&dir, "memory.oom.group"), "1");
-    assert_eq!(read(&dir, "pids.max"), "66");
+    assert_eq!(read(&dir, "pids.max"), "65");
     assert_eq!(read(&dir, "cpu.max"), "150000 100000");
 }
 
@@ -57,7 +57,7 @@ fn version_1_has_its_bounds() {
     cgroup.limit(&LIMITS).unwrap();
     assert_eq!(read(&dir, "memory.limit_in_bytes"), "1073741824");
     assert_eq!(read(&dir, "memory.memsw.limit_in_bytes"), "absent");
-    assert_eq!(read(&dir, "pids.max"), "66");
+    assert_eq!(read(&dir, "pids.max"), "65");
     assert_eq!(read(&dir, "cpu.cfs_period_us"), "100000");
     assert_eq!(read(&dir, "cpu.cfs_quota_us"), "150000");
 }
