@@ -17,7 +17,11 @@ const STEPS: [(&str, &str, &str); 7] = [
         "filter-open-modern",
         "envoy-modern",
     ),
-    ("the token, known: fingerprint, cache, times, audience, revocation", "filter-modern", "filter-open-modern"),
+    (
+        "the token, known: fingerprint, cache, times, audience, revocation",
+        "filter-modern",
+        "filter-open-modern",
+    ),
     ("the legacy body: buffering, copy, scan", "filter", "filter-modern"),
     ("the legacy body without a token", "filter-open", "filter-open-modern"),
     ("the filter in all", "filter", "envoy"),
