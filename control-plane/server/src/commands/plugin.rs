@@ -49,17 +49,15 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
 
 fn build_all(args: &PluginBuildArgs) -> Result<(), Failure> {
     let (_, found) = read(&args.directory)?;
-    for (id, language, folder) in plugins::code(&found, &args.directory) {
-        if build::build(&folder, &language).with_context(|| format!("build plugin {id}"))? {
-            print::line(&format!("built {id}"));
-        }
+    for id in build::all(&found, &args.directory, None)? {
+        print::line(&format!("built {id}"));
     }
     Ok(())
 }
 
 async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     let (sources, found) = read(&args.directory)?;
-    build_quietly(&found, &args.directory)?;
+    build::all(&found, &args.directory, Some(&Languages::find().present))?;
     let examples = examples::examples(&sources)?;
     let mut local = Local::start(&found, &args.directory).await?;
     let (mut passed, mut failed) = (0_u32, 0_u32);
@@ -110,7 +108,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     let arguments: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
     let (_, found) = read(&args.directory)?;
-    build_quietly(&found, &args.directory)?;
+    build::all(&found, &args.directory, Some(&Languages::find().present))?;
     let mut local = Local::start(&found, &args.directory).await?;
     let Some(plugin) = local.installed.iter().find(|plugin| plugin.id == args.id).cloned() else {
         return Err(Failure::bad(
@@ -182,16 +180,4 @@ fn read(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
         return Err(Failure::Refused);
     };
     Ok((sources, found))
-}
-
-/// Builds what this machine can build; what it cannot is left out of the run as well.
-fn build_quietly(found: &Catalog, directory: &Path) -> Result<(), Failure> {
-    let present = Languages::find().present;
-    for (id, language, folder) in plugins::code(found, directory) {
-        if !present.contains(&language.as_str()) {
-            continue;
-        }
-        build::build(&folder, &language).with_context(|| format!("build plugin {id}"))?;
-    }
-    Ok(())
 }

@@ -8,12 +8,26 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
+use asp_registry::Catalog;
 
 /// Where plain sources are compiled to; the Java shim looks there.
 const CLASSES: &str = "classes";
 
+/// Builds every plugin of `catalog` in one of `languages` (`None`: any) whose code lies below `root`; returns the
+/// ids of those that needed it.
+pub fn all(catalog: &Catalog, root: &Path, languages: Option<&[&str]>) -> anyhow::Result<Vec<String>> {
+    let mut built = Vec::new();
+    for (id, language, folder) in super::code(catalog, root) {
+        let wanted = languages.is_none_or(|languages| languages.contains(&language.as_str()));
+        if wanted && build(&folder, &language).with_context(|| format!("build plugin {id}"))? {
+            built.push(id);
+        }
+    }
+    Ok(built)
+}
+
 /// Builds the plugin in `folder`; says whether there was anything to do.
-pub fn build(folder: &Path, language: &str) -> anyhow::Result<bool> {
+fn build(folder: &Path, language: &str) -> anyhow::Result<bool> {
     if language != "java" {
         return Ok(false);
     }

@@ -62,14 +62,13 @@ impl LocalRuntime {
     /// Builds and installs the plugins of a directory of primitives, those whose language is there; code that
     /// changed takes the place of what was there.
     pub fn install(&self, catalog: &Catalog, primitives: &Path) -> anyhow::Result<()> {
-        for (id, language, folder) in plugins::code(catalog, primitives) {
-            if self.languages.contains(&language.as_str()) {
-                build::build(&folder, &language).with_context(|| format!("build plugin {id}"))?;
-            } else {
+        for (id, language, _) in plugins::code(catalog, primitives) {
+            if !self.languages.contains(&language.as_str()) {
                 tracing::warn!(id, language, "plugin is off: its language is not here");
             }
         }
         let languages = Some(self.languages.as_slice());
+        build::all(catalog, primitives, languages)?;
         let report = plugins::install(catalog, primitives, &self.plugins, Existing::Replace, languages)
             .context("install the plugins")?;
         for plugin in &report.installed {
