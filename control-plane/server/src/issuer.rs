@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asp_platform::secret::Secret;
 use asp_proto::snapshot;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base64::Engine;
@@ -17,7 +18,6 @@ use sha2::{Digest, Sha256};
 
 use crate::admin::auth::TrustedIssuer;
 use crate::clock;
-use crate::secret::Secret;
 use crate::state_dir;
 
 /// The name `server.yaml` uses.

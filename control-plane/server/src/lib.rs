@@ -17,12 +17,10 @@ pub mod patterns;
 pub mod plugins;
 pub mod policy;
 pub mod publisher;
-pub mod secret;
 pub mod serve;
 pub mod settings;
 pub mod stack;
 pub mod state_dir;
-pub mod telemetry;
 pub mod xds;
 
 use std::ffi::OsString;

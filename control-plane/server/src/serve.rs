@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_platform::telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,7 +25,6 @@ use crate::settings::Settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::stack::runtime::LocalRuntime;
 use crate::state_dir;
-use crate::telemetry;
 use crate::xds::peer::Peer;
 use ports::Ports;
 use stack::Stack;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use crate::args::ServeArgs;
 use crate::plugins::languages::runtime_binary;
-use crate::secret::Secret;
+use asp_platform::secret::Secret;
 use source::{Environment, Fault, Reader};
 
 pub const ENV_PORT: &str = "ASP_PORT";

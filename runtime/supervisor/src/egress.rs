@@ -1,11 +1,10 @@
 //! The egress proxy of one worker: the only way out of its sandbox, for the names its plugin lists.
 //!
-//! Owns `address` (which addresses are public) and `rules` (which names are allowed). Keeps true: a name is
-//! resolved once, judged after resolution, and the connection goes to the very address that was judged; every
-//! request leaves one audit line.
+//! Owns `rules` (which names are allowed). Keeps true: a name is resolved once, judged after resolution (whether
+//! its address is public), and the connection goes to the very address that was judged; every request leaves one
+//! audit line.
 //! Source: RFC 9110 sections 7.1 (absolute form) and 9.3.6 (CONNECT).
 
-mod address;
 mod head;
 mod rules;
 
@@ -13,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::address::is_public;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpStream, UnixListener, UnixStream, lookup_host};
 use tokio::sync::Semaphore;
@@ -122,7 +122,7 @@ async fn connect(head: &Head, rules: &Rules) -> Result<TcpStream, Denied> {
         _ => return Err(Denied::Unreachable),
     };
     // A name that leads to a public and a private address at once is refused whole.
-    if addresses.iter().any(|address| !address::is_public(address.ip())) {
+    if addresses.iter().any(|address| !is_public(address.ip())) {
         return Err(Denied::Address);
     }
     for address in addresses {

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use asp_platform::secret::random_hex;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -12,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::peer::Peer;
 use crate::pool::Ticket;
-use crate::secret::random_hex;
 
 /// How long a handle waits for its ProxyPpp.
 pub const TTL: Duration = Duration::from_secs(10);

@@ -27,18 +27,17 @@ pub mod quarantine;
 pub mod refusal;
 pub mod runtime;
 pub mod scheduler;
-pub mod secret;
 pub mod session;
 pub mod settings;
 pub mod spawner;
 pub mod stdio;
-pub mod telemetry;
 pub mod tunnel;
 pub mod worker;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use asp_platform::telemetry;
 use clap::Parser;
 use clap::error::ErrorKind;
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_launcher::{Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Sandbox, Stats};
+use asp_platform::secret::{Secret, random_hex};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
@@ -27,7 +28,6 @@ use crate::language::Command;
 use crate::logs;
 use crate::manifest::Mode;
 use crate::metrics::Metrics;
-use crate::secret::{Token, random_hex};
 use crate::settings::Settings;
 use crate::spawner::Spawner;
 
@@ -59,7 +59,7 @@ pub struct Machine {
 pub struct Process {
     pub id: String,
     pub socket: PathBuf,
-    pub token: Token,
+    pub token: Secret,
     /// The user it runs as.
     pub uid: u32,
     /// Standard input and output, for a server that speaks on them.
@@ -158,7 +158,7 @@ impl Machine {
         let mut process = Process {
             id: home.id.clone(),
             socket: home.socket(),
-            token: Token::random(),
+            token: Secret::random(),
             uid: home.uid,
             pipes: None,
             child,

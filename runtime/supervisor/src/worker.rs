@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_launcher::Stats;
+use asp_platform::secret::Secret;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
 use asp_proto::plugin::{ClientMessage, InitRequest, ServerMessage, client_message};
@@ -33,7 +34,6 @@ use crate::language::Command;
 use crate::ppp::MAX_MESSAGE;
 use crate::process::{Books, Machine, Process};
 use crate::scheduler::WorkerId;
-use crate::secret::Token;
 use crate::session::{Received, Session, TO_WORKER};
 use crate::stdio::{self, Inbox};
 
@@ -331,7 +331,7 @@ struct Opened {
 
 /// Where a worker is spoken to.
 enum Door {
-    Socket { path: PathBuf, token: Token, uid: u32 },
+    Socket { path: PathBuf, token: Secret, uid: u32 },
     Pipes(ChildStdin, ChildStdout),
 }
 
@@ -365,7 +365,7 @@ async fn open(door: Door) -> Result<Opened, Cause> {
     }
 }
 
-async fn open_session(socket: PathBuf, token: Token, uid: u32) -> Result<Opened, Cause> {
+async fn open_session(socket: PathBuf, token: Secret, uid: u32) -> Result<Opened, Cause> {
     let channel = connect(&socket, uid).await?;
     let mut bearer = MetadataValue::try_from(format!("Bearer {}", token.expose()))
         .map_err(|_| Cause::Protocol("the token is not text"))?;

@@ -11,7 +11,6 @@ use super::Execution;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 
-pub mod address;
 mod breaker;
 mod http;
 pub mod mcp;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_platform::secret::Secret;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 
 use super::Failure;
-use crate::secret::Secret;
 use crate::settings::DEFAULT_ADMIN_PORT;
 use crate::settings::source::Environment;
 

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_platform::secret::Secret;
 
 use super::{Failure, print};
 use crate::admin_role::Role;
 use crate::args::TokenArgs;
 use crate::issuer::{AdminToken, ClientToken, DevIssuer};
-use crate::secret::Secret;
 use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::{DEFAULT_PORT, DEFAULT_STATE_DIR, ENV_PORT, ENV_PUBLIC_URL, ENV_STATE_DIR};
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, RuntimeTls, Runtimes};
 use asp_gateway::{Gateway, Stores};
+use asp_platform::secret::Secret;
 use asp_store::blobs::DiskBlobs;
 use asp_store::calls::SqliteCalls;
 use secrecy::SecretSlice;
@@ -15,7 +16,6 @@ use tokio_util::task::TaskTracker;
 
 use super::{GRACE, Process, ports};
 use crate::listen;
-use crate::secret::Secret;
 use crate::settings::{PeerSection, SealKeys};
 use crate::stack::runtime::LocalRuntime;
 use crate::xds::client::{self, Target};

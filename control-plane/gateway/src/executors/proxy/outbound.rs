@@ -8,11 +8,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::address::is_public;
 use asp_proto::snapshot::Upstream;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Url, redirect};
-
-use super::address::is_public;
 
 /// A dead host must not hold a call for longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! Which addresses a request may go to when nobody allowed a private one by name (SSRF guard).
+//! Which addresses are public: where a request may go that nobody allowed a private one by name (SSRF guard).
 //!
 //! Keeps true: special ranges are refused after resolution, whatever spelling led there, and a name that
 //! resolves to a public and a private address at once is refused whole.

@@ -1,6 +1,10 @@
 //! Text that must never be shown: it prints as `***` wherever it is formatted.
 
 use std::fmt;
+use std::fmt::Write;
+
+/// Random bytes of a secret made here: 256 bits.
+const RANDOM_BYTES: usize = 32;
 
 /// A secret. The only way to its text is [`Secret::expose`], so that a search for it finds every use.
 #[derive(Clone, PartialEq, Eq)]
@@ -9,6 +13,11 @@ pub struct Secret(String);
 impl Secret {
     pub fn new(text: String) -> Secret {
         Secret(text)
+    }
+
+    /// 256 random bits as 64 hex digits.
+    pub fn random() -> Secret {
+        Secret(random_hex::<RANDOM_BYTES>())
     }
 
     pub fn expose(&self) -> &str {
@@ -28,6 +37,17 @@ impl fmt::Display for Secret {
     }
 }
 
+/// `BYTES` bytes of the operating system's generator in hex.
+pub fn random_hex<const BYTES: usize>() -> String {
+    let bytes: [u8; BYTES] = rand::random();
+    let mut text = String::with_capacity(BYTES * 2);
+    for byte in bytes {
+        // Err: writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +57,13 @@ mod tests {
         let secret = Secret::new("hunter2".into());
         assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "*** *** Some(***)");
         assert_eq!(secret.expose(), "hunter2");
+    }
+
+    #[test]
+    fn a_random_secret_has_256_bits_and_is_never_the_same() {
+        let (one, two) = (Secret::random(), Secret::random());
+        assert_eq!(one.expose().len(), 64);
+        assert!(one.expose().bytes().all(|digit| digit.is_ascii_hexdigit()));
+        assert_ne!(one, two);
     }
 }
