@@ -51,6 +51,20 @@ test('init is answered with what the worker is', async () => {
   await worker.stop();
 });
 
+test('health tells of the heap and of collections', async () => {
+  const worker = await (await startWorker('acts.mjs')).session();
+  const vitals = async () => (await health(worker)).answer.vitals;
+  const before = await vitals();
+  assert.ok(Number(before.heapUsedBytes) > 1_000_000 && Number(before.heapUsedBytes) < Number(before.heapLimitBytes));
+  worker.invoke('1', { act: 'litter' });
+  assert.ok((await worker.result('1')).completed);
+  // The engine tells of a collection soon after it; the harness ends a test that waits for ever.
+  let after = before;
+  while (Number(after.gcCount) === Number(before.gcCount)) after = await vitals();
+  assert.ok(Number(after.gcMicros) > Number(before.gcMicros));
+  await worker.stop();
+});
+
 test('a second session is refused and the first goes on', async () => {
   const worker = await (await startWorker('acts.mjs')).session();
   const second = worker.client('ToolPlugin').Session(worker.metadata());

@@ -69,6 +69,42 @@ def test_health_describes_the_worker():
     run(test())
 
 
+COLLECTING = """
+    import gc
+    from asp_plugin import plugin
+
+    kept = []
+
+    @plugin.tool
+    async def main(args, ctx):
+        kept.extend([index] for index in range(100_000))
+        gc.collect()
+        return "done"
+"""
+
+
+def test_health_tells_of_collections_and_of_blocks_in_use():
+    async def test():
+        async with worker(COLLECTING) as started:
+            await started.ready()
+            async with started.session() as stream, started.channel() as channel:
+                health = channel.unary_unary(
+                    "/asp.plugin.v1.ToolPlugin/Health",
+                    Empty.SerializeToString,
+                    wire.InitResponse.FromString,
+                )
+                before = (await health(Empty(), metadata=started.metadata())).vitals
+                await stream.invoke()
+                assert await stream.output() == "done"
+                after = (await health(Empty(), metadata=started.metadata())).vitals
+                assert after.gc_count > before.gc_count
+                assert after.gc_micros > before.gc_micros
+                assert after.heap_blocks > before.heap_blocks + 100_000
+                assert not after.HasField("heap_used_bytes"), "CPython does not count them"
+
+    run(test())
+
+
 def test_a_second_stream_is_refused_and_the_first_goes_on():
     async def test():
         async with worker(QUIET) as started:

@@ -132,7 +132,7 @@ async fn take(payload: In, out: &Sender, calls: &Answers) {
     let id = match &payload {
         In::Init(_) => {
             let caps = [("shim".to_owned(), "ppp_worker/1".to_owned())].into();
-            return say(out, Out::Init(InitResponse { ok: true, message: String::new(), caps })).await;
+            return say(out, Out::Init(InitResponse { ok: true, caps, ..InitResponse::default() })).await;
         }
         In::Ping(ping) => return say(out, Out::Pong(Pong { nonce: ping.nonce.clone() })).await,
         In::Invoke(invoke) => {

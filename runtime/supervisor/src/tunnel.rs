@@ -189,7 +189,7 @@ impl Tunnel {
         let idle = Instant::now() + IDLE;
         let work = loop {
             if std::mem::take(&mut self.init) {
-                let answer = InitResponse { ok: true, message: String::new(), caps: worker.caps.clone() };
+                let answer = InitResponse { ok: true, caps: worker.caps.clone(), ..InitResponse::default() };
                 self.say(Payload::Init(answer)).await?;
             }
             if let Some(work) = self.work.take() {

@@ -125,7 +125,7 @@ impl Worker {
     pub(crate) async fn begin(&mut self, caps: &[(&str, &str)]) -> InvokeRequest {
         let Some(client_message::Payload::Init(_)) = self.next().await else { panic!("no init") };
         let caps = caps.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        self.say(server_message::Payload::Init(InitResponse { ok: true, message: String::new(), caps }))
+        self.say(server_message::Payload::Init(InitResponse { ok: true, caps, ..InitResponse::default() }))
             .await;
         let Some(client_message::Payload::Invoke(invoke)) = self.next().await else { panic!("no invoke") };
         invoke

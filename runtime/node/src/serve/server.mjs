@@ -6,6 +6,7 @@ import { health } from './health.mjs';
 import { promptHandlers } from './prompt.mjs';
 import { resourceHandlers } from './resource.mjs';
 import { Session } from './session.mjs';
+import { vitals } from './vitals.mjs';
 
 /** Time for the last messages to leave when the session ends: the peer may be gone already. */
 const FLUSH_MS = 300;
@@ -22,7 +23,7 @@ export class WorkerServer {
     this.#onEnd = onEnd;
     this.#server = new GrpcServer((authorization) => token.matches(authorization));
     const { definition, manifest } = plugin;
-    this.#add('ToolPlugin', { Session: (call) => this.#open(call), Health: () => health(plugin) });
+    this.#add('ToolPlugin', { Session: (call) => this.#open(call), Health: () => ({ ...health(plugin), vitals: vitals() }) });
     if (manifest.definition === 'resource') this.#add('ResourcePlugin', resourceHandlers(definition, plugin));
     if (manifest.definition === 'prompt') this.#add('PromptPlugin', promptHandlers(definition, plugin));
   }

@@ -7,6 +7,7 @@ import { checkpointKey, delegationKey, inputKey } from '../call/ask.mjs';
 import { Outgoing } from '../call/outgoing.mjs';
 import { PREEMPT, SOFT } from '../wire/messages.mjs';
 import { health } from './health.mjs';
+import { observe } from './vitals.mjs';
 
 /** Time a cancelled handler has for its cleanup when the worker goes. */
 const CLEANUP_MS = 1000;
@@ -73,6 +74,7 @@ export class Session {
     this.#initialised = true;
     for (const [name, value] of Object.entries(request.env ?? {})) process.env[name] ??= value;
     this.#out.send({ init: health(this.#plugin) });
+    observe();
   }
 
   ping({ nonce }) {

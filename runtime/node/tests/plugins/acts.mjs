@@ -9,6 +9,10 @@ const waiting = new Map();
 const ACTS = {
   echo: (args) => ({ echo: args.value ?? null }),
   nothing: () => undefined,
+  litter() {
+    for (let round = 0; round < 200; round += 1) Array.from({ length: 20_000 }, () => ({ round }));
+    return {};
+  },
   facts: (args, ctx) => ({
     caller: ctx.caller, requestId: ctx.requestId, taskId: ctx.taskId, deadline: ctx.deadline?.toISOString(),
     budget: ctx.budget, token: String(ctx.token), revealed: ctx.token?.reveal(), json: JSON.stringify(ctx.token),

@@ -12,6 +12,7 @@ from _operator import _compare_digest as compare_digest
 import grpc
 from google.protobuf.empty_pb2 import Empty
 
+from . import vitals
 from .call import MAX_MESSAGE
 from .errors import LoadError
 from .reads import Reads
@@ -99,7 +100,9 @@ class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]
             self._worker.session_ended.set()
 
     async def _health(self, _request: Empty, _context: Any) -> wire.InitResponse:
-        return self._worker.description()
+        answer = self._worker.description()
+        answer.vitals.CopyFrom(vitals.read())
+        return answer
 
 
 async def _unauthenticated(_requests: Any, context: Any) -> None:

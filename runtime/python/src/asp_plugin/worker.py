@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 
-from . import early, limits, loader, logs, manifest, service
+from . import early, limits, loader, logs, manifest, service, vitals
 from .errors import LoadError
 from .schema import Schemas
 from .threads import Threads
@@ -164,6 +164,7 @@ def main() -> NoReturn:
         token = _token()
         limits.apply(described)
         early.imported()
+        vitals.begin()
         plugin = loader.load(described, code)
         asyncio.run(_serve(described, plugin, path, token))
     except LoadError as error:

@@ -173,7 +173,7 @@ class CheckpointAck(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., seq: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
 class InitResponse(_message.Message):
-    __slots__ = ("ok", "message", "caps")
+    __slots__ = ("ok", "message", "caps", "vitals")
     class CapsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -184,10 +184,26 @@ class InitResponse(_message.Message):
     OK_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CAPS_FIELD_NUMBER: _ClassVar[int]
+    VITALS_FIELD_NUMBER: _ClassVar[int]
     ok: bool
     message: str
     caps: _containers.ScalarMap[str, str]
-    def __init__(self, ok: _Optional[bool] = ..., message: _Optional[str] = ..., caps: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    vitals: Vitals
+    def __init__(self, ok: _Optional[bool] = ..., message: _Optional[str] = ..., caps: _Optional[_Mapping[str, str]] = ..., vitals: _Optional[_Union[Vitals, _Mapping]] = ...) -> None: ...
+
+class Vitals(_message.Message):
+    __slots__ = ("heap_used_bytes", "heap_limit_bytes", "gc_count", "gc_micros", "heap_blocks")
+    HEAP_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HEAP_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    GC_MICROS_FIELD_NUMBER: _ClassVar[int]
+    HEAP_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    heap_used_bytes: int
+    heap_limit_bytes: int
+    gc_count: int
+    gc_micros: int
+    heap_blocks: int
+    def __init__(self, heap_used_bytes: _Optional[int] = ..., heap_limit_bytes: _Optional[int] = ..., gc_count: _Optional[int] = ..., gc_micros: _Optional[int] = ..., heap_blocks: _Optional[int] = ...) -> None: ...
 
 class CancelResponse(_message.Message):
     __slots__ = ("request_id", "accepted", "message")

@@ -39,6 +39,19 @@ class LifeTest {
     }
 
     @Test
+    void healthTellsOfTheHeapAndOfCollections() throws Exception {
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.acts()).greet()) {
+            var stub = ToolPluginGrpc.newBlockingStub(worker.channel(WorkerProcess.TOKEN));
+            var before = stub.health(Empty.getDefaultInstance()).getVitals();
+            assertTrue(before.getHeapUsedBytes() > 0 && before.getHeapUsedBytes() <= before.getHeapLimitBytes());
+            worker.call("a", Map.of("act", "litter"));
+            var after = stub.health(Empty.getDefaultInstance()).getVitals();
+            assertTrue(after.getGcCount() > before.getGcCount(), before + " then " + after);
+            assertTrue(after.getGcMicros() >= before.getGcMicros());
+        }
+    }
+
+    @Test
     void withoutTheTokenNoMethodAnswers() throws Exception {
         try (WorkerProcess worker = WorkerProcess.start(Manifests.acts())) {
             for (String token : new String[] {null, "", "f".repeat(64), WorkerProcess.TOKEN + "0"}) {

@@ -15,6 +15,7 @@ import asp.plugin.v1.Ping;
 import asp.plugin.v1.ServerMessage;
 import asp.plugin.v1.ToolPluginGrpc;
 import com.google.protobuf.ByteString;
+import com.google.protobuf.Empty;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
@@ -71,6 +72,7 @@ public final class Exercise implements Tool {
         session.onNext(ClientMessage.newBuilder().setPing(Ping.getDefaultInstance()).build());
         call(session, received, "good", Map.of("text", "hello", "at", "2026-01-01T00:00:00Z", "items", List.of(1, 2)));
         call(session, received, "bad", Map.of("text", 7));
+        expect(ToolPluginGrpc.newBlockingStub(channel).health(Empty.getDefaultInstance()).getOk(), null);
     }
 
     /** Invokes, answers what is asked, and returns with the end of the call. */
