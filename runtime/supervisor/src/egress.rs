@@ -1,14 +1,15 @@
 //! The egress proxy of one worker: the only way out of its sandbox, for the names its plugin lists.
 //!
-//! Owns `rules` (which names are allowed). Keeps true: a name is resolved once, judged after resolution (whether
-//! its address is public), and the connection goes to the very address that was judged; every request leaves one
+//! Owns `rules` (which names are allowed) and `private` (which addresses that are not public an operator allows).
+//! Keeps true: a name is resolved once, judged after resolution by its address, and the connection goes to the very address that was judged; every request leaves one
 //! audit line.
 //! Source: RFC 9110 sections 7.1 (absolute form) and 9.3.6 (CONNECT).
 
 mod head;
+mod private;
 mod rules;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use head::{Head, MAX_HEAD};
+pub use private::{Network, NetworkError};
 pub use rules::Rules;
 
 const MAX_CONNECTIONS: usize = 64;
@@ -121,8 +123,9 @@ async fn connect(head: &Head, rules: &Rules) -> Result<TcpStream, Denied> {
         Ok(Ok(addresses)) => addresses.take(16).collect(),
         _ => return Err(Denied::Unreachable),
     };
-    // A name that leads to a public and a private address at once is refused whole.
-    if addresses.iter().any(|address| !is_public(address.ip())) {
+    // A name that leads to an allowed and a refused address at once is refused whole.
+    let allowed = |address: IpAddr| is_public(address) || rules.allow_private(address);
+    if !addresses.iter().all(|address| allowed(address.ip())) {
         return Err(Denied::Address);
     }
     for address in addresses {

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use asp_launcher::Level;
 use clap::Parser;
 
+use crate::egress::Network;
+
 /// `sun_path` has 108 bytes; a worker's socket adds this much to the state directory's path.
 const MAX_STATE_PATH: usize = 107 - "/w/0123456789abcdef/s/s".len();
 const MIN_MEMORY: u64 = 16 << 20;
@@ -56,6 +58,9 @@ pub struct Arguments {
     /// First of the user ids for workers, one each; only where this process is root
     #[arg(long, env = "ASP_RUNTIME_UID_BASE", value_name = "UID", default_value_t = 58_000)]
     pub uid_base: u32,
+    /// Private networks that plugins may reach by the names they list: ADDRESS/PREFIX, comma-separated
+    #[arg(long, env = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE", value_name = "CIDR,..", value_delimiter = ',')]
+    pub egress_allow_private: Vec<String>,
     /// Python interpreter whose environment has the package asp-plugin
     #[arg(long, env = "ASP_PLUGIN_PYTHON", value_name = "PATH")]
     pub python: Option<PathBuf>,
@@ -111,6 +116,7 @@ pub struct Settings {
     pub memory_budget: u64,
     pub queue: usize,
     pub uid_base: u32,
+    pub egress_allow_private: Vec<Network>,
     pub languages: Languages,
 }
 
@@ -141,6 +147,7 @@ impl Settings {
         if arguments.uid_base == 0 || arguments.uid_base > 2_000_000_000 {
             faults.push(format!("--uid-base is {}, not 1 to 2000000000", arguments.uid_base));
         }
+        let egress_allow_private = networks(&arguments.egress_allow_private, &mut faults);
         let languages = languages(&arguments, &mut faults);
         if !faults.is_empty() {
             return Err(faults);
@@ -156,6 +163,7 @@ impl Settings {
             memory_budget,
             queue: arguments.queue,
             uid_base: arguments.uid_base,
+            egress_allow_private,
             languages,
         })
     }
@@ -228,6 +236,18 @@ fn worker_init(given: Option<&Path>, faults: &mut Vec<String>) -> PathBuf {
             PathBuf::new()
         }
     }
+}
+
+fn networks(listed: &[String], faults: &mut Vec<String>) -> Vec<Network> {
+    let mut networks = Vec::new();
+    // An empty variable lists nothing.
+    for text in listed.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
+        match text.parse() {
+            Ok(network) => networks.push(network),
+            Err(error) => faults.push(format!("--egress-allow-private {text} {error}")),
+        }
+    }
+    networks
 }
 
 fn languages(arguments: &Arguments, faults: &mut Vec<String>) -> Languages {
@@ -327,6 +347,8 @@ mod tests {
             "/bin/sh",
             "--memory-budget",
             "1",
+            "--egress-allow-private",
+            "10.0.0.0/8,0.0.0.0/0",
         ])
         .unwrap_err();
         for wanted in [
@@ -341,6 +363,7 @@ mod tests {
             "ASP_PLUGIN_PYTHON",
             "ASP_PLUGIN_JAVA_SHIM",
             "--memory-budget",
+            "--egress-allow-private 0.0.0.0/0",
         ] {
             assert!(faults.iter().any(|fault| fault.contains(wanted)), "{wanted}: {faults:?}");
         }

@@ -1,4 +1,9 @@
-//! Which names a plugin may reach: exact hosts and `*.suffix`, on the ports of HTTP.
+//! What a plugin may reach: exact hosts and `*.suffix`, on the ports of HTTP, and the private networks in which
+//! they may lie.
+
+use std::net::IpAddr;
+
+use super::private::Network;
 
 /// Other ports are other protocols, which a list of domains does not speak of.
 const PORTS: [u16; 2] = [80, 443];
@@ -8,6 +13,7 @@ pub struct Rules {
     exact: Vec<String>,
     /// With their leading dot.
     suffixes: Vec<String>,
+    private: Vec<Network>,
 }
 
 impl Rules {
@@ -20,7 +26,18 @@ impl Rules {
                 None => exact.push(domain.clone()),
             }
         }
-        Rules { exact, suffixes }
+        Rules { exact, suffixes, private: Vec::new() }
+    }
+
+    /// The same names, which may lie in these networks too.
+    #[must_use]
+    pub fn with_private(self, private: &[Network]) -> Rules {
+        Rules { private: private.to_vec(), ..self }
+    }
+
+    /// Whether an address that is not public may be gone to all the same.
+    pub(super) fn allow_private(&self, address: IpAddr) -> bool {
+        self.private.iter().any(|network| network.contains(address))
     }
 
     /// Whether a request may go to `host`, which is a name and never a bare address unless listed so.

@@ -3,11 +3,14 @@
 use super::*;
 
 async fn ask(rules: &[&str], request: &str) -> String {
+    ask_by(Rules::new(&rules.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>()), request).await
+}
+
+async fn ask_by(rules: Rules, request: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("egress.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let domains: Vec<String> = rules.iter().map(|rule| (*rule).to_owned()).collect();
-    let proxy = tokio::spawn(serve(listener, Rules::new(&domains), "p@1".into(), "w".into()));
+    let proxy = tokio::spawn(serve(listener, rules, "p@1".into(), "w".into()));
     let mut stream = UnixStream::connect(&path).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -32,6 +35,19 @@ async fn a_listed_name_that_leads_inside_is_refused() {
         let answer = ask(&[name], request).await;
         assert!(answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("address not allowed"), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_private_address_is_reached_where_the_operator_lists_its_network() {
+    // 127.0.0.1 and, where the machine has it, ::1: nothing listens at their port, which the proxy has to find out.
+    let listed: Vec<Network> = ["127.0.0.0/8", "::1"].map(|network| network.parse().unwrap()).into();
+    let rules = |networks: &[Network]| Rules::new(&["localhost".to_owned()]).with_private(networks);
+    let request = "CONNECT localhost:443 HTTP/1.1\r\n\r\n";
+    let answer = ask_by(rules(&listed), request).await;
+    assert!(!answer.ends_with("address not allowed"), "{answer}");
+    let other: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
+    let answer = ask_by(rules(&other), request).await;
+    assert!(answer.ends_with("address not allowed"), "{answer}");
 }
 
 #[tokio::test]
