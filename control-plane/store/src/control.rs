@@ -183,6 +183,18 @@ pub struct AuditRecord {
     pub detail: String,
 }
 
+/// A change of something kept elsewhere, for the audit.
+#[derive(Clone, Copy, Debug)]
+pub struct Note<'a> {
+    /// e.g. `artifact.put`
+    pub action: &'a str,
+    /// e.g. `artifact/<digest>`
+    pub resource: &'a str,
+    /// Empty for changes that belong to no org.
+    pub org: &'a str,
+    pub detail: &'a str,
+}
+
 /// Which audit records to list, newest first.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
@@ -243,5 +255,7 @@ pub trait ControlStore: Send + Sync {
     /// Returns how many revocations went; bumps the revision only if any did.
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError>;
 
+    /// Audits a change of something that is kept elsewhere.
+    async fn note(&self, change: &Change, note: Note<'_>) -> Result<Written, StoreError>;
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError>;
 }

@@ -6,4 +6,5 @@ pub mod calls;
 pub mod control;
 pub mod counter;
 pub mod ledger;
+pub mod packages;
 pub mod sqlite;

@@ -21,7 +21,7 @@ use sqlx::{Row, SqlSafeStr, Sqlite, SqlitePool, Transaction};
 
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, LimitRecord,
-    Precondition, RevocationRecord, ServerRecord, SourceFile, StoreError, Versioned, Written,
+    Note, Precondition, RevocationRecord, ServerRecord, SourceFile, StoreError, Versioned, Written,
 };
 
 /// Reads run beside the single writer; more connections only cost memory.
@@ -297,6 +297,12 @@ impl ControlStore for SqliteStore {
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError> {
         audit::prune(self, keep_audit).await?;
         revocations::prune(self, change).await
+    }
+
+    async fn note(&self, change: &Change, note: Note<'_>) -> Result<Written, StoreError> {
+        let mut write = self.write(change, note.resource.to_owned()).await?;
+        write.org = note.org.to_owned();
+        write.commit(note.action, note.detail).await
     }
 
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {

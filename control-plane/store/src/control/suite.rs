@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::{
-    AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, LimitRecord, MAX_LIMITS_PER_ORG,
+    AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, LimitRecord, MAX_LIMITS_PER_ORG, Note,
     Precondition, RevocationRecord, SourceFile, StoreError,
 };
 
@@ -18,6 +18,7 @@ pub async fn run(store: &dyn ControlStore) {
     bindings_are_upserted_by_key(store).await;
     limits_are_replaced_as_a_list(store).await;
     revocations_are_durable_and_pruned(store).await;
+    a_change_kept_elsewhere_is_audited(store).await;
     every_change_is_audited_at_its_revision(store).await;
     a_load_is_one_consistent_picture(store).await;
     concurrent_writers_all_land(store).await;
@@ -192,6 +193,17 @@ async fn every_change_is_audited_at_its_revision(store: &dyn ControlStore) {
         .unwrap();
     assert_eq!(page.len(), 2);
     assert!(page.iter().all(|row| row.org == "acme" && row.revision < revision));
+}
+
+async fn a_change_kept_elsewhere_is_audited(store: &dyn ControlStore) {
+    let before = store.revision().await.unwrap();
+    let note = Note { action: "artifact.put", resource: "artifact/ab", org: "acme", detail: "a.whl" };
+    let written = store.note(&change(), note).await.unwrap();
+    assert_eq!((written.revision, written.changed), (before + 1, true));
+    let rows = store.audit(&AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
+    let row = &rows[0];
+    assert_eq!((row.action.as_str(), row.resource.as_str()), ("artifact.put", "artifact/ab"));
+    assert_eq!((row.org.as_str(), row.detail.as_str()), ("acme", "a.whl"));
 }
 
 async fn a_load_is_one_consistent_picture(store: &dyn ControlStore) {

@@ -1,0 +1,363 @@
+//! Packages in a directory: `<owner>/<digest>.pkg` holds the bytes, `<owner>/<digest>.json` what is known of them;
+//! the owner's directory is named by a digest of its name. A package exists when its description does.
+//!
+//! Keeps true: the description is written last and by rename, so that a crash leaves no half package; what an
+//! owner's packages take is counted, uploads included, and refused above its quota. One process writes.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use sha2::Sha256;
+use tokio::fs::{self, File};
+use tokio::io::{AsyncRead, AsyncWriteExt};
+
+use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Stored};
+
+/// What one owner may keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    pub bytes: u64,
+    pub count: usize,
+}
+
+impl Default for Quota {
+    fn default() -> Quota {
+        Quota { bytes: 4 << 30, count: 10_000 }
+    }
+}
+
+/// Packages below one directory.
+pub struct DiskPackages {
+    directory: PathBuf,
+    quota: Quota,
+    used: Arc<Mutex<Used>>,
+}
+
+/// Bytes and packages by owner directory, uploads included. It holds as many owners as have packages.
+type Used = HashMap<String, (u64, usize)>;
+
+fn failed(error: std::io::Error) -> PackageError {
+    PackageError::Unavailable(error.to_string())
+}
+
+impl DiskPackages {
+    /// Uses a directory, which is made where it is not there. Remains of a crash are removed.
+    pub async fn open(directory: &Path, quota: Quota) -> Result<DiskPackages, PackageError> {
+        fs::create_dir_all(directory).await.map_err(failed)?;
+        let packages = DiskPackages { directory: directory.to_owned(), quota, used: Arc::default() };
+        for owner in packages.owners().await? {
+            let used = clean(&packages.directory.join(&owner)).await?;
+            packages.used.lock().insert(owner, used);
+        }
+        Ok(packages)
+    }
+
+    async fn owners(&self) -> Result<Vec<String>, PackageError> {
+        let mut found = Vec::new();
+        let mut entries = fs::read_dir(&self.directory).await.map_err(failed)?;
+        while let Some(entry) = entries.next_entry().await.map_err(failed)? {
+            let is_directory = entry.file_type().await.is_ok_and(|kind| kind.is_dir());
+            found.extend(entry.file_name().to_str().filter(|_| is_directory).map(str::to_owned));
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn path(&self, owner: &str, digest: &str) -> PathBuf {
+        self.directory.join(directory_name(owner)).join(digest).with_extension("json")
+    }
+}
+
+/// Removes what no description names; returns what is left.
+async fn clean(directory: &Path) -> Result<(u64, usize), PackageError> {
+    let (mut bytes, mut count) = (0, 0);
+    let mut files = fs::read_dir(directory).await.map_err(failed)?;
+    while let Some(file) = files.next_entry().await.map_err(failed)? {
+        let path = file.path();
+        let described = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("json") => describe(&path).await.filter(|_| path.with_extension("pkg").is_file()),
+            Some("pkg") => match describe(&path.with_extension("json")).await {
+                Some(_) => continue,
+                None => None,
+            },
+            _ => None,
+        };
+        match described {
+            Some(meta) => {
+                bytes += meta.size;
+                count += 1;
+            }
+            None => fs::remove_file(&path).await.map_err(failed)?,
+        }
+    }
+    Ok((bytes, count))
+}
+
+#[async_trait]
+impl Packages for DiskPackages {
+    async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>, PackageError> {
+        let name = directory_name(owner);
+        let directory = self.directory.join(&name);
+        fs::create_dir_all(&directory).await.map_err(failed)?;
+        let used = self.used.clone();
+        let mut writing = Writing {
+            file: None,
+            path: PathBuf::new(),
+            directory,
+            owner: owner.to_owned(),
+            name,
+            used,
+            quota: self.quota,
+            digest: <Sha256 as sha2::Digest>::new(),
+            size: 0,
+            counted: false,
+        };
+        writing.take(0, 1)?;
+        writing.counted = true;
+        writing.path = writing.directory.join(format!("{}.part", part()));
+        let file = File::options().write(true).create_new(true).open(&writing.path).await.map_err(failed)?;
+        writing.file = Some(file);
+        Ok(Box::new(writing))
+    }
+
+    async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError> {
+        if let Some(owner) = owner {
+            return Ok(describe(&self.path(owner, digest.as_str())).await);
+        }
+        for owner in self.owners().await? {
+            let path = self.directory.join(owner).join(digest.as_str()).with_extension("json");
+            if let Some(meta) = describe(&path).await {
+                return Ok(Some(meta));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn open(
+        &self,
+        found: &PackageMeta,
+    ) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>, PackageError> {
+        match File::open(self.path(&found.owner, &found.sha256).with_extension("pkg")).await {
+            Ok(file) => Ok(Some(Box::new(file))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError> {
+        let directories = match owner {
+            Some(owner) => vec![directory_name(owner)],
+            None => self.owners().await?,
+        };
+        let mut found = Vec::new();
+        for directory in directories {
+            let mut files = match fs::read_dir(self.directory.join(directory)).await {
+                Ok(files) => files,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            while let Some(file) = files.next_entry().await.map_err(failed)? {
+                let path = file.path();
+                if path.extension().is_some_and(|extension| extension == "json") {
+                    found.extend(describe(&path).await);
+                }
+            }
+        }
+        found.sort_by(|a, b| (&a.name, &a.sha256, &a.owner).cmp(&(&b.name, &b.sha256, &b.owner)));
+        Ok(found)
+    }
+
+    async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError> {
+        let path = self.path(owner, digest.as_str());
+        let Some(meta) = describe(&path).await else { return Ok(false) };
+        // The description first: what it does not name, nobody reads.
+        match fs::remove_file(&path).await {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            removed => removed.map_err(failed)?,
+        }
+        fs::remove_file(path.with_extension("pkg")).await.map_err(failed)?;
+        give_back(&self.used, &directory_name(owner), meta.size, 1);
+        Ok(true)
+    }
+}
+
+struct Writing {
+    file: Option<File>,
+    path: PathBuf,
+    directory: PathBuf,
+    owner: String,
+    /// Of the owner's directory.
+    name: String,
+    used: Arc<Mutex<Used>>,
+    quota: Quota,
+    digest: Sha256,
+    size: u64,
+    /// Whether it counts against the quota.
+    counted: bool,
+}
+
+impl Writing {
+    fn take(&self, bytes: u64, count: usize) -> Result<(), PackageError> {
+        let mut used = self.used.lock();
+        let used = used.entry(self.name.clone()).or_default();
+        if used.0 + bytes > self.quota.bytes || used.1 + count > self.quota.count {
+            return Err(PackageError::Quota { bytes: self.quota.bytes, count: self.quota.count });
+        }
+        *used = (used.0 + bytes, used.1 + count);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl PackageUpload for Writing {
+    async fn write(&mut self, piece: &[u8]) -> Result<(), PackageError> {
+        let length = piece.len() as u64;
+        if self.size + length > MAX_PACKAGE {
+            return Err(PackageError::TooLarge);
+        }
+        self.take(length, 0)?;
+        self.size += length;
+        sha2::Digest::update(&mut self.digest, piece);
+        match &mut self.file {
+            Some(file) => file.write_all(piece).await.map_err(failed),
+            None => Err(PackageError::Unavailable("the upload has ended".into())),
+        }
+    }
+
+    async fn finish(
+        mut self: Box<Self>,
+        digest: &Digest,
+        name: &str,
+        now_ms: u64,
+    ) -> Result<Stored, PackageError> {
+        let found = hex(&sha2::Digest::finalize(self.digest.clone()));
+        if found != digest.as_str() {
+            return Err(PackageError::Mismatch { found });
+        }
+        let description = self.directory.join(digest.as_str()).with_extension("json");
+        if describe(&description).await.is_some() {
+            return Ok(Stored::Known);
+        }
+        if let Some(file) = &mut self.file {
+            file.flush().await.map_err(failed)?;
+            file.sync_data().await.map_err(failed)?;
+        }
+        let meta = PackageMeta {
+            sha256: found,
+            name: name.to_owned(),
+            size: self.size,
+            owner: self.owner.clone(),
+            created_ms: now_ms,
+        };
+        let text = serde_json::to_vec(&meta).map_err(|error| PackageError::Unavailable(error.to_string()))?;
+        // Before the last step, so that two uploads of the same bytes count once.
+        let written = self.path.with_extension("new");
+        fs::write(&written, text).await.map_err(failed)?;
+        fs::rename(&self.path, description.with_extension("pkg")).await.map_err(failed)?;
+        // A link, unlike a rename, refuses to replace: of two uploads one is the first.
+        let linked = fs::hard_link(&written, &description).await;
+        let _ = fs::remove_file(&written).await;
+        match linked {
+            Ok(()) => {
+                self.counted = false;
+                Ok(Stored::New)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(Stored::Known),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if !self.counted {
+            return;
+        }
+        give_back(&self.used, &self.name, self.size, 1);
+        // One small system call, and only where nothing was stored.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn give_back(used: &Mutex<Used>, owner: &str, bytes: u64, count: usize) {
+    if let Some(used) = used.lock().get_mut(owner) {
+        *used = (used.0.saturating_sub(bytes), used.1.saturating_sub(count));
+    }
+}
+
+async fn describe(path: &Path) -> Option<PackageMeta> {
+    serde_json::from_slice(&fs::read(path).await.ok()?).ok()
+}
+
+/// Any text is a safe name so; a letter first, since the empty owner is one too.
+fn directory_name(owner: &str) -> String {
+    let digest = <Sha256 as sha2::Digest>::digest(owner.as_bytes());
+    format!("o{}", hex(digest.get(..16).unwrap_or_default()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A name no other upload of this process has; those of earlier ones were removed at its start.
+fn part() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::suite;
+    use super::*;
+
+    const SMALL: Quota = Quota { bytes: 6, count: 3 };
+
+    #[tokio::test]
+    async fn the_disk_backend_passes_the_suite() {
+        let directory = tempfile::tempdir().unwrap();
+        suite::run(&DiskPackages::open(directory.path(), Quota::default()).await.unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn packages_survive_a_restart_and_half_ones_do_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let packages = DiskPackages::open(directory.path(), Quota::default()).await.unwrap();
+        let digest = suite::put(&packages, "acme", b"one").await.unwrap().0;
+        let mut half = packages.create("acme").await.unwrap();
+        half.write(b"two").await.unwrap();
+        // As a crash leaves it.
+        std::mem::forget(half);
+        let again = DiskPackages::open(directory.path(), SMALL).await.unwrap();
+        assert_eq!(again.find(Some("acme"), &digest).await.unwrap().unwrap().size, 3);
+        // Three of six bytes are used, and the half one's are free again.
+        suite::put(&again, "acme", b"new").await.unwrap();
+        assert!(matches!(suite::put(&again, "acme", b"x").await, Err(PackageError::Quota { .. })));
+        suite::put(&again, "globex", b"theirs").await.unwrap();
+        again.delete("acme", &digest).await.unwrap();
+        suite::put(&again, "acme", b"x").await.unwrap();
+        suite::put(&again, "acme", b"y").await.unwrap();
+        assert!(
+            matches!(suite::put(&again, "acme", b"").await, Err(PackageError::Quota { .. })),
+            "three packages"
+        );
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_takes_no_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let packages = DiskPackages::open(directory.path(), SMALL).await.unwrap();
+        for _ in 0..4 {
+            let mut upload = packages.create("acme").await.unwrap();
+            upload.write(b"123456").await.unwrap();
+            let wrong = Digest::parse(&"0".repeat(64)).unwrap();
+            assert!(matches!(upload.finish(&wrong, "a", 1).await, Err(PackageError::Mismatch { .. })));
+        }
+        let digest = suite::put(&packages, "acme", b"123456").await.unwrap().0;
+        packages.delete("acme", &digest).await.unwrap();
+        let files = std::fs::read_dir(directory.path().join(directory_name("acme"))).unwrap().count();
+        assert_eq!(files, 0);
+    }
+}
