@@ -150,6 +150,7 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             cpu_millis,
             memory_bytes,
             worker: Some(worker(written)),
+            artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
         }),
         Mode::Proxy => match (&written.http, &written.mcp) {
             (Some(http), _) => runtime::Mode::ProxyHttp(proxy_http(http)),

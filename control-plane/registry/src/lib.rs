@@ -29,6 +29,7 @@ pub use diff::{Change, compare};
 pub use fault::{Fault, FaultCode};
 pub use manifest::{
     DEFAULT_INPUT_TIMEOUT_SECONDS, DEFAULT_MAX_RUNTIME_SECONDS, plugin_manifest, runtime_manifest,
+    stdio_manifest, stdio_package,
 };
 pub use published::{server_schema, spec_schema};
 pub use source::{MAX_FILES, ReadError, Source, read_dir};

@@ -4,9 +4,13 @@
 //! `plugin.json` of an installed plugin, which is the same with its schemas. Keys that mean nothing for the
 //! mode are left out.
 
+mod stdio;
+
 use asp_proto::snapshot::worker::Pool;
 use asp_proto::snapshot::{self, runtime};
 use serde_json::{Map, Value, json};
+
+pub use stdio::{stdio_manifest, stdio_package};
 
 /// Default of `capabilities.maxRuntimeSeconds`.
 pub const DEFAULT_MAX_RUNTIME_SECONDS: u32 = 60;
@@ -58,10 +62,16 @@ pub fn plugin_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -
             object.insert(key.into(), schema);
         }
     }
-    object.insert("pool".into(), pool(primitive, &worker));
+    plugin_keys(primitive, &worker, object);
     if worker.min_isolation > 0 {
         object.insert("isolation".into(), json!({"minLevel": worker.min_isolation}));
     }
+    Some(manifest)
+}
+
+/// Pool and limits, as the runtime takes them.
+fn plugin_keys(primitive: &snapshot::Primitive, worker: &snapshot::Worker, object: &mut Map<String, Value>) {
+    object.insert("pool".into(), pool(primitive, worker));
     if let Some(limits) = object.get_mut("limits").and_then(Value::as_object_mut) {
         // Rates are the gateway's to enforce.
         limits.remove("invocationCount");
@@ -71,7 +81,6 @@ pub fn plugin_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -
         insert_given(limits, "diskBytes", worker.disk_bytes);
         insert_given(limits, "logBytesPerSecond", worker.log_bytes_per_second);
     }
-    Some(manifest)
 }
 
 fn pool(primitive: &snapshot::Primitive, worker: &snapshot::Worker) -> Value {
@@ -147,6 +156,9 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
             set("mode", json!("mcp-stdio"));
             set("package", json!(stdio.package));
             set("tool", json!(stdio.tool));
+            if !stdio.artifact_sha256.is_empty() {
+                set("artifactSha256", json!(stdio.artifact_sha256));
+            }
             resources = (stdio.cpu_millis, stdio.memory_bytes);
         }
         runtime::Mode::Static(_) => set("mode", json!("static")),

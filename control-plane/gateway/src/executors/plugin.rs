@@ -189,13 +189,14 @@ fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, RuntimeHint
     (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
 }
 
-/// A stdio server is installed as `package` or `package@version`; without a version, at the primitive's.
+/// A stdio server is installed under the name of its package.
 fn stdio_ref(primitive: &Primitive, target: &McpStdio) -> (PluginRef, RuntimeHints) {
-    let (id, version) = target.package.rsplit_once('@').unwrap_or((&target.package, &primitive.version));
+    let (id, version) = asp_registry::stdio_package(target, &primitive.version);
     let reference = PluginRef {
-        id: id.to_owned(),
-        version: version.to_owned(),
+        id,
+        version,
         language: "mcp-stdio".into(),
+        artifact_sha256: target.artifact_sha256.clone(),
         ..PluginRef::default()
     };
     (reference, hints(target.cpu_millis, target.memory_bytes))

@@ -136,7 +136,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         ("resources", runtime.resources.is_some(), &[Plugin, McpStdio], &[]),
         ("pool", runtime.pool.is_some(), &[Plugin, McpStdio], &[]),
         ("minIsolation", runtime.min_isolation.is_some(), &[Plugin, McpStdio], &[]),
-        ("artifactSha256", runtime.artifact_sha256.is_some(), &[Plugin], &[]),
+        ("artifactSha256", runtime.artifact_sha256.is_some(), &[Plugin, McpStdio], &[]),
         ("http", runtime.http.is_some(), &[Proxy], &[]),
         ("mcp", runtime.mcp.is_some(), &[Proxy], &[]),
         ("package", runtime.package.is_some(), &[McpStdio], &[McpStdio]),

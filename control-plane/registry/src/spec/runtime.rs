@@ -28,7 +28,7 @@ pub(crate) struct Runtime {
     #[serde(default, rename = "minIsolation")]
     #[schemars(range(min = 1, max = 3))]
     pub min_isolation: Option<u32>,
-    /// plugin: SHA-256 of the package, 64 lower-case hex digits; empty while it is not published.
+    /// plugin, mcp-stdio: SHA-256 of the package file that `asp plugin build` makes, 64 lower-case hex digits.
     #[serde(default, rename = "artifactSha256")]
     pub artifact_sha256: Option<String>,
     /// proxy: one HTTP request a call.

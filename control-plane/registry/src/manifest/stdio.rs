@@ -1,0 +1,146 @@
+//! Mode `mcp-stdio`: how a package is named where it is installed, and its `plugin.json`.
+//!
+//! One server serves several primitives: its process gets the widest of their bounds and the strictest of their
+//! sandboxes. Keeps true: the command line is the installer's, taken from the package; a spec has none.
+
+use asp_proto::snapshot::{McpStdio, Primitive, runtime};
+use serde_json::{Map, Value, json};
+
+use super::{PLUGIN_FORMAT, plugin_keys, runtime_manifest};
+
+/// Limits that the runtime holds a process to; the others are the gateway's.
+const LIMITS: [&str; 8] = [
+    "maxRuntimeSeconds",
+    "inputTimeoutSeconds",
+    "cpuMillis",
+    "memoryBytes",
+    "pids",
+    "files",
+    "diskBytes",
+    "logBytesPerSecond",
+];
+
+/// Folder and version that a stdio server is installed under: `package` or `package@version`; without a
+/// version, the primitive's. A scope becomes part of the name: `@scope/server` is `scope__server`.
+pub fn stdio_package(target: &McpStdio, primitive_version: &str) -> (String, String) {
+    let name = target.package.strip_prefix('@').unwrap_or(&target.package);
+    let (name, version) = name.rsplit_once('@').unwrap_or((name, primitive_version));
+    (name.replace('/', "__"), version.to_owned())
+}
+
+/// The `plugin.json` of a stdio server, as `runtime/README.md` defines it. `primitives` are those it serves.
+pub fn stdio_manifest(
+    (id, version): (&str, &str),
+    primitives: &[&Primitive],
+    command: &[String],
+    artifact_sha256: &str,
+) -> Value {
+    let mut limits = Map::new();
+    let mut pool = Map::new();
+    let mut domains: Vec<String> = Vec::new();
+    let (mut ephemeral, mut isolation, mut high_risk) = (false, 0, false);
+    for primitive in primitives {
+        let Some(runtime::Mode::McpStdio(stdio)) = primitive.runtime.as_ref().and_then(|r| r.mode.as_ref())
+        else {
+            continue;
+        };
+        let worker = stdio.worker.unwrap_or_default();
+        let mut manifest = runtime_manifest(primitive);
+        let Some(object) = manifest.as_object_mut() else { continue };
+        plugin_keys(primitive, &worker, object);
+        for key in LIMITS {
+            widen(&mut limits, key, object.get("limits").and_then(|own| own.get(key)));
+        }
+        for key in ["min", "max", "concurrency", "idleSeconds"] {
+            widen(&mut pool, key, object.get("pool").and_then(|own| own.get(key)));
+        }
+        ephemeral |= object.get("pool").and_then(|own| own.get("mode")) == Some(&json!("ephemeral"));
+        isolation = isolation.max(worker.min_isolation);
+        high_risk |= primitive.risk_class() == asp_proto::snapshot::RiskClass::High;
+        domains.extend(primitive.allowed_domains.iter().cloned());
+    }
+    domains.sort();
+    domains.dedup();
+    pool.insert("mode".into(), json!(if ephemeral { "ephemeral" } else { "warm" }));
+    let mut manifest = json!({
+        "format": PLUGIN_FORMAT,
+        "id": id,
+        "version": version,
+        // Never a task: a server that knows nothing of heartbeats is not held to them.
+        "kind": "tool",
+        "mode": "mcp-stdio",
+        "command": command,
+        "artifactSha256": artifact_sha256,
+        "limits": limits,
+        "pool": pool,
+        "riskClass": if high_risk { "high" } else { "medium" },
+        "supportsProgress": primitives.iter().any(|primitive| primitive.supports_progress),
+        "supportsCancellation": primitives.iter().any(|primitive| primitive.supports_cancellation),
+        "allowedDomains": domains,
+    });
+    if isolation > 0
+        && let Some(object) = manifest.as_object_mut()
+    {
+        object.insert("isolation".into(), json!({ "minLevel": isolation }));
+    }
+    manifest
+}
+
+/// Keeps the larger of two numbers.
+fn widen(object: &mut Map<String, Value>, key: &str, given: Option<&Value>) {
+    let Some(given) = given.and_then(Value::as_u64) else { return };
+    let known = object.get(key).and_then(Value::as_u64).unwrap_or(0);
+    object.insert(key.to_owned(), json!(given.max(known)));
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::snapshot::{RiskClass, Runtime, Worker, worker};
+
+    use super::*;
+
+    fn primitive(id: &str, stdio: McpStdio) -> Primitive {
+        let mode = Some(runtime::Mode::McpStdio(stdio));
+        Primitive {
+            id: id.into(),
+            version: "1.2.3".into(),
+            runtime: Some(Runtime { mode }),
+            ..Primitive::default()
+        }
+    }
+
+    #[test]
+    fn a_package_has_a_folder_of_its_own_name_and_version() {
+        let named = |package: &str| {
+            let target = McpStdio { package: package.into(), ..McpStdio::default() };
+            let (id, version) = stdio_package(&target, "1.0.0");
+            format!("{id} {version}")
+        };
+        assert_eq!(named("server"), "server 1.0.0");
+        assert_eq!(named("server@2.1.0"), "server 2.1.0");
+        assert_eq!(named("@scope/server"), "scope__server 1.0.0");
+        assert_eq!(named("@scope/server@2.1.0"), "scope__server 2.1.0");
+    }
+
+    #[test]
+    fn one_process_has_the_widest_bounds_of_its_primitives_and_the_strictest_sandbox() {
+        let bounds = Worker { pids: 9, min_isolation: 2, ..Worker::default() };
+        let strict = Worker { pids: 7, min_isolation: 3, pool: worker::Pool::Ephemeral.into(), ..bounds };
+        let one = McpStdio { memory_bytes: 5, worker: Some(bounds), ..McpStdio::default() };
+        let two = McpStdio { memory_bytes: 3, worker: Some(strict), ..McpStdio::default() };
+        let mut first = primitive("a", one);
+        first.allowed_domains = vec!["b.example".into(), "a.example".into()];
+        let mut second = primitive("b", two);
+        second.risk_class = RiskClass::High.into();
+        second.allowed_domains = vec!["a.example".into()];
+        let command = ["node".to_owned(), "server.js".to_owned()];
+        let manifest = stdio_manifest(("s", "2.0.0"), &[&first, &second], &command, "ab");
+        assert_eq!((&manifest["id"], &manifest["version"]), (&json!("s"), &json!("2.0.0")));
+        assert_eq!(manifest["command"], json!(command));
+        assert_eq!((&manifest["limits"]["memoryBytes"], &manifest["limits"]["pids"]), (&json!(5), &json!(9)));
+        assert_eq!(manifest["isolation"]["minLevel"], 3);
+        assert_eq!(manifest["pool"]["mode"], "ephemeral");
+        assert_eq!(manifest["allowedDomains"], json!(["a.example", "b.example"]));
+        assert_eq!(manifest.get("package"), None);
+    }
+}
