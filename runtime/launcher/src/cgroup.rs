@@ -70,6 +70,17 @@ pub struct Stats {
     pub oom_kills: u64,
 }
 
+/// What runs in a worker's group at this moment, read at the cost of three small files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Activity {
+    /// With those of `worker-init`.
+    pub processes: u32,
+    /// Processes and threads, and what has ended and nobody has waited for.
+    pub tasks: u32,
+    /// Used since the group was made.
+    pub cpu: Duration,
+}
+
 // === impl Cgroups ===
 
 impl Cgroups {
@@ -166,14 +177,7 @@ impl Cgroup {
     /// What the worker used so far; what cannot be read counts as 0.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let text = |dir: &Path, file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default();
-        let number = |dir: &Path, file: &str| text(dir, file).trim().parse::<u64>().unwrap_or(0);
-        let cpu_ms = match (&self.dirs.cpu, &self.dirs.cpu_time) {
-            (Place::V2(dir), _) => keyed(&text(dir, "cpu.stat"), "usage_usec") / 1000,
-            (Place::V1(_), Some(dir)) => number(dir, "cpuacct.usage") / 1_000_000,
-            (Place::V1(_), None) => 0,
-        };
-        let pids = u32::try_from(number(self.dirs.pids.dir(), "pids.current")).unwrap_or(u32::MAX);
+        let cpu_ms = u64::try_from(self.cpu().as_millis()).unwrap_or(u64::MAX);
         let (rss_bytes, memory_bytes, memory_peak_bytes) = match &self.dirs.memory {
             Place::V2(dir) => {
                 let anonymous = keyed(&text(dir, "memory.stat"), "anon");
@@ -184,7 +188,29 @@ impl Cgroup {
                 (anonymous, number(dir, "memory.usage_in_bytes"), number(dir, "memory.max_usage_in_bytes"))
             }
         };
-        Stats { cpu_ms, rss_bytes, memory_bytes, memory_peak_bytes, pids, oom_kills: self.oom_kills() }
+        let (pids, oom_kills) = (self.tasks(), self.oom_kills());
+        Stats { cpu_ms, rss_bytes, memory_bytes, memory_peak_bytes, pids, oom_kills }
+    }
+
+    /// What runs in the group now; what cannot be read counts as 0.
+    #[must_use]
+    pub fn activity(&self) -> Activity {
+        // Threads are not listed, nor is a process that has ended and waits for its parent.
+        let listed = text(self.dirs.pids.dir(), "cgroup.procs");
+        let processes = u32::try_from(listed.lines().count()).unwrap_or(u32::MAX);
+        Activity { processes, tasks: self.tasks(), cpu: self.cpu() }
+    }
+
+    fn tasks(&self) -> u32 {
+        u32::try_from(number(self.dirs.pids.dir(), "pids.current")).unwrap_or(u32::MAX)
+    }
+
+    fn cpu(&self) -> Duration {
+        match (&self.dirs.cpu, &self.dirs.cpu_time) {
+            (Place::V2(dir), _) => Duration::from_micros(keyed(&text(dir, "cpu.stat"), "usage_usec")),
+            (Place::V1(_), Some(dir)) => Duration::from_nanos(number(dir, "cpuacct.usage")),
+            (Place::V1(_), None) => Duration::ZERO,
+        }
     }
 
     /// Processes killed so far because the memory bound was reached.
@@ -301,6 +327,14 @@ fn write_if_there(path: &Path, value: &str) -> Result<(), CgroupError> {
 
 fn failed(step: &'static str, path: &Path, source: io::Error) -> CgroupError {
     CgroupError::Io { step, path: path.to_path_buf(), source }
+}
+
+fn text(dir: &Path, file: &str) -> String {
+    fs::read_to_string(dir.join(file)).unwrap_or_default()
+}
+
+fn number(dir: &Path, file: &str) -> u64 {
+    text(dir, file).trim().parse().unwrap_or(0)
 }
 
 /// The value of `key` in lines of `key value`.

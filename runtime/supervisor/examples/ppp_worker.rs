@@ -17,6 +17,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use asp_proto::plugin::cancel_request::Mode;
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::prompt_plugin_server::{PromptPlugin, PromptPluginServer};
 use asp_proto::plugin::resource_plugin_server::{ResourcePlugin, ResourcePluginServer};
@@ -26,7 +27,7 @@ use asp_proto::plugin::{
     ArtifactData, ArtifactEmitted, Checkpoint, ClientMessage, Completed, ContentChunk, ElicitationRequested,
     Failed, GetPromptRequest, GetPromptResponse, InitResponse, InvokeRequest, Json, ListPromptsRequest,
     ListPromptsResponse, ListResourcesRequest, ListResourcesResponse, Pong, Progress, PromptMessage,
-    ReadResourceRequest, ResourceUpdated, ServerMessage, SubscribeRequest, content_chunk,
+    ReadResourceRequest, ResourceUpdated, ServerMessage, SubscribeRequest, Vitals, content_chunk,
 };
 use futures::Stream;
 use serde_json::{Value, json};
@@ -42,6 +43,8 @@ type Answers = Arc<Mutex<HashMap<String, mpsc::Sender<In>>>>;
 struct Worker {
     token: String,
     ended: mpsc::Sender<()>,
+    /// Decides what Health says.
+    entrypoint: String,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,7 +74,7 @@ async fn serve(token: String) -> Result<(), Box<dyn std::error::Error>> {
         std::future::pending::<()>().await;
     }
     let (ended, mut end) = mpsc::channel(1);
-    let worker = Worker { token, ended };
+    let worker = Worker { token, ended, entrypoint };
     tonic::transport::Server::builder()
         .add_service(ToolPluginServer::new(worker.clone()))
         .add_service(ResourcePluginServer::new(worker.clone()))
@@ -118,7 +121,19 @@ impl ToolPlugin for Worker {
 
     async fn health(&self, request: Request<()>) -> Result<Response<InitResponse>, Status> {
         self.check(&request)?;
-        Ok(Response::new(InitResponse { ok: true, ..InitResponse::default() }))
+        let told = |figure| Some(Vitals {
+            heap_used_bytes: Some(figure),
+            heap_limit_bytes: Some(figure),
+            gc_count: Some(figure),
+            gc_micros: Some(figure),
+            heap_blocks: None,
+        });
+        let vitals = match self.entrypoint.as_str() {
+            "mute.py" => std::future::pending().await,
+            "liar.py" => told(u64::MAX),
+            _ => told(1000),
+        };
+        Ok(Response::new(InitResponse { ok: true, vitals, ..InitResponse::default() }))
     }
 }
 
@@ -131,7 +146,10 @@ async fn say(out: &Sender, payload: Out) {
 async fn take(payload: In, out: &Sender, calls: &Answers) {
     let id = match &payload {
         In::Init(_) => {
-            let caps = [("shim".to_owned(), "ppp_worker/1".to_owned())].into();
+            let manifest = std::env::var("ASP_PLUGIN_MANIFEST").map(std::fs::read_to_string);
+            let saves = manifest.is_ok_and(|text| text.is_ok_and(|text| text.contains("saves.py")));
+            let caps = [("shim", "ppp_worker/1".to_owned()), ("checkpoint", saves.to_string())];
+            let caps = caps.map(|(name, value)| (name.to_owned(), value)).into();
             return say(out, Out::Init(InitResponse { ok: true, caps, ..InitResponse::default() })).await;
         }
         In::Ping(ping) => return say(out, Out::Pong(Pong { nonce: ping.nonce.clone() })).await,
@@ -188,15 +206,9 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
         "undeclared" => ask(id, out, &mut inbox, "nobody_declared_this").await,
         "artifact" => artifact(id, out, 0).await,
         "gap" => artifact(id, out, 1).await,
-        "checkpoint" => {
-            let capsule = vec![0; 70_000];
-            say(out, Out::Checkpoint(Checkpoint { request_id: id.to_owned(), seq: 1, capsule })).await;
-            let error = match inbox.recv().await {
-                Some(In::CheckpointAck(ack)) => ack.error,
-                other => format!("{other:?}"),
-            };
-            say(out, completed(id, &json!({"ack": error}))).await;
-        }
+        "checkpoint" => checkpoint(id, out, &mut inbox, &arguments).await,
+        "yield" => give_way(id, out, &mut inbox).await,
+        "leave" => leave(id, out, &mut inbox, &arguments).await,
         "environment" => {
             let variables: Vec<String> = std::env::vars().map(|(name, _)| name).collect();
             say(out, completed(id, &json!({"variables": variables, "pid": std::process::id()}))).await;
@@ -284,10 +296,56 @@ async fn slow(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, millisecon
     }
 }
 
+/// As many checkpoints of this size as it is told, waiting for their acknowledgements or not.
+async fn checkpoint(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, arguments: &Value) {
+    let number = |name: &str, otherwise: u64| arguments[name].as_u64().unwrap_or(otherwise);
+    let capsule = vec![0; usize::try_from(number("bytes", 8)).unwrap_or(8)];
+    for seq in 1..=number("count", 1) {
+        let capsule = capsule.clone();
+        say(out, Out::Checkpoint(Checkpoint { request_id: id.to_owned(), seq, capsule })).await;
+        if arguments["wait"] == true {
+            inbox.recv().await;
+        }
+    }
+    say(out, completed(id, &Value::Null)).await;
+}
+
+/// Goes on until it is asked to yield, which it does, or to end, which it says.
+async fn give_way(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>) {
+    say(out, progress(id, 1.0)).await;
+    let Some(In::Cancel(cancel)) = inbox.recv().await else { return };
+    let yielded = cancel.mode() == Mode::Preempt;
+    let (request_id, code) = (id.to_owned(), "CANCELLED".to_owned());
+    say(out, Out::Failed(Failed { request_id, code, yielded, ..Failed::default() })).await;
+}
+
+/// Starts something, and ends, by itself or when it is cancelled.
+async fn leave(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, arguments: &Value) {
+    match arguments["what"].as_str().unwrap_or_default() {
+        "process" => drop(std::process::Command::new("/bin/sleep").arg("600").spawn()),
+        "thread" => drop(std::thread::spawn(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        })),
+        // What is no leftover: a thread that waits, and a process that ends.
+        _ => {
+            drop(std::thread::spawn(std::thread::park));
+            drop(std::process::Command::new("/bin/sleep").arg("0.3").spawn());
+        }
+    }
+    say(out, progress(id, 1.0)).await;
+    if arguments["until_cancelled"] == true {
+        cancelled(inbox).await;
+        return say(out, failed(id, "CANCELLED")).await;
+    }
+    say(out, completed(id, &json!({"pid": std::process::id()}))).await;
+}
+
 async fn cancelled(inbox: &mut mpsc::Receiver<In>) {
     loop {
         match inbox.recv().await {
-            Some(In::Cancel(_)) => return,
+            Some(In::Cancel(cancel)) if cancel.mode() != Mode::Preempt => return,
             Some(_) => {}
             None => std::future::pending().await,
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::{ArtifactData, ArtifactEmitted, ServerMessage};
+use asp_proto::plugin::{ArtifactData, ArtifactEmitted, Checkpoint, ServerMessage};
 use asp_proto::supervisor::tunnel_event::Type;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -22,7 +22,9 @@ use crate::tunnel::outbox::Outbox;
 const MAX_QUESTIONS: usize = 16;
 const MAX_ARTIFACTS: usize = 256;
 const MAX_PIECE: usize = 64 << 10;
-pub const MAX_CAPSULE: usize = 64 << 10;
+const MAX_CAPSULE: usize = 64 << 10;
+/// Checkpoints that the gateway has not acknowledged.
+const MAX_UNSAVED: usize = 16;
 /// One event may wait this long for the gateway to read.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MAX_STALL: Duration = Duration::from_secs(10);
@@ -76,6 +78,11 @@ struct State {
     artifacts: BTreeMap<String, u64>,
     artifact_bytes: u64,
     stalled: Duration,
+    unsaved: usize,
+    /// It was told to end.
+    stopped: bool,
+    /// Its worker goes: an end as cancelled is a loss to the gateway, which cancelled nothing.
+    closed: bool,
     /// Nobody listens any more; the worker may still be finishing.
     muted: bool,
 }
@@ -94,6 +101,9 @@ impl Call {
             artifacts: BTreeMap::new(),
             artifact_bytes: 0,
             stalled: Duration::ZERO,
+            unsaved: 0,
+            stopped: false,
+            closed: false,
             muted: false,
         };
         Call { request_id, outbox, rules, state: Mutex::new(state), end: watch::Sender::new(None) }
@@ -108,6 +118,10 @@ impl Call {
     pub async fn receive(&self, payload: Payload) -> Result<(), Cause> {
         let ends = matches!(payload, Payload::Completed(_) | Payload::Failed(_));
         self.check(&payload)?;
+        if self.is_cut_off(&payload) {
+            self.crash(Cause::Drained);
+            return Ok(());
+        }
         self.forward(&ServerMessage { payload: Some(payload) }).await;
         if ends {
             self.end.send_replace(Some(End::Answered));
@@ -145,6 +159,24 @@ impl Call {
             state.paused += asked.map_or(Duration::ZERO, |asked| now - asked);
             state.last_event = now;
         }
+    }
+
+    /// Notes that the call was told to end. `closed`: because its worker goes.
+    pub fn stop(&self, closed: bool) {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        state.closed |= closed;
+    }
+
+    /// Whether the call was told to end, by the runtime, its gateway or its own worker.
+    pub fn was_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
+    /// Notes that a checkpoint was acknowledged.
+    pub fn saved(&self) {
+        let mut state = self.state.lock();
+        state.unsaved = state.unsaved.saturating_sub(1);
     }
 
     /// Drops what the worker still sends for this call.
@@ -219,8 +251,31 @@ impl Call {
             }
             Payload::ArtifactData(piece) => self.piece(piece),
             Payload::Artifact(artifact) => self.artifact(artifact),
+            Payload::Checkpoint(checkpoint) => self.checkpoint(checkpoint),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the call ends because its worker goes, not because it was done.
+    fn is_cut_off(&self, payload: &Payload) -> bool {
+        let Payload::Failed(end) = payload else { return false };
+        let cancelled = end.code == "CANCELLED";
+        let mut state = self.state.lock();
+        // A shim keeps the deadline too, and may be faster.
+        state.stopped |= cancelled || end.code == "DEADLINE";
+        state.closed && cancelled && !end.yielded
+    }
+
+    fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), Cause> {
+        if checkpoint.capsule.len() > MAX_CAPSULE {
+            return Err(Cause::Protocol("an oversize checkpoint"));
+        }
+        let mut state = self.state.lock();
+        state.unsaved += 1;
+        if state.unsaved > MAX_UNSAVED {
+            return Err(Cause::Limit("unacknowledged checkpoints"));
+        }
+        Ok(())
     }
 
     fn ask(&self, delegation: bool, id: &str, declared: bool) -> Result<(), Cause> {

@@ -4,7 +4,10 @@ use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-use asp_launcher::EXIT_SETUP;
+use asp_launcher::{EXIT_SETUP, Stats};
+
+/// POSIX abort().
+const SIGABRT: i32 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -22,6 +25,10 @@ pub enum Cause {
     Deadline,
     /// It went over a bound that is not memory.
     Limit(&'static str),
+    /// A call that had ended left something running in it. No call is lost by this.
+    Leftovers(&'static str),
+    /// The runtime let it go with its calls: a drain, or the end of the runtime.
+    Drained,
 }
 
 impl Cause {
@@ -35,18 +42,50 @@ impl Cause {
             Cause::Protocol(_) => "protocol",
             Cause::Deadline => "deadline",
             Cause::Limit(_) => "limit",
+            Cause::Leftovers(_) => "leftovers",
+            Cause::Drained => "drained",
         }
     }
 
-    /// What a process's end says by itself. `oom_exit` is the code by which its interpreter says that its heap
-    /// is full.
-    pub fn of_status(status: ExitStatus, oom_kills: u64, oom_exit: Option<i32>) -> Cause {
-        if oom_kills > 0 || oom_exit.is_some() && status.code() == oom_exit {
+    /// Whether the worker failed; else this process had no more use for it.
+    pub const fn is_crash(self) -> bool {
+        !matches!(self, Cause::Leftovers(_) | Cause::Drained)
+    }
+
+    /// What a process's end says by itself, with its books of that moment.
+    pub fn of_status(status: ExitStatus, stats: &Stats, full_heap: FullHeap) -> Cause {
+        if stats.oom_kills > 0 || full_heap.is_why(status, stats) {
             return Cause::Oom;
         }
         match (status.code(), status.signal()) {
             (Some(code), _) => Cause::Exit(code),
             (None, signal) => Cause::Signal(signal.unwrap_or(0)),
+        }
+    }
+}
+
+/// How an interpreter ends whose own bound on its heap is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FullHeap {
+    /// It has no such bound, or does not end by it.
+    #[default]
+    Unknown,
+    /// It exits with this code.
+    Exit(i32),
+    /// It aborts (SIGABRT), and had used this much memory, in bytes. What it prints is its plugin's to forge; what
+    /// its control group has seen is not.
+    Abort { above: u64 },
+}
+
+impl FullHeap {
+    fn is_why(self, status: ExitStatus, stats: &Stats) -> bool {
+        match self {
+            FullHeap::Unknown => false,
+            FullHeap::Exit(code) => status.code() == Some(code),
+            // A kernel that does not tell the most (0) leaves it a signal.
+            FullHeap::Abort { above } => {
+                status.signal() == Some(SIGABRT) && stats.memory_peak_bytes >= above
+            }
         }
     }
 }
@@ -63,6 +102,42 @@ impl fmt::Display for Cause {
             Cause::Protocol(fault) => write!(f, "the worker broke the protocol: {fault}"),
             Cause::Deadline => f.write_str("a call ignored its cancellation"),
             Cause::Limit(bound) => write!(f, "the worker went over its bound on {bound}"),
+            Cause::Leftovers(what) => write!(f, "a call left {what} behind in the worker"),
+            Cause::Drained => f.write_str("the plugin was drained"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As waitpid(2) encodes them.
+    fn exited(code: i32) -> ExitStatus {
+        ExitStatus::from_raw(code << 8)
+    }
+
+    fn ended_by(signal: i32) -> ExitStatus {
+        ExitStatus::from_raw(signal)
+    }
+
+    #[test]
+    fn a_full_heap_is_told_from_other_ends() {
+        let peak = |memory_peak_bytes| Stats { memory_peak_bytes, ..Stats::default() };
+        let (java, node) = (FullHeap::Exit(3), FullHeap::Abort { above: 100 });
+        for (status, peak_bytes, full_heap, cause) in [
+            (exited(3), 0, java, Cause::Oom),
+            (exited(3), 0, node, Cause::Exit(3)),
+            (exited(4), 0, java, Cause::Exit(4)),
+            (ended_by(6), 100, node, Cause::Oom),
+            (ended_by(6), 99, node, Cause::Signal(6)),
+            (ended_by(6), 0, node, Cause::Signal(6)),
+            (ended_by(11), 100, node, Cause::Signal(11)),
+            (ended_by(6), 100, FullHeap::Unknown, Cause::Signal(6)),
+        ] {
+            assert_eq!(Cause::of_status(status, &peak(peak_bytes), full_heap), cause, "{status} {full_heap:?}");
+        }
+        let killed = Stats { oom_kills: 1, ..Stats::default() };
+        assert_eq!(Cause::of_status(ended_by(9), &killed, FullHeap::Unknown), Cause::Oom, "the kernel says so");
     }
 }

@@ -15,23 +15,29 @@ pub mod fair_queue;
 pub mod handles;
 pub mod installed;
 pub mod language;
+pub mod latency;
+pub mod leftovers;
 pub mod listen;
 pub mod logs;
 pub mod manifest;
 pub mod metrics;
 pub mod peer;
+pub mod places;
 pub mod pool;
 pub mod ppp;
 pub mod process;
 pub mod quarantine;
 pub mod refusal;
 pub mod runtime;
+pub mod sampling;
 pub mod scheduler;
 pub mod session;
 pub mod settings;
 pub mod spawner;
 pub mod stdio;
+pub mod tally;
 pub mod tunnel;
+pub mod vitals;
 pub mod worker;
 
 use std::ffi::OsString;
@@ -75,6 +81,6 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(settings: settings::Settings) -> anyhow::Result<()> {
-    let executor = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let executor = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     executor.block_on(listen::serve(settings))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::TaskTracker;
 
 use crate::breaker::Outcome;
@@ -18,11 +18,13 @@ use crate::call::Rules;
 use crate::cause::Cause;
 use crate::installed::{Plugin, PluginKey};
 use crate::language;
+use crate::leftovers::{self, Verdict};
 use crate::manifest::{Kind, PoolMode};
 use crate::ppp::{fields, number, text};
 use crate::process::Machine;
 use crate::refusal::Refusal;
-use crate::scheduler::{Action, Place, Policy, Scheduler, TicketId, Waiting, WorkerId};
+use crate::scheduler::{Action, Place, Policy, Scheduler, Spent, TicketId, Waiting, WorkerId};
+use crate::tally::{Tally, Used};
 use crate::worker::{Death, Plan, Running, Worker};
 
 /// A call that says nothing of its end waits this long for a place.
@@ -34,6 +36,8 @@ pub struct Pool {
     pub plan: Plan,
     machine: Arc<Machine>,
     tasks: TaskTracker,
+    /// What its workers have used and suffered.
+    pub tally: Tally,
     inner: Mutex<Inner>,
 }
 
@@ -45,6 +49,8 @@ struct Inner {
     next_ticket: TicketId,
     /// The machine had no room for a worker that is wanted.
     starved: bool,
+    /// A task looks at the workers that wait for their proof.
+    proving: bool,
 }
 
 /// Where a call stands on its way to a worker.
@@ -120,6 +126,7 @@ impl Pool {
             workers: HashMap::new(),
             next_ticket: 1,
             starved: false,
+            proving: false,
         };
         let rules = Arc::new(rules(&plugin));
         Ok(Arc::new(Pool {
@@ -127,6 +134,7 @@ impl Pool {
             plan: Plan { plugin: Arc::new(plugin), command, rules },
             machine: Arc::clone(machine),
             tasks,
+            tally: Tally::default(),
             inner: Mutex::new(inner),
         }))
     }
@@ -177,6 +185,48 @@ impl Pool {
         inner.starved = starved;
         actions.extend(inner.scheduler.surplus(now));
         self.carry_out(&mut inner, actions, leases);
+    }
+
+    /// Looks whether the workers without calls do nothing, and ends those in which a call left something.
+    /// Called now and then, so that it costs no call anything.
+    pub fn prove_idle(self: &Arc<Self>) {
+        let open: Vec<(Arc<Worker>, Instant)> = {
+            let inner = self.inner.lock();
+            let open = inner.scheduler.to_prove().into_iter();
+            open.filter_map(|(worker, since)| Some((Arc::clone(inner.workers.get(&worker)?), since)))
+                .collect()
+        };
+        for (worker, since) in open {
+            // Reads files of the kernel, so without the lock.
+            let verdict = worker.look(since);
+            let mut inner = self.inner.lock();
+            match verdict {
+                Verdict::Unclear => continue,
+                Verdict::Quiet => inner.scheduler.proven(worker.number, since),
+                Verdict::Leftovers(what) => {
+                    if inner.scheduler.condemn(worker.number, since) {
+                        worker.session.kill(Cause::Leftovers(what));
+                    }
+                }
+            }
+            drop(inner);
+            self.pump();
+        }
+    }
+
+    /// Proves the workers that take no calls until they are proven, as soon as it can be told.
+    async fn prove_held_back(self: Arc<Self>) {
+        loop {
+            self.prove_idle();
+            {
+                let mut inner = self.inner.lock();
+                if !inner.scheduler.is_held_back() {
+                    inner.proving = false;
+                    return;
+                }
+            }
+            sleep(leftovers::WINDOW).await;
+        }
     }
 
     /// Tells the waiting calls where they stand. Called now and then, not for every change: a long queue would
@@ -236,6 +286,23 @@ impl Pool {
         let Some(action) = inner.scheduler.yield_idle() else { return false };
         self.carry_out(&mut inner, vec![action], Vec::new());
         true
+    }
+
+    /// Asks the running calls to save what they have and yield, where their plugin can: they go on elsewhere.
+    pub fn ask_to_yield(&self) {
+        for worker in self.workers() {
+            worker.ask_to_yield();
+        }
+    }
+
+    /// Tells the running calls to end, and refuses who waits. For a pool that drains.
+    pub fn close(self: &Arc<Self>) {
+        let mut inner = self.inner.lock();
+        let refused = inner.scheduler.refuse_waiting(Instant::now());
+        self.carry_out(&mut inner, refused, Vec::new());
+        for worker in inner.workers.values() {
+            worker.close();
+        }
     }
 
     /// Ends all workers at once, and refuses who waits. For a pool that drains: nothing starts after it.
@@ -306,9 +373,10 @@ impl Pool {
                     inner.scheduler.ready(number, Instant::now());
                 }
                 self.pump();
-                let id = running.worker.id.clone();
+                let worker = Arc::clone(&running.worker);
                 let (death, remains) = running.keep().await;
-                self.ended(number, &id, &death);
+                self.tally.ended(Used::of(&worker.stats(), &worker.own.vitals()));
+                self.ended(number, &worker.id, &death);
                 // The calls have been told; only the place waits for the kernel.
                 remains.clear().await;
             }
@@ -330,9 +398,9 @@ impl Pool {
         let (set_aside, wakes_at) = {
             let mut inner = self.inner.lock();
             inner.workers.remove(&number);
-            let crashed = death.cause.map(|_| death.lived);
+            let crashed = death.crash().map(|_| death.lived);
             let set_aside = inner.scheduler.ended(number, crashed, rand::random(), Instant::now());
-            (set_aside, inner.scheduler.wakes_at().filter(|_| death.cause.is_some()))
+            (set_aside, inner.scheduler.wakes_at().filter(|_| death.crash().is_some()))
         };
         self.note_end(id, death);
         if set_aside {
@@ -352,6 +420,7 @@ impl Pool {
     }
 
     fn note_start(&self, worker: &Worker, took: Duration) {
+        self.tally.started();
         let plugin = self.key.to_string();
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         tracing::info!(runtime = true, plugin, worker = worker.id, took_ms, "a worker started");
@@ -368,7 +437,22 @@ impl Pool {
                 tracing::info!(runtime = true, plugin, worker, lived_ms, "a worker went");
                 self.machine.metrics.emit("worker_gone", labels, fields([("lived_ms", number(lived_ms))]));
             }
+            Some(cause) if !cause.is_crash() => {
+                let (name, why) = (cause.name(), cause.to_string());
+                tracing::warn!(
+                    runtime = true,
+                    plugin,
+                    worker,
+                    lived_ms,
+                    cause = name,
+                    why,
+                    "a worker was ended"
+                );
+                let details = fields([("lived_ms", number(lived_ms)), ("cause", text(name))]);
+                self.machine.metrics.emit("worker_gone", labels, details);
+            }
             Some(cause) => {
+                self.tally.crashed(cause);
                 let calls = death.calls;
                 tracing::warn!(runtime = true, plugin, worker, lived_ms, calls, cause = %cause, "a worker crashed");
                 let details = fields([
@@ -428,19 +512,32 @@ impl Ticket {
             return;
         }
         let now = Instant::now();
+        let mut prove = false;
         {
             let mut inner = self.pool.inner.lock();
             inner.tickets.remove(&self.id);
             let state = self.state.borrow().clone();
             match state {
                 TicketState::Seated(worker) => {
-                    inner.scheduler.release(worker.number, &self.tenant, took, outcome, now);
+                    // A call that never began took no time.
+                    if took > Duration::ZERO {
+                        worker.own.call(took);
+                        self.pool.tally.call(took);
+                    }
+                    let stopped = worker.take_stopped();
+                    let spent = Spent { took, outcome, stopped };
+                    inner.scheduler.release(worker.number, &self.tenant, spent, now);
+                    prove = !inner.proving && inner.scheduler.is_held_back();
+                    inner.proving |= prove;
                 }
                 TicketState::Waiting(_) => {
                     inner.scheduler.cancel(self.id, now);
                 }
                 TicketState::Refused(_) => {}
             }
+        }
+        if prove {
+            self.pool.tasks.spawn(Arc::clone(&self.pool).prove_held_back());
         }
         self.pool.pump();
     }

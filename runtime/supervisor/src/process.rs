@@ -12,7 +12,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_launcher::{Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Sandbox, Stats};
+use asp_launcher::{
+    Activity, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Sandbox, Stats,
+};
 use asp_platform::secret::{Secret, random_hex};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
@@ -21,7 +23,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::budget::{Budget, Lease};
-use crate::cause::Cause;
+use crate::cause::{Cause, FullHeap};
 use crate::egress;
 use crate::installed::Plugin;
 use crate::language::Command;
@@ -65,7 +67,7 @@ pub struct Process {
     /// Standard input and output, for a server that speaks on them.
     pub pipes: Option<(ChildStdin, ChildStdout)>,
     child: Child,
-    oom_exit: Option<i32>,
+    full_heap: FullHeap,
     cgroup: Books,
     home: Home,
     lease: Lease,
@@ -162,7 +164,7 @@ impl Machine {
             uid: home.uid,
             pipes: None,
             child,
-            oom_exit: command.oom_exit,
+            full_heap: command.full_heap,
             cgroup: Books(Arc::new(Mutex::new(cgroup))),
             home,
             lease,
@@ -218,7 +220,8 @@ impl Machine {
         let listener = UnixListener::bind(&socket)?;
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
         own(&socket, home.uid)?;
-        let rules = egress::Rules::new(&plugin.manifest.allowed_domains);
+        let rules = egress::Rules::new(&plugin.manifest.allowed_domains)
+            .with_private(&self.settings.egress_allow_private);
         let task = egress::serve(listener, rules, plugin.key().to_string(), home.id.clone());
         Ok(Some(AbortOnDropHandle::new(tokio::spawn(task))))
     }
@@ -272,7 +275,7 @@ impl Process {
     /// Ends when the process has ended, and says how. Safe to cancel.
     pub async fn exited(&mut self) -> Cause {
         match self.child.wait().await {
-            Ok(status) => Cause::of_status(status, self.cgroup.oom_kills(), self.oom_exit),
+            Ok(status) => Cause::of_status(status, &self.cgroup.stats(), self.full_heap),
             // It is no child of ours any more, which cannot be; it is of no use either.
             Err(_) => Cause::Wedged,
         }
@@ -352,8 +355,9 @@ impl Books {
         self.0.lock().as_ref().map(Cgroup::stats).unwrap_or_default()
     }
 
-    pub fn oom_kills(&self) -> u64 {
-        self.0.lock().as_ref().map_or(0, Cgroup::oom_kills)
+    /// What the worker runs at this moment; `None` when it is gone or has no control group.
+    pub fn activity(&self) -> Option<Activity> {
+        self.0.lock().as_ref().map(Cgroup::activity)
     }
 }
 

@@ -10,6 +10,7 @@ use asp_proto::supervisor::health_response::Status as Health;
 use parking_lot::Mutex;
 use prost_types::Struct;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::handles::{Handles, TooMany};
@@ -21,13 +22,15 @@ use crate::pool::{Pool, TicketState, Wanted};
 use crate::ppp::{boolean, fields, number, object, text};
 use crate::process::Machine;
 use crate::refusal::Refusal;
+use crate::sampling;
+use crate::tunnel::GRACE;
 
 /// Plugin versions that are known at a time; idle ones give way.
 const MAX_POOLS: usize = 512;
 /// Queue positions, idle workers and expired handles are looked at this often.
 const TICK: Duration = Duration::from_millis(250);
-/// Samples of the workers for MetricsStream.
-const SAMPLE: Duration = Duration::from_secs(5);
+/// Before the end of a drain: for calls to save what they have and yield.
+const YIELD_WITHIN: Duration = Duration::from_secs(10);
 /// After a drain: for the workers to go.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -40,6 +43,8 @@ pub struct Runtime {
     /// Pools whose plugin was replaced, until their last call has ended.
     retired: Mutex<Vec<Arc<Pool>>>,
     draining: AtomicBool,
+    /// No tunnel is left and none will come.
+    stopped: CancellationToken,
 }
 
 /// A call's admission.
@@ -68,6 +73,7 @@ impl Runtime {
             pools: Mutex::new(BTreeMap::new()),
             retired: Mutex::new(Vec::new()),
             draining: AtomicBool::new(false),
+            stopped: CancellationToken::new(),
         })
     }
 
@@ -98,17 +104,13 @@ impl Runtime {
     }
 
     /// Lets a plugin's calls finish and admits no new ones. Ends when it is empty or `limit` has passed; then
-    /// the rest is ended.
+    /// the rest is ended. Shortly before, calls that save their state are asked to yield, and then all are told
+    /// to end.
     pub async fn drain(&self, plugin: &PluginRef, limit: Duration) {
         let key = PluginKey { id: plugin.id.clone(), version: plugin.version.clone() };
         let Some(pool) = self.pools.lock().get(&key).cloned() else { return };
         pool.drain();
-        let empty = async {
-            while !pool.is_empty() {
-                sleep(TICK / 10).await;
-            }
-        };
-        if timeout(limit, empty).await.is_err() {
+        if !wind_down(&[Arc::clone(&pool)], limit, || pool.is_empty()).await {
             pool.stop();
         }
     }
@@ -118,12 +120,9 @@ impl Runtime {
         self.draining.store(true, Ordering::Relaxed);
         let pools = self.all_pools();
         pools.iter().for_each(Pool::drain);
-        let idle = async {
-            while pools.iter().any(|pool| pool.figures().active + pool.figures().queued > 0) {
-                sleep(TICK / 10).await;
-            }
-        };
-        if timeout(limit, idle).await.is_err() {
+        let idle =
+            || pools.iter().map(|pool| pool.figures()).all(|figures| figures.active + figures.queued == 0);
+        if !wind_down(&pools, limit, idle).await {
             tracing::warn!("calls were still running after the grace period");
         }
         pools.iter().for_each(Pool::stop);
@@ -131,13 +130,18 @@ impl Runtime {
         if timeout(STOP_WITHIN, self.tasks.wait()).await.is_err() {
             tracing::warn!("workers were still there after the grace period");
         }
+        self.stopped.cancel();
+    }
+
+    /// Ends when [`Runtime::shut_down`] has.
+    pub async fn stopped(&self) {
+        self.stopped.cancelled().await;
     }
 
     /// Keeps queues, idle workers and handles moving, for ever.
     pub async fn tick(self: Arc<Self>) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut sampled = Instant::now();
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
@@ -148,15 +152,12 @@ impl Runtime {
             let pools = self.all_pools();
             for pool in &pools {
                 pool.pump();
+                pool.prove_idle();
                 pool.publish_places();
             }
             for starved in pools.iter().filter(|pool| pool.is_starved()) {
                 let others = pools.iter().filter(|other| !Arc::ptr_eq(other, starved));
                 let _ = others.into_iter().any(Pool::yield_idle);
-            }
-            if sampled.elapsed() >= SAMPLE {
-                sampled = Instant::now();
-                self.sample(&pools);
             }
         }
     }
@@ -187,13 +188,14 @@ impl Runtime {
             ("workers_left", number(workers_left as u64)),
             ("tunnels", number(self.handles.len() as u64)),
             ("draining", boolean(draining)),
-            ("plugins", object(Struct { fields: pools.iter().map(describe).collect() })),
+            ("plugins", object(sampling::plugins(&pools))),
         ]);
         let status = if draining || degraded { Health::Degraded } else { Health::Ok };
         (status, details)
     }
 
-    fn all_pools(&self) -> Vec<Arc<Pool>> {
+    /// Also those whose plugin was replaced.
+    pub fn all_pools(&self) -> Vec<Arc<Pool>> {
         let mut pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
         pools.extend(self.retired.lock().iter().cloned());
         pools
@@ -238,43 +240,27 @@ impl Runtime {
             self.retired.lock().push(pool);
         }
     }
-
-    fn sample(&self, pools: &[Arc<Pool>]) {
-        for pool in pools {
-            let plugin = pool.key.to_string();
-            for worker in pool.workers() {
-                let stats = worker.stats();
-                let labels = [("plugin", plugin.as_str()), ("worker", worker.id.as_str())];
-                let sample = fields([
-                    ("cpu_ms", number(stats.cpu_ms)),
-                    ("rss_bytes", number(stats.rss_bytes)),
-                    ("memory_bytes", number(stats.memory_bytes)),
-                    ("pids", number(stats.pids)),
-                ]);
-                self.machine.metrics.emit("worker_sample", labels, sample);
-            }
-        }
-    }
 }
 
-fn describe(pool: &Arc<Pool>) -> (String, prost_types::Value) {
-    let figures = pool.figures();
-    let workers = pool.workers();
-    let rss: u64 = workers.iter().map(|worker| worker.stats().rss_bytes).sum();
-    let cpu: u64 = workers.iter().map(|worker| worker.stats().cpu_ms).sum();
-    let details = fields([
-        ("workers", number(figures.workers as u64)),
-        ("starting", number(figures.starting as u64)),
-        ("active", number(figures.active as u64)),
-        ("queued", number(figures.queued as u64)),
-        ("crashes", number(figures.crashes)),
-        ("admitted_warm", number(figures.admitted_warm)),
-        ("admitted_cold", number(figures.admitted_cold)),
-        ("breaker", text(figures.breaker)),
-        ("quarantined_s", number(figures.quarantined.map_or(0, |rest| rest.as_secs().max(1)))),
-        ("draining", boolean(figures.draining)),
-        ("rss_bytes", number(rss)),
-        ("cpu_ms", number(cpu)),
-    ]);
-    (pool.key.to_string(), object(details))
+/// Waits until the draining `pools` are `done`, at most for `limit`; false when they are not. What runs then is
+/// ended by the caller, so its calls are told before: they go on elsewhere, or clean up.
+async fn wind_down(pools: &[Arc<Pool>], limit: Duration, done: impl Fn() -> bool) -> bool {
+    let (to_yield, to_end) = (YIELD_WITHIN.min(limit / 4), GRACE.min(limit / 4));
+    let within = async |limit| {
+        let wait = async {
+            while !done() {
+                sleep(TICK / 10).await;
+            }
+        };
+        timeout(limit, wait).await.is_ok()
+    };
+    if within(limit.saturating_sub(to_yield + to_end)).await {
+        return true;
+    }
+    pools.iter().for_each(|pool| pool.ask_to_yield());
+    if within(to_yield).await {
+        return true;
+    }
+    pools.iter().for_each(Pool::close);
+    within(to_end).await
 }

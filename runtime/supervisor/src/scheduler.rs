@@ -2,8 +2,10 @@
 //!
 //! A pure state machine: it is given the time, and answers with [`Action`]s that the pool carries out.
 //! Keeps true: a worker never has more calls than its places, a call that wants a fresh process shares it
-//! with nobody, no worker starts during backoff, quarantine or without the machine's consent, and there are
-//! never more than `max` workers.
+//! with nobody, no worker starts during backoff, quarantine or without the machine's consent, there are
+//! never more than `max` workers that take calls, and twice that with those that go or must prove themselves.
+//! A call that was stopped may go on in secret: its worker takes no more calls until it has proven, without
+//! any, that it does nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,6 +28,7 @@ pub struct Policy {
     pub ephemeral: bool,
     /// Workers kept ready without calls.
     pub min: usize,
+    /// Workers that take calls.
     pub max: usize,
     /// Calls at once in a worker.
     pub concurrency: usize,
@@ -81,6 +84,28 @@ struct Slot {
     served: u64,
     /// For one call alone, then it goes.
     single: bool,
+    /// Whether it does nothing without a call; not known while it has one.
+    proof: Proof,
+}
+
+/// What is known of a worker's calls that have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// Nothing is left of them.
+    Clean,
+    /// They ended by themselves; it takes calls.
+    Open,
+    /// One was stopped; it takes no calls.
+    Suspect,
+}
+
+/// A seated call that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    pub took: Duration,
+    pub outcome: Outcome,
+    /// It was told to end, by its caller or its deadline: something of it may go on.
+    pub stopped: bool,
 }
 
 #[derive(Debug)]
@@ -163,11 +188,17 @@ impl Scheduler {
     pub fn pump(&mut self, now: Instant, may_start: &mut dyn FnMut() -> bool) -> Vec<Action> {
         let mut actions = Vec::new();
         self.refuse(now, &mut actions);
-        while let Some((waiting, worker)) = self.next_seat() {
+        while let Some((waiting, worker)) = self.seat_on(false) {
             actions.push(Action::Seat { ticket: waiting.ticket, worker });
         }
         self.make_room_for_fresh(&mut actions);
         self.start(now, may_start, &mut actions);
+        // A worker that others' calls keep from its proof is better than none.
+        if self.starting() == 0 && self.taking() < self.policy.max {
+            while let Some((waiting, worker)) = self.seat_on(true) {
+                actions.push(Action::Seat { ticket: waiting.ticket, worker });
+            }
+        }
         actions
     }
 
@@ -199,22 +230,20 @@ impl Scheduler {
     }
 
     /// A seated call has ended, and its place is free.
-    pub fn release(
-        &mut self,
-        worker: WorkerId,
-        tenant: &str,
-        took: Duration,
-        outcome: Outcome,
-        now: Instant,
-    ) {
-        self.breaker.ended(outcome, now);
-        if outcome != Outcome::Abandoned {
-            let milliseconds = took.as_secs_f64() * 1000.0;
+    pub fn release(&mut self, worker: WorkerId, tenant: &str, spent: Spent, now: Instant) {
+        self.breaker.ended(spent.outcome, now);
+        if spent.outcome != Outcome::Abandoned {
+            let milliseconds = spent.took.as_secs_f64() * 1000.0;
             self.mean_call = self.mean_call * (1.0 - ALPHA) + milliseconds * ALPHA;
             self.queue.spent(tenant, milliseconds);
         }
         let Some(slot) = self.workers.get_mut(&worker) else { return };
         slot.active = slot.active.saturating_sub(1);
+        slot.proof = match slot.proof {
+            _ if spent.stopped => Proof::Suspect,
+            Proof::Clean => Proof::Open,
+            known => known,
+        };
         if let Phase::Ready { idle_since } = &mut slot.phase {
             *idle_since = now;
         }
@@ -242,7 +271,9 @@ impl Scheduler {
             let used_up = slot.single && slot.served > 0;
             let idle = live > keep && now.duration_since(idle_since) >= self.policy.idle;
             let drained = self.draining && self.queue.is_empty();
-            if used_up || idle || drained {
+            // One that has proven itself comes back to a pool that has filled its place.
+            let replaced = live > self.policy.max;
+            if used_up || idle || drained || replaced {
                 slot.phase = Phase::Leaving;
                 live -= 1;
                 actions.push(Action::Retire { worker: *worker });
@@ -257,6 +288,41 @@ impl Scheduler {
         let (worker, slot) = self.workers.iter_mut().find(|(_, slot)| idle(slot))?;
         slot.phase = Phase::Leaving;
         Some(Action::Retire { worker: *worker })
+    }
+
+    /// The workers without calls that have yet to show that they do nothing, each with the end of its last call.
+    pub fn to_prove(&self) -> Vec<(WorkerId, Instant)> {
+        let open = |(worker, slot): (&WorkerId, &Slot)| match slot.phase {
+            Phase::Ready { idle_since } if slot.is_idle() && slot.proof != Proof::Clean => {
+                Some((*worker, idle_since))
+            }
+            _ => None,
+        };
+        self.workers.iter().filter_map(open).collect()
+    }
+
+    /// Whether a worker waits for its proof to take calls again.
+    pub fn is_held_back(&self) -> bool {
+        self.workers.values().any(|slot| slot.is_idle() && slot.proof == Proof::Suspect)
+    }
+
+    /// A worker was seen doing nothing since its last call, which ended at `idle_since`.
+    pub fn proven(&mut self, worker: WorkerId, idle_since: Instant) {
+        if let Some(slot) = self.idle_since(worker, idle_since) {
+            slot.proof = Proof::Clean;
+        }
+    }
+
+    /// A worker still runs something of its ended calls: it takes no more. False when it has a call again.
+    pub fn condemn(&mut self, worker: WorkerId, idle_since: Instant) -> bool {
+        let slot = self.idle_since(worker, idle_since);
+        slot.map(|slot| slot.phase = Phase::Leaving).is_some()
+    }
+
+    fn idle_since(&mut self, worker: WorkerId, since: Instant) -> Option<&mut Slot> {
+        let slot = self.workers.get_mut(&worker)?;
+        let same = matches!(slot.phase, Phase::Ready { idle_since } if idle_since == since);
+        (same && slot.active == 0).then_some(slot)
     }
 
     /// Keeps `min` workers from now on.
@@ -324,6 +390,12 @@ impl Scheduler {
             .collect()
     }
 
+    /// Workers that have a place of the pool: neither going nor kept from their proof by others' calls.
+    fn taking(&self) -> usize {
+        let taking = |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && !slot.is_held_up();
+        self.workers.values().filter(taking).count()
+    }
+
     fn starting(&self) -> usize {
         self.workers.values().filter(|slot| matches!(slot.phase, Phase::Starting)).count()
     }
@@ -341,9 +413,13 @@ impl Scheduler {
         }
     }
 
-    fn next_seat(&mut self) -> Option<(Waiting, WorkerId)> {
+    /// The next call and its worker. `held_back`: of those that wait for their proof and have calls.
+    fn seat_on(&mut self, held_back: bool) -> Option<(Waiting, WorkerId)> {
         let concurrency = self.policy.concurrency;
-        let ready = |slot: &Slot| matches!(slot.phase, Phase::Ready { .. }) && !slot.single;
+        let ready = |slot: &Slot| {
+            let trusted = if held_back { slot.is_held_up() } else { slot.proof != Proof::Suspect };
+            matches!(slot.phase, Phase::Ready { .. }) && !slot.single && trusted
+        };
         let unused = self.workers.iter().find(|(_, slot)| ready(slot) && slot.served == 0);
         let unused = unused.map(|(worker, _)| *worker);
         let shared = self.workers.iter().filter(|(_, slot)| ready(slot) && slot.active < concurrency);
@@ -365,7 +441,8 @@ impl Scheduler {
     /// A call that wants a fresh process must not wait for used ones that do nothing.
     fn make_room_for_fresh(&mut self, actions: &mut Vec<Action>) {
         let (fresh, _) = self.demand();
-        if fresh == 0 || self.workers.len() < self.policy.max || self.starting() > 0 {
+        // One that is going makes room already.
+        if fresh == 0 || self.taking() < self.policy.max || self.starting() > 0 {
             return;
         }
         let idle = |slot: &Slot| matches!(slot.phase, Phase::Ready { .. }) && slot.active == 0;
@@ -385,12 +462,13 @@ impl Scheduler {
         let spare = if self.prewarm && !self.draining { self.policy.min } else { 0 };
         let wanted = demand.saturating_sub(self.starting()).max(spare.saturating_sub(live.count()));
         for _ in 0..wanted {
-            if self.workers.len() >= self.policy.max || !may_start() {
+            let full = self.taking() >= self.policy.max || self.workers.len() >= self.policy.max * 2;
+            if full || !may_start() {
                 return;
             }
             let worker = self.next_worker;
             self.next_worker += 1;
-            self.workers.insert(worker, Slot { phase: Phase::Starting, active: 0, served: 0, single: false });
+            self.workers.insert(worker, Slot::new());
             actions.push(Action::Start { worker });
         }
     }
@@ -404,6 +482,22 @@ impl Scheduler {
     /// When the backoff ends.
     pub fn wakes_at(&self) -> Option<Instant> {
         self.no_start_before
+    }
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot { phase: Phase::Starting, active: 0, served: 0, single: false, proof: Proof::Clean }
+    }
+
+    /// It has no call, and may get one.
+    fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Ready { .. }) && self.active == 0 && !self.single
+    }
+
+    /// It must prove that it does nothing, and cannot while it has calls.
+    fn is_held_up(&self) -> bool {
+        self.proof == Proof::Suspect && self.active > 0
     }
 }
 

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::{CheckpointAck, ClientMessage, LogLine, Ping, ServerMessage, client_message};
+use asp_proto::plugin::{ClientMessage, LogLine, Ping, ServerMessage, client_message};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::call::{Call, MAX_CAPSULE, Rules};
+use crate::call::{Call, Rules};
 use crate::cause::Cause;
 use crate::logs;
 use crate::tunnel::outbox::Outbox;
@@ -86,6 +86,10 @@ impl Session {
         Ok(call)
     }
 
+    pub fn open_calls(&self) -> usize {
+        self.calls.lock().open.len()
+    }
+
     /// Takes a call out that ended outside the session stream.
     pub fn remove(&self, request_id: &str) {
         self.calls.lock().open.remove(request_id);
@@ -120,9 +124,6 @@ impl Session {
                 logs::outside_calls(&self.worker, &line.message, &mut self.log_rate.lock());
             }
             Payload::Log(line) => self.pass(Payload::Log(shorten(line))).await?,
-            Payload::Checkpoint(checkpoint) if checkpoint.capsule.len() > MAX_CAPSULE => {
-                self.refuse_capsule(&checkpoint.request_id, checkpoint.seq)?;
-            }
             // It may cross the call's end: the answer to a cancel says nothing the end does not.
             Payload::Cancel(answer) if self.find(&answer.request_id).is_none() => {}
             ends @ (Payload::Completed(_) | Payload::Failed(_)) => {
@@ -155,17 +156,6 @@ impl Session {
     async fn pass(&self, event: Payload) -> Result<(), Cause> {
         let call = self.find(request_id(&event)).ok_or(Cause::Protocol("an event of an unknown call"))?;
         call.receive(event).await
-    }
-
-    fn refuse_capsule(&self, request_id: &str, seq: u64) -> Result<(), Cause> {
-        if self.find(request_id).is_none() {
-            return Err(Cause::Protocol("an event of an unknown call"));
-        }
-        let answer = CheckpointAck { request_id: request_id.to_owned(), seq, error: "too_large".to_owned() };
-        let payload = Some(client_message::Payload::CheckpointAck(answer));
-        // No room: the worker does not read, and pings will tell.
-        let _ = self.to_worker.try_send(ClientMessage { payload });
-        Ok(())
     }
 }
 
@@ -206,7 +196,7 @@ mod tests {
 
     struct Rig {
         session: Session,
-        from_session: mpsc::Receiver<ClientMessage>,
+        _from_session: mpsc::Receiver<ClientMessage>,
         kill: mpsc::Receiver<Cause>,
     }
 
@@ -220,9 +210,13 @@ mod tests {
             elicitations: BTreeSet::new(),
             delegations: BTreeSet::new(),
         };
-        let (to_worker, from_session) = mpsc::channel(TO_WORKER);
+        let (to_worker, _from_session) = mpsc::channel(TO_WORKER);
         let (kill_sender, kill) = mpsc::channel(1);
-        Rig { session: Session::new("w".into(), Arc::new(rules), to_worker, kill_sender), from_session, kill }
+        Rig {
+            session: Session::new("w".into(), Arc::new(rules), to_worker, kill_sender),
+            _from_session,
+            kill,
+        }
     }
 
     fn begin(session: &Session, id: &str) -> (Arc<Call>, Frames) {
@@ -263,19 +257,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_oversize_checkpoint_is_refused_and_the_call_goes_on() {
-        let mut rig = rig();
+    async fn a_checkpoint_is_small_and_waits_for_its_acknowledgement() {
+        let rig = rig();
         let (call, _frames) = begin(&rig.session, "a");
-        let capsule = vec![0; MAX_CAPSULE + 1];
-        let checkpoint = Checkpoint { request_id: "a".into(), seq: 7, capsule };
-        rig.session.receive(message(Payload::Checkpoint(checkpoint))).await.unwrap();
-        let Some(client_message::Payload::CheckpointAck(ack)) =
-            rig.from_session.recv().await.unwrap().payload
-        else {
-            panic!("no answer");
+        let checkpoint = |seq, bytes| {
+            message(Payload::Checkpoint(Checkpoint { request_id: "a".into(), seq, capsule: vec![0; bytes] }))
         };
-        assert_eq!((ack.seq, ack.error.as_str()), (7, "too_large"));
-        assert_eq!(call.end(), None);
+        for seq in 1..=16 {
+            rig.session.receive(checkpoint(seq, 64 << 10)).await.unwrap();
+        }
+        let one_more = rig.session.receive(checkpoint(17, 1)).await;
+        assert_eq!(one_more, Err(Cause::Limit("unacknowledged checkpoints")));
+        call.saved();
+        call.saved();
+        rig.session.receive(checkpoint(18, 1)).await.unwrap();
+        for bytes in [(64 << 10) + 1, 3 << 20] {
+            let oversize = rig.session.receive(checkpoint(19, bytes)).await;
+            assert_eq!(oversize, Err(Cause::Protocol("an oversize checkpoint")));
+        }
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_launcher::Stats;
@@ -31,11 +32,14 @@ use crate::call::Rules;
 use crate::cause::Cause;
 use crate::installed::Plugin;
 use crate::language::Command;
+use crate::leftovers::{Verdict as Proof, Watch};
+use crate::manifest::Mode;
 use crate::ppp::MAX_MESSAGE;
 use crate::process::{Books, Machine, Process};
 use crate::scheduler::WorkerId;
 use crate::session::{Received, Session, TO_WORKER};
 use crate::stdio::{self, Inbox};
+use crate::tally::Own;
 
 /// From the fork to the answered `init`. A JVM on a busy machine takes the longest.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -64,9 +68,19 @@ pub struct Worker {
     /// What the worker said of itself in its `init`.
     pub caps: BTreeMap<String, String>,
     token: MetadataValue<Ascii>,
+    /// What its calls took, and what it tells of itself.
+    pub own: Own,
     books: Books,
     last_reading: Mutex<Option<(Instant, Stats)>>,
     leave: CancellationToken,
+    /// What its ended calls may have left.
+    watch: Mutex<Watch>,
+    /// A call of it was stopped.
+    stopped: AtomicBool,
+    /// Its calls should save what they have and yield.
+    yields: CancellationToken,
+    /// Its calls should end.
+    closes: CancellationToken,
 }
 
 /// A worker and what only its keeper has: the process and the stream from it.
@@ -114,6 +128,13 @@ pub struct Death {
     pub calls: usize,
 }
 
+impl Death {
+    /// Why it ended, when it failed.
+    pub fn crash(&self) -> Option<Cause> {
+        self.cause.filter(|cause| cause.is_crash())
+    }
+}
+
 /// What a worker is started with.
 #[derive(Debug)]
 pub struct Plan {
@@ -148,6 +169,48 @@ impl Worker {
     /// Lets the worker go; it has no calls any more, or none that matter.
     pub fn leave(&self) {
         self.leave.cancel();
+    }
+
+    /// Notes that a call of this worker was told to end: something of it may go on.
+    pub fn stopped_a_call(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a call was told to end since this was asked last.
+    pub fn take_stopped(&self) -> bool {
+        self.stopped.swap(false, Ordering::Relaxed)
+    }
+
+    /// Looks whether the worker does nothing; it has had no call since `idle_since`.
+    pub fn look(&self, idle_since: Instant) -> Proof {
+        // Without a control group nothing can be told, and the worker is trusted as far as its level goes.
+        let Some(activity) = self.books.activity() else { return Proof::Quiet };
+        self.watch.lock().look(activity, idle_since, Instant::now())
+    }
+
+    /// Whether its calls go on elsewhere from what they saved.
+    pub fn checkpoints(&self) -> bool {
+        self.caps.get("checkpoint").is_some_and(|value| value == "true")
+    }
+
+    /// Asks its calls to save what they have and yield, where the plugin can.
+    pub fn ask_to_yield(&self) {
+        self.yields.cancel();
+    }
+
+    /// Ends when its calls should yield.
+    pub async fn yields(&self) {
+        self.yields.cancelled().await;
+    }
+
+    /// Tells its calls to end.
+    pub fn close(&self) {
+        self.closes.cancel();
+    }
+
+    /// Ends when its calls must end.
+    pub async fn closes(&self) {
+        self.closes.cancelled().await;
     }
 }
 
@@ -193,9 +256,14 @@ impl Running {
             channel: opened.channel,
             caps: opened.caps,
             token: opened.token,
+            own: Own::new(born),
+            watch: Mutex::new(watch_over(&plan.plugin, &books)),
             books,
             last_reading: Mutex::new(None),
             leave: CancellationToken::new(),
+            stopped: AtomicBool::new(false),
+            yields: CancellationToken::new(),
+            closes: CancellationToken::new(),
         };
         Ok(Running { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
     }
@@ -207,7 +275,7 @@ impl Running {
         let lived = self.born.elapsed();
         let asked = verdict.is_none();
         let cause = match verdict {
-            None => Cause::Signal(15),
+            None => Cause::Drained,
             Some(Verdict::Killed(cause)) => cause,
             Some(Verdict::Ended(cause)) => cause,
         };
@@ -299,6 +367,14 @@ impl Running {
         // Err: something else holds the socket open.
         let _ = timeout(EXIT_WITHIN, said).await;
     }
+}
+
+/// A worker that is ready has the processes it needs. A stdio server's are its own business: it may keep a
+/// browser between calls.
+fn watch_over(plugin: &Plugin, books: &Books) -> Watch {
+    let plugin_mode = plugin.manifest.mode == Mode::Plugin;
+    let processes = books.activity().map(|activity| activity.processes).filter(|_| plugin_mode);
+    Watch::new(processes, plugin.manifest.limits.pids)
 }
 
 // === impl Incoming ===

@@ -11,12 +11,17 @@
 
 mod it {
     mod admission;
+    mod attempts;
     mod calls;
+    mod checkpoints;
     mod death;
     mod faults;
+    mod figures;
     mod handles;
     mod harness;
     mod languages;
+    mod leftovers;
     mod limits;
+    mod probes;
     mod watching;
 }

@@ -37,8 +37,27 @@ impl Rig {
     }
 
     fn release(&mut self, worker: WorkerId) {
-        let took = Duration::from_millis(10);
-        self.scheduler.release(worker, "t", took, Outcome::Success, self.now);
+        self.end_call(worker, false);
+    }
+
+    /// A call ended because it was told to.
+    fn stop(&mut self, worker: WorkerId) {
+        self.end_call(worker, true);
+    }
+
+    fn end_call(&mut self, worker: WorkerId, stopped: bool) {
+        let spent = Spent { took: Duration::from_millis(10), outcome: Outcome::Success, stopped };
+        self.scheduler.release(worker, "t", spent, self.now);
+    }
+
+    /// Starts a worker by calls, and lets it take them.
+    fn worker_with(&mut self, worker: WorkerId, calls: usize) {
+        for _ in 0..calls {
+            self.call("t", false).unwrap();
+        }
+        assert_eq!(self.pump(), [Action::Start { worker }]);
+        self.scheduler.ready(worker, self.now);
+        assert_eq!(self.pump().len(), calls);
     }
 
     fn end(&mut self, worker: WorkerId, crashed: Option<Duration>) {
@@ -115,9 +134,8 @@ fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
     let fresh = rig.call("t", true).unwrap();
     assert_eq!(rig.pump(), [], "the only worker is busy");
     rig.release(1);
-    assert_eq!(rig.pump(), [Action::Retire { worker: 1 }]);
+    assert_eq!(rig.pump(), [Action::Retire { worker: 1 }, Action::Start { worker: 2 }]);
     rig.end(1, None);
-    assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
     rig.scheduler.ready(2, rig.now);
     let other = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Seat { ticket: fresh, worker: 2 }], "it is shared with nobody");
@@ -127,6 +145,105 @@ fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
     assert_eq!(rig.pump(), [Action::Start { worker: 3 }]);
     rig.scheduler.ready(3, rig.now);
     assert_eq!(rig.pump(), [Action::Seat { ticket: other, worker: 3 }]);
+}
+
+#[test]
+fn a_worker_that_goes_has_no_place_and_costs_no_other_its_own() {
+    let mut rig = rig(policy());
+    rig.worker_with(1, 1);
+    rig.release(1);
+    rig.call("t", true).unwrap();
+    assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
+    rig.scheduler.ready(2, rig.now);
+    rig.pump();
+    rig.release(2);
+    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 2 }], "it is used up");
+    rig.call("t", true).unwrap();
+    assert_eq!(rig.pump(), [Action::Start { worker: 3 }], "not the end of the warm worker");
+    rig.scheduler.ready(3, rig.now);
+    rig.pump();
+    rig.release(3);
+    rig.scheduler.surplus(rig.now);
+    rig.call("t", true).unwrap();
+    assert_eq!(rig.pump(), [Action::Start { worker: 4 }]);
+    rig.scheduler.ready(4, rig.now);
+    rig.pump();
+    rig.release(4);
+    rig.scheduler.surplus(rig.now);
+    rig.call("t", true).unwrap();
+    assert_eq!(rig.pump(), [], "three go: with twice as many processes as places it waits");
+    rig.end(2, None);
+    assert_eq!(rig.pump(), [Action::Start { worker: 5 }]);
+}
+
+#[test]
+fn a_worker_with_a_stopped_call_takes_no_other_until_it_is_proven() {
+    let mut rig = rig(Policy { max: 1, ..policy() });
+    rig.worker_with(1, 1);
+    rig.stop(1);
+    let next = rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), [], "its place is not another's yet");
+    let [(1, since)] = rig.scheduler.to_prove()[..] else { panic!("{:?}", rig.scheduler.to_prove()) };
+    assert!(rig.scheduler.is_held_back());
+    rig.scheduler.proven(1, since);
+    assert!(!rig.scheduler.is_held_back() && rig.scheduler.to_prove().is_empty());
+    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 1 }]);
+}
+
+#[test]
+fn a_worker_with_leftovers_is_replaced_and_is_no_crash() {
+    let mut rig = rig(Policy { max: 1, ..policy() });
+    rig.worker_with(1, 1);
+    rig.stop(1);
+    let next = rig.call("t", false).unwrap();
+    let (_, since) = rig.scheduler.to_prove()[0];
+    assert!(rig.scheduler.condemn(1, since));
+    assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
+    rig.end(1, None);
+    rig.scheduler.ready(2, rig.now);
+    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 2 }]);
+    assert_eq!(rig.scheduler.crashes, 0);
+}
+
+#[test]
+fn others_calls_finish_in_a_worker_that_must_prove_itself() {
+    let mut rig = rig(Policy { max: 1, ..policy() });
+    rig.worker_with(1, 2);
+    rig.stop(1);
+    assert_eq!(rig.scheduler.to_prove(), [], "another call runs: nothing can be told");
+    let next = rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), [Action::Start { worker: 2 }], "it does not wait for the other call");
+    rig.scheduler.ready(2, rig.now);
+    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 2 }]);
+    rig.release(1);
+    let (_, since) = rig.scheduler.to_prove()[0];
+    rig.scheduler.proven(1, since);
+    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }], "its place is taken");
+}
+
+#[test]
+fn without_room_for_a_replacement_the_held_back_worker_is_used() {
+    let mut rig = rig(Policy { max: 1, ..policy() });
+    rig.worker_with(1, 2);
+    rig.stop(1);
+    rig.room = 0;
+    let next = rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 1 }]);
+}
+
+#[test]
+fn a_call_that_ended_by_itself_holds_nothing_back() {
+    let mut rig = rig(Policy { max: 1, ..policy() });
+    rig.worker_with(1, 1);
+    rig.release(1);
+    assert_eq!(rig.scheduler.to_prove().len(), 1);
+    let (_, since) = rig.scheduler.to_prove()[0];
+    let next = rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 1 }]);
+    assert!(!rig.scheduler.condemn(1, since), "what was seen is of another time");
+    rig.scheduler.proven(1, since);
+    rig.release(1);
+    assert_eq!(rig.scheduler.to_prove().len(), 1, "its next call is to be looked at too");
 }
 
 #[test]

@@ -18,15 +18,22 @@ use crate::worker::Worker;
 
 /// A plugin that is asked to yield saves its state first.
 const YIELD_GRACE: Duration = Duration::from_secs(10);
+/// Between two acknowledged checkpoints of a call: it shares the gateway's store with everybody.
+const SAVE_EVERY: Duration = Duration::from_millis(10);
 
 /// How far the end of a call has come.
+#[derive(Default)]
 struct Ending {
     /// When the worker is killed; `None` while the call may run.
     grace: Option<Instant>,
+    /// When the last checkpoint was acknowledged.
+    saved: Option<Instant>,
     /// The gateway sends no more.
     half_closed: bool,
     reader_gone: bool,
     cancelled: bool,
+    yielding: bool,
+    closing: bool,
     /// What the gateway did wrong.
     fault: Option<Status>,
 }
@@ -57,13 +64,16 @@ impl Tunnel {
         // Before it is sent: a worker that dies meanwhile may have had it.
         call.delivered();
         worker.session.send(Payload::Invoke(invoke)).await;
-        self.follow(worker, &call, attached).await
+        let end = self.follow(worker, &call, attached).await;
+        if call.was_stopped() {
+            worker.stopped_a_call();
+        }
+        end
     }
 
     /// Carries messages both ways until the call has ended.
     async fn follow(&mut self, worker: &Arc<Worker>, call: &Call, attached: &Attached) -> Result<End, Over> {
-        let mut ending =
-            Ending { grace: None, half_closed: false, reader_gone: false, cancelled: false, fault: None };
+        let mut ending = Ending::default();
         loop {
             let (limit, reason) = match ending.grace {
                 Some(grace) => (grace, ""),
@@ -98,6 +108,15 @@ impl Tunnel {
                 () = attached.cancel.cancelled(), if !ending.cancelled => {
                     ending.cancelled = true;
                     cancel(worker, call, "the tunnel is closed", &mut ending).await;
+                }
+                () = worker.yields(), if !ending.yielding => {
+                    ending.yielding = true;
+                    ask_to_yield(worker, call, &ending).await;
+                }
+                () = worker.closes(), if !ending.closing => {
+                    ending.closing = true;
+                    call.stop(true);
+                    cancel(worker, call, "the plugin is drained", &mut ending).await;
                 }
             }
         }
@@ -146,6 +165,7 @@ impl Tunnel {
             Payload::UserInput(answer) => call.answered(false, &answer.elicitation_id),
             Payload::DelegationResult(answer) => call.answered(true, &answer.correlation_id),
             Payload::Cancel(request) => {
+                call.stop(false);
                 let grace = match request.mode() {
                     Mode::Hard => Some(GRACE),
                     Mode::Preempt => Some(YIELD_GRACE),
@@ -155,7 +175,13 @@ impl Tunnel {
                 let end = grace.map(|grace| Instant::now() + grace);
                 ending.grace = [ending.grace, end].into_iter().flatten().min();
             }
-            Payload::CheckpointAck(_) | Payload::Invoke(_) => {}
+            Payload::CheckpointAck(_) => {
+                // A plugin waits for this before it saves again.
+                sleep_until(ending.saved.map_or_else(Instant::now, |last| last + SAVE_EVERY)).await;
+                ending.saved = Some(Instant::now());
+                call.saved();
+            }
+            Payload::Invoke(_) => {}
         }
         worker.session.send(payload).await;
     }
@@ -163,6 +189,7 @@ impl Tunnel {
 
 /// Stops the call in its worker; from now on the worker has `GRACE`.
 async fn cancel(worker: &Arc<Worker>, call: &Call, reason: &str, ending: &mut Ending) {
+    call.stop(false);
     let end = Instant::now() + GRACE;
     let asked = ending.grace.is_some_and(|grace| grace <= end);
     ending.grace = Some(ending.grace.map_or(end, |grace| grace.min(end)));
@@ -173,6 +200,21 @@ async fn cancel(worker: &Arc<Worker>, call: &Call, reason: &str, ending: &mut En
         request_id: call.request_id.clone(),
         reason: reason.to_owned(),
         mode: Mode::Hard.into(),
+    };
+    worker.session.send(Payload::Cancel(request)).await;
+}
+
+/// Asks a call whose plugin saves its state to yield, unless it is ending already. One that does not has what
+/// time there is.
+async fn ask_to_yield(worker: &Arc<Worker>, call: &Call, ending: &Ending) {
+    if !worker.checkpoints() || ending.grace.is_some() {
+        return;
+    }
+    call.stop(false);
+    let request = CancelRequest {
+        request_id: call.request_id.clone(),
+        reason: "the plugin is drained".to_owned(),
+        mode: Mode::Preempt.into(),
     };
     worker.session.send(Payload::Cancel(request)).await;
 }

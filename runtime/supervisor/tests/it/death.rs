@@ -9,7 +9,7 @@ use serde_json::json;
 use super::harness::{Stack, crash, eventually, output, start};
 
 /// The processes below the runtime, deepest last.
-fn descendants(of: u32) -> Vec<u32> {
+pub(super) fn descendants(of: u32) -> Vec<u32> {
     let mut all = Vec::new();
     let mut open = vec![of];
     while let Some(parent) = open.pop() {

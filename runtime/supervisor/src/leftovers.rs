@@ -1,0 +1,154 @@
+//! Whether a worker without calls does nothing: what a call started has to end with it.
+//!
+//! A pure state machine: it is given readings of the worker's control group and the time. Keeps true: a worker
+//! is quiet once it had no more processes than before its first call and used next to no processor time for one
+//! `WINDOW`; one that was not within `PROVE_WITHIN` of its last call has leftovers. A thread that only waits is
+//! none, until the worker has no room for more of them.
+
+use std::time::Duration;
+
+use asp_launcher::Activity;
+use tokio::time::Instant;
+
+/// Two periods of the processor quota and more (asp_launcher's cgroup.rs): a worker that is held to its quota
+/// does nothing for a part of each.
+pub const WINDOW: Duration = Duration::from_millis(220);
+/// After its last call. Compilers and collectors of garbage finish within it.
+pub const PROVE_WITHIN: Duration = Duration::from_millis(1500);
+/// Of one processor: pings, timers and an idle interpreter stay below.
+const QUIET_PERCENT: u32 = 5;
+
+/// What is known of one worker.
+#[derive(Debug)]
+pub struct Watch {
+    /// Before its first call; `None` where processes of its own between calls are the plugin's business.
+    processes: Option<u32>,
+    /// The bound on its processes and threads.
+    room: u32,
+    /// Since its last call.
+    idle_since: Option<Instant>,
+    /// The beginning of the window.
+    last: Option<(Instant, Duration)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It does nothing.
+    Quiet,
+    /// It is too early to say.
+    Unclear,
+    /// It still runs something of an ended call; the text says what.
+    Leftovers(&'static str),
+}
+
+impl Watch {
+    pub fn new(processes: Option<u32>, room: u32) -> Watch {
+        Watch { processes, room, idle_since: None, last: None }
+    }
+
+    /// Takes a reading of a worker that has had no call since `idle_since`.
+    pub fn look(&mut self, reading: Activity, idle_since: Instant, now: Instant) -> Verdict {
+        if self.idle_since != Some(idle_since) {
+            self.idle_since = Some(idle_since);
+            self.last = None;
+        }
+        let Some((began, used)) = self.last else {
+            self.last = Some((now, reading.cpu));
+            return Verdict::Unclear;
+        };
+        let length = now.duration_since(began);
+        if length < WINDOW {
+            return Verdict::Unclear;
+        }
+        self.last = Some((now, reading.cpu));
+        let busy = reading.cpu.saturating_sub(used) > length * QUIET_PERCENT / 100;
+        let left = match self.processes {
+            Some(processes) if reading.processes > processes => "processes",
+            _ if reading.tasks >= self.room => "threads",
+            _ if busy => "computation",
+            _ => return Verdict::Quiet,
+        };
+        if now.duration_since(idle_since) < PROVE_WITHIN {
+            return Verdict::Unclear;
+        }
+        Verdict::Leftovers(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(250);
+
+    /// Looks every `STEP` after the last call, with what `reading` says for the time since; the first verdict.
+    fn judge(watch: &mut Watch, reading: impl Fn(Duration) -> Activity) -> (Verdict, Duration) {
+        let idle_since = Instant::now();
+        for step in 0..40 {
+            let passed = STEP * step;
+            let verdict = watch.look(reading(passed), idle_since, idle_since + passed);
+            if verdict != Verdict::Unclear {
+                return (verdict, passed);
+            }
+        }
+        panic!("never judged");
+    }
+
+    fn activity(processes: u32, tasks: u32, cpu: Duration) -> Activity {
+        Activity { processes, tasks, cpu }
+    }
+
+    #[test]
+    fn a_worker_that_pings_and_waits_is_quiet_after_one_window() {
+        let mut watch = Watch::new(Some(2), 64);
+        let idle = |passed: Duration| activity(2, 40, passed / 100);
+        assert_eq!(judge(&mut watch, idle), (Verdict::Quiet, STEP));
+        assert_eq!(judge(&mut watch, idle), (Verdict::Quiet, STEP), "and again after its next call");
+    }
+
+    #[test]
+    fn a_compiler_may_finish_and_a_thread_that_computes_may_not_go_on() {
+        let mut watch = Watch::new(Some(2), 64);
+        let warming = |passed: Duration| activity(2, 40, passed.min(Duration::from_millis(900)));
+        let (verdict, took) = judge(&mut watch, warming);
+        assert!(verdict == Verdict::Quiet && took <= PROVE_WITHIN, "{verdict:?} after {took:?}");
+        let computing = |passed: Duration| activity(2, 40, passed);
+        let (verdict, took) = judge(&mut watch, computing);
+        assert_eq!(verdict, Verdict::Leftovers("computation"));
+        assert!(took >= PROVE_WITHIN && took <= PROVE_WITHIN + STEP, "{took:?}");
+    }
+
+    #[test]
+    fn a_thread_that_a_small_quota_holds_up_still_computes() {
+        let tenth = |passed: Duration| activity(2, 3, passed / 10);
+        assert_eq!(judge(&mut Watch::new(Some(2), 64), tenth).0, Verdict::Leftovers("computation"));
+    }
+
+    #[test]
+    fn a_process_that_waits_is_left_and_one_that_ends_is_not() {
+        let mut watch = Watch::new(Some(2), 64);
+        let left = |_| activity(3, 3, Duration::ZERO);
+        assert_eq!(judge(&mut watch, left).0, Verdict::Leftovers("processes"));
+        let ending = |passed: Duration| activity(if passed < STEP * 3 { 9 } else { 2 }, 9, Duration::ZERO);
+        assert_eq!(judge(&mut watch, ending), (Verdict::Quiet, STEP * 3));
+        assert_eq!(judge(&mut Watch::new(None, 64), left).0, Verdict::Quiet, "the plugin's own business");
+    }
+
+    #[test]
+    fn waiting_threads_are_left_when_there_is_no_room_for_more() {
+        let threads = |count| move |_: Duration| activity(2, count, Duration::ZERO);
+        assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(63)).0, Verdict::Quiet);
+        assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(64)).0, Verdict::Leftovers("threads"));
+    }
+
+    #[test]
+    fn a_call_in_between_begins_the_proof_anew() {
+        let (mut watch, start) = (Watch::new(Some(2), 64), Instant::now());
+        let busy = |passed: Duration| activity(2, 3, passed);
+        for step in 0..40 {
+            // A call ends every step; nothing can be said of a worker that is used all the time.
+            let now = start + STEP * step;
+            assert_eq!(watch.look(busy(STEP * step), now, now), Verdict::Unclear);
+        }
+    }
+}
