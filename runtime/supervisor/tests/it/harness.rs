@@ -101,7 +101,7 @@ pub(super) async fn start_shims(plugins: &[(&str, Value, &str)]) -> Stack {
     launch(dir, Command::new(env!("CARGO_BIN_EXE_asp-runtime")), &[]).await
 }
 
-async fn launch(dir: tempfile::TempDir, mut command: Command, flags: &[&str]) -> Stack {
+pub(super) async fn launch(dir: tempfile::TempDir, mut command: Command, flags: &[&str]) -> Stack {
     let launcher = target().join("worker-init");
     assert!(launcher.is_file(), "cargo build -p asp-launcher makes {}", launcher.display());
     let (installed, state) = (dir.path().join("plugins"), dir.path().join("state"));
@@ -135,7 +135,7 @@ pub(super) fn install(installed: &Path, id: &str, version: &str, differs: &Value
     std::fs::write(home.join("package").join(manifest["entrypoint"].as_str().unwrap()), "").unwrap();
 }
 
-fn merge(into: &mut Value, from: &Value) {
+pub(super) fn merge(into: &mut Value, from: &Value) {
     for (key, value) in from.as_object().into_iter().flatten() {
         match &mut into[key] {
             Value::Object(inner) if value.is_object() => {
