@@ -1,17 +1,20 @@
 //! What workers write on standard output and error: bounded, escaped, tagged log lines.
 //!
 //! Keeps true: a line has at most `MAX_LINE` bytes, no control character reaches the log, a worker writes at
-//! most its rate, and what is dropped is counted. The pipe is always read, so a worker never waits for its
-//! logs.
+//! most its rate, and what is dropped is counted. A worker waits for its logs only when it writes faster than
+//! about 30 MiB a second: reading and throwing away more than that would cost its neighbours the processor.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 pub const MAX_LINE: usize = 16 << 10;
+/// What a pipe holds, unless somebody enlarged it.
 const READ_SIZE: usize = 64 << 10;
+/// After a full pipe was read, or more than the rate. The writer is asleep meanwhile, not this process.
+const PAUSE: Duration = Duration::from_millis(2);
 /// How often a worker that writes too much is mentioned.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
@@ -33,11 +36,14 @@ pub async fn follow(mut pipe: impl AsyncRead + Unpin, source: Source, rate: u64)
             Ok(0) | Err(_) => break,
             Ok(length) => length,
         };
-        let now = Instant::now();
+        let (now, before) = (Instant::now(), lines.dropped);
         lines.take(buffer.get(..length).unwrap_or_default(), now, |line| write_line(&source, line));
         if lines.dropped > reported && now.duration_since(said) >= REPORT_EVERY {
             report(&source, lines.dropped - reported);
             (reported, said) = (lines.dropped, now);
+        }
+        if length == READ_SIZE || lines.dropped > before {
+            sleep(PAUSE).await;
         }
     }
     lines.finish(|line| write_line(&source, line));
@@ -196,6 +202,22 @@ mod tests {
         assert!(collect(&mut lines, &long, now).is_empty());
         let cut = collect(&mut lines, b"\n", now);
         assert_eq!((cut[0].len(), lines.dropped), (MAX_LINE, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_slowed_down_and_every_byte_of_it_is_counted() {
+        const FLOOD: usize = 32 << 20;
+        let (mut writer, reader) = tokio::io::duplex(READ_SIZE);
+        let source = Source { plugin: "p".into(), worker: "w".into(), stream: "stdout" };
+        let (began, rate) = (Instant::now(), 1000);
+        let reading = tokio::spawn(follow(reader, source, rate));
+        tokio::io::AsyncWriteExt::write_all(&mut writer, &vec![b'x'; FLOOD]).await.unwrap();
+        drop(writer);
+        let dropped = reading.await.unwrap();
+        let took = began.elapsed();
+        assert!(took >= Duration::from_secs(1), "{took:?}");
+        let kept = FLOOD as u64 - dropped;
+        assert!((rate..=rate * (2 + took.as_secs())).contains(&kept), "{kept} bytes kept in {took:?}");
     }
 
     #[test]
