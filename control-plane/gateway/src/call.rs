@@ -18,6 +18,8 @@ use uuid::Uuid;
 
 use crate::live::{Entry, ServerView};
 
+pub mod active;
+pub mod adopted;
 pub mod approve;
 pub mod audit;
 pub mod entitlement;
@@ -32,11 +34,15 @@ pub mod outcome;
 pub mod output;
 pub mod pipeline;
 pub mod question;
+pub mod record;
 pub mod resolve;
+pub mod takeover;
+pub mod tenure;
 
 use event::{Event, EventLog};
 use outcome::Outcome;
 use question::Questions;
+use tenure::Tenure;
 
 /// Where a call is (design §5). `AuthRequired` and `InputRequired` are the suspended states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +103,16 @@ pub struct Invocation {
     /// W3C `traceparent` as the caller sent it.
     pub traceparent: Option<String>,
     pub bytes_in: usize,
+    /// The call that began this one; `None` for a client's own.
+    pub parent: Option<Parent>,
+}
+
+/// The call on whose behalf another one runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parent {
+    pub call: Uuid,
+    /// How many calls stand above: 1 below a client's own.
+    pub depth: u8,
 }
 
 /// An idempotency key and its scope (design §6 stage 6).
@@ -124,8 +140,11 @@ pub struct Call {
     pub started: Instant,
     pub deadline: Instant,
     pub bytes_in: usize,
+    pub parent: Option<Parent>,
     pub events: Arc<EventLog>,
     pub questions: Questions,
+    /// What it holds beyond this process.
+    pub tenure: Tenure,
     /// Whether an executor may have begun; before that a call has left no effect.
     handed_over: AtomicBool,
     cancel: CancellationToken,
@@ -153,8 +172,10 @@ impl Call {
             started,
             deadline,
             bytes_in: invocation.bytes_in,
+            parent: invocation.parent,
             events: Arc::default(),
             questions: Questions::default(),
+            tenure: Tenure::default(),
             handed_over: AtomicBool::new(false),
             cancel,
             state: Mutex::new(State::Submitted),
@@ -231,6 +252,14 @@ impl Call {
                 return Arc::new(Outcome::lost());
             }
         }
+    }
+
+    /// Waits until a question is open or there is an outcome, at most for `longest`.
+    pub async fn asks_or_ends(&self, longest: std::time::Duration) {
+        let mut events = self.events.reader_from(0);
+        let waiting = async { while self.questions.pending().is_empty() && events.next().await.is_some() {} };
+        // What comes later finds its reader in the response.
+        let _ = tokio::time::timeout(longest, waiting).await;
     }
 
     /// Gives the call its outcome; the first one counts.

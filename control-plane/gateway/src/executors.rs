@@ -12,15 +12,19 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
-use crate::live::Dependency;
+use crate::call::pipeline::Pipeline;
+use crate::live::{Dependency, Live};
 
 pub mod artifacts;
 pub mod builtin;
+pub mod delegate;
 pub mod fixed;
 pub mod plugin;
 pub mod proxy;
 
 use artifacts::Artifacts;
+use delegate::Delegates;
+use delegate::endpoint::Endpoints;
 use plugin::Plugins;
 use proxy::Proxy;
 use proxy::outbound::OutboundError;
@@ -39,6 +43,19 @@ pub struct Execution {
     pub upstreams: Arc<Vec<Upstream>>,
     /// What primitives may ask, by id.
     pub dependencies: Arc<HashMap<String, Dependency>>,
+    /// The snapshot and the pipeline it runs in, for the calls it makes.
+    pub live: Arc<Live>,
+    pub pipeline: Arc<Pipeline>,
+    /// What it had come to on a gateway that is gone; `None` for a call that begins.
+    pub former: Option<Former>,
+}
+
+/// What a call had come to.
+pub struct Former {
+    /// The number of its last checkpoint; 0 without one.
+    pub seq: u64,
+    /// As the executor stored it; empty where it stored nothing.
+    pub state: Vec<u8>,
 }
 
 /// The executors of one gateway.
@@ -47,11 +64,26 @@ pub struct Executors {
     proxy: Proxy,
     plugins: Plugins,
     artifacts: Artifacts,
+    pub delegates: Delegates,
 }
 
 impl Executors {
-    pub fn new(plugins: Plugins, artifacts: Artifacts) -> Result<Executors, OutboundError> {
-        Ok(Executors { builtin: builtin::Builtins, proxy: Proxy::new()?, plugins, artifacts })
+    pub fn new(
+        plugins: Plugins,
+        artifacts: Artifacts,
+        endpoints: Endpoints,
+    ) -> Result<Executors, OutboundError> {
+        let (proxy, delegates) = (Proxy::new()?, Delegates::new(endpoints)?);
+        Ok(Executors { builtin: builtin::Builtins, proxy, plugins, artifacts, delegates })
+    }
+
+    /// Whether a call that was left behind by another gateway can go on here.
+    pub fn runs(&self, primitive: &Primitive) -> bool {
+        match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
+            Some(Mode::Plugin(plugin)) => self.plugins.speaks(&plugin.language),
+            Some(Mode::McpStdio(_)) => self.plugins.speaks("mcp-stdio"),
+            _ => false,
+        }
     }
 
     /// Prepares what the primitives of a new snapshot run on.
@@ -61,6 +93,7 @@ impl Executors {
 
     /// Returns when nothing of an ended call is left to do; the end of a shutdown.
     pub async fn drained(&self) {
+        self.proxy.drained().await;
         self.plugins.drained().await;
     }
 
@@ -80,8 +113,13 @@ impl Executors {
             Some(Mode::Static(content)) => fixed::run(&content.json, &execution),
             Some(Mode::ProxyHttp(mapping)) => self.proxy.http(mapping, &execution).await,
             Some(Mode::ProxyMcp(target)) => self.proxy.mcp(target, &execution).await,
+            Some(Mode::ProxyCalls(target)) => self.proxy.calls(target, &execution).await,
             Some(Mode::Plugin(plugin)) => self.plugins.plugin(plugin, &execution).await,
             Some(Mode::McpStdio(target)) => self.plugins.stdio(target, &execution).await,
+            // What answers delegations; nobody calls it.
+            Some(Mode::ProxyOpenai(_) | Mode::Primitive(_)) => {
+                Err(Refusal::Internal(format!("primitive {} is a delegate", call.entry.primitive.id)))
+            }
             None => Err(Refusal::Internal(format!("primitive {} has no runtime", call.entry.primitive.id))),
         }
     }

@@ -26,6 +26,7 @@ pub mod faces;
 mod http;
 pub mod live;
 pub mod metrics;
+pub mod minting;
 pub mod policy;
 pub mod schema;
 pub mod seal;
@@ -33,21 +34,28 @@ pub mod sessions;
 pub mod suspended;
 pub mod uri_template;
 
+use call::active::ActiveTable;
+use call::adopted::Adopted;
 use call::audit::Audit;
 use call::ledger::Ledgers;
 use call::limits::Limiter;
 use call::pipeline::{Calls, Pipeline};
 use executors::artifacts::Artifacts;
+use executors::delegate::endpoint::Endpoints;
 use executors::plugin::runtimes::{RuntimeHealth, Runtimes};
 use executors::plugin::{Keeping, Plugins, Saved};
 use live::Live;
 use metrics::Metrics;
+use minting::{Minter, TokenKeys};
 use seal::Sealer;
 use sessions::Sessions;
 use suspended::Suspended;
 
 /// How often idle sessions and ended calls are forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// How often a gateway says that it lives and looks for calls whose gateway does not: a lease outlives several.
+const KEEP_EVERY: Duration = Duration::from_secs(2);
 
 /// The keys that seal what travels through clients; each at least 32 bytes.
 pub struct SealKeys {
@@ -62,8 +70,12 @@ pub struct Config {
     pub public_url: String,
     pub dev: bool,
     pub stores: Stores,
+    /// What signs the tokens of plugins; the same on every replica.
+    pub token_keys: Arc<TokenKeys>,
     /// What runs plugins; [`Runtimes::none`] where nothing does.
     pub runtimes: Runtimes,
+    /// The models of the platform, for delegations.
+    pub delegates: Endpoints,
 }
 
 /// The stores of one gateway.
@@ -101,6 +113,7 @@ pub struct Gateway {
     pub sealer: Arc<Sealer>,
     pub sessions: Sessions,
     pub suspended: Suspended,
+    pub(crate) minter: Arc<Minter>,
     runtimes: Arc<Runtimes>,
     artifacts: Artifacts,
     pub pipeline: Arc<Pipeline>,
@@ -117,24 +130,30 @@ impl Gateway {
         let sealer = Arc::new(Sealer::new(config.seal_keys.current.expose_secret(), previous)?);
         let (metrics, runtimes) = (Arc::new(Metrics::default()), Arc::new(config.runtimes));
         let artifacts = Artifacts::new(config.stores.blobs);
+        let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
+        let active = Arc::new(ActiveTable::new(config.stores.active, sealer.clone()));
         let keeping = Keeping {
-            saved: Saved { active: config.stores.active, sealer: sealer.clone() },
+            saved: Saved { active: active.clone() },
             artifacts: artifacts.clone(),
+            minter: minter.clone(),
         };
         let plugins = Plugins::new(runtimes.clone(), metrics.clone(), keeping);
         Ok(Arc::new(Gateway {
             config: Settings { public_url: config.public_url, dev: config.dev },
             sessions: Sessions::new(sealer.clone()),
             suspended: Suspended::default(),
+            minter,
             runtimes,
             artifacts: artifacts.clone(),
             pipeline: Arc::new(Pipeline {
                 limiter: Limiter::new(Arc::new(MemoryCounters::default())),
                 ledgers: Ledgers { durable: config.stores.ledger, quick: Arc::new(MemoryLedger::default()) },
-                executors: executors::Executors::new(plugins, artifacts)?,
+                executors: executors::Executors::new(plugins, artifacts, config.delegates)?,
                 metrics,
                 audit: Audit::new(config.stores.audit),
                 calls: Calls::default(),
+                active,
+                adopted: Adopted::default(),
             }),
             sealer,
             edge: Edge::new(Role::Gateway),
@@ -181,8 +200,35 @@ impl Gateway {
             let Some(gateway) = gateway.upgrade() else { return };
             gateway.sessions.sweep();
             gateway.suspended.sweep();
+            gateway.pipeline.adopted.sweep();
             if let Err(error) = gateway.artifacts.sweep().await {
                 tracing::warn!(error = %error, "sweep of artifacts failed");
+            }
+        }
+    }
+
+    /// Says that this gateway lives until it is dropped; run it as a task.
+    pub async fn keep_calls(gateway: std::sync::Weak<Gateway>) {
+        let mut ticks = tokio::time::interval(KEEP_EVERY);
+        loop {
+            ticks.tick().await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            if let Err(error) = gateway.pipeline.active.renew().await {
+                tracing::warn!(%error, "this gateway could not say that it lives");
+            }
+        }
+    }
+
+    /// Goes on with the calls of gateways that are gone, until this one is dropped; run it as a task.
+    pub async fn take_over_calls(gateway: std::sync::Weak<Gateway>) {
+        let mut ticks = tokio::time::interval(KEEP_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            let Some(live) = gateway.live() else { continue };
+            if let Err(error) = gateway.pipeline.take_over(&live).await {
+                tracing::warn!(%error, "calls that were left behind could not be looked for");
             }
         }
     }
@@ -195,13 +241,16 @@ impl Gateway {
     /// Returns when the audit events of every ended call are durable and its worker's place is given back.
     pub async fn flush(&self) {
         self.pipeline.executors.drained().await;
+        self.pipeline.active.drained().await;
         self.pipeline.audit.flush().await;
     }
 
-    /// Ends the calls that are left, then flushes. The last step of a shutdown.
+    /// Leaves the calls that can go on elsewhere to another gateway, ends the others, then flushes. The last step of a shutdown.
     pub async fn stop(&self) {
+        self.pipeline.hand_on().await;
         self.pipeline.calls.end().await;
         self.flush().await;
+        self.pipeline.active.retire().await;
     }
 
     fn live(&self) -> Option<Arc<Live>> {

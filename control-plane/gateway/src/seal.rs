@@ -21,8 +21,10 @@ pub enum Purpose {
     RequestState,
     /// A plugin's checkpoint, in the store.
     Capsule,
-    /// What a caller answered a plugin, in the store.
+    /// What a running call has come to, in the store.
     Answers,
+    /// What a running call was asked for, in the store.
+    Record,
 }
 
 impl Purpose {
@@ -33,6 +35,7 @@ impl Purpose {
             Purpose::RequestState => b"asp/request-state/1\0",
             Purpose::Capsule => b"asp/capsule/1\0",
             Purpose::Answers => b"asp/answers/1\0",
+            Purpose::Record => b"asp/record/1\0",
         }
     }
 }

@@ -60,15 +60,14 @@ impl Suspended {
         sealer.seal(Purpose::RequestState, &context, &plain).ok()
     }
 
-    /// The suspended call a state names, for whoever may continue it, and the event it goes on with.
-    pub fn resume(
-        &self,
+    /// The call a state names, for whoever may continue it, and the event it goes on with.
+    pub fn open(
         sealer: &Sealer,
         state: &str,
         caller: &Caller,
         server: &str,
         digest: [u8; 32],
-    ) -> Option<(Arc<Call>, u64)> {
+    ) -> Option<(Uuid, u64)> {
         let plain = sealer.open(Purpose::RequestState, &context(caller, server, digest), state)?;
         let (id, rest) = plain.split_at_checked(16)?;
         let (expires, next_event) = rest.split_at_checked(8)?;
@@ -77,8 +76,12 @@ impl Suspended {
         if expires < unix_seconds() {
             return None;
         }
-        let call = self.calls.lock().get(&Uuid::from_slice(id).ok()?).cloned()?;
-        Some((call, next_event))
+        Some((Uuid::from_slice(id).ok()?, next_event))
+    }
+
+    /// The suspended call with this id; `None` where it is none of this replica's.
+    pub fn find(&self, id: Uuid) -> Option<Arc<Call>> {
+        self.calls.lock().get(&id).cloned()
     }
 
     /// Forgets the calls that have ended; run from time to time.

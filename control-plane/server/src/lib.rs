@@ -21,6 +21,7 @@ pub mod serve;
 pub mod settings;
 pub mod stack;
 pub mod state_dir;
+pub mod token_keys;
 pub mod xds;
 
 use std::ffi::OsString;

@@ -13,18 +13,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_gateway::minting::TokenKeys;
 use asp_platform::telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::args::ServeArgs;
+use crate::clock;
 use crate::commands::Failure;
 use crate::issuer::DevIssuer;
 use crate::settings::Settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::stack::runtime::LocalRuntime;
 use crate::state_dir;
+use crate::token_keys;
 use crate::xds::peer::Peer;
 use ports::Ports;
 use stack::Stack;
@@ -49,6 +52,8 @@ struct Process {
     public_url: String,
     ports: Ports,
     dev_issuer: Option<Arc<DevIssuer>>,
+    /// What signs the tokens of plugins; `None` where no plugins are called.
+    token_keys: Option<Arc<TokenKeys>>,
     /// How the platform's processes prove themselves to each other.
     peer: Option<Peer>,
     /// The language runtime that `--stack` starts.
@@ -69,6 +74,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         format!("{scheme}://{}", SocketAddr::new(settings.listen.bind, ports.edge))
     });
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
+    let token_keys = token_keys(&settings)?;
     let peer = settings.peer.as_ref().map(Peer::read).transpose().context("read the peer certificate")?;
     let runtime = settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack));
     let process = Process {
@@ -78,6 +84,7 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         public_url,
         ports,
         dev_issuer,
+        token_keys,
         tasks: TaskTracker::new(),
         stop: CancellationToken::new(),
         stop_background: CancellationToken::new(),
@@ -112,6 +119,16 @@ fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIs
     let mut issuer = DevIssuer::load_or_create(&settings.state_dir).context("open the development issuer")?;
     issuer.set_audience(public_url).context("record the audience")?;
     Ok(Arc::new(issuer))
+}
+
+/// The operator's key, else this machine's own where it has a gateway.
+fn token_keys(settings: &Settings) -> anyhow::Result<Option<Arc<TokenKeys>>> {
+    let keys = match &settings.gateway.token_key {
+        Some(files) => token_keys::read(files)?,
+        None if settings.roles.gateway => token_keys::own(&settings.state_dir, clock::now_ms())?,
+        None => return Ok(None),
+    };
+    Ok(Some(Arc::new(keys)))
 }
 
 async fn wait_for_stop() -> anyhow::Result<()> {

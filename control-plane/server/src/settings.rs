@@ -3,6 +3,7 @@
 //! A flag wins over the environment, the environment over the default. Keeps true: all faults are found
 //! and reported together, and a secret prints as `***`.
 
+pub mod delegates;
 pub mod source;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use crate::args::ServeArgs;
 use crate::plugins::languages::runtime_binary;
 use asp_platform::secret::Secret;
+use delegates::DelegateSection;
 use source::{Environment, Fault, Reader};
 
 pub const ENV_PORT: &str = "ASP_PORT";
@@ -25,6 +27,8 @@ pub const ENV_DATABASE_URL: &str = "ASP_DATABASE_URL";
 pub const ENV_FILTER_WASM: &str = "ASP_FILTER_WASM";
 pub const ENV_SEAL_KEY: &str = "ASP_SEAL_KEY";
 pub const ENV_SEAL_KEY_PREVIOUS: &str = "ASP_SEAL_KEY_PREVIOUS";
+pub const ENV_TOKEN_KEY: &str = "ASP_TOKEN_KEY";
+pub const ENV_TOKEN_KEY_PREVIOUS: &str = "ASP_TOKEN_KEY_PREVIOUS";
 pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
 pub const ENV_POOL: &str = "ASP_POOL";
 pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
@@ -62,6 +66,10 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_SEAL_KEY          seals session ids, at least 32 bytes, the same on every gateway
                         (required without --dev; several gateways need it always)
   ASP_SEAL_KEY_PREVIOUS the key before, while it is being replaced
+  ASP_TOKEN_KEY         file with the P-256 key (PEM PKCS #8 or JWK) that signs the tokens of plugins, the
+                        same on every gateway [made once in the state directory]
+  ASP_TOKEN_KEY_PREVIOUS
+                        file with the key before, or its public JWK: published until its tokens have died
   ASP_ISSUERS           file of the issuers whose tokens clients and admins bring
   ASP_UPSTREAMS         name=http(s)://host[:port],... private hosts that proxied specs may name
   ASP_XDS_URL           the control plane, for a process with the gateway role alone
@@ -69,6 +77,13 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_POOL              the Envoy cluster this gateway belongs to [gateway]
   ASP_RUNTIMES          language[+language]=url,... where plugins run: python, node, java, mcp-stdio;
                         unix:<path>, or https://host:port with ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
+  ASP_DELEGATE_URL      base of an OpenAI-compatible endpoint, e.g. https://llm.internal/v1: it answers the
+                        delegations of plugins where the client has no model
+  ASP_DELEGATE_MODEL    the model's name there (required with ASP_DELEGATE_URL)
+  ASP_DELEGATE_API_KEY  its key
+  ASP_DELEGATE_JSON_SCHEMA
+                        true: it takes JSON Schemas as response_format [false]
+  ASP_DELEGATE_KEYS     name=http(s)://host[:port]=file,... keys that specs may name, and where each may go
   ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
                         PEM files: mutual TLS between control plane, gateways and Envoys
   ASP_PEER_NAME         the name in the control plane's certificate [the host of ASP_XDS_URL]
@@ -126,6 +141,13 @@ pub struct SealKeys {
     pub previous: Option<Secret>,
 }
 
+/// Where the keys are that sign the tokens of plugins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenKeyFiles {
+    pub current: PathBuf,
+    pub previous: Option<PathBuf>,
+}
+
 /// How the gateway role finds its snapshots and is found itself.
 #[derive(Clone, Debug)]
 pub struct GatewaySection {
@@ -135,9 +157,13 @@ pub struct GatewaySection {
     pub pool: String,
     /// The control plane's xDS server; this process's own by default.
     pub xds_url: Option<String>,
-    /// `None`: a fresh key, good for one process without `--dev` peers.
+    /// `None`: a key of this machine's own, in its state directory; only with `--dev`.
     pub seal: Option<SealKeys>,
+    /// The file of the key that signs plugins' tokens; `None`: one of this machine's own.
+    pub token_key: Option<TokenKeyFiles>,
     pub runtimes: Vec<RuntimeAddress>,
+    /// The models of the platform, for delegations.
+    pub delegates: DelegateSection,
 }
 
 /// Where a language runtime is, and what it runs.
@@ -354,8 +380,19 @@ fn gateway(reader: &mut Reader<'_>) -> GatewaySection {
         pool: reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned()),
         xds_url: reader.optional(ENV_XDS_URL),
         seal: current.map(|current| SealKeys { current, previous }),
+        token_key: token_key(reader),
         runtimes: runtimes(reader),
+        delegates: delegates::read(reader),
     }
+}
+
+fn token_key(reader: &mut Reader<'_>) -> Option<TokenKeyFiles> {
+    let [current, previous] =
+        [ENV_TOKEN_KEY, ENV_TOKEN_KEY_PREVIOUS].map(|name| reader.optional(name).map(PathBuf::from));
+    if current.is_none() && previous.is_some() {
+        reader.fault(ENV_TOKEN_KEY, format!("is required with {ENV_TOKEN_KEY_PREVIOUS}"));
+    }
+    Some(TokenKeyFiles { current: current?, previous })
 }
 
 /// `language[+language]=url`, separated by commas.

@@ -26,9 +26,10 @@ const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a claim whose holder died is remembered: as long as an answer would be.
 const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 2] = [
+const MIGRATIONS: [(i64, &str, &str); 3] = [
     (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
     (2, "active", include_str!("../migrations/calls/0002_active.sql")),
+    (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),
 ];
 
 /// The file could not be opened or brought up to date.
@@ -83,6 +84,12 @@ impl SqliteCalls {
             .map_err(|e| OpenError(e.to_string()))?;
         sqlx::query("DELETE FROM active_calls WHERE expires_ms < $1")
             .bind(now)
+            .execute(&self.pool)
+            .await
+            .map_err(|e| OpenError(e.to_string()))?;
+        // An owner without a lease owns nothing it needs to know of: what it left was taken or has ended.
+        sqlx::query("DELETE FROM active_owners WHERE lease_ms < $1")
+            .bind(now - milliseconds(KEEP_ABANDONED))
             .execute(&self.pool)
             .await
             .map_err(|e| OpenError(e.to_string()))?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use asp_store::active::{ActiveCalls, ActiveKey};
+use asp_store::active::{ActiveCalls, ActiveKey, OwnerId};
 use asp_store::calls::{AuditLog, CallEvent, SqliteCalls};
 use asp_store::ledger::{Claim, Ledger, LedgerKey, suite};
 use bytes::Bytes;
@@ -21,7 +21,7 @@ async fn the_sqlite_active_calls_pass_the_suite_and_end_with_their_time() {
     let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
     asp_store::active::suite::run(&calls).await;
     let key = ActiveKey { call: [7; 16], org: "acme".into(), plugin: "p@1".into(), expires_ms: 1 };
-    calls.save_capsule(&key, 1, Bytes::from_static(b"x")).await.unwrap();
+    calls.put(&key, OwnerId([1; 16]), Bytes::from_static(b"x")).await.unwrap();
     calls.sweep().await.unwrap();
     assert_eq!(calls.find(key.call).await.unwrap(), None);
     assert!(calls.find([2; 16]).await.unwrap().is_some());

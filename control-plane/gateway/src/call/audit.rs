@@ -91,6 +91,11 @@ pub fn started(call: &Call) -> CallEvent {
     event(call, json!({"event": "call.start"}))
 }
 
+/// The call was left behind by another gateway and goes on.
+pub fn resumed(call: &Call) -> CallEvent {
+    event(call, json!({"event": "call.resume"}))
+}
+
 /// The call has its outcome.
 pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
     let (reason, replay, bytes_out, is_error) = match outcome {
@@ -113,6 +118,36 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
     )
 }
 
+/// One delegation, without its texts.
+pub struct Delegated {
+    /// `id@version`
+    pub delegate: String,
+    /// client, model or primitive
+    pub way: &'static str,
+    /// `ok`, or the word for why there is no answer
+    pub outcome: &'static str,
+    pub took: Duration,
+    /// As the endpoint counts them; 0 where it does not say.
+    pub tokens_in: u64,
+    pub tokens_out: u64,
+}
+
+/// A plugin asked a model or another primitive.
+pub fn delegated(call: &Call, delegated: &Delegated) -> CallEvent {
+    event(
+        call,
+        json!({
+            "event": "call.delegation",
+            "delegate": delegated.delegate,
+            "by": delegated.way,
+            "outcome": delegated.outcome,
+            "ms": delegated.took.as_millis() as u64,
+            "tokensIn": delegated.tokens_in,
+            "tokensOut": delegated.tokens_out,
+        }),
+    )
+}
+
 fn event(call: &Call, mut own: serde_json::Value) -> CallEvent {
     let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
     if let Some(members) = own.as_object_mut() {
@@ -128,6 +163,9 @@ fn event(call: &Call, mut own: serde_json::Value) -> CallEvent {
             ("bytesIn", json!(call.bytes_in)),
         ] {
             members.insert(name.into(), value);
+        }
+        if let Some(parent) = call.parent {
+            members.insert("parent".into(), json!(parent.call.to_string()));
         }
     }
     CallEvent { at_ms, org: call.caller.org.clone(), event: own.to_string() }

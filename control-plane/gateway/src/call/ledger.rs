@@ -29,8 +29,15 @@ const LEASE_SLACK: Duration = Duration::from_secs(5);
 /// A claimed key. Ends with [`Held::settle`].
 pub struct Held {
     ledger: Arc<dyn Ledger>,
-    key: LedgerKey,
-    mutating: bool,
+    claim: LedgerClaim,
+}
+
+/// A claimed key as a call's record keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerClaim {
+    pub key: [u8; 32],
+    pub hash: RequestHash,
+    pub mutating: bool,
 }
 
 /// What the ledger says of a call.
@@ -49,6 +56,17 @@ enum Stored {
     OutcomeUnknown,
 }
 
+/// What a call under an explicit key claims in the durable ledger; `None` where it claims nothing there.
+pub(super) fn durable_claim(
+    call: &Call,
+    key: Option<&IdempotencyKey>,
+    arguments: &Value,
+) -> Option<LedgerClaim> {
+    let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
+    let key = key.filter(|key| mutating && matches!(key, IdempotencyKey::Explicit(_)))?;
+    Some(LedgerClaim { key: scope(call, key).0, hash: request_hash(call, arguments), mutating })
+}
+
 /// Claims the call's key, waiting for a running twin until the call's deadline.
 pub async fn enter(
     ledgers: &Ledgers,
@@ -63,7 +81,7 @@ pub async fn enter(
         return Ok(Entered::Keyless);
     }
     let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
-    let hashed = scope(call, key);
+    let (hashed, hash) = (scope(call, key), request_hash(call, arguments));
     // A duplicate JSON-RPC id of a running request is an error of the client, not a retry to wait for.
     let until = match key {
         IdempotencyKey::Explicit(_) => call.deadline,
@@ -71,7 +89,7 @@ pub async fn enter(
     };
     // A holder that died is told apart from one that is slow by its deadline and a little more.
     let lease = call.deadline.saturating_duration_since(Instant::now()) + LEASE_SLACK;
-    let claim = match ledger.claim(hashed, request_hash(call, arguments), until, lease).await {
+    let claim = match ledger.claim(hashed, hash, until, lease).await {
         // A read may run again; without its ledger it only loses the replay.
         Err(error) if !mutating => {
             tracing::debug!(error = %error, "read runs without its idempotency key");
@@ -80,7 +98,10 @@ pub async fn enter(
         claim => claim.map_err(|e| Refusal::Internal(e.to_string()))?,
     };
     match (claim, key) {
-        (Claim::New, _) => Ok(Entered::Held(Held { ledger: ledger.clone(), key: hashed, mutating })),
+        (Claim::New, _) => {
+            let claim = LedgerClaim { key: hashed.0, hash, mutating };
+            Ok(Entered::Held(Held { ledger: ledger.clone(), claim }))
+        }
         (Claim::Replay(bytes), _) => replay(&bytes),
         (Claim::Conflict, _) => Err(Refusal::KeyConflict),
         (Claim::Abandoned, _) => Err(Refusal::OutcomeUnknown),
@@ -96,28 +117,50 @@ pub struct Ledgers {
     pub quick: Arc<dyn Ledger>,
 }
 
+impl Ledgers {
+    /// The key that a call held on a gateway that is gone.
+    pub(super) fn held_again(&self, claim: LedgerClaim) -> Held {
+        let ledger = if claim.mutating { &self.durable } else { &self.quick };
+        Held { ledger: ledger.clone(), claim }
+    }
+
+    /// Whether the answer of a claimed key is there already.
+    pub(super) async fn is_answered(&self, claim: &LedgerClaim) -> bool {
+        let ledger = if claim.mutating { &self.durable } else { &self.quick };
+        let (key, now) = (LedgerKey(claim.key), Instant::now());
+        matches!(ledger.claim(key, claim.hash, now, LEASE_SLACK).await, Ok(Claim::Replay(_)))
+    }
+}
+
 impl Held {
+    pub(super) fn claim(&self) -> &LedgerClaim {
+        &self.claim
+    }
+
     /// Stores what the execution ended with. A refusal that certainly left no effect frees the key.
     pub async fn settle(self, call: &Call, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
         let stored = match result {
             Ok(output) => Stored::Output(output.clone()),
-            Err(refusal) if !self.mutating || left_no_effect(call, refusal) => return self.release().await,
+            Err(refusal) if !self.claim.mutating || left_no_effect(call, refusal) => {
+                return self.release().await;
+            }
             Err(_) => Stored::OutcomeUnknown,
         };
         let bytes = serde_json::to_vec(&stored).map_err(|e| Refusal::Internal(e.to_string()))?;
-        if !self.mutating && bytes.len() > MAX_QUICK_ANSWER {
+        if !self.claim.mutating && bytes.len() > MAX_QUICK_ANSWER {
             return self.release().await;
         }
-        let keep = if self.mutating { KEEP_MUTATING } else { KEEP_READING };
+        let keep = if self.claim.mutating { KEEP_MUTATING } else { KEEP_READING };
         self.ledger
-            .complete(self.key, Bytes::from(bytes), keep)
+            .complete(LedgerKey(self.claim.key), Bytes::from(bytes), keep)
             .await
             // The effect may have happened, but its answer is not safe: do not acknowledge it.
             .map_err(|_| Refusal::OutcomeUnknown)
     }
 
-    async fn release(self) -> Result<(), Refusal> {
-        self.ledger.release(self.key).await.map_err(|e| Refusal::Internal(e.to_string()))
+    /// Nothing was executed: the key is free again.
+    pub(super) async fn release(self) -> Result<(), Refusal> {
+        self.ledger.release(LedgerKey(self.claim.key)).await.map_err(|e| Refusal::Internal(e.to_string()))
     }
 }
 

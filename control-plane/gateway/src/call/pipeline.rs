@@ -14,12 +14,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::active::ActiveTable;
+use super::adopted::Adopted;
 use super::audit::Audit;
 use super::entitlement::{self, Entitled};
 use super::ledger::{Entered, Ledgers};
 use super::limits::{Grant, Limiter};
 use super::outcome::{Outcome, Output, Refusal};
 use super::question::input_timeout;
+use super::record::Record;
 use super::{Call, IdempotencyKey, Invocation, approve, audit, execute, input, ledger, output};
 use crate::executors::{Execution, Executors};
 use crate::live::Live;
@@ -49,6 +52,10 @@ pub struct Pipeline {
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
     pub calls: Calls,
+    /// The rows of the running calls that another gateway could go on with.
+    pub active: Arc<ActiveTable>,
+    /// The calls that other gateways left behind.
+    pub adopted: Adopted,
 }
 
 /// The calls that run.
@@ -60,6 +67,15 @@ pub struct Calls {
 }
 
 impl Calls {
+    /// The cancellation of another call.
+    pub(super) fn child(&self) -> CancellationToken {
+        self.stop.child_token()
+    }
+
+    pub(super) fn spawn(&self, call: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(call);
+    }
+
     /// Cancels the calls that still run, such as those that wait for an answer nobody can bring any more, and
     /// waits until each has its outcome.
     pub async fn end(&self) {
@@ -81,7 +97,7 @@ impl Pipeline {
         let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
         let longest = started + runtime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
-        let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.stop.child_token()));
+        let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
         match entitled {
             Err(refusal) => {
                 self.audit.record_now(audit::started(&call));
@@ -92,7 +108,7 @@ impl Pipeline {
                 let running = Running { pipeline: self.clone(), call: call.clone() };
                 let Invocation { arguments, idempotency_key, .. } = invocation;
                 let driven = async move { running.drive(live, entitled, arguments, idempotency_key).await };
-                self.calls.tasks.spawn(driven);
+                self.calls.spawn(driven);
                 Ok(call)
             }
         }
@@ -111,9 +127,9 @@ impl Pipeline {
 }
 
 /// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
-struct Running {
-    pipeline: Arc<Pipeline>,
-    call: Arc<Call>,
+pub(super) struct Running {
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) call: Arc<Call>,
 }
 
 impl Drop for Running {
@@ -128,7 +144,16 @@ impl Running {
     async fn drive(self, live: Arc<Live>, entitled: Entitled, arguments: Value, key: Option<IdempotencyKey>) {
         self.pipeline.metrics.call_began();
         self.pipeline.audit.record(audit::started(&self.call)).await;
-        let outcome = match self.stages(&live, entitled, arguments, key).await {
+        let result = self.stages(&live, entitled, arguments, key).await;
+        self.conclude(result).await;
+    }
+
+    /// Gives the call its outcome.
+    pub(super) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
+        let outcome = match result {
+            _ if self.call.tenure.is_passed_on() => {
+                Outcome::Refused(Refusal::Upstream("another gateway goes on with this call".into()))
+            }
             Ok((output, replayed)) => Outcome::Done { output, replayed },
             Err(refusal) => Outcome::Refused(refusal),
         };
@@ -136,12 +161,13 @@ impl Running {
             tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "call failed");
         }
         self.pipeline.audit.record(audit::finished(&self.call, &outcome)).await;
+        self.pipeline.active.ends(&self.call);
         self.pipeline.close(&self.call, outcome);
     }
 
     async fn stages(
         &self,
-        live: &Live,
+        live: &Arc<Live>,
         entitled: Entitled,
         mut arguments: Value,
         key: Option<IdempotencyKey>,
@@ -162,39 +188,78 @@ impl Running {
         checked?;
 
         let started = Instant::now();
-        let entered = ledger::enter(&pipeline.ledgers, call, key.as_ref(), &arguments).await;
+        let entered = self.enter(key.as_ref(), &arguments).await;
         metrics.stage(Stage::Ledger, started);
         match entered? {
             Entered::Replay(output) => Ok((output, true)),
             Entered::Keyless => Ok((self.perform(live, entitled, arguments, &grant).await?, false)),
             Entered::Held(held) => {
+                call.tenure.claims(held.claim().clone());
                 let result = self.perform(live, entitled, arguments, &grant).await;
-                held.settle(call, &result).await?;
+                if !call.tenure.is_passed_on() {
+                    held.settle(call, &result).await?;
+                }
                 Ok((result?, false))
             }
         }
     }
 
+    /// The ledger stage. While a call that another gateway left behind holds the key, this one shows what it does.
+    async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Value) -> Result<Entered, Refusal> {
+        let (call, pipeline) = (&self.call, &self.pipeline);
+        let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
+        let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
+        tokio::select! {
+            entered = entering => entered,
+            never = pipeline.adopted.relay(call, &claim) => match never {},
+        }
+    }
+
+    /// Makes the row by which another gateway can go on with a call that has an explicit key. Nothing else needs
+    /// one before its executor saves something: nobody could ask for it.
+    async fn keep(&self, arguments: &Value, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
+        let call = &self.call;
+        let keyed = call.idempotency_key.is_some() && call.tenure.claim().is_some_and(|claim| claim.mutating);
+        if !keyed || !self.pipeline.executors.runs(&call.entry.primitive) {
+            return Ok(());
+        }
+        let record = Record::of(call, arguments, grant.remaining, handed_over);
+        match self.pipeline.active.put(call, &record).await {
+            // Another gateway must not take what runs for what has not begun.
+            Err(error) if call.tenure.is_kept() => Err(Refusal::Internal(error.to_string())),
+            Err(error) => {
+                tracing::warn!(call = %call.id, %error, "a call runs without its row");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
     async fn perform(
         &self,
-        live: &Live,
+        live: &Arc<Live>,
         entitled: Entitled,
         arguments: Value,
         grant: &Grant,
     ) -> Result<Output, Refusal> {
         let metrics = &self.pipeline.metrics;
         if entitled.needs_approval {
+            self.keep(&arguments, grant, false).await?;
             let started = Instant::now();
             let approved = approve::approve(&self.call).await;
             metrics.stage(Stage::Approve, started);
             approved?;
         }
+        self.keep(&arguments, grant, true).await?;
         let execution = Execution {
             call: self.call.clone(),
             arguments,
             budget: grant.remaining,
             upstreams: live.upstreams.clone(),
             dependencies: live.dependencies.clone(),
+            live: live.clone(),
+            pipeline: self.pipeline.clone(),
+            former: None,
         };
         let started = Instant::now();
         let executed = execute::execute(&self.pipeline.executors, execution).await;

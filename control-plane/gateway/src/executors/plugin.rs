@@ -15,6 +15,7 @@ use super::Execution;
 use super::artifacts::Artifacts;
 use crate::call::outcome::{Output, Refusal};
 use crate::metrics::Metrics;
+use crate::minting::Minter;
 
 mod admission;
 mod artifacts;
@@ -22,10 +23,11 @@ mod asking;
 mod history;
 mod job;
 mod lease;
+mod memory;
 mod prepare;
 mod reads;
 mod recovery;
-mod results;
+pub(super) mod results;
 pub mod runtimes;
 mod saved;
 mod session;
@@ -41,6 +43,7 @@ use lease::Closing;
 use prepare::Preparing;
 use recovery::{Ended, Next, Recovery};
 use runtimes::Runtimes;
+use runtimes::watch::{self, Watching};
 use tunnel::{OpenFault, Opening, Tunnel, Wanted};
 
 /// The plugin executor of one gateway.
@@ -49,20 +52,29 @@ pub struct Plugins {
     closing: Closing,
     saved: Saved,
     artifacts: Artifacts,
+    minter: Arc<Minter>,
     preparing: Preparing,
+    _watching: Watching,
 }
 
-/// What plugin calls leave behind.
+/// What plugin calls leave behind, and what they are given.
 pub struct Keeping {
     pub saved: Saved,
     pub artifacts: Artifacts,
+    pub minter: Arc<Minter>,
 }
 
 impl Plugins {
     pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, keeping: Keeping) -> Plugins {
-        let Keeping { saved, artifacts } = keeping;
+        let Keeping { saved, artifacts, minter } = keeping;
+        let _watching = watch::begin(&runtimes, &metrics.plugins);
         let closing = Closing { tasks: TaskTracker::new(), metrics };
-        Plugins { runtimes, closing, saved, artifacts, preparing: Preparing::default() }
+        Plugins { runtimes, closing, saved, artifacts, minter, preparing: Preparing::default(), _watching }
+    }
+
+    /// Whether a runtime of this language is configured.
+    pub fn speaks(&self, language: &str) -> bool {
+        self.runtimes.get(language).is_some()
     }
 
     /// Lets the runtimes prepare the plugins of a new snapshot.
@@ -103,19 +115,25 @@ impl Plugins {
                 plugin.language
             )));
         };
-        let job = Job { execution, plugin, language, primitive, hints, runtime };
-        let mut history = History::default();
-        let result = self.attempts(&job, &mut history).await;
-        if history.has_row {
-            let (saved, call) = (self.saved.clone(), execution.call.clone());
-            self.closing.tasks.spawn(async move { saved.end(&call).await });
+        let minter = self.minter.clone();
+        let job = Job { execution, plugin, language, primitive, hints, runtime, minter };
+        let (mut history, mut recovery) = (History::default(), Recovery::default());
+        if let Some(former) = &execution.former {
+            history = History::restored(&former.state, former.seq);
+            if let Next::Done(result) = recovery.adopted(&execution.call, &history) {
+                return result;
+            }
         }
-        result
+        self.attempts(&job, &mut history, recovery).await
     }
 
-    async fn attempts(&self, job: &Job<'_>, history: &mut History) -> Result<Output, Refusal> {
+    async fn attempts(
+        &self,
+        job: &Job<'_>,
+        history: &mut History,
+        mut recovery: Recovery,
+    ) -> Result<Output, Refusal> {
         let execution = job.execution;
-        let mut recovery = Recovery::default();
         loop {
             history.next_attempt();
             let ended = self.attempt(job, history).await;
@@ -130,6 +148,10 @@ impl Plugins {
                     tokio::select! {
                         () = tokio::time::sleep_until(at.max(job.runtime.retry_at().unwrap_or(at))) => {}
                         () = execution.call.cancelled() => return Err(Refusal::Cancelled),
+                        () = execution.call.tenure.preempted(), if execution.call.tenure.resumes() => {
+                            execution.call.tenure.pass_on();
+                            return Err(Refusal::Upstream("the gateway ends".into()));
+                        }
                     }
                 }
             }

@@ -1,4 +1,5 @@
-//! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728) and agent cards.
+//! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728), agent cards, and the keys of
+//! the tokens that plugins show to services.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -10,6 +11,8 @@ use crate::Gateway;
 use crate::live::{Live, ServerView};
 
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
+/// Below the issuer of those tokens, which is the public URL.
+const KEYS: &str = "/.well-known/jwks.json";
 const CARD: &str = "/.well-known/agent-card.json";
 
 /// Answers a GET; `path` has no query. `None` when there is no such document.
@@ -31,6 +34,9 @@ fn document(gateway: &Gateway, live: &Live, path: &str) -> Option<String> {
             rest => Some(live.server(rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
         };
         return Some(resource_metadata(gateway, live, server.map(|server| &**server)).to_string());
+    }
+    if path == KEYS {
+        return Some(gateway.minter.jwks().to_string());
     }
     let server = path.strip_suffix(CARD)?.strip_prefix('/')?;
     let card = &live.server(server)?.message.a2a_card;

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_gateway::minting::TokenKeys;
 use asp_gateway::{Config, Gateway, SealKeys, Stores};
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, Source, assemble, check, read_dir};
@@ -264,14 +266,26 @@ impl Fixture {
 
     /// A gateway with plugin runtimes.
     pub(crate) fn with(snapshot: GatewaySnapshot, key: u8, runtimes: Runtimes) -> Fixture {
+        Fixture::with_models(snapshot, key, runtimes, Endpoints::default())
+    }
+
+    /// A gateway with plugin runtimes and models.
+    pub(crate) fn with_models(
+        snapshot: GatewaySnapshot,
+        key: u8,
+        runtimes: Runtimes,
+        delegates: Endpoints,
+    ) -> Fixture {
         let audit = Arc::new(MemoryAudit::default());
         let active = Arc::new(MemoryActive::default());
         let gateway = Gateway::new(Config {
+            token_keys: Arc::new(TokenKeys::generate().unwrap()),
             seal_keys: SealKeys { current: vec![key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,
             stores: Stores { audit: audit.clone(), active: active.clone(), ..Stores::in_memory() },
             runtimes,
+            delegates,
         })
         .unwrap();
         gateway.apply(snapshot).unwrap();

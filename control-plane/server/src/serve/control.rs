@@ -6,11 +6,13 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_proto::snapshot::Upstream;
 use asp_store::control::{Change, ControlStore, Precondition};
+use asp_store::packages::{DiskPackages, Packages, Quota};
 use asp_store::sqlite::SqliteStore;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::gateway::runtimes;
 use super::ports::ControlListeners;
 use super::{GRACE, Process};
 use crate::admin::auth::Verifier;
@@ -30,6 +32,8 @@ use crate::xds::subscribers::Subscribers;
 
 /// How often expired revocations and old audit rows are looked for.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// The artifact store, below the state directory.
+const PACKAGES: &str = "packages";
 /// Audit rows kept.
 const KEEP_AUDIT: u64 = 1_000_000;
 
@@ -77,15 +81,26 @@ pub(super) async fn start(
     });
     let admin = AdminState {
         store,
+        packages: open_packages(settings).await?,
         compiler,
         publisher: handle,
         subscribers,
+        runtimes: runtimes(process)?,
         verifier: Verifier::new(issuers.admins),
-        jwks: json!({ "keys": process.dev_issuer.iter().map(|issuer| issuer.jwk()).collect::<Vec<_>>() }),
+        jwks: jwks(process),
         dev: settings.dev,
     };
     drains.spawn(listen::serve(listeners.admin, admin::router(Arc::new(admin)), process.stop.clone(), GRACE));
     Ok(())
+}
+
+/// The public keys of what this process signs: the development issuer's tokens and those of plugins.
+fn jwks(process: &Process) -> Value {
+    let mut keys: Vec<Value> = process.dev_issuer.iter().map(|issuer| issuer.jwk().clone()).collect();
+    if let Some(own) = &process.token_keys {
+        keys.extend(own.jwks().get("keys").and_then(Value::as_array).into_iter().flatten().cloned());
+    }
+    json!({ "keys": keys })
 }
 
 /// Whose tokens are taken: those of the operator's file, and in development the development issuer's.
@@ -121,6 +136,12 @@ async fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>
         }
     };
     Ok(Arc::new(store))
+}
+
+async fn open_packages(settings: &Settings) -> anyhow::Result<Arc<dyn Packages>> {
+    let directory = settings.state_dir.join(PACKAGES);
+    let opened = DiskPackages::open(&directory, Quota::default()).await;
+    Ok(Arc::new(opened.with_context(|| format!("open {}", directory.display()))?))
 }
 
 /// Deletes what no longer matters until `stop` is cancelled. The poll of the publisher sees the revision.

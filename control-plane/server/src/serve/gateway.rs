@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, RuntimeTls, Runtimes};
 use asp_gateway::{Gateway, Stores};
 use asp_platform::secret::Secret;
 use asp_store::blobs::DiskBlobs;
 use asp_store::calls::SqliteCalls;
-use secrecy::SecretSlice;
+use secrecy::{SecretSlice, SecretString};
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
 use super::{GRACE, Process, ports};
 use crate::listen;
-use crate::settings::{PeerSection, SealKeys};
+use crate::settings::{PeerSection, Settings};
 use crate::stack::runtime::LocalRuntime;
+use crate::state_dir;
 use crate::xds::client::{self, Target};
 
 /// Ledger and audit of calls, below the state directory.
@@ -25,6 +27,8 @@ const CALLS_FILE: &str = "calls.db";
 /// The artifacts of plugin calls, below the state directory.
 const ARTIFACTS: &str = "artifacts";
 const SWEEP_CALLS_EVERY: Duration = Duration::from_secs(600);
+/// The generated seal key, below the state directory.
+const SEAL_KEY_FILE: &str = "seal-key";
 /// Bytes of a generated seal key.
 const SEAL_KEY: usize = 32;
 
@@ -41,7 +45,8 @@ pub(super) async fn start(
     let artifacts =
         DiskBlobs::open(&directory).await.with_context(|| format!("open {}", directory.display()))?;
     let gateway = Gateway::new(asp_gateway::Config {
-        seal_keys: seal_keys(settings.gateway.seal.as_ref()),
+        seal_keys: seal_keys(settings)?,
+        token_keys: process.token_keys.clone().context("a gateway has a token key")?,
         public_url: process.public_url.clone(),
         dev: settings.dev,
         stores: Stores {
@@ -51,6 +56,7 @@ pub(super) async fn start(
             blobs: Arc::new(artifacts),
         },
         runtimes: runtimes(process)?,
+        delegates: delegates(settings),
     })
     .context("start the gateway")?;
     let local = ports::local(settings, process.ports.gateway);
@@ -73,12 +79,16 @@ pub(super) async fn start(
     let apply: client::Apply = Arc::new(move |snapshot| applying.apply(snapshot));
     // Ends with the first stop: Envoy learns at once that this replica takes no new requests.
     process.tasks.spawn(client::run(target, apply, process.stop.clone()));
-    let sweep = Gateway::sweep(Arc::downgrade(&gateway));
+    let (sweep, keep) =
+        (Gateway::sweep(Arc::downgrade(&gateway)), Gateway::keep_calls(Arc::downgrade(&gateway)));
+    let (taking, over) = (Gateway::take_over_calls(Arc::downgrade(&gateway)), process.stop.clone());
+    process.tasks.spawn(async move { over.run_until_cancelled(taking).await });
     let (stop, ending) = (process.stop_background.clone(), Arc::clone(&gateway));
     process.tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = sweep => {}
+            () = keep => {}
             () = sweep_calls(calls) => {}
         }
         // The listeners have drained by now: what still runs waits for nobody.
@@ -89,7 +99,7 @@ pub(super) async fn start(
 }
 
 /// The configured language runtimes, and the one that this process starts.
-fn runtimes(process: &Process) -> anyhow::Result<Runtimes> {
+pub(super) fn runtimes(process: &Process) -> anyhow::Result<Runtimes> {
     let settings = &process.settings;
     let own = process.runtime.as_ref().map(LocalRuntime::address);
     let mut targets = Vec::new();
@@ -99,6 +109,23 @@ fn runtimes(process: &Process) -> anyhow::Result<Runtimes> {
         targets.push(RuntimeTarget { languages: address.languages, url: address.url, tls });
     }
     Runtimes::new(targets).context("use the language runtimes")
+}
+
+/// The models that answer delegations.
+fn delegates(settings: &Settings) -> Endpoints {
+    let section = &settings.gateway.delegates;
+    let secret = |secret: &Secret| SecretString::from(secret.expose());
+    let default = section.default.as_ref().map(|endpoint| DefaultEndpoint {
+        url: endpoint.url.clone(),
+        model: endpoint.model.clone(),
+        key: endpoint.key.as_ref().map(secret),
+        json_schema: endpoint.json_schema,
+    });
+    let keys = section.keys.iter().map(|key| {
+        let endpoint_key = EndpointKey { origin: key.origin.clone(), key: secret(&key.key) };
+        (key.name.clone(), endpoint_key)
+    });
+    Endpoints { default, keys: keys.collect() }
 }
 
 /// The gateway proves itself to a runtime as it does to the control plane.
@@ -123,17 +150,17 @@ async fn sweep_calls(calls: Arc<SqliteCalls>) {
     }
 }
 
-/// The configured keys; in development, where none need be, a fresh one for this process.
-fn seal_keys(configured: Option<&SealKeys>) -> asp_gateway::SealKeys {
+/// The configured keys; in development, where none need be, one of this machine's own: what was sealed before a
+/// restart opens after it.
+fn seal_keys(settings: &Settings) -> anyhow::Result<asp_gateway::SealKeys> {
     let bytes = |secret: &Secret| SecretSlice::from(secret.expose().as_bytes().to_vec());
-    match configured {
-        Some(keys) => asp_gateway::SealKeys {
-            current: bytes(&keys.current),
-            previous: keys.previous.as_ref().map(bytes),
-        },
-        None => asp_gateway::SealKeys {
-            current: SecretSlice::from(rand::random::<[u8; SEAL_KEY]>().to_vec()),
-            previous: None,
-        },
+    if let Some(keys) = &settings.gateway.seal {
+        let previous = keys.previous.as_ref().map(bytes);
+        return Ok(asp_gateway::SealKeys { current: bytes(&keys.current), previous });
     }
+    let path = settings.state_dir.join(SEAL_KEY_FILE);
+    state_dir::create_once(&path, &rand::random::<[u8; SEAL_KEY]>())
+        .with_context(|| format!("create {}", path.display()))?;
+    let key = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+    Ok(asp_gateway::SealKeys { current: SecretSlice::from(key), previous: None })
 }

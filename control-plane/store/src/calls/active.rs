@@ -1,11 +1,14 @@
 //! The [`ActiveCalls`] on SQLite.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
-use super::SqliteCalls;
-use crate::active::{ActiveCall, ActiveCalls, ActiveError, ActiveKey, CallId, Saved};
+use super::{SqliteCalls, milliseconds, now_ms};
+use crate::active::{ActiveCall, ActiveCalls, ActiveError, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved};
 
 fn unavailable(error: sqlx::Error) -> ActiveError {
     ActiveError::Unavailable(error.to_string())
@@ -13,68 +16,180 @@ fn unavailable(error: sqlx::Error) -> ActiveError {
 
 #[async_trait]
 impl ActiveCalls for SqliteCalls {
-    async fn save_capsule(&self, key: &ActiveKey, seq: u64, capsule: Bytes) -> Result<Saved, ActiveError> {
+    async fn put(&self, key: &ActiveKey, owner: OwnerId, record: Bytes) -> Result<Saved, ActiveError> {
         let changed = sqlx::query(
-            "INSERT INTO active_calls (call_id, org, plugin, seq, capsule, expires_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6) \
-             ON CONFLICT (call_id) DO UPDATE SET seq = excluded.seq, capsule = excluded.capsule \
-             WHERE active_calls.seq < excluded.seq",
+            "INSERT INTO active_calls (call_id, org, plugin, seq, expires_ms, owner, record) \
+             VALUES ($1, $2, $3, 0, $4, $5, $6) \
+             ON CONFLICT (call_id) DO UPDATE SET record = excluded.record \
+             WHERE active_calls.owner = excluded.owner",
         )
         .bind(key.call.as_slice())
         .bind(&key.org)
         .bind(&key.plugin)
-        .bind(i64::try_from(seq).unwrap_or(i64::MAX))
-        .bind(capsule.as_ref())
         .bind(key.expires_ms)
+        .bind(owner.0.as_slice())
+        .bind(record.as_ref())
         .execute(&self.pool)
         .await
         .map_err(unavailable)?;
-        Ok(if changed.rows_affected() == 1 { Saved::Stored } else { Saved::Stale })
+        Ok(if changed.rows_affected() == 1 { Saved::Stored } else { Saved::NotOwner })
     }
 
-    async fn save_answers(&self, key: &ActiveKey, answers: Bytes) -> Result<(), ActiveError> {
-        sqlx::query(
-            "INSERT INTO active_calls (call_id, org, plugin, seq, answers, expires_ms) \
-             VALUES ($1, $2, $3, 0, $4, $5) \
-             ON CONFLICT (call_id) DO UPDATE SET answers = excluded.answers",
+    async fn save_capsule(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        (seq, capsule): (u64, Bytes),
+        state: Bytes,
+    ) -> Result<Saved, ActiveError> {
+        let changed = sqlx::query(
+            "UPDATE active_calls SET seq = $1, capsule = $2, answers = $3 \
+             WHERE call_id = $4 AND owner = $5 AND seq < $1",
         )
-        .bind(key.call.as_slice())
-        .bind(&key.org)
-        .bind(&key.plugin)
-        .bind(answers.as_ref())
-        .bind(key.expires_ms)
+        .bind(i64::try_from(seq).unwrap_or(i64::MAX))
+        .bind(capsule.as_ref())
+        .bind(state.as_ref())
+        .bind(call.as_slice())
+        .bind(owner.0.as_slice())
         .execute(&self.pool)
         .await
         .map_err(unavailable)?;
-        Ok(())
+        if changed.rows_affected() == 1 {
+            return Ok(Saved::Stored);
+        }
+        // Which of the two it was decides only what the plugin is told.
+        let row = self.find(call).await?;
+        Ok(if row.is_some_and(|row| row.owner == owner) { Saved::Stale } else { Saved::NotOwner })
+    }
+
+    async fn save_state(&self, call: CallId, owner: OwnerId, state: Bytes) -> Result<Saved, ActiveError> {
+        let changed = sqlx::query("UPDATE active_calls SET answers = $1 WHERE call_id = $2 AND owner = $3")
+            .bind(state.as_ref())
+            .bind(call.as_slice())
+            .bind(owner.0.as_slice())
+            .execute(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        Ok(if changed.rows_affected() == 1 { Saved::Stored } else { Saved::NotOwner })
     }
 
     async fn find(&self, call: CallId) -> Result<Option<ActiveCall>, ActiveError> {
-        let row =
-            sqlx::query("SELECT org, plugin, seq, capsule, answers FROM active_calls WHERE call_id = $1")
-                .bind(call.as_slice())
-                .fetch_optional(&self.pool)
-                .await
-                .map_err(unavailable)?;
-        let Some(row) = row else { return Ok(None) };
-        let seq: i64 = row.try_get("seq").map_err(unavailable)?;
-        let capsule: Option<Vec<u8>> = row.try_get("capsule").map_err(unavailable)?;
-        let answers: Option<Vec<u8>> = row.try_get("answers").map_err(unavailable)?;
-        Ok(Some(ActiveCall {
-            org: row.try_get("org").map_err(unavailable)?,
-            plugin: row.try_get("plugin").map_err(unavailable)?,
-            seq: u64::try_from(seq).unwrap_or_default(),
-            capsule: Bytes::from(capsule.unwrap_or_default()),
-            answers: Bytes::from(answers.unwrap_or_default()),
-        }))
+        let row = sqlx::query(
+            "SELECT org, plugin, seq, capsule, answers, owner, record FROM active_calls \
+             WHERE call_id = $1 AND owner IS NOT NULL",
+        )
+        .bind(call.as_slice())
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        row.as_ref().map(read).transpose().map_err(unavailable)
     }
 
-    async fn end(&self, call: CallId) -> Result<(), ActiveError> {
-        sqlx::query("DELETE FROM active_calls WHERE call_id = $1")
+    async fn end(&self, call: CallId, owner: OwnerId) -> Result<(), ActiveError> {
+        sqlx::query("DELETE FROM active_calls WHERE call_id = $1 AND owner = $2")
             .bind(call.as_slice())
+            .bind(owner.0.as_slice())
             .execute(&self.pool)
             .await
             .map_err(unavailable)?;
         Ok(())
     }
+
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, ActiveError> {
+        let now = now_ms();
+        let until = now.saturating_add(milliseconds(lease));
+        let renewed =
+            sqlx::query("UPDATE active_owners SET lease_ms = $1 WHERE owner = $2 AND lease_ms > $3")
+                .bind(until)
+                .bind(owner.0.as_slice())
+                .bind(now)
+                .execute(&self.pool)
+                .await
+                .map_err(unavailable)?;
+        if renewed.rows_affected() == 1 {
+            return Ok(Lease::Held);
+        }
+        let first = sqlx::query(
+            "INSERT INTO active_owners (owner, lease_ms) VALUES ($1, $2) ON CONFLICT (owner) DO NOTHING",
+        )
+        .bind(owner.0.as_slice())
+        .bind(until)
+        .execute(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        if first.rows_affected() == 1 {
+            return Ok(Lease::Held);
+        }
+        sqlx::query("UPDATE active_owners SET lease_ms = $1 WHERE owner = $2")
+            .bind(until)
+            .bind(owner.0.as_slice())
+            .execute(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        Ok(Lease::Lapsed)
+    }
+
+    async fn retire(&self, owner: OwnerId) -> Result<(), ActiveError> {
+        sqlx::query("DELETE FROM active_owners WHERE owner = $1")
+            .bind(owner.0.as_slice())
+            .execute(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        Ok(())
+    }
+
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, ActiveError> {
+        let rows = sqlx::query(
+            "SELECT call_id, owner FROM active_calls WHERE expires_ms > $1 AND owner IS NOT NULL \
+             AND owner NOT IN (SELECT owner FROM active_owners WHERE lease_ms > $1) \
+             ORDER BY expires_ms LIMIT $2",
+        )
+        .bind(now_ms())
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        let orphan =
+            |row: &SqliteRow| Ok(Orphan { call: id(row, "call_id")?, owner: OwnerId(id(row, "owner")?) });
+        rows.iter().map(orphan).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
+    }
+
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, ActiveError> {
+        let taken = sqlx::query(
+            "UPDATE active_calls SET owner = $1 WHERE call_id = $2 AND owner = $3 \
+             AND owner NOT IN (SELECT owner FROM active_owners WHERE lease_ms > $4)",
+        )
+        .bind(owner.0.as_slice())
+        .bind(orphan.call.as_slice())
+        .bind(orphan.owner.0.as_slice())
+        .bind(now_ms())
+        .execute(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        Ok(taken.rows_affected() == 1)
+    }
+}
+
+fn read(row: &SqliteRow) -> Result<ActiveCall, sqlx::Error> {
+    let seq: i64 = row.try_get("seq")?;
+    Ok(ActiveCall {
+        org: row.try_get("org")?,
+        plugin: row.try_get("plugin")?,
+        owner: OwnerId(id(row, "owner")?),
+        record: blob(row, "record")?,
+        seq: u64::try_from(seq).unwrap_or_default(),
+        capsule: blob(row, "capsule")?,
+        // The column's name is of the time when the state was the answers alone.
+        state: blob(row, "answers")?,
+    })
+}
+
+fn blob(row: &SqliteRow, column: &str) -> Result<Bytes, sqlx::Error> {
+    let bytes: Option<Vec<u8>> = row.try_get(column)?;
+    Ok(Bytes::from(bytes.unwrap_or_default()))
+}
+
+fn id(row: &SqliteRow, column: &str) -> Result<[u8; 16], sqlx::Error> {
+    let bytes: Vec<u8> = row.try_get(column)?;
+    bytes.try_into().map_err(|_| sqlx::Error::Decode(format!("{column} is not 16 bytes long").into()))
 }

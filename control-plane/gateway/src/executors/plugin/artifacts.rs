@@ -10,6 +10,7 @@ use asp_store::blobs::BlobError;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::memory::EmittedItem;
 use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::outcome::text_block;
@@ -44,6 +45,26 @@ struct Item {
 }
 
 impl Emitted {
+    pub(super) fn kept(&self) -> Vec<EmittedItem> {
+        let kept = |item: &Item| EmittedItem {
+            own_uri: item.own_uri.clone(),
+            uri: item.uri.clone(),
+            described: item.described.to_string(),
+            block: item.block.to_string(),
+        };
+        self.items.iter().map(kept).collect()
+    }
+
+    /// What was [`Emitted::kept`]; an item that does not read is left out.
+    pub(super) fn restored(kept: Vec<EmittedItem>) -> Emitted {
+        let item = |kept: EmittedItem| {
+            let described = serde_json::from_str(&kept.described).ok()?;
+            let block = serde_json::from_str(&kept.block).ok()?;
+            Some(Item { own_uri: kept.own_uri, uri: kept.uri, described, block })
+        };
+        Emitted { items: kept.into_iter().filter_map(item).take(MAX_ARTIFACTS).collect() }
+    }
+
     pub(super) fn clear(&mut self) {
         self.items.clear();
     }

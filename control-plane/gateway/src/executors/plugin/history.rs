@@ -60,14 +60,12 @@ pub(super) struct History {
     pub checkpoints: bool,
     /// The number of the last stored checkpoint; 0 before the first.
     pub saved_seq: u64,
-    /// The store holds something of the call.
-    pub has_row: bool,
     /// The parts of the result so far, and how many of them a successor does not send again.
     pub chunks: Chunks,
     pub emitted: Emitted,
-    inputs: Vec<DeliverUserInput>,
-    results: Vec<DeliverDelegationResult>,
-    answers_size: usize,
+    pub(super) inputs: Vec<DeliverUserInput>,
+    pub(super) results: Vec<DeliverDelegationResult>,
+    pub(super) answers_size: usize,
     /// How many questions were opened; makes their ids unique.
     pub questions: u32,
     /// What is asked and not answered, with the attempt that asked last.
@@ -85,7 +83,6 @@ impl History {
     /// A checkpoint is stored: what came before it will not come again.
     pub(super) fn saved(&mut self, seq: u64) {
         self.saved_seq = seq;
-        self.has_row = true;
         self.chunks.mark();
     }
 
@@ -114,6 +111,20 @@ impl History {
         match delivery {
             Delivery::Input(input) => self.inputs.push(input.clone()),
             Delivery::Delegation(result) => self.results.push(result.clone()),
+        }
+    }
+
+    /// How many questions to the user are open.
+    pub(super) fn open_inputs(&self) -> u32 {
+        let open = self.open.keys().filter(|key| matches!(key, Key::Input(_))).count();
+        u32::try_from(open).unwrap_or(u32::MAX)
+    }
+
+    /// Takes note of answers that were given on another gateway.
+    pub(super) fn remember(&mut self, inputs: Vec<DeliverUserInput>, results: Vec<DeliverDelegationResult>) {
+        let inputs = inputs.into_iter().map(Delivery::Input);
+        for delivery in inputs.chain(results.into_iter().map(Delivery::Delegation)) {
+            self.answered(&delivery);
         }
     }
 

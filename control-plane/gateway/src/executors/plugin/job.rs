@@ -10,6 +10,7 @@ use asp_proto::plugin::{self as ppp, client_message};
 use asp_proto::snapshot::{Kind, RiskClass};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
 use prost_types::Any;
+use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::history::History;
@@ -18,6 +19,7 @@ use super::tunnel;
 use crate::call::Call;
 use crate::clock::since_epoch;
 use crate::executors::Execution;
+use crate::minting::{self, Minter};
 
 /// One call as its plugin gets it.
 pub(super) struct Job<'a> {
@@ -28,6 +30,7 @@ pub(super) struct Job<'a> {
     pub primitive: String,
     pub hints: RuntimeHints,
     pub runtime: Arc<Runtime>,
+    pub minter: Arc<Minter>,
 }
 
 impl Job<'_> {
@@ -81,8 +84,11 @@ impl Job<'_> {
         }
     }
 
-    fn invoke(&self, history: &History, resume: Option<ppp::Resume>) -> ppp::InvokeRequest {
+    fn invoke(&self, history: &History, mut resume: Option<ppp::Resume>) -> ppp::InvokeRequest {
         let call = self.call();
+        if let Some(resume) = &mut resume {
+            resume.resume_token = self.resume_token(resume.attempt);
+        }
         ppp::InvokeRequest {
             ctx: Some(self.context()),
             primitive: self.primitive.clone(),
@@ -93,8 +99,7 @@ impl Job<'_> {
             attrs: self.attributes(),
             deadline: self.deadline(),
             budget: self.execution.budget,
-            // The gateway mints no tokens for plugins yet.
-            access_token: String::new(),
+            access_token: self.access_token(),
             idempotency_key: call.idempotency_key.clone().unwrap_or_default(),
             mcp_request_id: call.protocol_request_id.clone(),
             resume,
@@ -112,7 +117,7 @@ impl Job<'_> {
             arguments: Some(self.arguments()),
             request_id: call.id.to_string(),
             deadline: self.deadline(),
-            access_token: String::new(),
+            access_token: self.access_token(),
             attrs: self.attributes(),
         }
     }
@@ -126,9 +131,29 @@ impl Job<'_> {
             arguments: Some(self.arguments()),
             request_id: call.id.to_string(),
             deadline: self.deadline(),
-            access_token: String::new(),
+            access_token: self.access_token(),
             attrs: self.attributes(),
         }
+    }
+
+    /// Empty where the plugin may call nobody.
+    fn access_token(&self) -> String {
+        let plugin = self.plugin_name();
+        let token = self.minter.access(minting::Execution { call: self.call(), plugin: &plugin });
+        token.map_or_else(String::new, |token| token.expose_secret().to_owned())
+    }
+
+    /// The proof that the execution `resume` begins replaces the former one; empty where the plugin may call nobody.
+    fn resume_token(&self, attempt: u32) -> String {
+        let plugin = self.plugin_name();
+        let execution = minting::Execution { call: self.call(), plugin: &plugin };
+        let token = self.minter.succession(execution, attempt, attempt.saturating_sub(1));
+        token.map_or_else(String::new, |token| token.expose_secret().to_owned())
+    }
+
+    /// `id@version`.
+    pub(super) fn plugin_name(&self) -> String {
+        format!("{}@{}", self.plugin.id, self.plugin.version)
     }
 
     fn arguments(&self) -> ppp::Json {

@@ -81,6 +81,12 @@ impl Recovery {
         self.after_refusal(call, unlucky)
     }
 
+    /// The gateway that ran the call is gone, and its worker with it.
+    pub(super) fn adopted(&mut self, call: &Call, history: &History) -> Next {
+        self.begun = true;
+        self.after_loss(call, history)
+    }
+
     /// A worker that had the call is gone.
     fn after_loss(&mut self, call: &Call, history: &History) -> Next {
         let (count, most) = if history.resumes() {

@@ -48,6 +48,21 @@ impl Chunks {
         part
     }
 
+    /// What a successor does not send again, and how many bytes of it were left out: all of it where a checkpoint
+    /// is being stored.
+    pub(super) fn kept(&self, all: bool) -> (&str, usize) {
+        if all {
+            return (&self.text, self.dropped);
+        }
+        let (length, dropped) = self.marked;
+        (self.text.get(..length).unwrap_or_default(), dropped)
+    }
+
+    pub(super) fn restored(text: String, dropped: u64) -> Chunks {
+        let dropped = usize::try_from(dropped).unwrap_or(usize::MAX);
+        Chunks { marked: (text.len(), dropped), text, dropped }
+    }
+
     /// What is there now stays, whatever becomes of the worker.
     pub(super) fn mark(&mut self) {
         self.marked = (self.text.len(), self.dropped);
@@ -109,7 +124,7 @@ pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output,
 }
 
 /// The end of a call that failed.
-pub(super) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
+pub(in crate::executors) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
     let message = readable(&failed.message);
     let pointer = || {
         let details = parse(failed.details.as_ref()).ok().flatten();
@@ -148,7 +163,7 @@ fn misfit(message: &str) -> Refusal {
 }
 
 /// The block types of MCP 2025-06-18 and later that a tool result may hold.
-fn is_content_block(block: &Value) -> bool {
+pub(in crate::executors) fn is_content_block(block: &Value) -> bool {
     let has = |name: &str| block.get(name).is_some_and(Value::is_string);
     match block.get("type").and_then(Value::as_str) {
         Some("text") => has("text"),
@@ -177,7 +192,7 @@ fn publish(value: &mut Value, uris: &HashMap<String, String>) {
 }
 
 /// One line of bounded length, without control characters.
-fn readable(text: &str) -> String {
+pub(in crate::executors) fn readable(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let mut kept: String = line.chars().filter(|c| !c.is_control()).collect();
     let mut end = kept.len().min(MAX_FAILURE);

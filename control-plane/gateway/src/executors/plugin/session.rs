@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{
-    CancelRequest, LogLine, Progress, StatusUpdated, cancel_request, client_message, log_line,
+    CancelRequest, LogLine, Progress, StatusUpdated, cancel_request::Mode, client_message, log_line,
 };
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use futures::StreamExt;
@@ -23,11 +23,14 @@ use super::results::{self, Extras};
 use super::saved::Saved;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
 use super::{Job, Plugins};
+use crate::call::Call;
 use crate::call::event::{Event, LogLevel, cut_text};
 use crate::call::outcome::Refusal;
 
 /// How long a worker may be silent after it was told that nobody answered, before the call ends so.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
+/// How long before its deadline a call is asked to finish the step in hand.
+const SOFT_LEAD: Duration = Duration::from_secs(2);
 /// Longest name of a counter in bytes.
 const MAX_NAME: usize = 128;
 
@@ -39,6 +42,10 @@ pub(super) struct Session<'a> {
     tunnel: Tunnel,
     receiving: Receiving,
     cancelling: bool,
+    /// The gateway ends: the worker was asked to save and yield.
+    preempting: bool,
+    /// When the worker is told that the deadline is near; `None` once it was, or where nothing helps.
+    soften: Option<Instant>,
     /// Set while a worker that was told of an expired question has not gone on.
     expires: Option<Instant>,
 }
@@ -52,6 +59,8 @@ pub(super) async fn run(plugins: &Plugins, job: &Job<'_>, history: &mut History,
         tunnel,
         receiving: Receiving::new(plugins.artifacts.clone()),
         cancelling: false,
+        preempting: false,
+        soften: soften_at(job.call()),
         expires: None,
     };
     let ended = session.follow().await;
@@ -81,9 +90,14 @@ impl Session<'_> {
                     self.deliver(delivery).await
                 }
                 () = call.cancelled(), if !self.cancelling => self.cancel().await,
+                () = call.tenure.preempted(), if !self.preempting && !self.cancelling => self.preempt().await,
+                () = at(self.soften), if !self.cancelling => {
+                    self.soften = None;
+                    self.send_cancel("the deadline is near", Mode::Soft).await
+                }
                 () = at(self.expires) => {
                     self.cancelling = true;
-                    let _ = self.send_cancel("a question was not answered in time").await;
+                    let _ = self.send_cancel("a question was not answered in time", Mode::Hard).await;
                     Err(Ended::Refused(Refusal::InputExpired))
                 }
             };
@@ -114,7 +128,12 @@ impl Session<'_> {
                 init.message
             )))),
             Payload::Init(init) => {
+                let before = self.history.checkpoints;
                 self.history.checkpoints |= init.caps.get("checkpoint").is_some_and(|value| value == "true");
+                if self.history.checkpoints && !before && self.job.call().tenure.is_kept() {
+                    // From now on another gateway can go on with it.
+                    self.saved.state(self.job, self.history).await;
+                }
                 Ok(())
             }
             Payload::Status(status) => self.status(status),
@@ -142,7 +161,12 @@ impl Session<'_> {
                 let sent = self.tunnel.send(client_message::Payload::CheckpointAck(ack)).await;
                 sent.map_err(|fault| self.lost(fault))
             }
-            Payload::Elicitation(asked) => self.asked(|job, history| asking::elicit(job, history, asked)),
+            Payload::Elicitation(asked) => {
+                self.asked(|job, history| asking::elicit(job, history, asked))?;
+                // It may take long to answer, and the answer may come to another gateway.
+                self.saved.state(self.job, self.history).await;
+                Ok(())
+            }
             Payload::Delegation(asked) => self.asked(|job, history| asking::delegate(job, history, asked)),
             Payload::Completed(end) => Err(self.completed(&end)),
             Payload::Failed(end) => Err(self.failed(&end)),
@@ -260,7 +284,7 @@ impl Session<'_> {
     async fn deliver(&mut self, delivery: Delivery) -> Step {
         let expired = delivery.error() == "expired" && matches!(delivery, Delivery::Input(_));
         self.history.answered(&delivery);
-        self.saved.answers(self.job, self.history).await;
+        self.saved.state(self.job, self.history).await;
         if expired {
             self.expires = Some(Instant::now() + AFTER_EXPIRY);
         }
@@ -279,14 +303,23 @@ impl Session<'_> {
         }
         self.cancelling = true;
         let late = Instant::now() >= self.job.call().deadline;
-        self.send_cancel(if late { "deadline" } else { "user_cancel" }).await
+        self.send_cancel(if late { "deadline" } else { "user_cancel" }, Mode::Hard).await
     }
 
-    async fn send_cancel(&mut self, reason: &str) -> Step {
+    /// The gateway ends: a worker that can go on elsewhere saves and yields at its next step.
+    async fn preempt(&mut self) -> Step {
+        self.preempting = true;
+        if !self.tunnel.is_ready() || !self.history.resumes() {
+            return Ok(());
+        }
+        self.send_cancel("the gateway ends", Mode::Preempt).await
+    }
+
+    async fn send_cancel(&mut self, reason: &str, mode: Mode) -> Step {
         let cancel = CancelRequest {
             request_id: self.job.call().id.to_string(),
             reason: reason.to_owned(),
-            mode: cancel_request::Mode::Hard.into(),
+            mode: mode.into(),
         };
         let sent = self.tunnel.send(client_message::Payload::Cancel(cancel)).await;
         sent.map_err(|fault| self.lost(fault))
@@ -314,6 +347,10 @@ impl Session<'_> {
 
     fn failed(&mut self, end: &asp_proto::plugin::Failed) -> Ended {
         self.tunnel.ended();
+        if end.yielded && self.preempting && self.job.call().tenure.is_kept() {
+            self.job.call().tenure.pass_on();
+            return Ended::Refused(Refusal::Upstream("the gateway ends".into()));
+        }
         if end.yielded && self.history.resumes() {
             return Ended::Lost { delivered: true, why: "the plugin yielded its place".into() };
         }
@@ -343,6 +380,12 @@ impl Session<'_> {
         self.tunnel.closes_because("protocol");
         self.lost_because(what)
     }
+}
+
+/// The last tenth of the call, at most [`SOFT_LEAD`]: a plugin that looks may still end with what it has.
+fn soften_at(call: &Call) -> Option<Instant> {
+    let whole = call.deadline.saturating_duration_since(call.started);
+    call.deadline.checked_sub((whole / 10).min(SOFT_LEAD))
 }
 
 /// Waits until a moment that may never come.

@@ -4,6 +4,7 @@
 //! The order of the checks is what the official conformance probes force (design §7).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use asp_edge::{Envelope, EnvelopeKind, Reason};
 use axum::response::Response;
@@ -30,6 +31,8 @@ const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// How long a client may reuse a list, in milliseconds. Short: a revoked tool must vanish (I-10).
 const LIST_TTL_MS: u64 = 1000;
+/// How long a retry waits for a call that goes on elsewhere to ask again what the retry answers.
+const ASKS_WITHIN: Duration = Duration::from_secs(20);
 const REVISION: Revision = Revision::V2026_07_28;
 
 /// One message.
@@ -74,7 +77,7 @@ async fn answer(
         return Ok(json_response(&RpcResponse::result(id, &result)));
     }
     let context = Context { revision: REVISION, abilities, session: String::new() };
-    let resumed = resumed(request, message)?;
+    let resumed = resumed(request, message).await?;
     let from_event = resumed.as_ref().map_or(0, |resumed| resumed.from_event);
     let answer = match resumed {
         Some(resumed) => Some(Ok(Answer::Call(resumed.call, asked(message)))),
@@ -172,7 +175,7 @@ struct Resumed {
 }
 
 /// The suspended call a retry continues, after it got the answers the retry brings.
-fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resumed>, Failure> {
+async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resumed>, Failure> {
     let Some(state) = message.param("requestState") else { return Ok(None) };
     let invalid =
         || Failure::with(Reason::InvalidParams, "requestState is not valid or has expired").in_call();
@@ -182,11 +185,18 @@ fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resumed>, F
     }
     let state = state.as_str().ok_or_else(invalid)?;
     let key = Suspended::digest(message.params.as_ref());
-    let (call, from_event) = request
-        .gateway
-        .suspended
-        .resume(&request.gateway.sealer, state, &request.caller, &request.server.message.name, key)
-        .ok_or_else(invalid)?;
+    let (gateway, server) = (&request.gateway, &request.server.message.name);
+    let opened = Suspended::open(&gateway.sealer, state, &request.caller, server, key);
+    let (id, from_event) = opened.ok_or_else(invalid)?;
+    let (call, from_event) = match gateway.suspended.find(id) {
+        Some(call) => (call, from_event),
+        None => {
+            // Its gateway may be gone; where it goes on, its events count anew and its plugin asks anew.
+            let call = gateway.pipeline.adopted(id).await.ok_or_else(invalid)?;
+            call.asks_or_ends(ASKS_WITHIN).await;
+            (call, 0)
+        }
+    };
     if let Some(answers) = message.param("inputResponses").and_then(Value::as_object) {
         for (id, result) in answers {
             if let Some(question) = call.questions.find(id)

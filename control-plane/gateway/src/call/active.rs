@@ -1,0 +1,241 @@
+//! The gateway's part of the active-call table: the rows of its own running calls, sealed (design §5, §10).
+//!
+//! Owns: this run's owner id, sealing, and the list of the calls that have a row. Keeps true: the store holds
+//! nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use asp_store::active::{ActiveCall, ActiveCalls, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use super::Call;
+use super::record::{self, Record};
+use crate::digest;
+use crate::seal::{Purpose, Sealer};
+
+/// How long the store may take, so that a stuck one does not stop a call.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A gateway that is gone is taken for dead after this long.
+const LEASE: Duration = Duration::from_secs(8);
+
+/// The store did not do it, or holds what does not open.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("active calls: {0}")]
+pub struct ActiveFault(String);
+
+/// The rows of one gateway's calls.
+pub struct ActiveTable {
+    store: Arc<dyn ActiveCalls>,
+    sealer: Arc<Sealer>,
+    owner: OwnerId,
+    /// The running calls that have a row.
+    kept: Mutex<HashMap<Uuid, Weak<Call>>>,
+    /// The rows that are being deleted.
+    ending: TaskTracker,
+}
+
+/// A call that another gateway left behind.
+pub struct Left {
+    pub call: CallId,
+    pub record: Record,
+    pub seq: u64,
+    /// What it had come to; empty where it had come to nothing yet.
+    pub state: Vec<u8>,
+    orphan: Orphan,
+}
+
+impl ActiveTable {
+    pub fn new(store: Arc<dyn ActiveCalls>, sealer: Arc<Sealer>) -> ActiveTable {
+        let (owner, ending) = (OwnerId(rand::random()), TaskTracker::new());
+        ActiveTable { store, sealer, owner, kept: Mutex::default(), ending }
+    }
+
+    /// Makes or replaces the row of a call.
+    pub async fn put(&self, call: &Arc<Call>, record: &Record) -> Result<(), ActiveFault> {
+        let key = ActiveKey {
+            call: *call.id.as_bytes(),
+            org: call.caller.org.clone(),
+            plugin: plugin(call),
+            expires_ms: i64::try_from(record::deadline_ms(call)).unwrap_or(i64::MAX),
+        };
+        let text = serde_json::to_vec(record).map_err(|e| ActiveFault(e.to_string()))?;
+        let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
+        let saved = in_time(self.store.put(&key, self.owner, sealed)).await?;
+        self.kept.lock().insert(call.id, Arc::downgrade(call));
+        call.tenure.keep();
+        self.noted(call, saved).map(drop)
+    }
+
+    /// Stores a checkpoint and the state beside it.
+    pub async fn save_capsule(
+        &self,
+        call: &Call,
+        seq: u64,
+        capsule: &[u8],
+        state: &[u8],
+    ) -> Result<Saved, ActiveFault> {
+        let id = *call.id.as_bytes();
+        let at = |seq| context(&id, &call.caller.org, &plugin(call), seq);
+        let capsule = self.seal(Purpose::Capsule, &at(seq), capsule)?;
+        let state = self.seal(Purpose::Answers, &at(0), state)?;
+        let saved = in_time(self.store.save_capsule(id, self.owner, (seq, capsule), state)).await?;
+        self.noted(call, saved)
+    }
+
+    /// Stores what the call has come to.
+    pub async fn save_state(&self, call: &Call, state: &[u8]) -> Result<(), ActiveFault> {
+        let id = *call.id.as_bytes();
+        let sealed = self.seal(Purpose::Answers, &context(&id, &call.caller.org, &plugin(call), 0), state)?;
+        let saved = in_time(self.store.save_state(id, self.owner, sealed)).await?;
+        self.noted(call, saved).map(drop)
+    }
+
+    /// The last checkpoint of a call: its number and the capsule.
+    pub async fn capsule(&self, call: &Call) -> Result<(u64, Vec<u8>), ActiveFault> {
+        let id = *call.id.as_bytes();
+        let row = in_time(self.store.find(id)).await?.ok_or_else(|| ActiveFault("the row is gone".into()))?;
+        let context = context(&id, &row.org, &row.plugin, row.seq);
+        let opened = self.sealer.open_bytes(Purpose::Capsule, &context, &row.capsule);
+        opened.map(|capsule| (row.seq, capsule)).ok_or_else(|| ActiveFault("a capsule was altered".into()))
+    }
+
+    /// The call has ended, or is another gateway's. Its row is deleted off the call's path.
+    pub fn ends(&self, call: &Call) {
+        self.kept.lock().remove(&call.id);
+        if call.tenure.is_passed_on() || !call.tenure.is_kept() {
+            return;
+        }
+        let (store, owner, id) = (self.store.clone(), self.owner, call.id);
+        self.ending.spawn(async move {
+            if let Err(error) = in_time(store.end(*id.as_bytes(), owner)).await {
+                // The row's own time ends it.
+                tracing::debug!(call = %id, %error, "row of an ended call stays");
+            }
+        });
+    }
+
+    /// Returns when the rows of ended calls are deleted.
+    pub async fn drained(&self) {
+        self.ending.close();
+        self.ending.wait().await;
+        self.ending.reopen();
+    }
+
+    /// The running calls that have a row.
+    pub fn kept(&self) -> Vec<Arc<Call>> {
+        self.kept.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether the store still has the call, whoever runs it.
+    pub async fn has(&self, call: Uuid) -> bool {
+        in_time(self.store.find(*call.as_bytes())).await.is_ok_and(|row| row.is_some())
+    }
+
+    /// Says that this gateway lives. After a pause that was too long, the calls that were taken meanwhile are
+    /// passed on.
+    pub async fn renew(&self) -> Result<(), ActiveFault> {
+        if in_time(self.store.renew(self.owner, LEASE)).await? == Lease::Held {
+            return Ok(());
+        }
+        tracing::warn!("this gateway was silent for too long; its calls may have been taken over");
+        for call in self.kept() {
+            let row = in_time(self.store.find(*call.id.as_bytes())).await?;
+            if row.is_some_and(|row| row.owner != self.owner) {
+                lost(&call);
+            }
+        }
+        Ok(())
+    }
+
+    /// This gateway ends: what it leaves may be taken at once.
+    pub async fn retire(&self) {
+        if let Err(error) = in_time(self.store.retire(self.owner)).await {
+            tracing::debug!(%error, "the lease of this gateway ends by itself");
+        }
+    }
+
+    /// At most `limit` calls that were left behind and open with this gateway's keys.
+    pub async fn left_behind(&self, limit: u32) -> Result<Vec<Left>, ActiveFault> {
+        let mut left = Vec::new();
+        for orphan in in_time(self.store.orphans(limit)).await? {
+            if orphan.owner == self.owner {
+                // Our own lease has lapsed; the renewal sees to that.
+                continue;
+            }
+            match in_time(self.store.find(orphan.call)).await? {
+                Some(row) => match self.open(orphan, &row) {
+                    Some(found) => left.push(found),
+                    None => tracing::warn!(plugin = %row.plugin, "a call that was left behind does not open"),
+                },
+                None => continue,
+            }
+        }
+        Ok(left)
+    }
+
+    /// Makes a call that was left behind this gateway's; false when another one was faster.
+    pub async fn take(&self, left: &Left) -> Result<bool, ActiveFault> {
+        in_time(self.store.take(&left.orphan, self.owner)).await
+    }
+
+    /// The call that was taken runs here now.
+    pub fn adopted(&self, call: &Arc<Call>) {
+        self.kept.lock().insert(call.id, Arc::downgrade(call));
+        call.tenure.keep();
+    }
+
+    fn open(&self, orphan: Orphan, row: &ActiveCall) -> Option<Left> {
+        let at = context(&orphan.call, &row.org, &row.plugin, 0);
+        let record = self.sealer.open_bytes(Purpose::Record, &at, &row.record)?;
+        let record = serde_json::from_slice(&record).ok()?;
+        let state = match row.state.is_empty() {
+            true => Vec::new(),
+            false => self.sealer.open_bytes(Purpose::Answers, &at, &row.state)?,
+        };
+        Some(Left { call: orphan.call, record, seq: row.seq, state, orphan })
+    }
+
+    fn seal(&self, purpose: Purpose, context: &[u8], text: &[u8]) -> Result<Bytes, ActiveFault> {
+        let sealed = self.sealer.seal_bytes(purpose, context, text);
+        sealed.map(Bytes::from).map_err(|e| ActiveFault(e.to_string()))
+    }
+
+    fn noted(&self, call: &Call, saved: Saved) -> Result<Saved, ActiveFault> {
+        if saved == Saved::NotOwner {
+            lost(call);
+            return Err(ActiveFault("the call is another gateway's".into()));
+        }
+        Ok(saved)
+    }
+}
+
+/// Another gateway took the call while this one was thought dead.
+fn lost(call: &Call) {
+    tracing::warn!(call = %call.id, "a call was taken over by another gateway");
+    call.tenure.pass_on();
+    call.cancel();
+}
+
+async fn in_time<T, E: std::fmt::Display>(
+    storing: impl Future<Output = Result<T, E>>,
+) -> Result<T, ActiveFault> {
+    match tokio::time::timeout(STORE_TIMEOUT, storing).await {
+        Ok(stored) => stored.map_err(|e| ActiveFault(e.to_string())),
+        Err(_) => Err(ActiveFault("the store did not answer in time".into())),
+    }
+}
+
+/// What runs the call, as an operator reads it.
+fn plugin(call: &Call) -> String {
+    format!("{}@{}", call.entry.primitive.id, call.entry.primitive.version)
+}
+
+/// What is sealed opens only for its call, its caller's org, its plugin and its number.
+fn context(call: &CallId, org: &str, plugin: &str, seq: u64) -> Vec<u8> {
+    [call.as_slice(), &seq.to_be_bytes(), &digest::of_parts(&[org, plugin])].concat()
+}

@@ -1,0 +1,149 @@
+//! Goes on with calls whose gateway is gone (I-3, design §5 and §10).
+//!
+//! Owns: the judgement whether such a call may go on here, and its way through what is left of the pipeline.
+//! Keeps true: exactly one gateway takes a call; one whose answer is in the ledger does not run again; one that
+//! no executor had begun frees its key; one that may no longer run ends as unknown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::active::{ActiveFault, Left};
+use super::entitlement;
+use super::outcome::{Output, Refusal};
+use super::pipeline::{Pipeline, Running};
+use super::{Call, Invocation, audit, execute, output};
+use crate::executors::{Execution, Former};
+use crate::live::Live;
+
+/// Most calls that are taken at a time: a gateway that starts has its own to serve.
+const AT_A_TIME: usize = 8;
+/// How long a retry waits for its call to be taken over: the lease of the gateway that is gone, and the time
+/// between two looks.
+const ADOPTION: Duration = Duration::from_secs(20);
+/// How long a worker may take to save and yield when its gateway ends.
+const YIELD: Duration = Duration::from_secs(3);
+/// How often it looks whether another gateway has ended the call.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+impl Pipeline {
+    /// Takes over what was left behind; bounded work, run from time to time.
+    pub async fn take_over(self: &Arc<Self>, live: &Arc<Live>) -> Result<(), ActiveFault> {
+        let room = self.adopted.room().min(AT_A_TIME);
+        if room == 0 {
+            return Ok(());
+        }
+        for left in self.active.left_behind(u32::try_from(room).unwrap_or(u32::MAX)).await? {
+            let Some(invocation) = left.record.invocation(live) else {
+                tracing::warn!(call = %Uuid::from_bytes(left.call), "a call that was left behind is for nothing this gateway has");
+                continue;
+            };
+            if self.executors.runs(&invocation.entry.primitive) && self.active.take(&left).await? {
+                self.adopt(live.clone(), left, invocation).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn adopt(self: &Arc<Self>, live: Arc<Live>, left: Left, invocation: Invocation) {
+        let now = Instant::now();
+        let deadline = invocation.deadline.unwrap_or(now);
+        let mut call = Call::new(&invocation, now, deadline, self.calls.child());
+        call.id = Uuid::from_bytes(left.call);
+        let call = Arc::new(call);
+        self.active.adopted(&call);
+        if let Some(claim) = &left.record.claim {
+            call.tenure.claims(claim.clone());
+            if self.ledgers.is_answered(claim).await {
+                return self.active.ends(&call);
+            }
+            if !left.record.handed_over {
+                tracing::info!(call = %call.id, "a call that had not begun may begin again");
+                if let Err(error) = self.ledgers.held_again(claim.clone()).release().await {
+                    tracing::warn!(call = %call.id, %error, "its key stays held");
+                }
+                return self.active.ends(&call);
+            }
+        }
+        tracing::info!(call = %call.id, primitive = %call.entry.primitive.id, "goes on with a call that was left behind");
+        call.hand_over();
+        self.adopted.insert(call.clone());
+        let running = Running { pipeline: self.clone(), call };
+        self.calls.spawn(async move { running.go_on(live, left).await });
+    }
+
+    /// Lets the calls that another gateway can go on with save and yield: a step of a shutdown. One that does not
+    /// in time goes on from its last checkpoint.
+    pub async fn hand_on(&self) {
+        let calls: Vec<Arc<Call>> =
+            self.active.kept().into_iter().filter(|call| call.tenure.resumes()).collect();
+        for call in &calls {
+            call.tenure.preempt();
+        }
+        let yielded = futures::future::join_all(calls.iter().map(|call| call.finished()));
+        // In time or not: those that have not ended are told from those that have below.
+        let _ = tokio::time::timeout(YIELD, yielded).await;
+        for call in calls.iter().filter(|call| call.outcome().is_none()) {
+            call.tenure.pass_on();
+        }
+        if !calls.is_empty() {
+            tracing::info!(calls = calls.len(), "calls are left for another gateway");
+        }
+    }
+
+    /// The adopted call with this id, waiting for its adoption while the store has it.
+    pub async fn adopted(&self, id: Uuid) -> Option<Arc<Call>> {
+        let until = Instant::now() + ADOPTION;
+        loop {
+            if let Some(call) = self.adopted.find(id) {
+                return Some(call);
+            }
+            if Instant::now() >= until || !self.active.has(id).await {
+                // It may have come and gone in between.
+                return self.adopted.find(id);
+            }
+            self.adopted.changed_within(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl Running {
+    async fn go_on(self, live: Arc<Live>, left: Left) {
+        self.pipeline.metrics.call_began();
+        self.pipeline.audit.record(audit::resumed(&self.call)).await;
+        let result = self.again(&live, left).await;
+        let claim = self.call.tenure.claim().cloned();
+        let settled = match claim {
+            Some(claim) if !self.call.tenure.is_passed_on() => {
+                self.pipeline.ledgers.held_again(claim).settle(&self.call, &result).await
+            }
+            _ => Ok(()),
+        };
+        self.conclude(settled.and(result).map(|output| (output, false))).await;
+    }
+
+    async fn again(&self, live: &Arc<Live>, left: Left) -> Result<Output, Refusal> {
+        let call = &self.call;
+        let (caller, entry) = (&call.caller, &call.entry);
+        let entitled = entitlement::entitle(live, &call.server, caller, entry, call.protocol);
+        if entitled.is_err() || live.edge.revoked(caller) {
+            tracing::warn!(call = %call.id, "its caller may not go on with a call that was left behind");
+            return Err(Refusal::OutcomeUnknown);
+        }
+        let Left { record, seq, state, .. } = left;
+        let execution = Execution {
+            call: call.clone(),
+            arguments: record.arguments,
+            budget: record.budget,
+            upstreams: live.upstreams.clone(),
+            dependencies: live.dependencies.clone(),
+            live: live.clone(),
+            pipeline: self.pipeline.clone(),
+            former: Some(Former { seq, state }),
+        };
+        let output = execute::execute(&self.pipeline.executors, execution).await?;
+        output::check(entry, &output).map(|()| output)
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether a call is this gateway's alone: what it holds in the stores, and whether another gateway goes on with it.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
+use super::ledger::LedgerClaim;
+
+/// What one call holds beyond this process.
+#[derive(Default)]
+pub struct Tenure {
+    claim: OnceLock<LedgerClaim>,
+    /// The store has a row of the call.
+    kept: AtomicBool,
+    /// What is stored is enough for another gateway to go on with it.
+    resumes: AtomicBool,
+    /// Another gateway goes on with it: neither its row nor its ledger key is ours to touch.
+    passed_on: AtomicBool,
+    /// Asks the call to save and yield.
+    preempted: CancellationToken,
+}
+
+impl Tenure {
+    /// The key in the ledger that the call holds.
+    pub fn claim(&self) -> Option<&LedgerClaim> {
+        self.claim.get()
+    }
+
+    pub(super) fn claims(&self, claim: LedgerClaim) {
+        // The ledger stage runs once in a call.
+        let _ = self.claim.set(claim);
+    }
+
+    pub fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Acquire)
+    }
+
+    pub(super) fn keep(&self) {
+        self.kept.store(true, Ordering::Release);
+    }
+
+    pub fn resumes(&self) -> bool {
+        self.resumes.load(Ordering::Acquire)
+    }
+
+    /// Enough is stored for another gateway to go on.
+    pub fn can_resume(&self) {
+        self.resumes.store(true, Ordering::Release);
+    }
+
+    pub fn is_passed_on(&self) -> bool {
+        self.passed_on.load(Ordering::Acquire)
+    }
+
+    /// From now on the call is another gateway's.
+    pub fn pass_on(&self) {
+        self.passed_on.store(true, Ordering::Release);
+    }
+
+    /// Asks the call to save a checkpoint and yield, so that another gateway goes on with it.
+    pub fn preempt(&self) {
+        self.preempted.cancel();
+    }
+
+    /// Resolves when the call is to yield.
+    pub async fn preempted(&self) {
+        self.preempted.cancelled().await;
+    }
+}

@@ -1,0 +1,121 @@
+//! A call's history as bytes, for whoever goes on with the call on another gateway.
+//!
+//! Owns: the encoding. Keeps true: what was restored is what was stored; the worker that had the call on the
+//! gateway that is gone counts as lost.
+
+use asp_proto::plugin::Resume;
+use prost::Message;
+
+use super::artifacts::Emitted;
+use super::history::History;
+use super::results::Chunks;
+
+/// What a call has come to.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Memory {
+    #[prost(message, optional, tag = "1")]
+    pub answers: Option<Resume>,
+    #[prost(string, tag = "2")]
+    pub task_id: String,
+    #[prost(bool, tag = "3")]
+    pub checkpoints: bool,
+    #[prost(uint32, tag = "4")]
+    pub lost: u32,
+    /// Without those that are open: a successor asks them again, under the same ids.
+    #[prost(uint32, tag = "5")]
+    pub questions: u32,
+    #[prost(string, tag = "6")]
+    pub chunks: String,
+    #[prost(uint64, tag = "7")]
+    pub dropped: u64,
+    #[prost(message, repeated, tag = "8")]
+    pub emitted: Vec<EmittedItem>,
+}
+
+/// One artifact; the two values as JSON text.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EmittedItem {
+    #[prost(string, tag = "1")]
+    pub own_uri: String,
+    #[prost(string, tag = "2")]
+    pub uri: String,
+    #[prost(string, tag = "3")]
+    pub described: String,
+    #[prost(string, tag = "4")]
+    pub block: String,
+}
+
+impl History {
+    /// The history as bytes; `marked` where a checkpoint is being stored, so that no chunk comes again.
+    pub(super) fn memory(&self, marked: bool) -> Vec<u8> {
+        let (chunks, dropped) = self.chunks.kept(marked);
+        let memory = Memory {
+            answers: Some(self.answers()),
+            task_id: self.task_id.clone(),
+            checkpoints: self.checkpoints,
+            lost: self.lost,
+            questions: self.questions.saturating_sub(self.open_inputs()),
+            chunks: chunks.to_owned(),
+            dropped: dropped as u64,
+            emitted: self.emitted.kept(),
+        };
+        memory.encode_to_vec()
+    }
+
+    /// The history of a call whose gateway is gone; `seq` is the number of its last checkpoint. What cannot be
+    /// read is as if nothing had been stored.
+    pub(super) fn restored(state: &[u8], seq: u64) -> History {
+        let memory = Memory::decode(state).unwrap_or_default();
+        let Resume { user_inputs, delegation_results, .. } = memory.answers.unwrap_or_default();
+        let mut history = History {
+            lost: memory.lost + 1,
+            attempt: memory.lost + 1,
+            task_id: memory.task_id,
+            checkpoints: memory.checkpoints,
+            saved_seq: seq,
+            questions: memory.questions,
+            chunks: Chunks::restored(memory.chunks, memory.dropped),
+            emitted: Emitted::restored(memory.emitted),
+            ..History::default()
+        };
+        history.remember(user_inputs, delegation_results);
+        history
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::plugin::{DeliverUserInput, ResultChunk};
+
+    use super::*;
+    use crate::executors::plugin::history::Delivery;
+
+    fn chunk(text: &str) -> ResultChunk {
+        ResultChunk { text: text.into(), ..ResultChunk::default() }
+    }
+
+    #[test]
+    fn a_restored_history_goes_on_where_the_stored_one_stopped() {
+        let mut history = History { checkpoints: true, task_id: "t".into(), ..History::default() };
+        history.next_attempt();
+        history.chunks.push(&chunk("kept "));
+        let input = DeliverUserInput { elicitation_id: "name".into(), ..DeliverUserInput::default() };
+        history.answered(&Delivery::Input(input.clone()));
+        history.saved(3);
+        history.chunks.push(&chunk("comes again"));
+        let restored = History::restored(&history.memory(false), 3);
+        assert_eq!(restored.chunks.kept(false), ("kept ", 0));
+        let resume = restored.succession().unwrap();
+        assert_eq!((resume.seq, resume.attempt, resume.user_inputs), (3, 2, vec![input]));
+        assert_eq!((restored.task_id.as_str(), restored.resumes()), ("t", true));
+        let again = History::restored(&history.memory(true), 4);
+        assert_eq!(again.chunks.kept(false), ("kept comes again", 0));
+    }
+
+    #[test]
+    fn a_call_of_which_nothing_was_stored_starts_again_or_not_at_all() {
+        let restored = History::restored(&[], 0);
+        assert!(!restored.resumes());
+        assert_eq!((restored.lost, restored.succession()), (1, None));
+    }
+}

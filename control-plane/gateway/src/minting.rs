@@ -1,0 +1,173 @@
+//! Tokens the platform mints for plugins: what a plugin shows to the services it may call (design §14, I-7, I-8).
+//!
+//! Owns: the signing keys, the claims, the published key set. Refuses: a plugin that may call nobody, and a
+//! caller that nobody proved. Keeps true: a token says no more than its caller may and its primitive declares,
+//! it is for the primitive's `allowedDomains` only, and it lives no longer than 15 minutes or the call; no
+//! issuer of client tokens has this key, so the platform itself takes none of these (RFC 9068, RFC 8693).
+
+mod keys;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+pub use keys::{KeyError, PublicKey, SigningKey};
+
+use crate::call::Call;
+use crate::clock::unix_seconds;
+
+/// The longest life of a token (design §14).
+pub const MAX_LIFE: Duration = Duration::from_secs(15 * 60);
+/// The `typ` of an access token (RFC 9068 section 2.1).
+const ACCESS: &str = "at+jwt";
+/// The `typ` of a proof that an execution replaces a former one.
+const RESUME: &str = "asp-resume+jwt";
+
+/// The keys of a platform: every replica has the same.
+pub struct TokenKeys {
+    pub current: SigningKey,
+    /// The key before, published until its last token has died.
+    pub previous: Option<PublicKey>,
+}
+
+impl TokenKeys {
+    /// A key of this process alone.
+    pub fn generate() -> Result<TokenKeys, KeyError> {
+        Ok(TokenKeys { current: SigningKey::generate()?, previous: None })
+    }
+
+    /// The public halves as a JWK set (RFC 7517 section 5).
+    pub fn jwks(&self) -> Value {
+        let keys = [Some(self.current.public()), self.previous.as_ref()];
+        json!({"keys": keys.into_iter().flatten().map(PublicKey::jwk).collect::<Vec<_>>()})
+    }
+}
+
+/// Mints the tokens of one gateway's plugin calls.
+pub struct Minter {
+    keys: Arc<TokenKeys>,
+    /// The `iss` claim: the public URL, below which the key set is served.
+    issuer: String,
+}
+
+/// For whom a token is minted: one execution of a call on a plugin.
+#[derive(Clone, Copy)]
+pub(crate) struct Execution<'a> {
+    pub call: &'a Call,
+    /// `id@version` of the plugin.
+    pub plugin: &'a str,
+}
+
+#[derive(Serialize)]
+struct Header<'a> {
+    alg: &'static str,
+    typ: &'static str,
+    kid: &'a str,
+}
+
+#[derive(Serialize)]
+struct Claims<'a> {
+    iss: &'a str,
+    sub: &'a str,
+    aud: Vec<String>,
+    org: &'a str,
+    /// Who acts for the user (RFC 8693 section 4.1).
+    act: Value,
+    client_id: String,
+    jti: String,
+    iat: u64,
+    exp: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    scope: String,
+    /// The call: the same in every execution of it.
+    call: String,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    succession: Option<Succession>,
+}
+
+/// Which execution replaces which; both count from 1.
+#[derive(Serialize)]
+struct Succession {
+    attempt: u32,
+    replaces: u32,
+}
+
+impl Minter {
+    pub fn new(keys: Arc<TokenKeys>, issuer: String) -> Minter {
+        Minter { keys, issuer }
+    }
+
+    /// The public keys, for `/.well-known/jwks.json`.
+    pub fn jwks(&self) -> Value {
+        self.keys.jwks()
+    }
+
+    /// What the plugin shows to the services it may call; `None` when it may call none, or when nobody proved
+    /// who the caller is.
+    pub(crate) fn access(&self, execution: Execution<'_>) -> Option<SecretString> {
+        let mut claims = self.claims(execution)?;
+        let (caller, declared) = (&execution.call.caller, &execution.call.entry.primitive.scopes);
+        let both: Vec<&str> =
+            declared.iter().filter(|scope| caller.scopes.contains(scope)).map(String::as_str).collect();
+        claims.scope = both.join(" ");
+        self.sign(ACCESS, &claims)
+    }
+
+    /// The proof for the same services that execution number `attempt` has replaced number `replaces`.
+    pub(crate) fn succession(
+        &self,
+        execution: Execution<'_>,
+        attempt: u32,
+        replaces: u32,
+    ) -> Option<SecretString> {
+        let mut claims = self.claims(execution)?;
+        claims.succession = Some(Succession { attempt, replaces });
+        self.sign(RESUME, &claims)
+    }
+
+    fn claims<'a>(&'a self, execution: Execution<'a>) -> Option<Claims<'a>> {
+        let Execution { call, plugin } = execution;
+        let domains = &call.entry.primitive.allowed_domains;
+        if domains.is_empty() || call.caller.org.is_empty() {
+            return None;
+        }
+        let actor = format!("plugin:{plugin}");
+        let iat = unix_seconds();
+        let left = call.deadline.saturating_duration_since(Instant::now()).min(MAX_LIFE);
+        Some(Claims {
+            iss: &self.issuer,
+            sub: &call.caller.user,
+            aud: domains.iter().map(|domain| format!("https://{domain}")).collect(),
+            org: &call.caller.org,
+            act: json!({"sub": actor}),
+            client_id: actor,
+            jti: uuid::Uuid::now_v7().to_string(),
+            iat,
+            exp: iat + left.as_secs(),
+            scope: String::new(),
+            call: call.id.to_string(),
+            succession: None,
+        })
+    }
+
+    /// RFC 7515 section 7.1, compact.
+    fn sign(&self, typ: &'static str, claims: &Claims<'_>) -> Option<SecretString> {
+        let key = &self.keys.current;
+        let header = Header { alg: "ES256", typ, kid: key.public().kid() };
+        let token = serde_json::to_vec(&header)
+            .and_then(|header| Ok((header, serde_json::to_vec(claims)?)))
+            .map_err(|error| error.to_string())
+            .and_then(|(header, claims)| key.sign(&header, &claims).map_err(|error| error.to_string()));
+        match token {
+            Ok(token) => Some(token.into()),
+            Err(error) => {
+                tracing::error!(%error, "a plugin goes without its token");
+                None
+            }
+        }
+    }
+}
