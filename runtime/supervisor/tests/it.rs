@@ -18,7 +18,9 @@ mod it {
     mod faults;
     mod figures;
     mod handles;
+    mod harm;
     mod harness;
+    mod knobs;
     mod languages;
     mod leftovers;
     mod limits;
