@@ -14,6 +14,8 @@ mod approval;
 mod audit;
 #[path = "it/edge.rs"]
 mod edge;
+#[path = "it/hosted.rs"]
+mod hosted;
 #[path = "it/idempotency.rs"]
 mod idempotency;
 #[path = "it/legacy.rs"]

@@ -152,13 +152,17 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             worker: Some(worker(written)),
             artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
         }),
-        Mode::Proxy => match (&written.http, &written.mcp) {
-            (Some(http), _) => runtime::Mode::ProxyHttp(proxy_http(http)),
-            (None, Some(mcp)) => runtime::Mode::ProxyMcp(snapshot::ProxyMcp {
+        Mode::Proxy => match (&written.http, &written.mcp, &written.calls) {
+            (Some(http), _, _) => runtime::Mode::ProxyHttp(proxy_http(http)),
+            (None, Some(mcp), _) => runtime::Mode::ProxyMcp(snapshot::ProxyMcp {
                 url: mcp.url.clone(),
                 tool: mcp.tool.clone().unwrap_or_else(|| spec.id.clone()),
             }),
-            (None, None) => return None,
+            (None, None, Some(calls)) => runtime::Mode::ProxyCalls(snapshot::ProxyCalls {
+                url: calls.url.clone(),
+                tool: calls.tool.clone().unwrap_or_else(|| spec.id.clone()),
+            }),
+            (None, None, None) => return None,
         },
     })
 }

@@ -143,6 +143,10 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
             set("mode", json!("proxy"));
             set("mcp", json!({"url": mcp.url, "tool": mcp.tool}));
         }
+        runtime::Mode::ProxyCalls(calls) => {
+            set("mode", json!("proxy"));
+            set("calls", json!({"url": calls.url, "tool": calls.tool}));
+        }
         runtime::Mode::Plugin(plugin) => {
             set("mode", json!("plugin"));
             set("language", json!(plugin.language));

@@ -18,7 +18,7 @@ mod runtime;
 mod schema;
 
 pub(crate) use exposure::{Exposed, Exposure};
-pub(crate) use runtime::{Body, Cpu, HttpProxy, Mode, Pool, PoolMode, Resources, Runtime};
+pub(crate) use runtime::{Body, CallsProxy, Cpu, HttpProxy, Mode, Pool, PoolMode, Resources, Runtime};
 pub(crate) use schema::{ContentType, Contents, Field, FieldType, Message, PrimitiveSchema, Role, Sampling};
 
 use schemars::JsonSchema;

@@ -101,6 +101,33 @@ fn a_proxied_call_goes_where_its_author_says_and_nowhere_else() {
 }
 
 #[test]
+fn a_service_of_calls_is_a_base_url_and_a_name() {
+    let calls = |text: &str| tool(&format!("runtime: {{mode: proxy, calls: {{{text}}}}}"));
+    let (url, at) = ("url: \"https://api.example.com/v1\"", "/runtime/calls/url");
+    assert_table("good", calls(url), &[]);
+    assert_table("named", calls(&format!("{url}, tool: files.scan-2")), &[]);
+    assert_table("no url", calls("tool: x"), &[("missing_key", at)]);
+    assert_table("query", calls("url: \"https://api.example.com/?a=1\""), &[("bad_url", at)]);
+    assert_table("argument", calls("url: \"https://api.example.com/{id}\""), &[("bad_url", at)]);
+    assert_table("user", calls("url: \"https://u:p@api.example.com/\""), &[("bad_url", at)]);
+    assert_table("private", calls("url: \"http://127.0.0.1/\""), &[("private_upstream", at)]);
+    assert_table("operator's", calls("url: \"http://scanner.internal/\""), &[]);
+    for name in ["a/b", "..%2f", "", "a b"] {
+        let found = calls(&format!("{url}, tool: \"{name}\""));
+        assert_table(name, found, &[("bad_entrypoint", "/runtime/calls/tool")]);
+    }
+    assert_table(
+        "headers",
+        calls(&format!("{url}, headers: {{a: b}}")),
+        &[("unknown_key", "/runtime/calls/headers")],
+    );
+    let both = tool(&format!("runtime: {{mode: proxy, mcp: {{{url}}}, calls: {{{url}}}}}"));
+    assert_table("both", both, &[("misplaced_key", "/runtime/calls")]);
+    let elsewhere = tool(&format!("runtime: {{mode: builtin, entrypoint: echo, calls: {{{url}}}}}"));
+    assert_table("mode", elsewhere, &[("misplaced_key", "/runtime/calls")]);
+}
+
+#[test]
 fn a_call_that_is_not_idempotent_is_never_repeated() {
     let text = "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\n\
         mutation: non_idempotent\nprimitiveSchema: {input_schema: {type: object}}\n\

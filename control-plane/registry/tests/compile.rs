@@ -158,6 +158,9 @@ fn runtimes_are_compiled_mode_by_mode() {
     let mcp = "mutation: read_only\nruntime: {mode: proxy, mcp: {url: \"https://up.example.com/mcp\"}}";
     let Mode::ProxyMcp(mcp) = mode(&tool(mcp)) else { panic!("mcp") };
     assert_eq!((mcp.url.as_str(), mcp.tool.as_str()), ("https://up.example.com/mcp", "x"));
+    let calls = "mutation: read_only\nruntime: {mode: proxy, calls: {url: \"https://up.example.com/v1\", tool: scan}}";
+    let Mode::ProxyCalls(calls) = mode(&tool(calls)) else { panic!("calls") };
+    assert_eq!((calls.url.as_str(), calls.tool.as_str()), ("https://up.example.com/v1", "scan"));
     let plugin = "mutation: read_only\nruntime: {mode: plugin, language: node, entrypoint: src/x.js, resources: {cpu: 250m, memory: 256Mi}}";
     let Mode::Plugin(plugin) = mode(&tool(plugin)) else { panic!("plugin") };
     assert_eq!((plugin.language.as_str(), plugin.entrypoint.as_str()), ("node", "src/x.js"));

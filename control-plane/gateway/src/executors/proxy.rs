@@ -1,37 +1,44 @@
-//! Forwards calls to other people's services: HTTP/JSON by mapping, and upstream MCP servers.
+//! Forwards calls to other people's services: HTTP/JSON by mapping, upstream MCP servers, and services that
+//! host calls over HTTP/JSON.
 //!
 //! Keeps true: the client's token is never forwarded (I-8); a private address is reached only through an
 //! entry of the snapshot's allow-list; one dead upstream has its own breaker and never slows its neighbours.
 
 use std::sync::Arc;
 
-use asp_proto::snapshot::{Mutation, ProxyHttp, ProxyMcp};
+use asp_proto::snapshot::{Mutation, ProxyCalls, ProxyHttp, ProxyMcp};
+use tokio::time::Instant;
 
 use super::Execution;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
+use crate::clock::since_epoch;
 
-mod breaker;
+pub(in crate::executors) mod breaker;
+pub mod calls;
 mod http;
 pub mod mcp;
 pub mod outbound;
 
 use breaker::Breakers;
+use calls::Calls;
 use outbound::{Outbound, OutboundError};
 
 /// The proxy executor of one gateway.
 pub struct Proxy {
     outbound: Arc<Outbound>,
-    breakers: Breakers,
+    breakers: Arc<Breakers>,
     upstreams: mcp::McpUpstreams,
+    calls: Calls,
 }
 
 impl Proxy {
     pub fn new() -> Result<Proxy, OutboundError> {
-        let outbound = Arc::new(Outbound::new()?);
+        let (outbound, breakers) = (Arc::new(Outbound::new()?), Arc::<Breakers>::default());
         Ok(Proxy {
             upstreams: mcp::McpUpstreams::new(outbound.clone()),
-            breakers: Breakers::default(),
+            calls: Calls::new(outbound.clone(), breakers.clone()),
+            breakers,
             outbound,
         })
     }
@@ -51,12 +58,28 @@ impl Proxy {
         permit.leave(&result);
         result
     }
+
+    /// One call that its service hosts. Each request of it counts in the breaker, not the call.
+    pub async fn calls(&self, target: &ProxyCalls, execution: &Execution) -> Result<Output, Refusal> {
+        self.calls.run(target, execution).await
+    }
+
+    /// Returns when nothing of an ended call is left to be said.
+    pub async fn drained(&self) {
+        self.calls.drained().await;
+    }
 }
 
 /// Scheme and authority of a URL or URL template, as the breaker's key.
-fn origin(url: &str) -> String {
+pub(in crate::executors) fn origin(url: &str) -> String {
     let end = url.find("://").and_then(|at| Some(at + 3 + url.get(at + 3..)?.find('/')?));
     url.get(..end.unwrap_or(url.len())).unwrap_or(url).to_owned()
+}
+
+/// The call's absolute deadline as Unix milliseconds (design §6 stage 8).
+fn deadline_ms(call: &Call) -> String {
+    let left = call.deadline.saturating_duration_since(Instant::now());
+    (since_epoch() + left).as_millis().to_string()
 }
 
 /// A request that may have been delivered and got no answer.

@@ -99,7 +99,7 @@ fn last_result(answer: &Answer) -> Value {
 }
 
 /// Reads server-sent events until one is a request of the server.
-async fn next_request(body: &mut axum::body::Body) -> Value {
+pub(crate) async fn next_request(body: &mut axum::body::Body) -> Value {
     loop {
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
         let text = String::from_utf8(frame.to_vec()).unwrap();

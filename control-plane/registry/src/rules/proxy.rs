@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{name, uri};
 use crate::fault::{FaultCode, Findings};
-use crate::spec::{Body, HttpProxy, Kind, Spec};
+use crate::spec::{Body, CallsProxy, HttpProxy, Kind, Spec};
 
 /// Headers that carry credentials, frame the message or belong to the platform.
 const REFUSED_HEADERS: [&str; 14] = [
@@ -32,12 +32,31 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     if let Some(mcp) = &runtime.mcp {
         check_url(&mcp.url, "/runtime/mcp/url", findings);
     }
+    if let Some(calls) = &runtime.calls {
+        check_calls(calls, findings);
+    }
     if let Some(http) = &runtime.http {
         check_http(spec, http, findings);
     }
 }
 
-fn check_url(url: &str, path: &str, findings: &mut Findings<'_>) {
+fn check_calls(calls: &CallsProxy, findings: &mut Findings<'_>) {
+    let path = "/runtime/calls/url";
+    check_url(&calls.url, path, findings);
+    if calls.url.contains('?') {
+        let hint = "write the base URL alone; the platform appends the path of each call";
+        findings.add(FaultCode::BadUrl, path, "a base URL has no query", hint);
+    }
+    if let Some(tool) = &calls.tool
+        && !name::is_name(tool)
+    {
+        let message = format!("`{}` is no tool", name::shown(tool));
+        let hint = "use 1 to 128 of the characters A-Z a-z 0-9 _ . -";
+        findings.add(FaultCode::BadEntrypoint, "/runtime/calls/tool", message, hint);
+    }
+}
+
+pub(super) fn check_url(url: &str, path: &str, findings: &mut Findings<'_>) {
     match uri::http_url(url) {
         Err(reason) => {
             let hint = "write https://host/path with a plain host and no credentials";
@@ -128,7 +147,7 @@ fn check_template(
     }
 }
 
-fn check_header(key: &str, path: &str, findings: &mut Findings<'_>) {
+pub(super) fn check_header(key: &str, path: &str, findings: &mut Findings<'_>) {
     let lower = key.to_ascii_lowercase();
     let is_token = !key.is_empty() && key.bytes().all(is_token_byte);
     if !is_token || REFUSED_HEADERS.contains(&lower.as_str()) || lower.starts_with("x-asp-") {

@@ -3,7 +3,7 @@
 //! Keeps true: no key is silently ignored. A key without a meaning is a fault, since its author expects one.
 
 use crate::fault::{FaultCode, Findings};
-use crate::spec::{ContentType, Kind, Mode, Spec};
+use crate::spec::{ContentType, Kind, Mode, Runtime, Spec};
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     check_schema_keys(spec, findings);
@@ -130,7 +130,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         findings.add(FaultCode::MisplacedKey, "/runtime", message, hint);
     }
     use Mode::{Builtin, McpStdio, Plugin, Proxy};
-    let keys: [(&str, bool, &[Mode], &[Mode]); 10] = [
+    let keys: [(&str, bool, &[Mode], &[Mode]); 11] = [
         ("entrypoint", runtime.entrypoint.is_some(), &[Builtin, Plugin], &[Builtin, Plugin]),
         ("language", runtime.language.is_some(), &[Plugin], &[Plugin]),
         ("resources", runtime.resources.is_some(), &[Plugin, McpStdio], &[]),
@@ -139,6 +139,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         ("artifactSha256", runtime.artifact_sha256.is_some(), &[Plugin, McpStdio], &[]),
         ("http", runtime.http.is_some(), &[Proxy], &[]),
         ("mcp", runtime.mcp.is_some(), &[Proxy], &[]),
+        ("calls", runtime.calls.is_some(), &[Proxy], &[]),
         ("package", runtime.package.is_some(), &[McpStdio], &[McpStdio]),
         ("tool", runtime.tool.is_some(), &[McpStdio], &[]),
     ];
@@ -152,14 +153,32 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
             missing(&path, key, "runtime mode", findings);
         }
     }
-    if runtime.mode == Proxy && runtime.http.is_none() && runtime.mcp.is_none() {
-        missing("/runtime/http", "http", "runtime mode", findings);
-    }
-    if runtime.mode == Proxy && runtime.http.is_some() && runtime.mcp.is_some() {
-        findings.add(FaultCode::MisplacedKey, "/runtime/mcp", "both `http` and `mcp`", "keep one of the two");
+    if runtime.mode == Proxy {
+        check_proxied(runtime, findings);
     }
     check_entrypoint(spec, findings);
     check_domains_used(spec, findings);
+}
+
+/// A proxy forwards in exactly one way.
+fn check_proxied(runtime: &Runtime, findings: &mut Findings<'_>) {
+    let ways = [
+        ("http", runtime.http.is_some()),
+        ("mcp", runtime.mcp.is_some()),
+        ("calls", runtime.calls.is_some()),
+    ];
+    let written: Vec<&str> = ways.iter().filter(|(_, written)| *written).map(|(key, _)| *key).collect();
+    match written.as_slice() {
+        [] => missing("/runtime/http", "http", "runtime mode", findings),
+        [_] => {}
+        [first, others @ ..] => {
+            for other in others {
+                let message = format!("both `{first}` and `{other}`");
+                let path = format!("/runtime/{other}");
+                findings.add(FaultCode::MisplacedKey, &path, message, "keep one of the two");
+            }
+        }
+    }
 }
 
 fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {

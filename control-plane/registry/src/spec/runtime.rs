@@ -37,6 +37,9 @@ pub(crate) struct Runtime {
     /// proxy: a tool, prompt or resource of another MCP server.
     #[serde(default)]
     pub mcp: Option<McpProxy>,
+    /// proxy: a service that hosts calls over HTTP/JSON: long ones, with progress and questions.
+    #[serde(default)]
+    pub calls: Option<CallsProxy>,
     /// mcp-stdio: the installed package; its command line is pinned there.
     #[serde(default)]
     pub package: Option<String>,
@@ -198,6 +201,16 @@ pub(crate) struct McpProxy {
     /// The upstream's Streamable HTTP endpoint.
     pub url: String,
     /// The upstream's own name (for a resource: its URI or template); the primitive's id when absent.
+    #[serde(default)]
+    pub tool: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CallsProxy {
+    /// The service's base URL, without query; `/tools`, `/resources` and `/prompts` follow it.
+    pub url: String,
+    /// The service's own name of the tool, prompt or resource; the primitive's id when absent.
     #[serde(default)]
     pub tool: Option<String>,
 }

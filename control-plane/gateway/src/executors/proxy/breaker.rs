@@ -21,7 +21,7 @@ const MAX_ORIGINS: usize = 10_000;
 
 /// The breakers by origin.
 #[derive(Default)]
-pub(super) struct Breakers {
+pub(in crate::executors) struct Breakers {
     by_origin: Mutex<HashMap<String, Arc<Mutex<Breaker>>>>,
 }
 
@@ -31,14 +31,15 @@ enum Breaker {
     HalfOpen { sent: u32, succeeded: u32 },
 }
 
-/// Leave to send one request.
-pub(super) struct Permit {
+/// Leave to send one request. Dropped without an end, it counts as not used.
+pub(in crate::executors) struct Permit {
     breaker: Arc<Mutex<Breaker>>,
+    settled: bool,
 }
 
 impl Breakers {
     /// Refuses at once while the origin's breaker is open.
-    pub(super) fn enter(&self, origin: &str) -> Result<Permit, Refusal> {
+    pub(in crate::executors) fn enter(&self, origin: &str) -> Result<Permit, Refusal> {
         let breaker = {
             let mut by_origin = self.by_origin.lock();
             if by_origin.len() >= MAX_ORIGINS && !by_origin.contains_key(origin) {
@@ -48,7 +49,7 @@ impl Breakers {
             by_origin.entry(origin.to_owned()).or_insert_with(closed).clone()
         };
         if breaker.lock().admits() {
-            Ok(Permit { breaker })
+            Ok(Permit { breaker, settled: false })
         } else {
             Err(Refusal::Upstream("the service has failed repeatedly and is given a pause".into()))
         }
@@ -57,10 +58,28 @@ impl Breakers {
 
 impl Permit {
     /// Records how the request went.
-    pub(super) fn leave(self, result: &Result<Output, Refusal>) {
+    pub(in crate::executors) fn leave(self, result: &Result<Output, Refusal>) {
         let failed =
             matches!(result, Err(Refusal::Upstream(_) | Refusal::OutcomeUnknown | Refusal::Deadline));
-        self.breaker.lock().record(!failed);
+        self.settle(!failed);
+    }
+
+    /// Records how the request went, where no output says it.
+    pub(in crate::executors) fn settle(mut self, succeeded: bool) {
+        self.settled = true;
+        self.breaker.lock().record(succeeded);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        // A probe that nobody waited for says nothing; another one may be sent.
+        if let Breaker::HalfOpen { sent, .. } = &mut *self.breaker.lock() {
+            *sent = sent.saturating_sub(1);
+        }
     }
 }
 
@@ -128,6 +147,22 @@ mod tests {
         assert!(breakers.enter("a").is_err());
         for probe in probes {
             probe.leave(&outcome(true));
+        }
+        assert!(breakers.enter("a").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_was_given_up_makes_room_for_another() {
+        let breakers = Breakers::default();
+        for _ in 0..LEAST {
+            breakers.enter("a").unwrap().leave(&outcome(false));
+        }
+        tokio::time::advance(OPEN_FOR).await;
+        for _ in 0..2 * PROBES {
+            drop(breakers.enter("a").unwrap());
+        }
+        for _ in 0..PROBES {
+            breakers.enter("a").unwrap().settle(true);
         }
         assert!(breakers.enter("a").is_ok());
     }

@@ -1,15 +1,15 @@
 //! HTTP/JSON by mapping (design §16 `proxy.http`): URL and query are RFC 6570 level 1 templates over the
 //! arguments, the body is the arguments or a mapping of JSON pointers, the result is a JSON pointer.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use asp_proto::snapshot::{Kind, Mutation, ProxyHttp};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::outbound::Outbound;
-use super::{lost, refusal_of};
+use super::outbound::{self, Outbound};
+use super::{deadline_ms, lost, refusal_of};
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::executors::Execution;
@@ -58,7 +58,7 @@ async fn once(
 ) -> Result<(StatusCode, bool, Vec<u8>), Refusal> {
     let call = &execution.call;
     let request = request(outbound, mapping, execution)?;
-    let mut response = tokio::select! {
+    let response = tokio::select! {
         sent = request.send() => sent.map_err(|error| refusal_of(call, &error))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
@@ -68,18 +68,10 @@ async fn once(
         .get(reqwest::header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.split(';').next().is_some_and(|kind| kind.trim().ends_with("json")));
-    let mut body = Vec::new();
-    loop {
-        let chunk = tokio::select! {
-            chunk = response.chunk() => chunk.map_err(|_| lost(call, "the service broke off its answer"))?,
-            () = call.cancelled() => return Err(Refusal::Cancelled),
-        };
-        let Some(chunk) = chunk else { break };
-        if body.len() + chunk.len() > MAX_RESPONSE {
-            return Err(lost(call, "the service's answer is too large"));
-        }
-        body.extend_from_slice(&chunk);
-    }
+    let body = tokio::select! {
+        body = outbound::body(response, MAX_RESPONSE) => body.map_err(|why| lost(call, why))?,
+        () = call.cancelled() => return Err(Refusal::Cancelled),
+    };
     Ok((status, is_json, body))
 }
 
@@ -152,13 +144,6 @@ fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Map<String, Value>)
         let query = url.query().map_or_else(|| written.clone(), |query| format!("{query}&{written}"));
         url.set_query(Some(&query));
     }
-}
-
-/// The call's absolute deadline as Unix milliseconds (design §6 stage 8).
-fn deadline_ms(call: &Call) -> String {
-    let left = call.deadline.saturating_duration_since(Instant::now());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    (now + left).as_millis().to_string()
 }
 
 fn map(

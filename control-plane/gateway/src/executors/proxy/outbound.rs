@@ -11,7 +11,7 @@ use std::time::Duration;
 use asp_platform::address::is_public;
 use asp_proto::snapshot::Upstream;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::{Client, Url, redirect};
+use reqwest::{Client, Response, Url, redirect};
 
 /// A dead host must not hold a call for longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,6 +80,18 @@ impl Outbound {
         }
         Ok(Destination { client: &self.public, url })
     }
+}
+
+/// Reads a response's body of at most `most` bytes; `Err` says what went wrong, without addresses.
+pub async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, &'static str> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|_| "the service broke off its answer")? {
+        if body.len() + chunk.len() > most {
+            return Err("the service's answer is too large");
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
 }
 
 /// Resolves names, and refuses a name with any address that is not public.

@@ -1,0 +1,65 @@
+//! Calls that a service hosts over HTTP/JSON (docs/http-calls.md; model: SEP-1597): put by id, polled, answered
+//! and cancelled.
+//!
+//! Owns: the life of one such call, and the farewells to services whose calls were given up. Refuses: what the
+//! spec does not declare to be asked. Keeps true: a call is put again only under the same id and key, so that
+//! the service runs it once; a call that this gateway gives up is cancelled at the service.
+
+use std::sync::Arc;
+
+use asp_proto::snapshot::{Kind, ProxyCalls};
+use tokio_util::task::TaskTracker;
+
+use super::breaker::Breakers;
+use super::outbound::Outbound;
+use crate::call::outcome::{Output, Refusal};
+use crate::executors::Execution;
+
+mod asking;
+mod ends;
+mod farewell;
+mod hosted;
+mod pace;
+mod reads;
+pub mod resource;
+mod service;
+
+use hosted::Hosted;
+use service::Service;
+
+/// What the calls of one gateway share.
+pub(super) struct Calls {
+    outbound: Arc<Outbound>,
+    breakers: Arc<Breakers>,
+    farewells: TaskTracker,
+}
+
+impl Calls {
+    pub(super) fn new(outbound: Arc<Outbound>, breakers: Arc<Breakers>) -> Calls {
+        Calls { outbound, breakers, farewells: TaskTracker::new() }
+    }
+
+    /// Runs one call at its service.
+    pub(super) async fn run(&self, target: &ProxyCalls, execution: &Execution) -> Result<Output, Refusal> {
+        let call = &execution.call;
+        let service = Service::new(&self.outbound, &self.breakers, target, execution)?;
+        let running = async {
+            match call.entry.primitive.kind() {
+                Kind::Resource | Kind::ResourceTemplate => reads::resource(&service, execution).await,
+                Kind::Prompt => reads::prompt(&service, execution).await,
+                _ => Hosted::new(&service, execution, &self.farewells).run().await,
+            }
+        };
+        tokio::select! {
+            ended = running => ended,
+            () = call.cancelled() => Err(Refusal::Cancelled),
+        }
+    }
+
+    /// Returns when every service that is to be told of a cancel was told.
+    pub(super) async fn drained(&self) {
+        self.farewells.close();
+        self.farewells.wait().await;
+        self.farewells.reopen();
+    }
+}

@@ -1,0 +1,58 @@
+//! Tells a service that its call was given up, whatever the reason, off the path.
+//!
+//! Keeps true: a call that may exist at a service and has no end yet is cancelled there at once when nobody
+//! follows it any more; the number of farewells and the time of each are bounded.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+
+use super::service::Service;
+
+/// Most farewells at a time; a call that is given up beyond them ends at its deadline, which its service knows.
+const MOST: usize = 4096;
+/// Longest time of one request.
+const LONGEST: Duration = Duration::from_secs(2);
+/// The pauses before the requests: a service may not know the call yet, or be away for a moment.
+const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
+
+/// A call at a service. Dropped while it is due, the service is told.
+pub(super) struct Farewell {
+    service: Service,
+    tasks: TaskTracker,
+    /// The service may have the call, and it has no end.
+    pub due: bool,
+}
+
+impl Farewell {
+    pub(super) fn new(service: &Service, tasks: &TaskTracker) -> Farewell {
+        Farewell { service: service.clone(), tasks: tasks.clone(), due: false }
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        if !self.due || self.tasks.len() >= MOST {
+            return;
+        }
+        // Without a runtime the process is about to end.
+        if let Ok(runtime) = Handle::try_current() {
+            self.tasks.spawn_on(say(self.service.clone()), &runtime);
+        }
+    }
+}
+
+async fn say(service: Service) {
+    for pause in PAUSES {
+        tokio::time::sleep(pause).await;
+        match service.cancel(LONGEST).await {
+            // The request that creates the call may be behind this one.
+            None | Some(StatusCode::NOT_FOUND | StatusCode::TOO_MANY_REQUESTS) => {}
+            Some(status) if status.is_server_error() => {}
+            Some(_) => return,
+        }
+    }
+    tracing::debug!("a service did not take a cancel");
+}

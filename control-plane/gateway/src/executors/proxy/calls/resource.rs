@@ -1,0 +1,239 @@
+//! The call resource: what a service that hosts calls says of one (docs/http-calls.md; model: SEP-1597).
+//!
+//! Owns: reading it from bytes, within bounds. Refuses: an unknown status, a question without its status and
+//! every part above its bound. Keeps true: what only travels back to the service (`serverData`) is kept as it
+//! was written. Uses nothing else of this crate, so that it can be fuzzed alone.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// Longest etag and id in bytes.
+const MAX_NAME: usize = 256;
+/// Largest `serverData` in bytes.
+const MAX_SERVER_DATA: usize = 64 << 10;
+/// Largest form and largest input of a model in bytes, as JSON text; as for plugins.
+const MAX_FORM: usize = 64 << 10;
+const MAX_SAMPLING: usize = 512 << 10;
+
+/// Where a call is. The last three are final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Status {
+    Submitted,
+    Running,
+    AwaitingElicitationResult,
+    AwaitingSamplingResult,
+    Success,
+    Failed,
+    Canceled,
+}
+
+/// One state of a call, checked.
+#[derive(Debug)]
+pub struct CallResource {
+    pub id: Option<String>,
+    pub etag: Option<String>,
+    pub status: Status,
+    pub progress: Option<Progress>,
+    /// The parameters of an MCP request; there exactly when the status awaits its result.
+    pub asked: Option<Map<String, Value>>,
+    pub server_data: Option<Box<RawValue>>,
+    /// An MCP result; there when the status is `success`.
+    pub result: Option<Map<String, Value>>,
+    pub error: Option<ServiceError>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Progress {
+    pub progress: f64,
+    #[serde(default)]
+    pub total: Option<f64>,
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+/// The service's own error, in a call or as the body of a refusal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ServiceError {
+    pub code: String,
+    pub message: String,
+}
+
+/// Why the bytes are no call resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    #[error("it is no JSON object with a known status")]
+    Shape,
+    #[error("`{0}` is too large")]
+    TooLarge(&'static str),
+    #[error("`{0}` is missing")]
+    Missing(&'static str),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'a> {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    etag: Option<String>,
+    status: Status,
+    #[serde(default)]
+    progress: Option<Progress>,
+    #[serde(default, borrow)]
+    elicitation_request: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    sampling_request: Option<&'a RawValue>,
+    #[serde(default)]
+    server_data: Option<Box<RawValue>>,
+    #[serde(default)]
+    result: Option<Map<String, Value>>,
+    #[serde(default)]
+    error: Option<ServiceError>,
+}
+
+/// Reads a call resource. The caller has bounded the bytes; the depth is bounded by `serde_json` (128).
+pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
+    let written: Written<'_> = serde_json::from_slice(bytes).map_err(|_| Misfit::Shape)?;
+    let asked = match written.status {
+        Status::AwaitingElicitationResult => {
+            Some(request("elicitationRequest", written.elicitation_request, MAX_FORM)?)
+        }
+        Status::AwaitingSamplingResult => {
+            Some(request("samplingRequest", written.sampling_request, MAX_SAMPLING)?)
+        }
+        _ => None,
+    };
+    if written.status == Status::Success && written.result.is_none() {
+        return Err(Misfit::Missing("result"));
+    }
+    for (name, text) in [("id", &written.id), ("etag", &written.etag)] {
+        if text.as_ref().is_some_and(|text| text.len() > MAX_NAME) {
+            return Err(Misfit::TooLarge(name));
+        }
+    }
+    if written.server_data.as_ref().is_some_and(|data| data.get().len() > MAX_SERVER_DATA) {
+        return Err(Misfit::TooLarge("serverData"));
+    }
+    Ok(CallResource {
+        id: written.id,
+        etag: written.etag,
+        status: written.status,
+        progress: written.progress,
+        asked,
+        server_data: written.server_data,
+        result: written.result,
+        error: written.error,
+    })
+}
+
+/// The error of a refusal's body, `{"error": {"code", "message"}}`; `None` for any other body.
+pub fn parse_error(bytes: &[u8]) -> Option<ServiceError> {
+    #[derive(Deserialize)]
+    struct Body {
+        error: ServiceError,
+    }
+    serde_json::from_slice::<Body>(bytes).ok().map(|body| body.error)
+}
+
+/// The parameters of a question: of the whole MCP request, or written alone.
+fn request(
+    name: &'static str,
+    written: Option<&RawValue>,
+    most: usize,
+) -> Result<Map<String, Value>, Misfit> {
+    let raw = written.ok_or(Misfit::Missing(name))?.get();
+    if raw.len() > most {
+        return Err(Misfit::TooLarge(name));
+    }
+    let mut request: Map<String, Value> = serde_json::from_str(raw).map_err(|_| Misfit::Shape)?;
+    match request.remove("params") {
+        Some(Value::Object(params)) => Ok(params),
+        Some(_) => Err(Misfit::Shape),
+        None => Ok(request),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(value: &Value) -> Result<CallResource, Misfit> {
+        parse(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn every_status_is_read_and_unknown_members_are_skipped() {
+        let words = ["submitted", "running", "success", "failed", "canceled"];
+        for word in words {
+            let read =
+                read(&json!({"toolname": "t", "id": "1", "etag": "e", "expiration": "2026", "request": {},
+                                    "status": word, "result": {}, "later": [1]}));
+            assert_eq!(read.unwrap().id.as_deref(), Some("1"), "{word}");
+        }
+        for bad in [json!({"status": "done"}), json!({}), json!([]), json!({"status": 7})] {
+            assert_eq!(read(&bad).unwrap_err(), Misfit::Shape, "{bad}");
+        }
+        assert_eq!(parse(br#"{"status":"running","status":"failed"}"#).unwrap_err(), Misfit::Shape);
+        assert_eq!(parse(&[b'['; 4096]).unwrap_err(), Misfit::Shape);
+        let deep =
+            format!(r#"{{"status":"success","result":{{"a":{}1{}}}}}"#, "[".repeat(200), "]".repeat(200));
+        assert_eq!(parse(deep.as_bytes()).unwrap_err(), Misfit::Shape);
+    }
+
+    #[test]
+    fn a_question_is_read_from_the_whole_request_or_from_its_parameters() {
+        let params = json!({"message": "?", "requestedSchema": {}});
+        let whole = json!({"method": "elicitation/create", "params": params});
+        for request in [&params, &whole] {
+            let call = read(&json!({"status": "awaitingElicitationResult", "elicitationRequest": request}));
+            assert_eq!(Value::Object(call.unwrap().asked.unwrap()), params);
+        }
+        let none = json!({"status": "awaitingSamplingResult", "elicitationRequest": params});
+        assert_eq!(read(&none).unwrap_err(), Misfit::Missing("samplingRequest"));
+        let odd = json!({"status": "awaitingSamplingResult", "samplingRequest": {"params": 1}});
+        assert_eq!(read(&odd).unwrap_err(), Misfit::Shape);
+        assert_eq!(read(&json!({"status": "success"})).unwrap_err(), Misfit::Missing("result"));
+    }
+
+    #[test]
+    fn what_travels_back_is_kept_as_it_was_written() {
+        let text = br#"{"status":"running","serverData":{"b": 1.0, "a":  "x"}}"#;
+        let data = parse(text).unwrap().server_data.unwrap();
+        assert_eq!(data.get(), r#"{"b": 1.0, "a":  "x"}"#);
+    }
+
+    #[test]
+    fn every_part_has_its_bound() {
+        let long = |length: usize| "x".repeat(length);
+        let rows = [
+            (json!({"status": "running", "etag": long(MAX_NAME + 1)}), "etag"),
+            (json!({"status": "running", "id": long(MAX_NAME + 1)}), "id"),
+            (json!({"status": "running", "serverData": long(MAX_SERVER_DATA)}), "serverData"),
+            (
+                json!({"status": "awaitingElicitationResult", "elicitationRequest": {"message": long(MAX_FORM)}}),
+                "elicitationRequest",
+            ),
+            (
+                json!({"status": "awaitingSamplingResult", "samplingRequest": {"x": long(MAX_SAMPLING)}}),
+                "samplingRequest",
+            ),
+        ];
+        for (value, name) in rows {
+            assert_eq!(read(&value).unwrap_err(), Misfit::TooLarge(name));
+        }
+    }
+
+    #[test]
+    fn a_refusals_body_is_read_when_it_is_one() {
+        let error =
+            parse_error(br#"{"error": {"code": "NO_SUCH", "message": "no such thing", "stack": "x"}}"#);
+        assert_eq!(error.unwrap().message, "no such thing");
+        assert_eq!(parse_error(br#"{"error": {}}"#).unwrap(), ServiceError::default());
+        assert_eq!(parse_error(br#"{"error": "plain"}"#), None);
+        assert_eq!(parse_error(b"<html>"), None);
+    }
+}
