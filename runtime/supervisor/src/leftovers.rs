@@ -2,8 +2,8 @@
 //!
 //! A pure state machine: it is given readings of the worker's control group and the time. Keeps true: a worker
 //! is quiet once it had no more processes than before its first call and used next to no processor time for one
-//! `WINDOW`; one that was not within `PROVE_WITHIN` of its last call has leftovers. A thread that only waits is
-//! none, until the worker has no room for more of them.
+//! `WINDOW`; one that was not, for as long as it is given, has leftovers. A thread that only waits is none,
+//! until the worker has no room for more of them.
 
 use std::time::Duration;
 
@@ -13,8 +13,11 @@ use tokio::time::Instant;
 /// Two periods of the processor quota and more (asp_launcher's cgroup.rs): a worker that is held to its quota
 /// does nothing for a part of each.
 pub const WINDOW: Duration = Duration::from_millis(220);
-/// After its last call. Compilers and collectors of garbage finish within it.
+/// After a call was stopped: its worker serves nobody meanwhile.
 pub const PROVE_WITHIN: Duration = Duration::from_millis(1500);
+/// After calls that ended by themselves. Compilers and collectors of garbage finish within it, on a busy machine
+/// too; the worker serves others meanwhile.
+pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 /// Of one processor: pings, timers and an idle interpreter stay below.
 const QUIET_PERCENT: u32 = 5;
 
@@ -29,6 +32,15 @@ pub struct Watch {
     idle_since: Option<Instant>,
     /// The beginning of the window.
     last: Option<(Instant, Duration)>,
+}
+
+/// What a worker has to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Idle {
+    /// Since its last call.
+    pub since: Instant,
+    /// One of its calls was stopped.
+    pub stopped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +58,10 @@ impl Watch {
         Watch { processes, room, idle_since: None, last: None }
     }
 
-    /// Takes a reading of a worker that has had no call since `idle_since`.
-    pub fn look(&mut self, reading: Activity, idle_since: Instant, now: Instant) -> Verdict {
-        if self.idle_since != Some(idle_since) {
-            self.idle_since = Some(idle_since);
+    /// Takes a reading of a worker without calls.
+    pub fn look(&mut self, reading: Activity, idle: Idle, now: Instant) -> Verdict {
+        if self.idle_since != Some(idle.since) {
+            self.idle_since = Some(idle.since);
             self.last = None;
         }
         let Some((began, used)) = self.last else {
@@ -68,7 +80,8 @@ impl Watch {
             _ if busy => "computation",
             _ => return Verdict::Quiet,
         };
-        if now.duration_since(idle_since) < PROVE_WITHIN {
+        let patience = if idle.stopped { PROVE_WITHIN } else { SETTLE_WITHIN };
+        if now.duration_since(idle.since) < patience {
             return Verdict::Unclear;
         }
         Verdict::Leftovers(left)
@@ -81,12 +94,20 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Looks every `STEP` after the last call, with what `reading` says for the time since; the first verdict.
+    /// Looks every `STEP` after a stopped call, with what `reading` says for the time since; the first verdict.
     fn judge(watch: &mut Watch, reading: impl Fn(Duration) -> Activity) -> (Verdict, Duration) {
-        let idle_since = Instant::now();
+        judge_after(true, watch, reading)
+    }
+
+    fn judge_after(
+        stopped: bool,
+        watch: &mut Watch,
+        reading: impl Fn(Duration) -> Activity,
+    ) -> (Verdict, Duration) {
+        let since = Instant::now();
         for step in 0..40 {
             let passed = STEP * step;
-            let verdict = watch.look(reading(passed), idle_since, idle_since + passed);
+            let verdict = watch.look(reading(passed), Idle { since, stopped }, since + passed);
             if verdict != Verdict::Unclear {
                 return (verdict, passed);
             }
@@ -116,6 +137,9 @@ mod tests {
         let (verdict, took) = judge(&mut watch, computing);
         assert_eq!(verdict, Verdict::Leftovers("computation"));
         assert!(took >= PROVE_WITHIN && took <= PROVE_WITHIN + STEP, "{took:?}");
+        let (verdict, took) = judge_after(false, &mut watch, computing);
+        assert_eq!(verdict, Verdict::Leftovers("computation"));
+        assert!(took >= SETTLE_WITHIN && took <= SETTLE_WITHIN + STEP, "{took:?}");
     }
 
     #[test]
@@ -148,7 +172,8 @@ mod tests {
         for step in 0..40 {
             // A call ends every step; nothing can be said of a worker that is used all the time.
             let now = start + STEP * step;
-            assert_eq!(watch.look(busy(STEP * step), now, now), Verdict::Unclear);
+            let idle = Idle { since: now, stopped: false };
+            assert_eq!(watch.look(busy(STEP * step), idle, now), Verdict::Unclear);
         }
     }
 }

@@ -3,13 +3,16 @@
 //! Owns the tickets of waiting calls and the running workers. Keeps true: a ticket that is dropped gives its
 //! place back, and every worker is kept by exactly one task.
 
+mod proof;
+mod ticket;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
 use crate::breaker::Outcome;
@@ -18,14 +21,14 @@ use crate::call::Rules;
 use crate::cause::Cause;
 use crate::installed::{Plugin, PluginKey};
 use crate::language;
-use crate::leftovers::{self, Verdict};
 use crate::manifest::{Kind, PoolMode};
 use crate::ppp::{fields, number, text};
 use crate::process::Machine;
 use crate::refusal::Refusal;
-use crate::scheduler::{Action, Place, Policy, Scheduler, Spent, TicketId, Waiting, WorkerId};
+use crate::scheduler::{Action, Place, Policy, Scheduler, TicketId, Waiting, WorkerId};
 use crate::tally::{Tally, Used};
 use crate::worker::{Death, Plan, Running, Worker};
+pub use ticket::Ticket;
 
 /// A call that says nothing of its end waits this long for a place.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -59,17 +62,6 @@ pub enum TicketState {
     Waiting(Place),
     Seated(Arc<Worker>),
     Refused(Refusal),
-}
-
-/// A call's place in the queue, then in a worker. Dropping it gives the place back.
-#[derive(Debug)]
-pub struct Ticket {
-    pool: Arc<Pool>,
-    id: TicketId,
-    tenant: String,
-    fresh: bool,
-    state: watch::Receiver<TicketState>,
-    released: bool,
 }
 
 /// What a gateway asked for.
@@ -185,48 +177,6 @@ impl Pool {
         inner.starved = starved;
         actions.extend(inner.scheduler.surplus(now));
         self.carry_out(&mut inner, actions, leases);
-    }
-
-    /// Looks whether the workers without calls do nothing, and ends those in which a call left something.
-    /// Called now and then, so that it costs no call anything.
-    pub fn prove_idle(self: &Arc<Self>) {
-        let open: Vec<(Arc<Worker>, Instant)> = {
-            let inner = self.inner.lock();
-            let open = inner.scheduler.to_prove().into_iter();
-            open.filter_map(|(worker, since)| Some((Arc::clone(inner.workers.get(&worker)?), since)))
-                .collect()
-        };
-        for (worker, since) in open {
-            // Reads files of the kernel, so without the lock.
-            let verdict = worker.look(since);
-            let mut inner = self.inner.lock();
-            match verdict {
-                Verdict::Unclear => continue,
-                Verdict::Quiet => inner.scheduler.proven(worker.number, since),
-                Verdict::Leftovers(what) => {
-                    if inner.scheduler.condemn(worker.number, since) {
-                        worker.session.kill(Cause::Leftovers(what));
-                    }
-                }
-            }
-            drop(inner);
-            self.pump();
-        }
-    }
-
-    /// Proves the workers that take no calls until they are proven, as soon as it can be told.
-    async fn prove_held_back(self: Arc<Self>) {
-        loop {
-            self.prove_idle();
-            {
-                let mut inner = self.inner.lock();
-                if !inner.scheduler.is_held_back() {
-                    inner.proving = false;
-                    return;
-                }
-            }
-            sleep(leftovers::WINDOW).await;
-        }
     }
 
     /// Tells the waiting calls where they stand. Called now and then, not for every change: a long queue would
@@ -483,81 +433,6 @@ impl Inner {
         if let Some(sender) = self.tickets.remove(&ticket) {
             sender.send_replace(state);
         }
-    }
-}
-
-// === impl Ticket ===
-
-impl Ticket {
-    pub fn state(&self) -> TicketState {
-        self.state.borrow().clone()
-    }
-
-    /// The next news after what was last seen.
-    pub async fn changed(&mut self) -> TicketState {
-        // Err: the last news has been told; nothing more comes.
-        if self.state.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        self.state.borrow_and_update().clone()
-    }
-
-    /// Gives the place back.
-    pub fn release(mut self, outcome: Outcome, took: Duration) {
-        self.give_back(outcome, took);
-    }
-
-    fn give_back(&mut self, outcome: Outcome, took: Duration) {
-        if std::mem::replace(&mut self.released, true) {
-            return;
-        }
-        let now = Instant::now();
-        let mut prove = false;
-        {
-            let mut inner = self.pool.inner.lock();
-            inner.tickets.remove(&self.id);
-            let state = self.state.borrow().clone();
-            match state {
-                TicketState::Seated(worker) => {
-                    // A call that never began took no time.
-                    if took > Duration::ZERO {
-                        worker.own.call(took);
-                        self.pool.tally.call(took);
-                    }
-                    let stopped = worker.take_stopped();
-                    let spent = Spent { took, outcome, stopped };
-                    inner.scheduler.release(worker.number, &self.tenant, spent, now);
-                    prove = !inner.proving && inner.scheduler.is_held_back();
-                    inner.proving |= prove;
-                }
-                TicketState::Waiting(_) => {
-                    inner.scheduler.cancel(self.id, now);
-                }
-                TicketState::Refused(_) => {}
-            }
-        }
-        if prove {
-            self.pool.tasks.spawn(Arc::clone(&self.pool).prove_held_back());
-        }
-        self.pool.pump();
-    }
-
-    /// A new ticket for the same call, whose worker died before it was given it. This one's place is given back.
-    pub fn again(self, deadline: Option<Instant>) -> Result<Ticket, Refusal> {
-        let pool = Arc::clone(&self.pool);
-        let wanted = Wanted { tenant: self.tenant.clone(), fresh: self.fresh, deadline };
-        drop(self);
-        pool.admit(wanted)
-    }
-
-    pub fn pool(&self) -> &Arc<Pool> {
-        &self.pool
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.give_back(Outcome::Abandoned, Duration::ZERO);
     }
 }
 

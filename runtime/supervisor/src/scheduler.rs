@@ -7,6 +7,8 @@
 //! A call that was stopped may go on in secret: its worker takes no more calls until it has proven, without
 //! any, that it does nothing.
 
+mod slot;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,8 +17,10 @@ use tokio::time::Instant;
 use crate::backoff::Backoff;
 use crate::breaker::{Breaker, Outcome};
 use crate::fair_queue::{FairQueue, Full};
+use crate::leftovers::Idle;
 use crate::quarantine::Quarantine;
 use crate::refusal::Refusal;
+use slot::{Phase, Proof, Slot};
 
 pub type WorkerId = u64;
 pub type TicketId = u64;
@@ -65,38 +69,6 @@ pub struct Place {
     pub eta: Duration,
     /// A worker that is starting will take it.
     pub starting: bool,
-}
-
-#[derive(Debug)]
-enum Phase {
-    Starting,
-    Ready {
-        idle_since: Instant,
-    },
-    /// It takes no more calls.
-    Leaving,
-}
-
-#[derive(Debug)]
-struct Slot {
-    phase: Phase,
-    active: usize,
-    served: u64,
-    /// For one call alone, then it goes.
-    single: bool,
-    /// Whether it does nothing without a call; not known while it has one.
-    proof: Proof,
-}
-
-/// What is known of a worker's calls that have ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Proof {
-    /// Nothing is left of them.
-    Clean,
-    /// They ended by themselves; it takes calls.
-    Open,
-    /// One was stopped; it takes no calls.
-    Suspect,
 }
 
 /// A seated call that has ended.
@@ -290,11 +262,11 @@ impl Scheduler {
         Some(Action::Retire { worker: *worker })
     }
 
-    /// The workers without calls that have yet to show that they do nothing, each with the end of its last call.
-    pub fn to_prove(&self) -> Vec<(WorkerId, Instant)> {
+    /// The workers without calls that have yet to show that they do nothing.
+    pub fn to_prove(&self) -> Vec<(WorkerId, Idle)> {
         let open = |(worker, slot): (&WorkerId, &Slot)| match slot.phase {
             Phase::Ready { idle_since } if slot.is_idle() && slot.proof != Proof::Clean => {
-                Some((*worker, idle_since))
+                Some((*worker, Idle { since: idle_since, stopped: slot.proof == Proof::Suspect }))
             }
             _ => None,
         };
@@ -306,22 +278,23 @@ impl Scheduler {
         self.workers.values().any(|slot| slot.is_idle() && slot.proof == Proof::Suspect)
     }
 
-    /// A worker was seen doing nothing since its last call, which ended at `idle_since`.
-    pub fn proven(&mut self, worker: WorkerId, idle_since: Instant) {
-        if let Some(slot) = self.idle_since(worker, idle_since) {
+    /// A worker was seen doing nothing.
+    pub fn proven(&mut self, worker: WorkerId, idle: Idle) {
+        if let Some(slot) = self.still(worker, idle) {
             slot.proof = Proof::Clean;
         }
     }
 
     /// A worker still runs something of its ended calls: it takes no more. False when it has a call again.
-    pub fn condemn(&mut self, worker: WorkerId, idle_since: Instant) -> bool {
-        let slot = self.idle_since(worker, idle_since);
+    pub fn condemn(&mut self, worker: WorkerId, idle: Idle) -> bool {
+        let slot = self.still(worker, idle);
         slot.map(|slot| slot.phase = Phase::Leaving).is_some()
     }
 
-    fn idle_since(&mut self, worker: WorkerId, since: Instant) -> Option<&mut Slot> {
+    /// The worker, if it had no call since it was looked at.
+    fn still(&mut self, worker: WorkerId, idle: Idle) -> Option<&mut Slot> {
         let slot = self.workers.get_mut(&worker)?;
-        let same = matches!(slot.phase, Phase::Ready { idle_since } if idle_since == since);
+        let same = matches!(slot.phase, Phase::Ready { idle_since } if idle_since == idle.since);
         (same && slot.active == 0).then_some(slot)
     }
 
@@ -482,22 +455,6 @@ impl Scheduler {
     /// When the backoff ends.
     pub fn wakes_at(&self) -> Option<Instant> {
         self.no_start_before
-    }
-}
-
-impl Slot {
-    fn new() -> Slot {
-        Slot { phase: Phase::Starting, active: 0, served: 0, single: false, proof: Proof::Clean }
-    }
-
-    /// It has no call, and may get one.
-    fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::Ready { .. }) && self.active == 0 && !self.single
-    }
-
-    /// It must prove that it does nothing, and cannot while it has calls.
-    fn is_held_up(&self) -> bool {
-        self.proof == Proof::Suspect && self.active > 0
     }
 }
 

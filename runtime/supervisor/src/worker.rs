@@ -32,7 +32,7 @@ use crate::call::Rules;
 use crate::cause::Cause;
 use crate::installed::Plugin;
 use crate::language::Command;
-use crate::leftovers::{Verdict as Proof, Watch};
+use crate::leftovers::{Idle, Verdict as Proof, Watch};
 use crate::manifest::Mode;
 use crate::ppp::MAX_MESSAGE;
 use crate::process::{Books, Machine, Process};
@@ -181,11 +181,11 @@ impl Worker {
         self.stopped.swap(false, Ordering::Relaxed)
     }
 
-    /// Looks whether the worker does nothing; it has had no call since `idle_since`.
-    pub fn look(&self, idle_since: Instant) -> Proof {
+    /// Looks whether the worker does nothing without calls.
+    pub fn look(&self, idle: Idle) -> Proof {
         // Without a control group nothing can be told, and the worker is trusted as far as its level goes.
         let Some(activity) = self.books.activity() else { return Proof::Quiet };
-        self.watch.lock().look(activity, idle_since, Instant::now())
+        self.watch.lock().look(activity, idle, Instant::now())
     }
 
     /// Whether its calls go on elsewhere from what they saved.

@@ -183,9 +183,9 @@ fn a_worker_with_a_stopped_call_takes_no_other_until_it_is_proven() {
     rig.stop(1);
     let next = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [], "its place is not another's yet");
-    let [(1, since)] = rig.scheduler.to_prove()[..] else { panic!("{:?}", rig.scheduler.to_prove()) };
+    let [(1, idle)] = rig.scheduler.to_prove()[..] else { panic!("{:?}", rig.scheduler.to_prove()) };
     assert!(rig.scheduler.is_held_back());
-    rig.scheduler.proven(1, since);
+    rig.scheduler.proven(1, idle);
     assert!(!rig.scheduler.is_held_back() && rig.scheduler.to_prove().is_empty());
     assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 1 }]);
 }
@@ -196,8 +196,8 @@ fn a_worker_with_leftovers_is_replaced_and_is_no_crash() {
     rig.worker_with(1, 1);
     rig.stop(1);
     let next = rig.call("t", false).unwrap();
-    let (_, since) = rig.scheduler.to_prove()[0];
-    assert!(rig.scheduler.condemn(1, since));
+    let (_, idle) = rig.scheduler.to_prove()[0];
+    assert!(rig.scheduler.condemn(1, idle));
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
     rig.end(1, None);
     rig.scheduler.ready(2, rig.now);
@@ -216,8 +216,8 @@ fn others_calls_finish_in_a_worker_that_must_prove_itself() {
     rig.scheduler.ready(2, rig.now);
     assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 2 }]);
     rig.release(1);
-    let (_, since) = rig.scheduler.to_prove()[0];
-    rig.scheduler.proven(1, since);
+    let (_, idle) = rig.scheduler.to_prove()[0];
+    rig.scheduler.proven(1, idle);
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }], "its place is taken");
 }
 
@@ -237,11 +237,11 @@ fn a_call_that_ended_by_itself_holds_nothing_back() {
     rig.worker_with(1, 1);
     rig.release(1);
     assert_eq!(rig.scheduler.to_prove().len(), 1);
-    let (_, since) = rig.scheduler.to_prove()[0];
+    let (_, idle) = rig.scheduler.to_prove()[0];
     let next = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 1 }]);
-    assert!(!rig.scheduler.condemn(1, since), "what was seen is of another time");
-    rig.scheduler.proven(1, since);
+    assert!(!rig.scheduler.condemn(1, idle), "what was seen is of another time");
+    rig.scheduler.proven(1, idle);
     rig.release(1);
     assert_eq!(rig.scheduler.to_prove().len(), 1, "its next call is to be looked at too");
 }

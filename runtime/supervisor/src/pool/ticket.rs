@@ -1,0 +1,98 @@
+//! A call's place in a pool, from the queue to its end.
+//!
+//! Keeps true: a ticket gives its place back once, by [`Ticket::release`] or when it is dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Pool, TicketState, Wanted};
+use crate::breaker::Outcome;
+use crate::refusal::Refusal;
+use crate::scheduler::{Spent, TicketId};
+
+/// A call's place in the queue, then in a worker. Dropping it gives the place back.
+#[derive(Debug)]
+pub struct Ticket {
+    pub(super) pool: Arc<Pool>,
+    pub(super) id: TicketId,
+    pub(super) tenant: String,
+    pub(super) fresh: bool,
+    pub(super) state: watch::Receiver<TicketState>,
+    pub(super) released: bool,
+}
+
+impl Ticket {
+    pub fn state(&self) -> TicketState {
+        self.state.borrow().clone()
+    }
+
+    /// The next news after what was last seen.
+    pub async fn changed(&mut self) -> TicketState {
+        // Err: the last news has been told; nothing more comes.
+        if self.state.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.state.borrow_and_update().clone()
+    }
+
+    /// Gives the place back.
+    pub fn release(mut self, outcome: Outcome, took: Duration) {
+        self.give_back(outcome, took);
+    }
+
+    fn give_back(&mut self, outcome: Outcome, took: Duration) {
+        if std::mem::replace(&mut self.released, true) {
+            return;
+        }
+        let now = Instant::now();
+        let mut prove = false;
+        {
+            let mut inner = self.pool.inner.lock();
+            inner.tickets.remove(&self.id);
+            let state = self.state.borrow().clone();
+            match state {
+                TicketState::Seated(worker) => {
+                    // A call that never began took no time.
+                    if took > Duration::ZERO {
+                        worker.own.call(took);
+                        self.pool.tally.call(took);
+                    }
+                    let stopped = worker.take_stopped();
+                    let spent = Spent { took, outcome, stopped };
+                    inner.scheduler.release(worker.number, &self.tenant, spent, now);
+                    prove = !inner.proving && inner.scheduler.is_held_back();
+                    inner.proving |= prove;
+                }
+                TicketState::Waiting(_) => {
+                    inner.scheduler.cancel(self.id, now);
+                }
+                TicketState::Refused(_) => {}
+            }
+        }
+        if prove {
+            self.pool.tasks.spawn(Arc::clone(&self.pool).prove_held_back());
+        }
+        self.pool.pump();
+    }
+
+    /// A new ticket for the same call, whose worker died before it was given it. This one's place is given back.
+    pub fn again(self, deadline: Option<Instant>) -> Result<Ticket, Refusal> {
+        let pool = Arc::clone(&self.pool);
+        let wanted = Wanted { tenant: self.tenant.clone(), fresh: self.fresh, deadline };
+        drop(self);
+        pool.admit(wanted)
+    }
+
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.give_back(Outcome::Abandoned, Duration::ZERO);
+    }
+}
