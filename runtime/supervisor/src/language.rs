@@ -7,6 +7,7 @@ mod stdio;
 
 use std::path::{Path, PathBuf};
 
+use crate::cause::FullHeap;
 use crate::installed::Plugin;
 use crate::manifest::{Language, Mode};
 use crate::refusal::Refusal;
@@ -21,8 +22,8 @@ const MEBIBYTE: u64 = 1 << 20;
 pub struct Command {
     pub argv: Vec<String>,
     pub read_only: Vec<PathBuf>,
-    /// Exit code of an interpreter whose heap is full.
-    pub oom_exit: Option<i32>,
+    /// How it ends when its heap is full.
+    pub full_heap: FullHeap,
 }
 
 /// The command that runs `plugin`'s worker.

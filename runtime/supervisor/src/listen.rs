@@ -20,6 +20,7 @@ use crate::api::Api;
 use crate::ppp::MAX_FRAME;
 use crate::process::Machine;
 use crate::runtime::Runtime;
+use crate::sampling;
 use crate::settings::{Settings, Tls};
 
 /// Running calls have this long after SIGTERM; Kubernetes kills after 30 s.
@@ -58,6 +59,7 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
         tracing::info!(runtime = true, %address, "serving by mutual TLS");
     }
     let clockwork = tokio::spawn(Arc::clone(&runtime).tick());
+    let samples = tokio::spawn(sampling::run(Arc::clone(&runtime)));
     let level = runtime.machine.level.number();
     tracing::info!(runtime = true, isolation_level = level, socket = ?socket, "ready");
     tokio::select! {
@@ -79,6 +81,7 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
         servers.shutdown().await;
     }
     clockwork.abort();
+    samples.abort();
     if let Some(path) = socket {
         // Err: somebody has removed it.
         let _ = std::fs::remove_file(path);

@@ -23,16 +23,29 @@ impl Metrics {
         self.0.subscribe()
     }
 
+    /// Whether anybody listens.
+    pub fn is_heard(&self) -> bool {
+        self.0.receiver_count() > 0
+    }
+
     /// Tells the listeners, if there are any.
     pub fn emit<const N: usize>(&self, name: &str, labels: [(&str, &str); N], fields: Struct) {
-        if self.0.receiver_count() == 0 {
-            return;
+        if self.is_heard() {
+            self.send(event(name, labels, fields));
         }
-        let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        let at = Some(SystemTime::now().into());
-        // Err: the last listener has just gone.
-        let _ = self.0.send(MetricsEvent { at, name: name.to_owned(), labels, fields: Some(fields) });
     }
+
+    pub fn send(&self, event: MetricsEvent) {
+        // Err: the last listener has just gone.
+        let _ = self.0.send(event);
+    }
+}
+
+/// An event of this moment.
+pub fn event<const N: usize>(name: &str, labels: [(&str, &str); N], fields: Struct) -> MetricsEvent {
+    let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let at = Some(SystemTime::now().into());
+    MetricsEvent { at, name: name.to_owned(), labels, fields: Some(fields) }
 }
 
 impl Default for Metrics {

@@ -10,13 +10,15 @@ use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{PppServerFrame, TunnelEvent, ppp_server_frame};
 use prost::Message;
 use prost_types::value::Kind;
-use prost_types::{Any, Struct, Timestamp, Value};
+use prost_types::{Any, ListValue, Struct, Timestamp, Value};
+use tonic::Status;
 
 /// Of a PPP message, either way (`proto/plugin.proto`).
 pub const MAX_MESSAGE: usize = 4 << 20;
 /// A message in the frame that carries it through a tunnel.
 pub const MAX_FRAME: usize = MAX_MESSAGE + 4096;
 const TYPE_PREFIX: &str = "type.googleapis.com/asp.plugin.v1.";
+const SUPERVISOR_PREFIX: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
 
 /// What a gateway sends through a tunnel.
 #[derive(Clone, Debug)]
@@ -86,6 +88,27 @@ pub fn event_frame(tunnel_id: &str, kind: Type, message: &str, details: Option<S
     PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload: Some(ppp_server_frame::Payload::Event(event)) }
 }
 
+/// The frame that ends a tunnel; after a fault of the gateway with `code` (of gRPC) and what it was.
+pub fn closed_frame(tunnel_id: &str, end: &Result<(), Status>) -> PppServerFrame {
+    match end {
+        Ok(()) => event_frame(tunnel_id, Type::TunnelClosed, "", None),
+        Err(status) => {
+            let details = fields([("code", number(i32::from(status.code())))]);
+            event_frame(tunnel_id, Type::TunnelClosed, status.message(), Some(details))
+        }
+    }
+}
+
+/// A frame with a message as it is.
+pub fn any_frame(tunnel_id: &str, any: Any) -> PppServerFrame {
+    PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload: Some(ppp_server_frame::Payload::Ppp(any)) }
+}
+
+/// A message of the Runtime Supervisor API itself, for a frame.
+pub fn supervisor_message(name: &str, message: &impl Message) -> Any {
+    Any { type_url: format!("{SUPERVISOR_PREFIX}{name}"), value: message.encode_to_vec() }
+}
+
 /// Bytes of a frame's payload, for bounds and statistics.
 pub fn frame_size(frame: &PppServerFrame) -> usize {
     match &frame.payload {
@@ -118,6 +141,10 @@ pub fn boolean(value: bool) -> Value {
 
 pub fn object(value: Struct) -> Value {
     Value { kind: Some(Kind::StructValue(value)) }
+}
+
+pub fn list(values: impl IntoIterator<Item = Value>) -> Value {
+    Value { kind: Some(Kind::ListValue(ListValue { values: values.into_iter().collect() })) }
 }
 
 pub fn milliseconds(duration: Duration) -> Value {

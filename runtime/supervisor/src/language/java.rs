@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::{Command, MEBIBYTE, prefixes, text};
+use crate::cause::FullHeap;
 
 const MAIN_CLASS: &str = "asp.plugin.Worker";
 /// Names its libraries beside it; the plugin's own classes have a loader of their own.
@@ -28,6 +29,8 @@ pub(super) fn command(java: &Path, shim: &Path, memory: u64) -> Command {
         "-XX:CompileThresholdScaling=4".to_owned(),
         "-XX:+ExitOnOutOfMemoryError".to_owned(),
         "-XX:-UsePerfData".to_owned(),
+        // Nobody loads an agent into a running worker.
+        "-XX:+DisableAttachMechanism".to_owned(),
         // Java does not look at TMPDIR and HOME; the current directory is the one that can be written.
         "-Djava.io.tmpdir=.".to_owned(),
         "-Duser.home=.".to_owned(),
@@ -40,7 +43,7 @@ pub(super) fn command(java: &Path, shim: &Path, memory: u64) -> Command {
     argv.extend(["-cp".to_owned(), text(&shim.join(JAR)), MAIN_CLASS.to_owned()]);
     let mut read_only = prefixes(java);
     read_only.push(shim.to_path_buf());
-    Command { argv, read_only, oom_exit: Some(OOM_EXIT) }
+    Command { argv, read_only, full_heap: FullHeap::Exit(OOM_EXIT) }
 }
 
 #[cfg(test)]

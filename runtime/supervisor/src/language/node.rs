@@ -6,21 +6,28 @@
 use std::path::Path;
 
 use super::{Command, MEBIBYTE, prefixes, text};
+use crate::cause::FullHeap;
 use crate::settings::Node;
 
-/// Without a proxy in the environment it only costs time.
-const PROXY_FLAG: &str = "--use-env-proxy";
+/// For those that have a way out: without one they only cost time.
+const EGRESS_FLAGS: [&str; 2] = ["--use-env-proxy", "--use-system-ca"];
 
 pub(super) fn command(node: &Node, plugin: &Path, memory: u64, egress: bool) -> Command {
     // The old generation's share: the rest is for the young one, buffers, code and stacks.
     let heap = (memory / MEBIBYTE / 4 * 3).max(16);
     let mut argv = vec![text(&node.binary), format!("--max-old-space-size={heap}")];
-    let wanted = node.flags.iter().filter(|flag| egress || *flag != PROXY_FLAG);
+    let wanted = node.flags.iter().filter(|flag| egress || !EGRESS_FLAGS.contains(&flag.as_str()));
     argv.extend(wanted.map(|flag| flag.replace("{plugin}", &text(plugin))));
     argv.push(text(&node.shim.join("worker.mjs")));
     let mut read_only = prefixes(&node.binary);
     read_only.push(node.shim.clone());
-    Command { argv, read_only, oom_exit: None }
+    Command { argv, read_only, full_heap: full_heap(heap) }
+}
+
+/// V8 aborts near its bound, which the last collection may have left a little below it. `heap` is the flag's
+/// value, in mebibytes.
+pub(super) fn full_heap(heap: u64) -> FullHeap {
+    FullHeap::Abort { above: heap * MEBIBYTE / 10 * 9 }
 }
 
 #[cfg(test)]
@@ -28,7 +35,9 @@ mod tests {
     use super::*;
 
     fn argv(egress: bool) -> Vec<String> {
-        let flags = ["--permission", "--allow-fs-read={plugin}", PROXY_FLAG].map(str::to_owned).into();
+        let flags = ["--permission", "--allow-fs-read={plugin}", EGRESS_FLAGS[0], EGRESS_FLAGS[1]]
+            .map(str::to_owned)
+            .into();
         let node = Node { binary: "/opt/node/bin/node".into(), shim: "/opt/shim".into(), flags };
         command(&node, Path::new("/plugins/p/1.0.0"), 512 * MEBIBYTE, egress).argv
     }
@@ -46,7 +55,9 @@ mod tests {
             Some(&["--permission", "--allow-fs-read=/plugins/p/1.0.0"].map(str::to_owned)[..])
         );
         assert_eq!(plain.last().map(String::as_str), Some("/opt/shim/worker.mjs"));
-        assert!(!plain.iter().any(|flag| flag == PROXY_FLAG));
-        assert!(argv(true).iter().any(|flag| flag == PROXY_FLAG));
+        for flag in EGRESS_FLAGS {
+            assert!(!plain.iter().any(|given| given == flag));
+            assert!(argv(true).iter().any(|given| given == flag));
+        }
     }
 }

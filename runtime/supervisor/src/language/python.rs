@@ -1,9 +1,10 @@
 //! Python: `-I` (no environment, no user site, not the current directory), `-B` (the package is read-only),
-//! and faulthandler, so that a native crash leaves a stack in the log.
+//! and faulthandler, so that a native crash leaves a stack in the log. Its heap has no bound but the worker's.
 
 use std::path::{Path, PathBuf};
 
 use super::{Command, prefix, prefixes, text};
+use crate::cause::FullHeap;
 
 const MODULE: &str = "asp_plugin.worker";
 
@@ -12,7 +13,7 @@ pub(super) fn command(interpreter: &Path) -> Command {
         [&text(interpreter), "-I", "-B", "-X", "faulthandler", "-m", MODULE].map(str::to_owned).to_vec();
     let mut read_only = prefixes(interpreter);
     read_only.extend(base(interpreter));
-    Command { argv, read_only, oom_exit: None }
+    Command { argv, read_only, full_heap: FullHeap::Unknown }
 }
 
 /// The installation a virtual environment was made from (`home` in its pyvenv.cfg).

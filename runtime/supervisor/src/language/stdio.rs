@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use super::{Command, MEBIBYTE, prefixes, text};
+use crate::cause::FullHeap;
 use crate::manifest::is_relative;
 use crate::refusal::Refusal;
 use crate::settings::Languages;
@@ -19,13 +20,16 @@ pub(super) fn command(
 ) -> Result<Command, Refusal> {
     let (program, rest) = words.split_first().ok_or(Refusal::LanguageAbsent("command"))?;
     let mebibytes = memory / MEBIBYTE;
+    let mut full_heap = FullHeap::Unknown;
     let (interpreter, flag) = match program.as_str() {
         "python" | "python3" => {
             (languages.python.as_deref().ok_or(Refusal::LanguageAbsent("python"))?, "-B".into())
         }
         "node" => {
             let node = languages.node.as_ref().ok_or(Refusal::LanguageAbsent("node"))?;
-            (node.binary.as_path(), format!("--max-old-space-size={}", mebibytes / 4 * 3))
+            let heap = mebibytes / 4 * 3;
+            full_heap = super::node::full_heap(heap);
+            (node.binary.as_path(), format!("--max-old-space-size={heap}"))
         }
         "java" => {
             let (java, _) = languages.java.as_ref().ok_or(Refusal::LanguageAbsent("java"))?;
@@ -37,7 +41,7 @@ pub(super) fn command(
                 return Err(Refusal::NotInstalled(format!("the package has no program {own}")));
             }
             let argv = [text(&path)].into_iter().chain(rest.iter().map(|word| located(word, package)));
-            return Ok(Command { argv: argv.collect(), read_only: Vec::new(), oom_exit: None });
+            return Ok(Command { argv: argv.collect(), read_only: Vec::new(), full_heap });
         }
     };
     let argv = [text(interpreter), flag].into_iter().chain(rest.iter().map(|word| located(word, package)));
@@ -45,7 +49,7 @@ pub(super) fn command(
     if program.starts_with("python") {
         read_only = super::python::command(interpreter).read_only;
     }
-    Ok(Command { argv: argv.collect(), read_only, oom_exit: None })
+    Ok(Command { argv: argv.collect(), read_only, full_heap })
 }
 
 fn located(word: &str, package: &Path) -> String {

@@ -6,7 +6,7 @@ use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::{Value, json};
 
-use super::harness::{Said, Stack, crash, output, start_shims};
+use super::harness::{Said, Stack, crash, eventually, output, start_shims};
 
 const PYTHON: &str = r#"
 import sys
@@ -15,6 +15,11 @@ from asp_plugin import plugin
 @plugin.tool
 async def greet(args, ctx):
     await ctx.progress(50, "half")
+    if args["name"] == "too much":
+        bytes(1 << 60)
+    hog = []
+    while args["name"] == "everything":
+        hog.append(bytearray(1 << 20))
     return {"text": f"Hello, {args['name']}!", "flags": [sys.flags.isolated, sys.flags.dont_write_bytecode]}
 "#;
 
@@ -22,6 +27,9 @@ const NODE: &str = r#"
 import { tool } from '@asp/plugin';
 export default tool(async (args, ctx) => {
   await ctx.progress(50, 'half');
+  const hog = [];
+  while (args.name === 'everything') hog.push(new Array(1 << 16).fill(hog.length));
+  if (args.name === 'abort') process.abort();
   return { text: `Hello, ${args.name}!`, flags: process.execArgv };
 });
 "#;
@@ -44,10 +52,25 @@ async fn greets(stack: &Stack, id: &str) -> Value {
     answer
 }
 
+/// What the worker's interpreter told with the last sample.
+async fn vitals(stack: &Stack, id: &str) -> Value {
+    let key = format!("{id}@1.0.0");
+    let worker = async || stack.health().await["plugins"][&key]["worker_list"][0].clone();
+    eventually("the interpreter tells", || async { worker().await.get("gc_count").is_some() }).await;
+    worker().await
+}
+
 #[tokio::test]
 async fn python_serves_a_call_isolated() {
     let stack = start_shims(&[("greet", plugin("python", "greet.py"), PYTHON)]).await;
     assert_eq!(greets(&stack, "greet").await["flags"], json!([1, 1]));
+    let told = vitals(&stack, "greet").await;
+    assert!(told["heap_blocks"].as_f64() > Some(1000.0) && told.get("heap_used_bytes").is_none(), "{told}");
+    let said = stack.call("greet", "two", &json!({"name": "too much"})).await;
+    assert!(said.iter().any(|said| said.failed() == Some("INTERNAL")), "MemoryError is the call's: {said:?}");
+    assert_eq!(crash(&said), None, "and ends no worker");
+    let said = stack.call("greet", "three", &json!({"name": "everything"})).await;
+    assert_eq!(crash(&said), Some(("oom".to_owned(), true)), "the kernel ends it at its bound");
 }
 
 const JAVA: &str = r#"
@@ -89,6 +112,8 @@ async fn java_serves_a_call_within_its_memory() {
         .status();
     assert!(built.expect("javac is on the PATH").success());
     let flags = greets(&stack, "greet").await["flags"].to_string();
+    let told = vitals(&stack, "greet").await;
+    assert!(told["heap_used_bytes"].as_f64() <= told["heap_limit_bytes"].as_f64(), "{told}");
     let said = stack.call("greet", "two", &json!({"name": "everything"})).await;
     assert_eq!(crash(&said), Some(("oom".to_owned(), true)), "a full heap ends it, not the machine");
     for flag in ["-Xmx128m", "-XX:+UseSerialGC", "-XX:MaxMetaspaceSize=64m", "-XX:SharedArchiveFile="] {
@@ -166,4 +191,10 @@ async fn node_serves_a_call_with_the_shims_flags() {
     for flag in ["--max-old-space-size=192", "--disable-proto=delete", "--no-addons", "--frozen-intrinsics"] {
         assert!(flags.contains(flag), "{flag}: {flags}");
     }
+    let told = vitals(&stack, "greet").await;
+    assert!(told["heap_used_bytes"].as_f64() < told["heap_limit_bytes"].as_f64(), "{told}");
+    let said = stack.call("greet", "two", &json!({"name": "abort"})).await;
+    assert_eq!(crash(&said), Some(("signal".to_owned(), true)), "an abort alone says nothing of memory");
+    let said = stack.call("greet", "three", &json!({"name": "everything"})).await;
+    assert_eq!(crash(&said), Some(("oom".to_owned(), true)), "one with a full heap does");
 }

@@ -1,0 +1,59 @@
+//! How long calls take: a histogram of fixed size.
+//!
+//! Keeps true: it never grows, and it only counts up.
+
+use std::time::Duration;
+
+use prost_types::Value;
+
+use crate::ppp::{fields, list, number, object};
+
+/// Upper bounds of the buckets, milliseconds; one more bucket holds what is slower.
+pub const BOUNDS_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 2_500, 10_000, 60_000];
+const BUCKETS: usize = BOUNDS_MS.len() + 1;
+
+/// Calls by what they took, from the moment they had a worker to their end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Calls that took more than the bound before and at most their own.
+    counts: [u64; BUCKETS],
+    sum: Duration,
+}
+
+impl Latency {
+    pub fn observe(&mut self, took: Duration) {
+        let bucket = BOUNDS_MS.partition_point(|bound| Duration::from_millis(*bound) < took);
+        if let Some(count) = self.counts.get_mut(bucket) {
+            *count += 1;
+        }
+        self.sum = self.sum.saturating_add(took);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// `{bounds_ms, counts, sum_ms}`: `counts` has one element more than `bounds_ms`.
+    pub fn value(&self) -> Value {
+        object(fields([
+            ("bounds_ms", list(BOUNDS_MS.map(number))),
+            ("counts", list(self.counts.map(number))),
+            ("sum_ms", number(self.sum.as_millis())),
+        ]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_counts_in_the_first_bucket_it_fits() {
+        let mut latency = Latency::default();
+        for micros in [0, 1_000, 1_001, 60_000_000, 60_000_001] {
+            latency.observe(Duration::from_micros(micros));
+        }
+        assert_eq!(latency.counts, [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!((latency.count(), latency.sum.as_micros()), (5, 120_002_002));
+    }
+}

@@ -1,0 +1,193 @@
+//! Figures of plugins and workers, for MetricsStream every `EVERY` and for Health when it is asked.
+//!
+//! Owns the names of these figures (README.md lists them). Keeps true: workers are asked beside their calls, all at
+//! once and for a bounded time, and nothing that a worker says becomes a name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_launcher::Stats;
+use asp_proto::supervisor::MetricsEvent;
+use prost_types::{Struct, Value};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::manifest::Mode;
+use crate::metrics::{Metrics, event};
+use crate::pool::Pool;
+use crate::ppp::{boolean, fields, list, milliseconds, number, object, text};
+use crate::runtime::Runtime;
+use crate::tally::{Totals, Used};
+use crate::vitals::{self, Vitals};
+use crate::worker::Worker;
+
+const EVERY: Duration = Duration::from_secs(5);
+/// Workers that Health lists, of all plugins together: its answer stays far below a message's 4 MiB.
+const LISTED: usize = 1024;
+
+/// Samples until the runtime ends.
+pub async fn run(runtime: Arc<Runtime>) {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let pools = runtime.all_pools();
+        let workers = pools.iter().flat_map(|pool| pool.workers());
+        futures::future::join_all(workers.map(refresh)).await;
+        let metrics = &runtime.machine.metrics;
+        if metrics.is_heard() {
+            pools.iter().for_each(|pool| tell(metrics, pool));
+        }
+    }
+}
+
+/// What MetricsStream begins with: how things are now.
+pub fn now(pools: &[Arc<Pool>]) -> Vec<MetricsEvent> {
+    pools.iter().map(|pool| sample(pool, &readings(pool))).collect()
+}
+
+/// The plugins of Health.
+pub fn plugins(pools: &[Arc<Pool>]) -> Struct {
+    let mut room = LISTED;
+    let described = pools.iter().map(|pool| {
+        let readings = readings(pool);
+        let mut figures = plugin(pool, &readings);
+        let listed = readings.iter().take(room).map(|reading| {
+            let mut figures = reading.figures();
+            figures.insert("id".to_owned(), text(reading.worker.id.as_str()));
+            object(object_of(figures))
+        });
+        figures.insert("worker_list".to_owned(), list(listed));
+        room = room.saturating_sub(readings.len());
+        (pool.key.to_string(), object(object_of(figures)))
+    });
+    Struct { fields: described.collect() }
+}
+
+/// One look at one worker.
+struct Reading {
+    worker: Arc<Worker>,
+    stats: Stats,
+    vitals: Vitals,
+}
+
+type Figures = BTreeMap<String, Value>;
+
+async fn refresh(worker: Arc<Worker>) {
+    if let Some(told) = vitals::ask(&worker).await {
+        worker.own.learn(&told);
+    }
+}
+
+fn tell(metrics: &Metrics, pool: &Pool) {
+    let readings = readings(pool);
+    let key = pool.key.to_string();
+    for reading in &readings {
+        let labels = [("plugin", key.as_str()), ("worker", reading.worker.id.as_str())];
+        metrics.emit("worker_sample", labels, object_of(reading.figures()));
+    }
+    metrics.send(sample(pool, &readings));
+}
+
+fn sample(pool: &Pool, readings: &[Reading]) -> MetricsEvent {
+    let key = pool.key.to_string();
+    let labels = [("plugin", key.as_str()), ("language", language(pool))];
+    event("plugin_sample", labels, object_of(plugin(pool, readings)))
+}
+
+/// The language as `PluginRef` has it.
+fn language(pool: &Pool) -> &'static str {
+    let manifest = &pool.plan.plugin.manifest;
+    match (manifest.mode, manifest.language) {
+        (Mode::McpStdio, _) | (Mode::Plugin, None) => "mcp-stdio",
+        (Mode::Plugin, Some(language)) => language.name(),
+    }
+}
+
+fn readings(pool: &Pool) -> Vec<Reading> {
+    let read = |worker: Arc<Worker>| Reading { stats: worker.stats(), vitals: worker.own.vitals(), worker };
+    pool.workers().into_iter().map(read).collect()
+}
+
+fn object_of(figures: Figures) -> Struct {
+    Struct { fields: figures }
+}
+
+impl Reading {
+    fn figures(&self) -> Figures {
+        let (stats, worker) = (&self.stats, &self.worker);
+        let latency = worker.own.latency();
+        let mut figures = fields([
+            ("age_ms", milliseconds(worker.own.age())),
+            ("cpu_ms", number(stats.cpu_ms)),
+            ("rss_bytes", number(stats.rss_bytes)),
+            ("memory_bytes", number(stats.memory_bytes)),
+            ("pids", number(stats.pids)),
+            ("active", number(worker.session.open_calls() as u64)),
+            ("calls", number(latency.count())),
+            ("latency", latency.value()),
+        ])
+        .fields;
+        add(&mut figures, &self.vitals);
+        figures
+    }
+}
+
+/// Adds what the interpreter tells, and nothing for what it does not.
+fn add(figures: &mut Figures, vitals: &Vitals) {
+    let gc_ms = vitals.gc_time.map(|time| time.as_secs_f64() * 1000.0);
+    let told = [
+        ("heap_used_bytes", vitals.heap_used_bytes.map(number)),
+        ("heap_limit_bytes", vitals.heap_limit_bytes.map(number)),
+        ("heap_blocks", vitals.heap_blocks.map(number)),
+        ("gc_count", vitals.gc_count.map(number)),
+        ("gc_ms", gc_ms.map(Value::from)),
+    ];
+    figures.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+}
+
+/// The figures of a plugin version: those of its pool, and sums over its workers.
+fn plugin(pool: &Pool, readings: &[Reading]) -> Figures {
+    let state = pool.figures();
+    let totals = pool.tally.with(readings.iter().map(|reading| Used::of(&reading.stats, &reading.vitals)));
+    let sum = |of: fn(&Reading) -> u64| number(readings.iter().map(of).sum::<u64>());
+    let mut figures = fields([
+        ("language", text(language(pool))),
+        ("workers", number(state.workers as u64)),
+        ("starting", number(state.starting as u64)),
+        ("active", number(state.active as u64)),
+        ("queued", number(state.queued as u64)),
+        ("starts", number(totals.starts)),
+        ("crashes", number(state.crashes)),
+        ("crash_causes", causes(&totals)),
+        ("admitted_warm", number(state.admitted_warm)),
+        ("admitted_cold", number(state.admitted_cold)),
+        ("breaker", text(state.breaker)),
+        ("quarantined_s", number(state.quarantined.map_or(0, |rest| rest.as_secs().max(1)))),
+        ("draining", boolean(state.draining)),
+        ("cpu_ms", number(totals.used.cpu_ms)),
+        ("rss_bytes", sum(|reading| reading.stats.rss_bytes)),
+        ("memory_bytes", sum(|reading| reading.stats.memory_bytes)),
+        ("latency", totals.latency.value()),
+    ])
+    .fields;
+    let told = Vitals {
+        heap_used_bytes: told_sum(readings, |vitals| vitals.heap_used_bytes),
+        heap_limit_bytes: told_sum(readings, |vitals| vitals.heap_limit_bytes),
+        heap_blocks: told_sum(readings, |vitals| vitals.heap_blocks),
+        gc_count: Some(totals.used.gc_count),
+        gc_time: Some(totals.used.gc_time),
+    };
+    add(&mut figures, &told);
+    figures
+}
+
+/// The sum over the workers that tell; `None` when none does.
+fn told_sum(readings: &[Reading], of: fn(&Vitals) -> Option<u64>) -> Option<u64> {
+    readings.iter().filter_map(|reading| of(&reading.vitals)).reduce(u64::saturating_add)
+}
+
+fn causes(totals: &Totals) -> Value {
+    let causes = totals.crashes.iter().map(|(cause, count)| ((*cause).to_owned(), number(*count)));
+    object(Struct { fields: causes.collect() })
+}

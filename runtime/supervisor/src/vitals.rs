@@ -1,0 +1,91 @@
+//! What a worker's interpreter tells of itself: its heap and its collections of garbage.
+//!
+//! Owns the question (`ToolPlugin.Health`) and what is believed of the answer. Keeps true: a worker that is
+//! silent or lies changes figures of its own and nothing else; no answer is waited for on a call's path.
+
+use std::time::Duration;
+
+use asp_proto::plugin as wire;
+use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
+use tokio::time::timeout;
+
+use crate::worker::Worker;
+
+/// A busy event loop answers late; it is asked again with the next sample.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// An answer is a few hundred bytes.
+const MAX_ANSWER: usize = 64 << 10;
+/// More than any machine has: 2^50.
+const MOST_BYTES: u64 = 1 << 50;
+
+/// Figures of one interpreter; `None`: it does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vitals {
+    pub heap_used_bytes: Option<u64>,
+    pub heap_limit_bytes: Option<u64>,
+    /// Blocks of its allocator in use.
+    pub heap_blocks: Option<u64>,
+    /// Since its start.
+    pub gc_count: Option<u64>,
+    pub gc_time: Option<Duration>,
+}
+
+impl Vitals {
+    /// What of an answer can be true of a process that has lived this long. What cannot is left out; what only
+    /// counts up does not go back.
+    pub fn believed(told: &wire::Vitals, lived: Duration, before: Vitals) -> Vitals {
+        let bytes = |told: Option<u64>| told.filter(|bytes| *bytes <= MOST_BYTES);
+        // No collection is shorter than a microsecond, and they do not overlap.
+        let micros = u64::try_from(lived.as_micros()).unwrap_or(u64::MAX);
+        let within = |told: Option<u64>| told.filter(|value| *value <= micros);
+        let gc_time = within(told.gc_micros).map(Duration::from_micros);
+        Vitals {
+            heap_used_bytes: bytes(told.heap_used_bytes),
+            heap_limit_bytes: bytes(told.heap_limit_bytes),
+            heap_blocks: bytes(told.heap_blocks),
+            gc_count: within(told.gc_count).max(before.gc_count),
+            gc_time: gc_time.max(before.gc_time),
+        }
+    }
+}
+
+/// Asks a worker; `None` when it does not tell. A server on standard input and output cannot be asked.
+pub async fn ask(worker: &Worker) -> Option<wire::Vitals> {
+    let channel = worker.channel.clone()?;
+    let mut client = ToolPluginClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+    let answer = timeout(ANSWER_WITHIN, client.health(worker.request(()))).await;
+    answer.ok()?.ok()?.into_inner().vitals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIVED: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_worker_is_believed_what_can_be_true() {
+        let honest = wire::Vitals {
+            heap_used_bytes: Some(1 << 20),
+            heap_limit_bytes: Some(1 << 30),
+            gc_count: Some(3),
+            gc_micros: Some(1_500),
+            heap_blocks: None,
+        };
+        let before = Vitals::believed(&honest, LIVED, Vitals::default());
+        assert_eq!(before.heap_used_bytes, Some(1 << 20));
+        assert_eq!((before.gc_count, before.gc_time), (Some(3), Some(Duration::from_micros(1_500))));
+        let liar = wire::Vitals {
+            heap_used_bytes: Some(u64::MAX),
+            heap_limit_bytes: Some(MOST_BYTES + 1),
+            gc_count: Some(u64::MAX),
+            gc_micros: Some(10_000_001),
+            heap_blocks: Some(u64::MAX),
+        };
+        let after = Vitals::believed(&liar, LIVED, before);
+        assert_eq!((after.heap_used_bytes, after.heap_limit_bytes, after.heap_blocks), (None, None, None));
+        assert_eq!((after.gc_count, after.gc_time), (before.gc_count, before.gc_time), "as before");
+        let back = wire::Vitals { gc_count: Some(1), gc_micros: Some(1), ..honest };
+        assert_eq!(Vitals::believed(&back, LIVED, before).gc_count, Some(3), "it does not go back");
+    }
+}
