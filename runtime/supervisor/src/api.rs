@@ -28,6 +28,7 @@ use crate::pool::TicketState;
 use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
 use crate::refusal::Refusal;
 use crate::runtime::{self, Allocation, Runtime};
+use crate::sampling;
 use crate::scheduler::Place;
 use crate::tunnel::inbound::Inbound;
 use crate::tunnel::outbox::{Frames, outbox};
@@ -175,6 +176,7 @@ impl RuntimeSupervisor for Api {
         Peer::of(&request)?;
         let filter = request.into_inner().filter;
         let events = self.0.machine.metrics.subscribe();
+        let first = futures::stream::iter(sampling::now(&self.0.all_pools()));
         let stream = futures::stream::unfold(events, |mut events| async move {
             match events.recv().await {
                 Ok(event) => Some((event, events)),
@@ -182,7 +184,8 @@ impl RuntimeSupervisor for Api {
                 Err(RecvError::Closed) => None,
             }
         });
-        let stream = stream.filter(move |event| futures::future::ready(passes(event, &filter))).map(Ok);
+        let stream =
+            first.chain(stream).filter(move |event| futures::future::ready(passes(event, &filter))).map(Ok);
         Ok(Response::new(Box::pin(stream)))
     }
 
