@@ -11,6 +11,7 @@ mod istio;
 mod local_replies;
 mod main_job;
 mod message;
+mod packages;
 mod peers;
 mod plugin_loss;
 mod plugin_wire;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     trials.extend(clients::trials(&shared));
     trials.extend(wire::trials(&shared));
     trials.extend(plugins::trials(&shared));
+    trials.extend(packages::trials(&shared));
     trials.extend(plugin_wire::trials(&shared));
     trials.extend(plugin_loss::trials(&shared));
     trials.extend(policy::trials(&shared));

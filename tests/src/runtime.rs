@@ -12,8 +12,8 @@ use tokio::process::Command;
 use crate::process::Process;
 use crate::{tool, wait};
 
-/// The languages set-up installs for tests.
-const LANGUAGES: &str = "python+node+java";
+/// The languages set-up installs for tests, and servers that may be of any.
+const LANGUAGES: &str = "python+node+java+mcp-stdio";
 
 /// A running `asp-runtime`.
 pub struct Runtime {
@@ -42,6 +42,11 @@ impl Runtime {
         let command = command(self.directory.path(), &self.plugins, &self.socket)?;
         self.process = Process::start("asp-runtime", command)?;
         self.wait_ready().await
+    }
+
+    /// Where its plugins are installed.
+    pub fn plugins(&self) -> &Path {
+        &self.plugins
     }
 
     /// Kills every worker process with SIGKILL; returns how many there were.
@@ -106,7 +111,9 @@ pub fn address(socket: &Path) -> String {
 async fn install(primitives: &Path, plugins: &Path) -> Result<()> {
     fs::create_dir_all(plugins)?;
     let mut build = Command::new(tool::asp()?);
-    build.args(["plugin", "build"]).arg(primitives);
+    // The package files are not needed: installing makes its own.
+    let packages = tempfile::tempdir()?;
+    build.args(["plugin", "build"]).arg(primitives).arg("--out").arg(packages.path());
     let (java, shim) = tool::plugin_java()?;
     build.env("ASP_PLUGIN_JAVA", java).env("ASP_PLUGIN_JAVA_SHIM", shim);
     quietly(build).await?;

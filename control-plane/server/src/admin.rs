@@ -5,6 +5,7 @@
 //! Keeps true: every refusal is a problem document with a stable code; every change is audited; an admin
 //! of one org cannot tell whether another exists.
 
+pub mod artifacts;
 pub mod auth;
 pub mod body;
 pub mod etag;
@@ -21,6 +22,7 @@ pub mod status;
 use std::sync::Arc;
 
 use asp_store::control::{Change, ControlStore, Precondition};
+use asp_store::packages::Packages;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post, put};
@@ -38,6 +40,8 @@ pub const MAX_BODY: usize = 4 * 1024 * 1024;
 /// What the handlers share.
 pub struct AdminState {
     pub store: Arc<dyn ControlStore>,
+    /// The artifact store: package files of plugins.
+    pub packages: Arc<dyn Packages>,
     pub compiler: Compiler,
     pub publisher: publisher::Handle,
     pub subscribers: Arc<Subscribers>,
@@ -106,6 +110,8 @@ pub fn router(state: Arc<AdminState>) -> Router {
             post(revocations::add).get(revocations::list).delete(revocations::delete_matching),
         )
         .route("/api/revocations/{id}", delete(revocations::delete).get(revocations::get))
+        .route("/api/artifacts", get(artifacts::list))
+        .route("/api/artifacts/{sha256}", put(artifacts::put).get(artifacts::get).delete(artifacts::delete))
         .route("/api/snapshot", get(status::snapshot))
         .route("/api/audit", get(status::audit))
         .route("/api/schemas", get(status::schemas))

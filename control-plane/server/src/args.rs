@@ -44,13 +44,15 @@ pub enum Command {
 pub enum PluginCommand {
     /// Makes a server with one tool that works, to change step by step
     New(PluginNewArgs),
-    /// Builds what needs building: Java
+    /// Builds the plugins and makes a package file of each: wheel, npm tarball, jar or MCP bundle
     Build(PluginBuildArgs),
+    /// Sends package files to the control plane's artifact store (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Push(PluginPushArgs),
     /// Calls the plugins with the examples of their specs, each in its sandbox
     Test(PluginTestArgs),
     /// Calls one plugin once and shows what it says
     Run(PluginRunArgs),
-    /// Installs the plugins whose code lies beside their specs, where a language runtime finds them
+    /// Installs plugins where a language runtime finds them: from the code beside their specs, or from the artifact store
     Install(PluginInstallArgs),
 }
 
@@ -70,6 +72,25 @@ pub struct PluginNewArgs {
 pub struct PluginBuildArgs {
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
+    /// Where the package files go, each with its SHA-256 beside it
+    #[arg(long, value_name = "DIR", default_value = "dist")]
+    pub out: PathBuf,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginPushArgs {
+    /// Package files, or directories of them
+    #[arg(value_name = "FILE", default_value = "dist")]
+    pub files: Vec<PathBuf>,
+    /// The control plane's admin API, instead of ASP_ADMIN_URL
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -102,6 +123,12 @@ pub struct PluginInstallArgs {
     /// Where the runtime looks
     #[arg(long, value_name = "DIR", default_value = ".asp/plugins")]
     pub plugins: PathBuf,
+    /// Installs what the servers registered at this admin API pin, from its artifact store (ASP_ADMIN_TOKEN)
+    #[arg(long, value_name = "URL", conflicts_with = "directory")]
+    pub from: Option<String>,
+    /// With --from: looks again after so many seconds, until it is stopped
+    #[arg(long, value_name = "SECONDS", requires = "from", value_parser = clap::value_parser!(u64).range(1..))]
+    pub every: Option<u64>,
     /// Development: put other code in place of an installed version
     #[arg(long)]
     pub replace: bool,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 
-use super::{explain, policy, problem, ratelimits, registry, revocations, status};
+use super::{artifacts, explain, policy, problem, ratelimits, registry, revocations, status};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -29,6 +29,10 @@ use super::{explain, policy, problem, ratelimits, registry, revocations, status}
         ratelimits::put,
         ratelimits::get,
         ratelimits::delete,
+        artifacts::put,
+        artifacts::get,
+        artifacts::list,
+        artifacts::delete,
         revocations::add,
         revocations::list,
         revocations::get,

@@ -1,11 +1,13 @@
 //! The admin API through its router: a real store, a real issuer, no network.
 
 mod access;
+mod artifacts;
 mod policy;
 mod registry;
 
 use std::path::Path as FilePath;
 
+use asp_store::packages::{DiskPackages, Quota};
 use asp_store::sqlite::SqliteStore;
 use axum::body::Body;
 use axum::response::Response;
@@ -55,8 +57,11 @@ impl Api {
         let stop = tokio_util::sync::CancellationToken::new();
         tokio::spawn(publisher.run(stop.clone()));
         let world = handle.world();
+        let packages = state_dir.path().join("packages");
+        let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
         let state = AdminState {
             store,
+            packages: Arc::new(packages),
             compiler,
             publisher: handle,
             subscribers: Subscribers::new(),

@@ -1,11 +1,14 @@
 //! The commands' client of the admin API (`ASP_ADMIN_URL`, `ASP_ADMIN_TOKEN`).
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use asp_platform::secret::Secret;
-use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
 
 use super::Failure;
 use crate::settings::DEFAULT_ADMIN_PORT;
@@ -15,6 +18,8 @@ pub const ENV_ADMIN_URL: &str = "ASP_ADMIN_URL";
 pub const ENV_ADMIN_TOKEN: &str = "ASP_ADMIN_TOKEN";
 /// Compiling a large server takes seconds on a small machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest package over 3 Mbit/s.
+const TRANSFER: Duration = Duration::from_secs(900);
 
 /// The admin API of one control plane.
 pub struct AdminClient {
@@ -31,8 +36,14 @@ pub struct Answer {
 
 impl AdminClient {
     pub fn new(environment: &dyn Environment) -> Result<AdminClient, Failure> {
-        let url = environment
-            .get(ENV_ADMIN_URL)
+        AdminClient::of(None, environment)
+    }
+
+    /// `url` instead of the environment's, where it is given.
+    pub fn of(url: Option<&str>, environment: &dyn Environment) -> Result<AdminClient, Failure> {
+        let url = url
+            .map(str::to_owned)
+            .or_else(|| environment.get(ENV_ADMIN_URL))
             .unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_ADMIN_PORT}"));
         let Some(token) = environment.get(ENV_ADMIN_TOKEN) else {
             return Err(Failure::bad(
@@ -56,17 +67,54 @@ impl AdminClient {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
+    /// Sends a file's bytes, `size` of them.
+    pub async fn upload(&self, path: &str, file: tokio::fs::File, size: u64) -> Result<Answer, Failure> {
+        let request = self
+            .request(Method::PUT, path)
+            .timeout(TRANSFER)
+            .header(CONTENT_TYPE, "application/octet-stream")
+            .header(CONTENT_LENGTH, size)
+            .body(file);
+        self.send(request).await
+    }
+
+    /// Writes an answer's bytes into a file, at most `bound` of them; `None` when the API has no such thing.
+    pub async fn download(&self, path: &str, file: &Path, bound: u64) -> Result<Option<()>, Failure> {
+        let request = self.request(Method::GET, path).timeout(TRANSFER);
+        let mut response = request.send().await.with_context(|| format!("ask {}", self.url))?;
+        if response.status() == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        if !response.status().is_success() {
+            return Err(read(response).await?.accepted().err().unwrap_or(Failure::Refused));
+        }
+        let mut written = tokio::fs::File::create(file).await.context("make a file")?;
+        let mut size = 0;
+        while let Some(piece) = response.chunk().await.context("read the answer")? {
+            size += piece.len() as u64;
+            if size > bound {
+                return Err(anyhow::anyhow!("{} sends more than {bound} bytes", self.url).into());
+            }
+            written.write_all(&piece).await.context("write a file")?;
+        }
+        written.flush().await.context("write a file")?;
+        Ok(Some(()))
+    }
+
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.client.request(method, format!("{}{path}", self.url)).bearer_auth(self.token.expose())
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Answer, Failure> {
-        let response = request.send().await.with_context(|| format!("ask {}", self.url))?;
-        let status = response.status();
-        let text = response.text().await.context("read the answer")?;
-        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Ok(Answer { status, body })
+        read(request.send().await.with_context(|| format!("ask {}", self.url))?).await
     }
+}
+
+async fn read(response: Response) -> Result<Answer, Failure> {
+    let status = response.status();
+    let text = response.text().await.context("read the answer")?;
+    let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    Ok(Answer { status, body })
 }
 
 impl Answer {

@@ -1,21 +1,22 @@
-//! `asp plugin`: make, build, try, test and install plugins. Offline.
+//! `asp plugin`: make, try and test plugins, offline; build, push and install their packages.
+
+mod packages;
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use asp_proto::plugin::server_message::Payload;
-use asp_registry::{Catalog, Source};
+use asp_registry::Source;
 use serde_json::Value;
 
+use super::client::block_on;
 use super::{Failure, print};
-use crate::args::{
-    PluginBuildArgs, PluginCommand, PluginInstallArgs, PluginNewArgs, PluginRunArgs, PluginTestArgs,
-};
+use crate::args::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
 use crate::catalog;
 use crate::plugins::languages::Languages;
 use crate::plugins::local::{Ended, Local};
-use crate::plugins::{self, Existing, build, examples, scaffold};
+use crate::plugins::{self, Unit, build, examples, scaffold};
 
 /// How long one example may take.
 const EXAMPLE: Duration = Duration::from_secs(60);
@@ -23,17 +24,12 @@ const EXAMPLE: Duration = Duration::from_secs(60);
 pub fn run(command: &PluginCommand) -> Result<(), Failure> {
     match command {
         PluginCommand::New(args) => new(args),
-        PluginCommand::Build(args) => build_all(args),
+        PluginCommand::Build(args) => packages::build(args),
+        PluginCommand::Push(args) => block_on(packages::push(args)),
         PluginCommand::Test(args) => block_on(test(args)),
         PluginCommand::Run(args) => block_on(call(args)),
-        PluginCommand::Install(args) => install(args),
+        PluginCommand::Install(args) => packages::install(args),
     }
-}
-
-fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(work)
 }
 
 fn new(args: &PluginNewArgs) -> Result<(), Failure> {
@@ -47,21 +43,13 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn build_all(args: &PluginBuildArgs) -> Result<(), Failure> {
-    let (_, found) = read(&args.directory)?;
-    for id in build::all(&found, &args.directory, None)? {
-        print::line(&format!("built {id}"));
-    }
-    Ok(())
-}
-
 async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
-    let (sources, found) = read(&args.directory)?;
-    build::all(&found, &args.directory, Some(&Languages::find().present))?;
+    let (sources, units) = read(&args.directory)?;
+    build::all(&units, Some(&Languages::find().present))?;
     let examples = examples::examples(&sources)?;
-    let mut local = Local::start(&found, &args.directory).await?;
+    let mut local = Local::start(&units).await?;
     let (mut passed, mut failed) = (0_u32, 0_u32);
-    for plugin in local.installed.clone() {
+    for plugin in local.callable.clone() {
         let wanted = args.only.as_ref().is_none_or(|only| *only == plugin.id);
         for example in examples.get(&plugin.id).into_iter().flatten().filter(|_| wanted) {
             let Some(input) = &example.input else { continue };
@@ -107,10 +95,10 @@ fn fault(ended: anyhow::Result<Ended>, expected: Option<&Value>) -> Option<Strin
 async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     let arguments: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
-    let (_, found) = read(&args.directory)?;
-    build::all(&found, &args.directory, Some(&Languages::find().present))?;
-    let mut local = Local::start(&found, &args.directory).await?;
-    let Some(plugin) = local.installed.iter().find(|plugin| plugin.id == args.id).cloned() else {
+    let (_, units) = read(&args.directory)?;
+    build::all(&units, Some(&Languages::find().present))?;
+    let mut local = Local::start(&units).await?;
+    let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
         return Err(Failure::bad(
             "ID",
             format!("`{}` is no plugin of {}", args.id, args.directory.display()),
@@ -150,26 +138,8 @@ fn show(message: &Payload) {
     print::error(&text);
 }
 
-fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
-    let (_, found) = read(&args.directory)?;
-    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
-    let report = plugins::install(&found, &args.directory, &args.plugins, existing, None)
-        .context("install plugins")?;
-    for id in &report.without_code {
-        print::error(&format!("plugin {id}: no code beside its spec (plugins/{id}/); not installed"));
-    }
-    if args.json {
-        print::json(&report.installed);
-        return Ok(());
-    }
-    for plugin in &report.installed {
-        let (outcome, digest) = (plugin.outcome.word(), &plugin.artifact_sha256);
-        print::line(&format!("{}@{} {} {digest} {outcome}", plugin.id, plugin.version, plugin.language));
-    }
-    Ok(())
-}
-
-fn read(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
+/// The specs of a directory, and what there is to build and install.
+fn read(directory: &Path) -> Result<(Vec<Source>, Vec<Unit>), Failure> {
     let sources =
         asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     let report = asp_registry::check(&sources);
@@ -179,5 +149,6 @@ fn read(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
         }
         return Err(Failure::Refused);
     };
-    Ok((sources, found))
+    let units = plugins::units(&found.servers, Some(directory));
+    Ok((sources, units))
 }

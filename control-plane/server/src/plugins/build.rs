@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use asp_registry::Catalog;
+
+use super::Unit;
 
 /// Where plain sources are compiled to; the Java shim looks there.
 const CLASSES: &str = "classes";
 
-/// Builds every plugin of `catalog` in one of `languages` (`None`: any) whose code lies below `root`; returns the
-/// ids of those that needed it.
-pub fn all(catalog: &Catalog, root: &Path, languages: Option<&[&str]>) -> anyhow::Result<Vec<String>> {
+/// Builds every unit in one of `languages` (`None`: any) that has code; returns the ids of those that needed it.
+pub fn all(units: &[Unit], languages: Option<&[&str]>) -> anyhow::Result<Vec<String>> {
     let mut built = Vec::new();
-    for (id, language, folder) in super::code(catalog, root) {
-        let wanted = languages.is_none_or(|languages| languages.contains(&language.as_str()));
-        if wanted && build(&folder, &language).with_context(|| format!("build plugin {id}"))? {
-            built.push(id);
+    for unit in units.iter().filter(|unit| unit.is_in(languages)) {
+        let Some(folder) = &unit.folder else { continue };
+        if build(folder, &unit.language).with_context(|| format!("build plugin {}", unit.id))? {
+            built.push(unit.id.clone());
         }
     }
     Ok(built)

@@ -17,6 +17,8 @@ pub struct Languages {
     pub environment: Vec<(String, String)>,
     /// A language and the variables it wants.
     pub absent: Vec<(&'static str, String)>,
+    /// Variables of absent languages: a child must not inherit the half of them.
+    pub unset: Vec<&'static str>,
 }
 
 impl Languages {
@@ -33,6 +35,7 @@ impl Languages {
                 found.environment.extend(values);
             } else {
                 found.absent.push((language, names.join(", ")));
+                found.unset.extend_from_slice(names);
             }
         }
         found

@@ -12,12 +12,12 @@ use asp_proto::plugin::{
     self, ClientMessage, DeliverDelegationResult, DeliverUserInput, InvokeRequest, Json, ServerMessage,
     client_message, server_message,
 };
+use asp_proto::snapshot::runtime::Mode;
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{
     AllocateWorkerRequest, Context as Caller, PluginRef, PppClientFrame, TunnelEvent, admission,
     ppp_server_frame, tunnel_event,
 };
-use asp_registry::Catalog;
 use prost::Message;
 use prost_types::Any;
 use serde_json::Value;
@@ -28,7 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
 use super::languages::{Languages, runtime_binary};
-use super::{Existing, Installed, install};
+use super::{Existing, Installed, Unit, install};
 
 /// A runtime starts in well under a second.
 const START: Duration = Duration::from_secs(20);
@@ -52,9 +52,19 @@ pub enum Ended {
     },
 }
 
+/// A primitive, and what runs it.
+#[derive(Clone, Debug)]
+pub struct Callable {
+    /// The primitive's.
+    pub id: String,
+    /// What it is called by: a stdio server has its own names.
+    name: String,
+    installed: Installed,
+}
+
 /// A runtime with the plugins of one directory of primitives.
 pub struct Local {
-    pub installed: Vec<Installed>,
+    pub callable: Vec<Callable>,
     client: RuntimeSupervisorClient<Channel>,
     log: PathBuf,
     child: Child,
@@ -62,8 +72,8 @@ pub struct Local {
 }
 
 impl Local {
-    /// Installs the plugins below `primitives` and starts a runtime for them.
-    pub async fn start(catalog: &Catalog, primitives: &Path) -> anyhow::Result<Local> {
+    /// Installs the units that have code and starts a runtime for them.
+    pub async fn start(units: &[Unit]) -> anyhow::Result<Local> {
         let binary = std::env::var_os("ASP_RUNTIME_BIN").map(PathBuf::from).or_else(runtime_binary);
         let binary =
             binary.context("there is no asp-runtime beside asp (ASP_RUNTIME_BIN says where it is)")?;
@@ -74,11 +84,15 @@ impl Local {
         for (language, missing) in &languages.absent {
             crate::commands::print::error(&format!("plugins in {language} are left out: set {missing}"));
         }
-        let report = install(catalog, primitives, &plugins, Existing::Keep, Some(&languages.present))
+        let report = install(units, &plugins, Existing::Keep, Some(&languages.present))
             .context("install the plugins")?;
         let (socket, log) = (directory.path().join("api.sock"), directory.path().join("runtime.log"));
         let output = std::fs::File::create(&log).context("make the log")?;
-        let child = Command::new(&binary)
+        let mut command = Command::new(&binary);
+        for name in &languages.unset {
+            command.env_remove(name);
+        }
+        let child = command
             .arg("--plugins")
             .arg(&plugins)
             .arg("--state")
@@ -93,7 +107,7 @@ impl Local {
             .spawn()
             .with_context(|| format!("start {}", binary.display()))?;
         let mut local = Local {
-            installed: report.installed,
+            callable: callable(units, &report.installed),
             client: RuntimeSupervisorClient::new(endpoint(&socket)?.connect_lazy()),
             log,
             child,
@@ -127,7 +141,7 @@ impl Local {
     /// Calls a plugin; `heard` gets every message of the worker before the end.
     pub async fn call(
         &mut self,
-        plugin: &Installed,
+        plugin: &Callable,
         arguments: &Value,
         timeout: Duration,
         heard: &mut dyn FnMut(&server_message::Payload),
@@ -157,7 +171,8 @@ impl Local {
         bail!("the tunnel ended without a result")
     }
 
-    async fn allocate(&mut self, plugin: &Installed, timeout: Duration) -> anyhow::Result<String> {
+    async fn allocate(&mut self, callable: &Callable, timeout: Duration) -> anyhow::Result<String> {
+        let plugin = &callable.installed;
         let request = AllocateWorkerRequest {
             plugin: Some(PluginRef {
                 id: plugin.id.clone(),
@@ -168,7 +183,7 @@ impl Local {
             }),
             ctx: Some(Caller {
                 tenant_id: "local".into(),
-                primitive: plugin.id.clone(),
+                primitive: callable.name.clone(),
                 ..Caller::default()
             }),
             soft_deadline: Some(timeout.try_into().context("the timeout is too long")?),
@@ -187,10 +202,25 @@ fn endpoint(socket: &Path) -> anyhow::Result<Endpoint> {
     Endpoint::from_shared(format!("unix:{}", socket.display())).context("name the socket")
 }
 
-fn invoke(plugin: &Installed, arguments: &Value, timeout: Duration) -> InvokeRequest {
+fn callable(units: &[Unit], installed: &[Installed]) -> Vec<Callable> {
+    let mut found = Vec::new();
+    for installed in installed {
+        let is_it = |unit: &&Unit| unit.id == installed.id && unit.version == installed.version;
+        for primitive in units.iter().find(is_it).into_iter().flat_map(|unit| &unit.primitives) {
+            let name = match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
+                Some(Mode::McpStdio(stdio)) => stdio.tool.clone(),
+                _ => primitive.id.clone(),
+            };
+            found.push(Callable { id: primitive.id.clone(), name, installed: installed.clone() });
+        }
+    }
+    found
+}
+
+fn invoke(plugin: &Callable, arguments: &Value, timeout: Duration) -> InvokeRequest {
     InvokeRequest {
-        primitive: plugin.id.clone(),
-        version: plugin.version.clone(),
+        primitive: plugin.name.clone(),
+        version: plugin.installed.version.clone(),
         arguments: Some(Json { value: arguments.to_string().into_bytes() }),
         request_id: REQUEST.into(),
         deadline: Some((SystemTime::now() + timeout).into()),
@@ -209,7 +239,11 @@ fn ended(payload: &server_message::Payload) -> anyhow::Result<Option<Ended>> {
             let said = if done.content.is_some() { &done.content } else { &done.output };
             Some(Ended::Error(value(said)?))
         }
-        server_message::Payload::Completed(done) => Some(Ended::Completed(value(&done.output)?)),
+        server_message::Payload::Completed(done) => {
+            // A stdio server may answer with content only.
+            let said = if done.output.is_some() { &done.output } else { &done.content };
+            Some(Ended::Completed(value(said)?))
+        }
         server_message::Payload::Failed(failed) => {
             Some(Ended::Failed { code: failed.code.clone(), message: failed.message.clone() })
         }

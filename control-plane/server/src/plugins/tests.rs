@@ -1,5 +1,12 @@
-use super::*;
+use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use asp_registry::Catalog;
+
+use super::folder::FolderError;
+use super::pack::{PackError, pack};
+use super::*;
 
 const SERVER: &str = "
 apiVersion: asp/v1
@@ -43,7 +50,17 @@ fn fixture(spec: &str) -> Fixture {
 
 impl Fixture {
     fn install(&self, existing: Existing) -> Result<Report, InstallError> {
-        install(&self.catalog, &self.root.path().join("src"), &self.root.path().join("out"), existing, None)
+        install(&self.units(), &self.root.path().join("out"), existing, None)
+    }
+
+    fn units(&self) -> Vec<Unit> {
+        units(&self.catalog.servers, Some(&self.root.path().join("src")))
+    }
+
+    /// The digest of the package that the code makes now.
+    fn digest(&self) -> String {
+        let out = tempfile::tempdir().unwrap();
+        pack(&self.units()[0], &self.code(), out.path()).unwrap().sha256
     }
 
     fn code(&self) -> PathBuf {
@@ -84,41 +101,33 @@ fn a_pinned_package_must_be_the_one_beside_the_spec() {
 }
 
 #[test]
+fn a_pin_is_the_package_files_digest() {
+    let digest = fixture(SPEC).digest();
+    let pinned = SPEC.replace("main.py}", &format!("main.py, artifactSha256: {digest}}}"));
+    let installed = fixture(&pinned).install(Existing::Keep).unwrap().installed;
+    assert_eq!(installed[0].artifact_sha256, digest);
+}
+
+#[test]
 fn a_link_is_no_part_of_a_package() {
     let fixture = fixture(SPEC);
     symlink("/etc/passwd", fixture.code().join("passwd")).unwrap();
     let error = fixture.install(Existing::Keep).unwrap_err();
-    assert!(matches!(error, InstallError::Package { source: PackageError::Special(_), .. }), "{error}");
+    let special =
+        matches!(error, InstallError::Pack { source: PackError::Folder(FolderError::Special(_)), .. });
+    assert!(special, "{error}");
     assert!(!fixture.root.path().join("out/p/1.0.0").exists());
 }
 
 #[test]
 fn what_tools_leave_behind_does_not_change_the_digest() {
     let fixture = fixture(SPEC);
-    let before = Package::read(&fixture.code()).unwrap().sha256;
+    let before = fixture.digest();
     fs::create_dir(fixture.code().join("__pycache__")).unwrap();
     fs::write(fixture.code().join("__pycache__/main.pyc"), "x").unwrap();
-    assert_eq!(Package::read(&fixture.code()).unwrap().sha256, before);
-    // A byte moved from one file's name to its content is another package.
+    assert_eq!(fixture.digest(), before);
     fs::rename(fixture.code().join("main.py"), fixture.code().join("main.p")).unwrap();
-    assert_ne!(Package::read(&fixture.code()).unwrap().sha256, before);
-}
-
-#[test]
-fn a_java_plugin_is_its_jars() {
-    let fixture = fixture(SPEC);
-    fs::write(fixture.code().join("pom.xml"), "<project/>").unwrap();
-    assert!(matches!(Package::read(&fixture.code()), Err(PackageError::NotBuilt(_))));
-    fs::create_dir_all(fixture.code().join("target/dependency")).unwrap();
-    fs::write(fixture.code().join("target/p.jar"), "1").unwrap();
-    fs::write(fixture.code().join("target/p-sources.jar"), "1").unwrap();
-    fs::write(fixture.code().join("target/dependency/lib.jar"), "2").unwrap();
-    let copy = fixture.root.path().join("copy");
-    Package::read(&fixture.code()).unwrap().write(&copy).unwrap();
-    let mut names: Vec<_> =
-        fs::read_dir(&copy).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    assert_eq!(names, ["lib.jar", "p.jar"]);
+    assert_ne!(fixture.digest(), before);
 }
 
 #[test]
@@ -127,4 +136,36 @@ fn a_plugin_without_code_is_reported_and_not_an_error() {
     fs::remove_dir_all(fixture.code()).unwrap();
     let report = fixture.install(Existing::Keep).unwrap();
     assert_eq!((report.installed, report.without_code), (vec![], vec!["p".to_owned()]));
+}
+
+const STDIO: &str = "runtime: {mode: mcp-stdio, package: \"@scope/tools@2.0.0\", tool: theirs}";
+
+#[test]
+fn primitives_of_one_stdio_server_share_its_package_and_its_pinned_command() {
+    let line = SPEC.lines().last().unwrap();
+    let one = SPEC.replace(line, STDIO);
+    let root = tempfile::tempdir().unwrap();
+    let server = root.path().join("src/s");
+    let code = server.join("plugins/scope__tools");
+    fs::create_dir_all(&code).unwrap();
+    let both = "primitives: [{ref: s/p}, {ref: s/q}]";
+    fs::write(server.join("server.yaml"), SERVER.replace("primitives: [{ref: s/p}]", both)).unwrap();
+    fs::write(server.join("p.yaml"), &one).unwrap();
+    fs::write(server.join("q.yaml"), one.replace("id: p", "id: q").replace("theirs", "other")).unwrap();
+    fs::write(code.join("server.mjs"), "").unwrap();
+    let report = asp_registry::check(&asp_registry::read_dir(&root.path().join("src")).unwrap());
+    let catalog = report.catalog.unwrap_or_else(|| panic!("{:?}", report.faults));
+    let units = units(&catalog.servers, Some(&root.path().join("src")));
+    assert_eq!((units.len(), units[0].primitives.len(), units[0].id.as_str()), (1, 2, "scope__tools"));
+    let out = root.path().join("out");
+    let missing = install(&units, &out, Existing::Keep, None).unwrap_err();
+    assert!(missing.to_string().contains("manifest.json"), "{missing}");
+    let bundle = r#"{"server": {"mcp_config": {"command": "node", "args": ["${__dirname}/server.mjs"]}}}"#;
+    fs::write(code.join("manifest.json"), bundle).unwrap();
+    install(&units, &out, Existing::Keep, None).unwrap();
+    let manifest = fs::read_to_string(out.join("scope__tools/2.0.0/plugin.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(manifest["command"], serde_json::json!(["node", "server.mjs"]));
+    assert_eq!((&manifest["mode"], &manifest["id"]), (&"mcp-stdio".into(), &"scope__tools".into()));
+    assert!(out.join("scope__tools/2.0.0/package/server.mjs").is_file());
 }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::child::Program;
 use crate::plugins::languages::Languages;
-use crate::plugins::{self, Existing, build};
+use crate::plugins::{self, Existing, MCP_STDIO, build};
 use crate::settings::{RuntimeAddress, Settings, StackSection};
 
 /// A Unix socket's path has at most 107 bytes, and the runtime needs some of them below its directory.
@@ -54,7 +54,7 @@ impl LocalRuntime {
     /// What the gateway is told.
     pub fn address(&self) -> RuntimeAddress {
         RuntimeAddress {
-            languages: self.languages.iter().map(|language| (*language).to_owned()).collect(),
+            languages: self.languages.iter().chain([&MCP_STDIO]).map(|name| (*name).to_owned()).collect(),
             url: format!("unix:{}", self.socket().display()),
         }
     }
@@ -62,14 +62,13 @@ impl LocalRuntime {
     /// Builds and installs the plugins of a directory of primitives, those whose language is there; code that
     /// changed takes the place of what was there.
     pub fn install(&self, catalog: &Catalog, primitives: &Path) -> anyhow::Result<()> {
-        for (id, language, _) in plugins::code(catalog, primitives) {
-            if !self.languages.contains(&language.as_str()) {
-                tracing::warn!(id, language, "plugin is off: its language is not here");
-            }
-        }
         let languages = Some(self.languages.as_slice());
-        build::all(catalog, primitives, languages)?;
-        let report = plugins::install(catalog, primitives, &self.plugins, Existing::Replace, languages)
+        let units = plugins::units(&catalog.servers, Some(primitives));
+        for unit in units.iter().filter(|unit| !unit.is_in(languages)) {
+            tracing::warn!(id = %unit.id, language = %unit.language, "plugin is off: its language is not here");
+        }
+        build::all(&units, languages)?;
+        let report = plugins::install(&units, &self.plugins, Existing::Replace, languages)
             .context("install the plugins")?;
         for plugin in &report.installed {
             tracing::info!(id = %plugin.id, version = %plugin.version, language = %plugin.language, "plugin installed");

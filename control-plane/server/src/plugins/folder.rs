@@ -1,0 +1,147 @@
+//! A plugin's folder as a list of files: what of it is code, and bounds on it.
+//!
+//! Of a Maven project it is what Maven made: its jar, and the jars it depends on in `lib/`. Of the other folders
+//! it is the folder itself, without what editors, tests and build tools leave behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub const MAX_FILES: usize = 20_000;
+/// Of all files together.
+pub const MAX_BYTES: u64 = 256 << 20;
+/// Folders below this depth are refused.
+pub const MAX_DEPTH: usize = 32;
+/// Names that are no part of a package, wherever they are. `.bin` holds npm's links to what is there anyway.
+const LEFT_OUT: [&str; 8] =
+    [".git", ".venv", ".pytest_cache", "__pycache__", ".DS_Store", "plugin.json", "tests", ".bin"];
+/// Marks Maven's folder.
+const MAVEN: &str = "pom.xml";
+
+/// The files of one folder, sorted by path.
+#[derive(Debug)]
+pub struct Folder {
+    pub files: Vec<File>,
+}
+
+#[derive(Debug)]
+pub struct File {
+    /// Relative, with `/`.
+    pub path: String,
+    pub source: PathBuf,
+    pub executable: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    #[error("{} has no code", .0.display())]
+    Empty(PathBuf),
+    #[error("{}: Maven made no jar yet; run `mvn package` there", .0.display())]
+    NotBuilt(PathBuf),
+    #[error("{}: Maven's folder has several jars; run `mvn clean package` there", .0.display())]
+    SeveralJars(PathBuf),
+    #[error("{} is neither a file nor a folder; links and devices are no part of a package", .0.display())]
+    Special(PathBuf),
+    #[error("a file name is not UTF-8: {}", .0.display())]
+    Name(PathBuf),
+    #[error("more than {MAX_FILES} files, {} MiB or {MAX_DEPTH} levels", MAX_BYTES >> 20)]
+    TooLarge,
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+}
+
+/// What is left of the bounds.
+struct Walk {
+    files: Vec<File>,
+    room: u64,
+}
+
+impl Folder {
+    /// Reads which files a plugin's folder has.
+    pub fn read(folder: &Path) -> Result<Folder, FolderError> {
+        let mut walk = Walk { files: Vec::new(), room: MAX_BYTES };
+        if is_maven(folder) {
+            jars(folder, &mut walk)?;
+        } else {
+            collect(folder, "", 0, &mut walk)?;
+        }
+        if walk.files.is_empty() {
+            return Err(FolderError::Empty(folder.to_owned()));
+        }
+        walk.files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(Folder { files: walk.files })
+    }
+}
+
+pub fn is_maven(folder: &Path) -> bool {
+    folder.join(MAVEN).is_file()
+}
+
+/// The project's jar beside `lib/`; left out are its sources, its documentation, its tests, and the jar that a
+/// shading build started from.
+fn jars(folder: &Path, walk: &mut Walk) -> Result<(), FolderError> {
+    let target = folder.join("target");
+    let no_code = ["-sources.jar", "-javadoc.jar", "-tests.jar"];
+    for (place, prefix) in [(target.clone(), ""), (target.join("dependency"), "lib/")] {
+        let Ok(entries) = fs::read_dir(&place) else { continue };
+        for entry in entries {
+            let path = entry.map_err(io(&place))?.path();
+            let name = text(&path)?;
+            let is_code = name.ends_with(".jar") && !no_code.iter().any(|end| name.ends_with(end));
+            if is_code && !name.starts_with("original-") {
+                walk.add(&path, format!("{prefix}{name}"))?;
+            }
+        }
+    }
+    match walk.files.iter().filter(|file| !file.path.contains('/')).count() {
+        0 => Err(FolderError::NotBuilt(folder.to_owned())),
+        1 => Ok(()),
+        _ => Err(FolderError::SeveralJars(folder.to_owned())),
+    }
+}
+
+fn collect(folder: &Path, prefix: &str, depth: usize, walk: &mut Walk) -> Result<(), FolderError> {
+    if depth > MAX_DEPTH {
+        return Err(FolderError::TooLarge);
+    }
+    for entry in fs::read_dir(folder).map_err(io(folder))? {
+        let path = entry.map_err(io(folder))?.path();
+        let name = text(&path)?;
+        if LEFT_OUT.contains(&name.as_str()) || name.ends_with(".pyc") {
+            continue;
+        }
+        let relative = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+        let kind = fs::symlink_metadata(&path).map_err(io(&path))?.file_type();
+        if kind.is_dir() {
+            collect(&path, &relative, depth + 1, walk)?;
+        } else if kind.is_file() {
+            walk.add(&path, relative)?;
+        } else {
+            return Err(FolderError::Special(path));
+        }
+    }
+    Ok(())
+}
+
+impl Walk {
+    fn add(&mut self, path: &Path, relative: String) -> Result<(), FolderError> {
+        use std::os::unix::fs::PermissionsExt;
+        let metadata = fs::metadata(path).map_err(io(path))?;
+        self.room = self.room.checked_sub(metadata.len()).ok_or(FolderError::TooLarge)?;
+        if self.files.len() >= MAX_FILES {
+            return Err(FolderError::TooLarge);
+        }
+        let executable = metadata.permissions().mode() & 0o100 != 0;
+        self.files.push(File { path: relative, source: path.to_owned(), executable });
+        Ok(())
+    }
+}
+
+fn text(path: &Path) -> Result<String, FolderError> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.map(str::to_owned).ok_or_else(|| FolderError::Name(path.to_owned()))
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> FolderError {
+    let path = path.to_owned();
+    move |source| FolderError::Io { path, source }
+}

@@ -1,0 +1,90 @@
+//! What there is to build and install: the plugins of a catalog, and the stdio MCP servers it names.
+//!
+//! Keeps true: one unit is one folder on a runtime, so a stdio server that several primitives share is one unit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use asp_proto::snapshot::{Primitive, runtime::Mode};
+use asp_registry::{CompiledServer, stdio_package};
+
+/// Folder of a server that holds its plugins' code, one folder for each id.
+const CODE_FOLDER: &str = "plugins";
+
+/// What a stdio MCP server is called where languages are.
+pub const MCP_STDIO: &str = "mcp-stdio";
+
+/// One plugin, or one stdio MCP server.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    /// The primitive's id, or the package's name.
+    pub id: String,
+    pub version: String,
+    /// `python`, `node`, `java` or `mcp-stdio`.
+    pub language: String,
+    /// SHA-256 of the package file, as the specs pin it; several where they disagree.
+    pub pins: BTreeSet<String>,
+    /// Those that run on it: one, or a stdio server's.
+    pub primitives: Vec<Primitive>,
+    /// Where its code lies, if it does.
+    pub folder: Option<PathBuf>,
+}
+
+/// Every unit of `servers`, by id and version; code is looked for below `root`, the directory their specs were
+/// read from.
+pub fn units(servers: &[CompiledServer], root: Option<&Path>) -> Vec<Unit> {
+    let mut found: BTreeMap<(String, String), Unit> = BTreeMap::new();
+    for server in servers {
+        for primitive in &server.primitives {
+            let Some((id, version, language, pin)) = installed_as(primitive) else { continue };
+            let key = (id, version);
+            let unit = found.entry(key.clone()).or_insert_with(|| Unit {
+                folder: root.and_then(|root| code_folder(root, server, &key.0)),
+                id: key.0,
+                version: key.1,
+                language,
+                pins: BTreeSet::new(),
+                primitives: Vec::new(),
+            });
+            if !pin.is_empty() {
+                unit.pins.insert(pin);
+            }
+            // Two servers may list the same primitive.
+            if !unit.primitives.iter().any(|known| known.id == primitive.id) {
+                unit.primitives.push(primitive.clone());
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Id, version, language and pin of what a runtime runs this primitive by.
+fn installed_as(primitive: &Primitive) -> Option<(String, String, String, String)> {
+    match primitive.runtime.as_ref()?.mode.as_ref()? {
+        Mode::Plugin(plugin) => Some((
+            primitive.id.clone(),
+            primitive.version.clone(),
+            plugin.language.clone(),
+            plugin.artifact_sha256.clone(),
+        )),
+        Mode::McpStdio(stdio) => {
+            let (id, version) = stdio_package(stdio, &primitive.version);
+            Some((id, version, MCP_STDIO.to_owned(), stdio.artifact_sha256.clone()))
+        }
+        _ => None,
+    }
+}
+
+impl Unit {
+    /// Whether it is in one of `languages` (`None`: any). A stdio server may be in any of them.
+    pub fn is_in(&self, languages: Option<&[&str]>) -> bool {
+        languages.is_none_or(|all| self.language == MCP_STDIO || all.contains(&self.language.as_str()))
+    }
+}
+
+/// `<folder of one of the server's files>/plugins/<id>`.
+fn code_folder(root: &Path, server: &CompiledServer, id: &str) -> Option<PathBuf> {
+    let folders: BTreeSet<&Path> = server.files.iter().filter_map(|file| Path::new(file).parent()).collect();
+    let candidates = folders.into_iter().map(|folder| root.join(folder).join(CODE_FOLDER).join(id));
+    candidates.into_iter().find(|folder| folder.is_dir())
+}

@@ -1,0 +1,63 @@
+//! npm tarballs: a gzipped tar whose files lie below one folder, which is taken away as npm does.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+
+use flate2::read::GzDecoder;
+use tar::{Archive, EntryType};
+
+use super::UnpackError;
+use super::place::Place;
+
+/// Headers and padding of a tar are no content, but a bomb may be made of them.
+const HEADERS: u64 = 64 << 20;
+
+/// Unpacks the tarball; it inflates to at most `room` bytes and what its headers take.
+pub(super) fn unpack(file: File, room: u64, place: &mut Place) -> Result<(), UnpackError> {
+    let wrong = |error: std::io::Error| UnpackError::Archive(error.to_string());
+    let inflated =
+        Bounded { inner: GzDecoder::new(BufReader::new(file)), room: room.saturating_add(HEADERS) };
+    let mut archive = Archive::new(inflated);
+    let mut top: Option<String> = None;
+    for entry in archive.entries().map_err(wrong)? {
+        let entry = entry.map_err(wrong)?;
+        let path = String::from_utf8(entry.path_bytes().into_owned())
+            .map_err(|_| UnpackError::Path("a name that is not UTF-8".into()))?;
+        let kind = entry.header().entry_type();
+        // What git leaves at the start of its archives: a comment.
+        if kind == EntryType::XGlobalHeader {
+            continue;
+        }
+        if !matches!(kind, EntryType::Regular | EntryType::Directory) {
+            return Err(UnpackError::Special(path));
+        }
+        let (first, rest) = path.split_once('/').unwrap_or((path.as_str(), ""));
+        if top.get_or_insert_with(|| first.to_owned()) != first || first.is_empty() || first == ".." {
+            return Err(UnpackError::Path(path));
+        }
+        let mode = entry.header().mode().map_err(wrong)?;
+        match (kind, rest.strip_suffix('/').unwrap_or(rest)) {
+            (EntryType::Directory, "") => {}
+            (EntryType::Directory, folder) => place.folder(folder)?,
+            _ => place.file(rest, mode & 0o100 != 0, entry)?,
+        }
+    }
+    Ok(())
+}
+
+/// A reader that fails where more comes than may.
+struct Bounded<R> {
+    inner: R,
+    room: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.room = self
+            .room
+            .checked_sub(read as u64)
+            .ok_or_else(|| std::io::Error::other("it inflates to more than a package may"))?;
+        Ok(read)
+    }
+}

@@ -1,0 +1,265 @@
+//! The way of a plugin through the artifact store: built, pushed, registered by its digest, installed beside a
+//! runtime by that digest, called by the official client. In every language, and for a stdio MCP server that
+//! knows nothing of the platform: the public reference server.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::stack::{Options, Stack};
+use asp_e2e::tool;
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::plugins::{Client, MODES};
+use crate::trial::Shared;
+
+const LANGUAGES: [&str; 3] = ["python", "node", "java"];
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("packages::from_the_code_through_the_store_to_an_official_client", |_| through_the_store()),
+        shared.trial("packages::tests_run_where_half_a_languages_settings_are_missing", |_| half_a_language()),
+    ]
+}
+
+/// `asp` with a stack's admin API and a folder to work in.
+struct Shell<'a> {
+    stack: &'a Stack,
+    folder: &'a Path,
+    url: String,
+    token: String,
+}
+
+impl Shell<'_> {
+    async fn new<'a>(stack: &'a Stack, folder: &'a Path, role: &str) -> Result<Shell<'a>> {
+        let token = stack.token(&["--admin", "--user", "ops", "--role", role]).await?;
+        Ok(Shell { stack, folder, url: format!("http://{}", stack.admin()), token })
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Result<Output> {
+        let mut command = Command::new(tool::asp()?);
+        let (java, shim) = tool::plugin_java()?;
+        command.args(arguments).current_dir(self.folder).stdin(Stdio::null()).kill_on_drop(true);
+        command.env("ASP_ADMIN_URL", &self.url).env("ASP_ADMIN_TOKEN", &self.token);
+        command.env("ASP_PLUGIN_JAVA", java).env("ASP_PLUGIN_JAVA_SHIM", shim);
+        Ok(command.output().await?)
+    }
+
+    /// The standard output of a command that must succeed.
+    async fn must(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.run(arguments).await?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{arguments:?}: {said}");
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// What a command that must fail says.
+    async fn fails(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.run(arguments).await?;
+        ensure!(!output.status.success(), "{arguments:?} went well");
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// `asp plugin install --from` into the folder of the stack's runtime.
+    async fn install(&self) -> Result<Output> {
+        let runtime = self.stack.runtime.as_ref().context("the stack has a runtime")?.lock().await;
+        let plugins = runtime.plugins().display().to_string();
+        self.run(&["plugin", "install", "--from", &self.url, "--plugins", &plugins, "--json"]).await
+    }
+}
+
+async fn through_the_store() -> Result<()> {
+    let stack = bare_stack().await?;
+    let work = tempfile::tempdir()?;
+    let admin = Shell::new(&stack, work.path(), "platform").await?;
+    for language in LANGUAGES {
+        let id = format!("greet_{language}");
+        admin.must(&["plugin", "new", &id, "--language", language, "src"]).await?;
+    }
+    reference_server(&work.path().join("src/reference"))?;
+    let built = build(&admin).await?;
+    ensure!(built.len() == 4 && build(&admin).await? == built, "building again makes other bytes: {built:?}");
+    admin.must(&["plugin", "push"]).await?;
+    let again = admin.must(&["plugin", "push", "dist"]).await?;
+    ensure!(again.lines().count() == 4 && again.lines().all(|line| line.starts_with("unchanged")), "{again}");
+    pin(&work.path().join("src"), &built)?;
+    admin.must(&["apply", "src"]).await?;
+
+    let puller = Shell::new(&stack, work.path(), "platform:read").await?;
+    let pulled = puller.install().await?;
+    ensure!(pulled.status.success(), "{}", String::from_utf8_lossy(&pulled.stderr));
+    let installed: Value = serde_json::from_slice(&pulled.stdout)?;
+    for (id, digest) in &built {
+        let found = installed.as_array().into_iter().flatten().find(|one| one["id"] == **id);
+        let found = found.with_context(|| format!("{id} is not installed: {installed}"))?;
+        ensure!(found["artifactSha256"] == **digest && found["outcome"] == "installed", "{found}");
+    }
+    for (mode, protocol) in MODES {
+        let client = Client { stack: &stack, mode, protocol };
+        for language in LANGUAGES {
+            let (server, name) = (format!("greet-{language}"), format!("greet_{language}"));
+            let answer = client.call(&server, &name, &json!({"name": "Ada"}), &json!({})).await?;
+            let result = answer.result.with_context(|| format!("{language}: {:?}", answer.error))?;
+            ensure!(result["structuredContent"]["greeting"] == "Hello, Ada!", "{language}: {result}");
+        }
+        stdio(&client).await.context(mode)?;
+    }
+    kept(&admin, &puller, &built).await?;
+    stack.stop(&[]).await
+}
+
+/// A stack that has a runtime, but no plugin.
+async fn bare_stack() -> Result<Stack> {
+    let primitives = tempfile::tempdir()?;
+    let demo = tool::root()?.join("primitives/demo");
+    copy(&demo, &primitives.path().join("demo"))?;
+    let options = Options { primitives: primitives.path().to_owned(), plugins: true, ..Options::repository()? };
+    Stack::start(options).await
+}
+
+/// Id and digest of each package, in the order of the ids.
+async fn build(shell: &Shell<'_>) -> Result<Vec<(String, String)>> {
+    let built: Vec<Value> = serde_json::from_str(&shell.must(&["plugin", "build", "src", "--json"]).await?)?;
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    Ok(built.iter().map(|one| (text(one, "id"), text(one, "sha256"))).collect())
+}
+
+/// Writes the digests into the specs, as a pull request would.
+fn pin(source: &Path, built: &[(String, String)]) -> Result<()> {
+    for (id, digest) in built {
+        let named = |name: &str| match id.as_str() {
+            "reference" => source.join("reference").join(format!("{name}.yaml")),
+            greet => source.join(greet.replace('_', "-")).join(format!("{greet}.yaml")),
+        };
+        let files = if id == "reference" { vec![named("sum"), named("slow")] } else { vec![named("")] };
+        for file in files {
+            let spec = fs::read_to_string(&file)?;
+            let pinned = spec.replacen("runtime:\n", &format!("runtime:\n  artifactSha256: \"{digest}\"\n"), 1);
+            ensure!(pinned != spec, "{} has no runtime", file.display());
+            fs::write(&file, pinned)?;
+        }
+    }
+    Ok(())
+}
+
+const REFERENCE: &str = "
+apiVersion: asp/v1
+name: reference
+description: The public reference server, in a sandbox.
+protocols: [mcp]
+defaultExposure: allow
+auth: {schemes: [jwt], issuers: [dev]}
+primitives: [{ref: reference/sum}, {ref: reference/slow}]
+";
+
+fn tool_spec(id: &str, tool: &str, properties: &str) -> String {
+    format!(
+        "id: {id}\nname: {id}\ntype: tool\nversion: 1.0.0\nowner: test@example.com\nsummary: Tests.\n\
+         mutation: read_only\ncapabilities: {{supportsProgress: true, supportsCancellation: true}}\n\
+         primitiveSchema: {{input_schema: {{type: object, properties: {{{properties}}}}}}}\n\
+         security: {{riskClass: low}}\nruntime:\n  mode: mcp-stdio\n  package: reference@2.0.0\n  tool: {tool}\n"
+    )
+}
+
+/// A server whose tools are those of `server-everything`, which lies beside it with a bundle's manifest.
+fn reference_server(folder: &Path) -> Result<()> {
+    let package = folder.join("plugins/reference");
+    let program = tool::everything_js()?;
+    let modules = program.ancestors().find(|path| path.ends_with("node_modules")).context("node_modules")?;
+    copy(modules, &package.join("node_modules"))?;
+    let manifest = json!({
+        "manifest_version": "0.3", "name": "reference", "version": "2.0.0", "description": "For a test.",
+        "author": {"name": "test"},
+        "server": {
+            "type": "node",
+            "entry_point": "node_modules/@modelcontextprotocol/server-everything/dist/index.js",
+            "mcp_config": {"command": "node", "args": [
+                "${__dirname}/node_modules/@modelcontextprotocol/server-everything/dist/index.js", "stdio",
+            ]},
+        },
+    });
+    fs::write(package.join("manifest.json"), manifest.to_string())?;
+    fs::write(folder.join("server.yaml"), REFERENCE)?;
+    fs::write(folder.join("sum.yaml"), tool_spec("sum", "get-sum", "a: {type: number}, b: {type: number}"))?;
+    let slow = "duration: {type: number}, steps: {type: number}";
+    fs::write(folder.join("slow.yaml"), tool_spec("slow", "trigger-long-running-operation", slow))?;
+    Ok(())
+}
+
+/// Files and folders; npm's links to programs are no part of a package.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let (entry, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        let target = to.join(entry.file_name().context("a name")?);
+        if kind.is_dir() {
+            copy(&entry, &target)?;
+        } else if kind.is_file() {
+            fs::copy(&entry, &target)?;
+        }
+    }
+    Ok(())
+}
+
+/// A call, one with progress, and one that is given up; the server lives on.
+async fn stdio(client: &Client<'_>) -> Result<()> {
+    let sum = json!({"a": 19, "b": 23});
+    let answer = client.call("reference", "sum", &sum, &json!({})).await?;
+    let result = answer.result.with_context(|| format!("{:?}", answer.error))?;
+    ensure!(result["content"][0]["text"].as_str().is_some_and(|text| text.contains("42")), "{result}");
+    let answer = client.call("reference", "slow", &json!({"duration": 1, "steps": 4}), &json!({})).await?;
+    ensure!(answer.result.is_some_and(|result| result["isError"] != true), "{:?}", answer.error);
+    ensure!(answer.progress.len() >= 4, "{:?}", answer.progress);
+    let long = json!({"duration": 100, "steps": 200});
+    let answer = client.call("reference", "slow", &long, &json!({"cancel": 0.1})).await?;
+    ensure!(answer.cancelled && answer.result.is_none(), "{answer:?}");
+    let answer = client.call("reference", "sum", &sum, &json!({})).await?;
+    ensure!(answer.result.is_some(), "{:?}", answer.error);
+    Ok(())
+}
+
+/// What is pinned stays in the store; what is installed is not fetched again; other bytes are not installed.
+async fn kept(admin: &Shell<'_>, puller: &Shell<'_>, built: &[(String, String)]) -> Result<()> {
+    let again = puller.install().await?;
+    let again: Value = serde_json::from_slice(&again.stdout)?;
+    ensure!(again.as_array().is_some_and(|all| all.iter().all(|one| one["outcome"] == "unchanged")), "{again}");
+    let wheel = admin.folder.join("dist/greet_python-0.1.0-py3-none-any.whl");
+    let bytes = fs::read(&wheel)?;
+    fs::write(&wheel, [bytes.as_slice(), b"x"].concat())?;
+    let refused = admin.fails(&["plugin", "push"]).await?;
+    ensure!(refused.contains(".sha256"), "{refused}");
+    fs::write(&wheel, bytes)?;
+    let pushed = puller.fails(&["plugin", "push"]).await?;
+    ensure!(pushed.contains("forbidden"), "{pushed}");
+    // A version that is pinned but was never pushed.
+    let spec = admin.folder.join("src/greet-python/greet_python.yaml");
+    let text = fs::read_to_string(&spec)?.replace("version: 0.1.0", "version: 0.1.1");
+    let (_, digest) = built.iter().find(|(id, _)| id == "greet_python").context("greet_python")?;
+    fs::write(&spec, text.replace(digest, &"ab".repeat(32)))?;
+    admin.must(&["apply", "src"]).await?;
+    let missing = puller.install().await?;
+    let said = String::from_utf8_lossy(&missing.stderr);
+    ensure!(!missing.status.success() && said.contains("plugin push"), "{said}");
+    Ok(())
+}
+
+/// A language with one of its two variables is left out, and the others go on.
+async fn half_a_language() -> Result<()> {
+    let work = tempfile::tempdir()?;
+    let mut new = Command::new(tool::asp()?);
+    new.args(["plugin", "new", "greet", "--language", "python"]).current_dir(work.path());
+    ensure!(new.kill_on_drop(true).status().await?.success(), "asp plugin new");
+    let mut command = Command::new(tool::asp()?);
+    command.args(["plugin", "test"]).current_dir(work.path()).stdin(Stdio::null()).kill_on_drop(true);
+    command.env("ASP_RUNTIME_BIN", tool::runtime()?).env("ASP_PLUGIN_PYTHON", tool::plugin_python()?);
+    command.env("ASP_PLUGIN_NODE", tool::plugin_node()?.0).env_remove("ASP_PLUGIN_NODE_SHIM");
+    command.env_remove("ASP_PLUGIN_JAVA").env("ASP_PLUGIN_JAVA_SHIM", tool::plugin_java()?.1);
+    let output = command.output().await?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    ensure!(output.status.success() && said.contains("1 passed, 0 failed"), "{said}");
+    ensure!(said.contains("plugins in node are left out"), "{said}");
+    Ok(())
+}
