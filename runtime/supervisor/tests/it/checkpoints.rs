@@ -9,7 +9,11 @@ use asp_proto::supervisor::DrainRequest;
 use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::{Value, json};
 
-use super::harness::{Said, Stack, Tunnel, crash, output, reference, start};
+use super::harness::{Said, Stack, Tunnel, crash, output, reference, start, start_shims};
+
+fn ack(request_id: &str, seq: u64) -> In {
+    In::CheckpointAck(CheckpointAck { request_id: request_id.into(), seq, error: String::new() })
+}
 
 /// Acknowledges every checkpoint, as a gateway does whose store takes no time; how many there were.
 async fn acknowledge(tunnel: &mut Tunnel, request_id: &str) -> (usize, Vec<Said>) {
@@ -18,9 +22,7 @@ async fn acknowledge(tunnel: &mut Tunnel, request_id: &str) -> (usize, Vec<Said>
         match tunnel.next().await {
             Said::Message(Out::Checkpoint(checkpoint)) => {
                 count += 1;
-                let ack =
-                    CheckpointAck { request_id: request_id.into(), seq: checkpoint.seq, error: "".into() };
-                tunnel.say(In::CheckpointAck(ack)).await;
+                tunnel.say(ack(request_id, checkpoint.seq)).await;
             }
             end @ Said::End(_) => {
                 said.push(end);
@@ -74,6 +76,46 @@ async fn a_thousand_checkpoints_are_slowed_down_and_those_that_nobody_awaits_end
     assert!(output(&good.rest().await).is_some());
 }
 
+fn yielded(said: &Said) -> bool {
+    matches!(said, Said::Message(Out::Failed(failed)) if failed.yielded)
+}
+
+/// Drains a plugin within two seconds.
+async fn drain(stack: &Stack, id: &str) {
+    let deadline = prost_types::Duration::try_from(Duration::from_secs(2)).ok();
+    let drain = DrainRequest { plugin: Some(reference(id)), graceful: true, deadline };
+    stack.client.clone().drain(drain).await.unwrap();
+}
+
+const STEPS: &str = r#"
+import asyncio
+from asp_plugin import plugin
+
+@plugin.tool(resumable=True)
+async def count(args, ctx):
+    step = ctx.resume.state if ctx.resume else 0
+    while True:
+        step += 1
+        await ctx.checkpoint(step)
+        await asyncio.sleep(0.05)
+"#;
+
+#[tokio::test]
+async fn a_python_plugin_that_is_drained_yields_after_its_step() {
+    let manifest = json!({
+        "language": "python", "entrypoint": "count.py", "limits": {"memoryBytes": 268_435_456, "pids": 64},
+    });
+    let stack = start_shims(&[("count", manifest, STEPS)]).await;
+    let mut tunnel = stack.tunnel("count").await;
+    tunnel.invoke("one", &json!({})).await;
+    tunnel.until(|said| matches!(said, Said::Message(Out::Checkpoint(_)))).await;
+    tunnel.say(ack("one", 1)).await;
+    let call = async { acknowledge(&mut tunnel, "one").await };
+    let ((saved, said), ()) = futures::future::join(call, drain(&stack, "count")).await;
+    assert!(saved > 1 && said.iter().any(yielded) && crash(&said).is_none(), "{saved}: {said:?}");
+    assert_eq!(stack.figure("count@1.0.0", "crashes").await, 0);
+}
+
 #[tokio::test]
 async fn a_drain_asks_who_saves_to_yield_and_tells_the_others_to_end() {
     let saves = json!({"entrypoint": "saves.py", "pool": {"concurrency": 1}});
@@ -86,14 +128,8 @@ async fn a_drain_asks_who_saves_to_yield_and_tells_the_others_to_end() {
     for tunnel in [&mut saving, &mut finishing, &mut forgetting] {
         tunnel.until_message().await;
     }
-    let drain = async |id: &str| {
-        let deadline = prost_types::Duration::try_from(Duration::from_secs(2)).ok();
-        let drain = DrainRequest { plugin: Some(reference(id)), graceful: true, deadline };
-        stack.client.clone().drain(drain).await.unwrap();
-    };
-    futures::future::join(drain("saves"), drain("forgets")).await;
+    futures::future::join(drain(&stack, "saves"), drain(&stack, "forgets")).await;
     let said = saving.rest().await;
-    let yielded = |said: &Said| matches!(said, Said::Message(Out::Failed(failed)) if failed.yielded);
     assert!(said.iter().any(yielded) && crash(&said).is_none(), "it goes on elsewhere: {said:?}");
     assert!(output(&finishing.rest().await).is_some(), "who is done in time is done");
     let said = forgetting.rest().await;
