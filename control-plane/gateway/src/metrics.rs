@@ -2,6 +2,7 @@
 //!
 //! Keeps true: every label is from a closed set; never an org, a user, a token or a name a client chose.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -15,6 +16,10 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::call::outcome::{Outcome, Refusal};
 use crate::executors::plugin::Stats;
+
+pub mod plugins;
+
+use plugins::PluginMetrics;
 
 /// Upper bounds in seconds.
 const LATENCY: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
@@ -85,6 +90,8 @@ pub struct Metrics {
     stages: Family<StageLabel, Histogram, fn() -> Histogram>,
     limits: Family<LimitLabels, Counter>,
     workers: Workers,
+    /// What the language runtimes tell.
+    pub plugins: Arc<PluginMetrics>,
     active: Gauge<i64, AtomicI64>,
     revision: Gauge<i64, AtomicI64>,
 }
@@ -125,11 +132,13 @@ impl Default for Metrics {
             stages: Family::new_with_constructor(|| Histogram::new(LATENCY)),
             limits: Family::default(),
             workers: Workers::default(),
+            plugins: Arc::default(),
             active: Gauge::default(),
             revision: Gauge::default(),
         };
         let registry = &mut metrics.registry;
         metrics.workers.register(registry);
+        registry.register_collector(Box::new(Arc::clone(&metrics.plugins)));
         registry.register("protocol_requests", "Calls by protocol and outcome", metrics.calls.clone());
         registry.register(
             "protocol_request_duration_seconds",

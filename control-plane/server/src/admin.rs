@@ -17,10 +17,12 @@ pub mod problem;
 pub mod ratelimits;
 pub mod registry;
 pub mod revocations;
+pub mod runtimes;
 pub mod status;
 
 use std::sync::Arc;
 
+use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::Packages;
 use axum::Router;
@@ -45,6 +47,8 @@ pub struct AdminState {
     pub compiler: Compiler,
     pub publisher: publisher::Handle,
     pub subscribers: Arc<Subscribers>,
+    /// The language runtimes of this process's configuration.
+    pub runtimes: Runtimes,
     pub verifier: Verifier,
     /// The platform's own public keys (RFC 7517 section 5).
     pub jwks: serde_json::Value,
@@ -113,6 +117,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/artifacts", get(artifacts::list))
         .route("/api/artifacts/{sha256}", put(artifacts::put).get(artifacts::get).delete(artifacts::delete))
         .route("/api/snapshot", get(status::snapshot))
+        .route("/api/runtimes", get(runtimes::list))
         .route("/api/audit", get(status::audit))
         .route("/api/schemas", get(status::schemas))
         .fallback(|| async { Problem::not_found() })

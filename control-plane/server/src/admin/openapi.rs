@@ -6,7 +6,7 @@ use serde_json::Value;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 
-use super::{artifacts, explain, policy, problem, ratelimits, registry, revocations, status};
+use super::{artifacts, explain, policy, problem, ratelimits, registry, revocations, runtimes, status};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -39,6 +39,7 @@ use super::{artifacts, explain, policy, problem, ratelimits, registry, revocatio
         revocations::delete,
         revocations::delete_matching,
         status::snapshot,
+        runtimes::list,
         status::audit,
         status::schemas,
         status::jwks,

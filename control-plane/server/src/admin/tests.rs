@@ -7,6 +7,7 @@ mod registry;
 
 use std::path::Path as FilePath;
 
+use asp_gateway::executors::plugin::runtimes::RuntimeTarget;
 use asp_store::packages::{DiskPackages, Quota};
 use asp_store::sqlite::SqliteStore;
 use axum::body::Body;
@@ -59,12 +60,19 @@ impl Api {
         let world = handle.world();
         let packages = state_dir.path().join("packages");
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
+        let target = RuntimeTarget {
+            languages: vec!["node".into()],
+            url: format!("unix:{}", state_dir.path().join("nobody.sock").display()),
+            tls: None,
+        };
+        let runtimes = Runtimes::new(vec![target]).unwrap();
         let state = AdminState {
             store,
             packages: Arc::new(packages),
             compiler,
             publisher: handle,
             subscribers: Subscribers::new(),
+            runtimes,
             verifier: Verifier::new(vec![issuer.trusted().unwrap()]),
             jwks: json!({ "keys": [issuer.jwk()] }),
             dev: true,

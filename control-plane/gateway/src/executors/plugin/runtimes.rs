@@ -4,6 +4,9 @@
 //! by mutual TLS (design §3). Keeps true: a runtime that does not answer is tried again only after a backoff,
 //! so that its absence costs a call nothing.
 
+pub mod figures;
+pub(super) mod watch;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +85,8 @@ pub struct RuntimeHealth {
     pub languages: Vec<String>,
     pub url: String,
     pub state: RuntimeState,
+    /// What it says of itself (runtime/supervisor/README.md, "Watching"); null when it does not answer.
+    pub figures: serde_json::Value,
 }
 
 /// The runtimes of one gateway, by language.
@@ -202,14 +207,18 @@ impl Runtime {
     async fn health(&self) -> RuntimeHealth {
         let mut client = self.client.clone();
         let asked = tokio::time::timeout(HEALTH_TIMEOUT, client.health(HealthRequest {})).await;
-        let state = match asked {
-            Ok(Ok(answer)) => match answer.into_inner().status() {
-                health_response::Status::Ok => RuntimeState::Ready,
-                _ => RuntimeState::Degraded,
-            },
-            Ok(Err(_)) | Err(_) => RuntimeState::Unreachable,
+        let (state, figures) = match asked {
+            Ok(Ok(answer)) => {
+                let answer = answer.into_inner();
+                let state = match answer.status() {
+                    health_response::Status::Ok => RuntimeState::Ready,
+                    _ => RuntimeState::Degraded,
+                };
+                (state, answer.runtimes.map(figures::json).unwrap_or_default())
+            }
+            Ok(Err(_)) | Err(_) => (RuntimeState::Unreachable, serde_json::Value::Null),
         };
-        RuntimeHealth { languages: self.languages.clone(), url: self.url.clone(), state }
+        RuntimeHealth { languages: self.languages.clone(), url: self.url.clone(), state, figures }
     }
 }
 

@@ -45,6 +45,19 @@ async fn an_org_admin_sees_and_changes_its_own_org_only() {
 }
 
 #[tokio::test]
+async fn runtimes_are_for_platform_admins_and_listed_even_when_they_do_not_answer() {
+    let api = Api::start().await;
+    let refused = api.get("org:acme", "/api/runtimes").await;
+    assert_eq!((refused.status, &refused.body["code"]), (StatusCode::FORBIDDEN, &json!("forbidden")));
+    assert_eq!(refused.content_type, "application/problem+json");
+    let listed = api.get("platform:read", "/api/runtimes").await;
+    assert_eq!(listed.status, StatusCode::OK);
+    let runtime = &listed.body[0];
+    assert_eq!((&runtime["languages"], &runtime["state"]), (&json!(["node"]), &json!("unreachable")));
+    assert_eq!((listed.body.as_array().unwrap().len(), &runtime["report"]), (1, &Value::Null));
+}
+
+#[tokio::test]
 async fn every_change_is_in_the_audit_with_its_actor() {
     let api = Api::start().await;
     let body = json!({ "server": "demo", "protocol": "mcp", "enabled": true });

@@ -1,0 +1,64 @@
+//! Figures of a runtime (`google.protobuf.Struct`) as JSON, so that they are read by serde like everything else.
+//!
+//! Keeps true: a whole number stays one, so that it fits an integer field. Size and depth are bounded by the
+//! message they came in.
+
+use prost_types::value::Kind;
+use prost_types::{Struct, Value as Figure};
+use serde_json::{Map, Number, Value};
+
+/// Numbers above are not whole any more in a double.
+const MOST: f64 = 9_007_199_254_740_992.0;
+
+/// The JSON of a runtime's figures.
+pub fn json(figures: Struct) -> Value {
+    let members = figures.fields.into_iter().map(|(name, figure)| (name, value(figure)));
+    Value::Object(members.collect::<Map<_, _>>())
+}
+
+fn value(figure: Figure) -> Value {
+    match figure.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(truth)) => Value::Bool(truth),
+        Some(Kind::StringValue(text)) => Value::String(text),
+        Some(Kind::NumberValue(figure)) => number(figure),
+        Some(Kind::ListValue(list)) => Value::Array(list.values.into_iter().map(value).collect()),
+        Some(Kind::StructValue(inner)) => json(inner),
+    }
+}
+
+fn number(figure: f64) -> Value {
+    if figure.fract() == 0.0 && (0.0..=MOST).contains(&figure) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
+        return Value::from(figure as u64);
+    }
+    Number::from_f64(figure).map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whole_numbers_stay_whole_and_what_is_no_number_is_null() {
+        let figure = |kind| Figure { kind: Some(kind) };
+        let fields = [
+            ("whole", Kind::NumberValue(3.0)),
+            ("part", Kind::NumberValue(0.5)),
+            ("below", Kind::NumberValue(-1.0)),
+            ("none", Kind::NumberValue(f64::NAN)),
+            ("text", Kind::StringValue("x".into())),
+            (
+                "inner",
+                Kind::StructValue(Struct { fields: [("a".into(), figure(Kind::BoolValue(true)))].into() }),
+            ),
+        ];
+        let fields = fields.into_iter().map(|(name, kind)| (name.to_owned(), figure(kind))).collect();
+        let expected = json!({
+            "whole": 3, "part": 0.5, "below": -1.0, "none": null, "text": "x", "inner": {"a": true},
+        });
+        assert_eq!(json(Struct { fields }), expected);
+    }
+}

@@ -1,0 +1,273 @@
+//! What the language runtimes say of themselves: `GET /api/runtimes`.
+//!
+//! Owns the shape of a runtime's figures as admins see it. Refuses figures of another shape: such a runtime is listed
+//! without a report. Keeps true: every list and text is bounded, whatever a runtime says; a runtime that does not
+//! answer costs the request two seconds at most.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use asp_gateway::executors::plugin::runtimes::{RuntimeHealth, RuntimeState};
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::AdminState;
+use super::auth::Admin;
+use super::problem::Problem;
+
+/// Plugin versions a runtime knows at a time.
+const MAX_PLUGINS: usize = 512;
+/// Workers listed of one runtime, of all its plugins together.
+const MAX_WORKERS: usize = 1024;
+/// Entries of the small maps: languages, levels, causes.
+const MAX_ENTRIES: usize = 32;
+/// Bytes of a name or a sentence.
+const MAX_TEXT: usize = 512;
+
+/// One runtime of this control plane's configuration.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeStatus {
+    /// What it is used for, by the configuration.
+    languages: Vec<String>,
+    url: String,
+    state: Condition,
+    /// Null when it does not answer.
+    report: Option<Report>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Condition {
+    Ready,
+    /// It answers; it drains, or a plugin of it is quarantined or has an open breaker.
+    Degraded,
+    Unreachable,
+}
+
+/// A runtime's own account.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default, rename_all(serialize = "camelCase"))]
+#[schema(rename_all = "camelCase")]
+struct Report {
+    /// `present` or `absent`.
+    languages: BTreeMap<String, String>,
+    /// The sandbox level its workers run at: 1, 2 or 3.
+    isolation_level: u32,
+    /// Why a higher level is not to be had.
+    missing: BTreeMap<String, String>,
+    /// Bytes that all workers may use together.
+    memory_budget: u64,
+    memory_left: u64,
+    max_workers: u64,
+    workers_left: u64,
+    tunnels: u64,
+    draining: bool,
+    /// By `<id>@<version>`.
+    plugins: BTreeMap<String, Plugin>,
+}
+
+/// A plugin version's workers, queue and failures. Totals are since the runtime's start.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default, rename_all(serialize = "camelCase"))]
+#[schema(rename_all = "camelCase")]
+struct Plugin {
+    language: String,
+    workers: u64,
+    starting: u64,
+    /// Calls that workers have.
+    active: u64,
+    /// Calls that wait for a worker.
+    queued: u64,
+    /// Workers that took calls.
+    starts: u64,
+    crashes: u64,
+    crash_causes: BTreeMap<String, u64>,
+    admitted_warm: u64,
+    admitted_cold: u64,
+    /// `closed`, `open` or `half_open`.
+    breaker: String,
+    /// Seconds of quarantine that are left; 0 without one.
+    quarantined_s: u64,
+    draining: bool,
+    #[serde(flatten)]
+    used: Used,
+    latency: Latency,
+    worker_list: Vec<Worker>,
+}
+
+/// One worker.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default, rename_all(serialize = "camelCase"))]
+#[schema(rename_all = "camelCase")]
+struct Worker {
+    id: String,
+    age_ms: u64,
+    active: u64,
+    calls: u64,
+    pids: u64,
+    #[serde(flatten)]
+    used: Used,
+    latency: Latency,
+}
+
+/// What workers use; the heap and its collections where the language tells.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default, rename_all(serialize = "camelCase"))]
+#[schema(rename_all = "camelCase")]
+struct Used {
+    cpu_ms: u64,
+    rss_bytes: u64,
+    memory_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap_used_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap_limit_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heap_blocks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gc_count: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gc_ms: Option<f64>,
+}
+
+/// How long calls had their worker: `counts` has one element more than `boundsMs`, for what is slower.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(default, rename_all(serialize = "camelCase"))]
+#[schema(rename_all = "camelCase")]
+struct Latency {
+    bounds_ms: Vec<u64>,
+    counts: Vec<u64>,
+    sum_ms: f64,
+}
+
+/// The language runtimes, each with its plugins and their workers.
+#[utoipa::path(get, path = "/api/runtimes", tag = "status",
+    responses((status = 200, body = Vec<RuntimeStatus>), (status = 403, body = Problem)))]
+pub async fn list(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+) -> Result<Json<Vec<RuntimeStatus>>, Problem> {
+    admin.platform()?;
+    let runtimes = state.runtimes.health().await;
+    Ok(Json(runtimes.into_iter().map(status).collect()))
+}
+
+fn status(health: RuntimeHealth) -> RuntimeStatus {
+    let RuntimeHealth { languages, url, state, figures } = health;
+    let report = match figures {
+        serde_json::Value::Null => None,
+        figures => match serde_json::from_value::<Report>(figures) {
+            Ok(report) => Some(report.bounded()),
+            Err(error) => {
+                tracing::warn!(runtime = %url, %error, "a runtime's figures are not understood");
+                None
+            }
+        },
+    };
+    let state = match state {
+        RuntimeState::Ready | RuntimeState::Unused => Condition::Ready,
+        RuntimeState::Degraded => Condition::Degraded,
+        RuntimeState::Unreachable => Condition::Unreachable,
+    };
+    RuntimeStatus { languages, url, state, report }
+}
+
+impl Report {
+    fn bounded(mut self) -> Report {
+        bound(&mut self.languages);
+        bound(&mut self.missing);
+        let mut room = MAX_WORKERS;
+        let plugins = std::mem::take(&mut self.plugins).into_iter().take(MAX_PLUGINS);
+        self.plugins = plugins.map(|(name, plugin)| (cut(name), plugin.bounded(&mut room))).collect();
+        self
+    }
+}
+
+impl Plugin {
+    fn bounded(mut self, room: &mut usize) -> Plugin {
+        self.language = cut(self.language);
+        self.breaker = cut(self.breaker);
+        let causes = self.crash_causes.into_iter().take(MAX_ENTRIES);
+        self.crash_causes = causes.map(|(cause, count)| (cut(cause), count)).collect();
+        self.latency.bound();
+        self.worker_list.truncate(*room);
+        *room -= self.worker_list.len();
+        for worker in &mut self.worker_list {
+            worker.id = cut(std::mem::take(&mut worker.id));
+            worker.latency.bound();
+        }
+        self
+    }
+}
+
+impl Latency {
+    fn bound(&mut self) {
+        self.bounds_ms.truncate(MAX_ENTRIES);
+        self.counts.truncate(MAX_ENTRIES + 1);
+    }
+}
+
+fn bound(texts: &mut BTreeMap<String, String>) {
+    let entries = std::mem::take(texts).into_iter().take(MAX_ENTRIES);
+    *texts = entries.map(|(name, text)| (cut(name), cut(text))).collect();
+}
+
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_TEXT));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn shown(figures: Value) -> Value {
+        let health = RuntimeHealth {
+            languages: vec!["node".into()],
+            url: "unix:/s".into(),
+            state: RuntimeState::Ready,
+            figures,
+        };
+        serde_json::to_value(status(health)).unwrap()
+    }
+
+    #[test]
+    fn a_report_has_the_names_of_the_api_and_leaves_out_what_is_not_told() {
+        let worker = json!({"id": "w", "cpu_ms": 5, "gc_ms": 0.5, "heap_used_bytes": 7, "new": {}});
+        let plugin = json!({"language": "node", "crash_causes": {"oom": 1}, "worker_list": [worker],
+            "latency": {"bounds_ms": [1], "counts": [2, 3], "sum_ms": 9}});
+        let shown = shown(json!({"isolation_level": 3, "plugins": {"a@1": plugin}, "new": 1}));
+        assert_eq!((&shown["state"], &shown["report"]["isolationLevel"]), (&json!("ready"), &json!(3)));
+        let plugin = &shown["report"]["plugins"]["a@1"];
+        assert_eq!(plugin["crashCauses"], json!({"oom": 1}));
+        assert_eq!(plugin["latency"], json!({"boundsMs": [1], "counts": [2, 3], "sumMs": 9.0}));
+        let worker = &plugin["workerList"][0];
+        assert_eq!(
+            (&worker["cpuMs"], &worker["gcMs"], &worker["heapUsedBytes"]),
+            (&json!(5), &json!(0.5), &json!(7))
+        );
+        assert!(worker.get("heapLimitBytes").is_none(), "{worker}");
+    }
+
+    #[test]
+    fn what_a_runtime_says_is_bounded_and_nonsense_is_no_report() {
+        let workers: Vec<Value> = (0..2 * MAX_WORKERS).map(|n| json!({"id": n.to_string()})).collect();
+        let plugins: serde_json::Map<String, Value> =
+            (0..2 * MAX_PLUGINS).map(|n| (format!("{n:05}"), json!({"worker_list": workers[..4]}))).collect();
+        let report =
+            &shown(json!({"plugins": plugins, "missing": {"level3": "é".repeat(MAX_TEXT)}}))["report"];
+        let listed = report["plugins"].as_object().unwrap();
+        assert_eq!(listed.len(), MAX_PLUGINS);
+        let workers = listed.values().map(|plugin| plugin["workerList"].as_array().unwrap().len());
+        assert_eq!(workers.sum::<usize>(), MAX_WORKERS);
+        assert_eq!(report["missing"]["level3"].as_str().unwrap().len(), MAX_TEXT);
+        for nonsense in [json!({"plugins": []}), json!({"isolation_level": "three"}), json!(7), Value::Null] {
+            assert_eq!(shown(nonsense.clone())["report"], Value::Null, "{nonsense}");
+        }
+    }
+}
