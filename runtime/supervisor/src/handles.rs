@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::peer::Peer;
 use crate::pool::Ticket;
+use crate::tunnel::outbox::Outbox;
 
 /// How long a handle waits for its ProxyPpp.
 pub const TTL: Duration = Duration::from_secs(10);
@@ -44,9 +45,17 @@ struct Entry {
 
 #[derive(Debug)]
 enum State {
-    Offered { ticket: Ticket, soft_deadline: Option<Instant>, expires: Instant },
+    Offered {
+        ticket: Ticket,
+        soft_deadline: Option<Instant>,
+        expires: Instant,
+    },
     Attached,
-    Ended { forget: Instant },
+    /// The outbox may hold what the gateway has not read.
+    Ended {
+        forget: Instant,
+        outbox: Outbox,
+    },
 }
 
 /// A tunnel that its ProxyPpp has taken up.
@@ -112,9 +121,9 @@ impl Handles {
     }
 
     /// Notes that a tunnel has ended.
-    pub fn ended(&self, id: &str, stats: TunnelStats) {
+    pub fn ended(&self, id: &str, stats: TunnelStats, outbox: Outbox) {
         if let Some(entry) = self.0.lock().get_mut(id) {
-            entry.state = State::Ended { forget: Instant::now() + KEEP_STATS };
+            entry.state = State::Ended { forget: Instant::now() + KEEP_STATS, outbox };
             entry.stats.send_replace(Some(stats));
         }
     }
@@ -128,7 +137,7 @@ impl Handles {
     ) -> Result<Option<watch::Receiver<Option<TunnelStats>>>, NoHandle> {
         let mut entries = self.0.lock();
         let entry = entries.get(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
-        match entry.state {
+        match &entry.state {
             State::Offered { .. } => {
                 let offered = entries.remove(id);
                 drop(entries);
@@ -139,9 +148,11 @@ impl Handles {
                 entry.cancel.cancel();
                 Ok(Some(entry.stats.subscribe()))
             }
-            State::Ended { .. } => {
-                let stats = entry.stats.subscribe();
+            State::Ended { outbox, .. } => {
+                let (stats, outbox) = (entry.stats.subscribe(), outbox.clone());
                 entries.remove(id);
+                drop(entries);
+                outbox.discard();
                 Ok(Some(stats))
             }
         }
@@ -160,12 +171,17 @@ impl Handles {
         let expired = |entry: &Entry| match &entry.state {
             State::Offered { expires, .. } => *expires <= now,
             State::Attached => false,
-            State::Ended { forget } => *forget <= now,
+            State::Ended { forget, .. } => *forget <= now,
         };
         let mut entries = self.0.lock();
         let gone: Vec<Entry> =
             entries.extract_if(|_, entry| expired(entry)).map(|(_, entry)| entry).collect();
         drop(entries);
+        for entry in &gone {
+            if let State::Ended { outbox, .. } = &entry.state {
+                outbox.discard();
+            }
+        }
         // Their tickets give their places back now, without the lock.
         drop(gone);
     }

@@ -5,6 +5,8 @@
 
 pub mod inbound;
 pub mod outbox;
+pub mod shared;
+pub mod trunk;
 mod unary;
 mod work;
 
@@ -23,7 +25,7 @@ use crate::cause::Cause;
 use crate::handles::{Attached, Handles, TunnelStats};
 use crate::metrics::Metrics;
 use crate::pool::TicketState;
-use crate::ppp::{FromGateway, event_frame, fields, message_frame, milliseconds, number, text};
+use crate::ppp::{FromGateway, closed_frame, event_frame, fields, message_frame, milliseconds, number, text};
 use crate::refusal::Refusal;
 use crate::scheduler::Place;
 use crate::worker::Worker;
@@ -121,6 +123,8 @@ impl Tunnel {
         stats.rss_max = after.rss_bytes.max(before.rss_bytes);
         match served {
             Ok(End::Answered) => (Outcome::Success, Ok(())),
+            // The runtime ended it: that says nothing of the plugin.
+            Ok(End::Crashed(Cause::Drained)) => (Outcome::Abandoned, Ok(())),
             Ok(End::Crashed(_)) => (Outcome::Failure, Ok(())),
             Err(over) => (Outcome::Abandoned, Err(over)),
         }
@@ -136,9 +140,9 @@ impl Tunnel {
     ) {
         stats.bytes_in = self.inbound.bytes();
         stats.bytes_out = self.outbox.sent_bytes();
-        self.outbox.send_last(event_frame(&self.id, Type::TunnelClosed, "", None));
+        self.outbox.send_last(closed_frame(&self.id, &result));
         self.outbox.close(result);
-        handles.ended(&self.id, stats);
+        handles.ended(&self.id, stats, self.outbox.clone());
         let outcome = match outcome {
             Outcome::Success => "answered",
             Outcome::Failure => "crashed",

@@ -1,46 +1,217 @@
 //! What a gateway sends through a tunnel: frames in, messages out.
+//!
+//! Owns the inbox of a tunnel that shares its stream with others. Keeps true: at most `MAX_WAITING` messages and
+//! `MAX_BYTES` bytes wait in an inbox, and a tunnel that does not take them holds up no other.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use asp_proto::supervisor::PppClientFrame;
+use parking_lot::Mutex;
+use prost_types::Any;
+use tokio::sync::Notify;
 use tonic::{Status, Streaming};
 
+use super::outbox::MAX_BYTES;
 use crate::ppp::{FromGateway, decode};
+
+/// Answers and acknowledgements, of which a call has few at a time.
+const MAX_WAITING: usize = 64;
 
 #[derive(Debug)]
 pub struct Inbound {
-    tunnel_id: String,
-    frames: Streaming<PppClientFrame>,
-    /// The frame that named the tunnel, not read yet.
-    first: Option<PppClientFrame>,
+    source: Source,
     bytes: u64,
 }
 
+#[derive(Debug)]
+enum Source {
+    /// The tunnel has a stream of its own.
+    Stream {
+        tunnel_id: String,
+        frames: Box<Streaming<PppClientFrame>>,
+        /// The frame that named the tunnel, not read yet.
+        first: Option<PppClientFrame>,
+    },
+    Inbox(Arc<Inbox>),
+}
+
+/// The messages of one tunnel of a shared stream that it has not taken yet.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    state: Mutex<Waiting>,
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    messages: VecDeque<Any>,
+    bytes: usize,
+    /// The gateway sends no more.
+    closed: bool,
+    /// It sent more than there is room for.
+    overflowed: bool,
+    /// What it sends before it has the handle is not taken.
+    early_refused: bool,
+}
+
 impl Inbound {
-    /// `first` is the frame that named the tunnel.
+    /// Of a stream of its own; `first` is the frame that named the tunnel.
     pub fn new(first: PppClientFrame, frames: Streaming<PppClientFrame>) -> Inbound {
-        Inbound { tunnel_id: first.tunnel_id.clone(), frames, first: Some(first), bytes: 0 }
+        let tunnel_id = first.tunnel_id.clone();
+        Inbound {
+            source: Source::Stream { tunnel_id, frames: Box::new(frames), first: Some(first) },
+            bytes: 0,
+        }
+    }
+
+    /// Of a shared stream.
+    pub fn shared(inbox: Arc<Inbox>) -> Inbound {
+        Inbound { source: Source::Inbox(inbox), bytes: 0 }
     }
 
     /// The next message; `None` when the gateway sends no more. Safe to cancel.
     pub async fn next(&mut self) -> Result<Option<FromGateway>, Status> {
-        loop {
-            let frame = match self.first.take() {
-                Some(frame) => frame,
-                None => match self.frames.message().await? {
-                    Some(frame) => frame,
-                    None => return Ok(None),
-                },
-            };
-            if !frame.tunnel_id.is_empty() && frame.tunnel_id != self.tunnel_id {
-                return Err(Status::invalid_argument("a frame names another tunnel"));
-            }
-            let Some(any) = frame.ppp else { continue };
-            self.bytes += any.value.len() as u64;
-            return decode(&any).map(Some).map_err(|error| Status::invalid_argument(error.to_string()));
-        }
+        let any = match &mut self.source {
+            Source::Inbox(inbox) => inbox.take().await?,
+            Source::Stream { tunnel_id, frames, first } => own(tunnel_id, frames, first).await?,
+        };
+        let Some(any) = any else { return Ok(None) };
+        self.bytes += any.value.len() as u64;
+        decode(&any).map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
     }
 
     /// Payload bytes so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+/// The next message of a stream that carries one tunnel.
+async fn own(
+    tunnel_id: &str,
+    frames: &mut Streaming<PppClientFrame>,
+    first: &mut Option<PppClientFrame>,
+) -> Result<Option<Any>, Status> {
+    loop {
+        let frame = match first.take() {
+            Some(frame) => frame,
+            None => match frames.message().await? {
+                Some(frame) => frame,
+                None => return Ok(None),
+            },
+        };
+        if !frame.tunnel_id.is_empty() && frame.tunnel_id != tunnel_id {
+            return Err(Status::invalid_argument("a frame names another tunnel"));
+        }
+        if frame.ppp.is_some() {
+            return Ok(frame.ppp);
+        }
+    }
+}
+
+impl Inbox {
+    /// Adds a message. Without room the tunnel hears of it, and ends.
+    pub fn put(&self, message: Any) {
+        let mut state = self.state.lock();
+        let bytes = state.bytes + message.value.len();
+        if state.messages.len() >= MAX_WAITING || bytes > MAX_BYTES {
+            state.overflowed = true;
+        } else if !state.overflowed {
+            state.bytes = bytes;
+            state.messages.push_back(message);
+        }
+        drop(state);
+        self.news.notify_one();
+    }
+
+    /// Adds a message that was sent before the gateway had the handle, unless such ones are refused.
+    pub fn put_early(&self, message: Any) {
+        if !self.state.lock().early_refused {
+            self.put(message);
+        }
+    }
+
+    /// Drops what was sent before the gateway had the handle, and takes no more of that.
+    pub fn refuse_early(&self) {
+        let mut state = self.state.lock();
+        *state = Waiting { early_refused: true, closed: state.closed, ..Waiting::default() };
+    }
+
+    /// The gateway sends no more.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.news.notify_one();
+    }
+
+    /// The next message; `None` after the last one of a closed inbox. For one reader.
+    async fn take(&self) -> Result<Option<Any>, Status> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                if let Some(message) = state.messages.pop_front() {
+                    state.bytes -= message.value.len();
+                    return Ok(Some(message));
+                }
+                if state.overflowed {
+                    return Err(Status::resource_exhausted("the gateway sends faster than the worker takes"));
+                }
+                if state.closed {
+                    return Ok(None);
+                }
+            }
+            self.news.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::plugin::ClientMessage;
+    use prost::Message;
+
+    use super::*;
+
+    fn message() -> Any {
+        let type_url = "type.googleapis.com/asp.plugin.v1.ClientMessage".to_owned();
+        Any { type_url, value: ClientMessage::default().encode_to_vec() }
+    }
+
+    #[tokio::test]
+    async fn a_closed_inbox_ends_after_its_last_message() {
+        let inbox = Arc::new(Inbox::default());
+        let mut inbound = Inbound::shared(Arc::clone(&inbox));
+        inbox.put(message());
+        inbox.close();
+        assert!(matches!(inbound.next().await, Ok(Some(FromGateway::Message(_)))));
+        assert!(matches!(inbound.next().await, Ok(None)));
+    }
+
+    #[tokio::test]
+    async fn early_messages_may_be_refused_and_later_ones_come_through() {
+        let inbox = Arc::new(Inbox::default());
+        inbox.put_early(message());
+        inbox.refuse_early();
+        inbox.put_early(message());
+        inbox.put(message());
+        inbox.close();
+        assert!(matches!(inbox.take().await, Ok(Some(_))));
+        assert!(matches!(inbox.take().await, Ok(None)));
+    }
+
+    #[tokio::test]
+    async fn an_inbox_is_bounded_and_its_tunnel_hears_of_it() {
+        let inbox = Arc::new(Inbox::default());
+        let mut inbound = Inbound::shared(Arc::clone(&inbox));
+        for _ in 0..=MAX_WAITING {
+            inbox.put(message());
+        }
+        for _ in 0..MAX_WAITING {
+            assert!(inbound.next().await.is_ok());
+        }
+        assert_eq!(inbound.next().await.unwrap_err().code(), tonic::Code::ResourceExhausted);
+        let large = Inbox::default();
+        large.put(Any { value: vec![0; MAX_BYTES + 1], ..Any::default() });
+        assert!(large.take().await.is_err(), "bytes are bounded too");
     }
 }

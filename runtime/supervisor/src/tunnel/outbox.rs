@@ -1,11 +1,13 @@
-//! What a tunnel still has to send to its gateway: a bounded queue that is also the response stream.
+//! What a tunnel still has to send to its gateway: a bounded queue, and the response stream of a tunnel that has
+//! one of its own.
 //!
 //! Keeps true: at most `MAX_FRAMES` frames and `MAX_BYTES` bytes wait, besides the few frames that end a
-//! tunnel; a gateway that went away is noticed.
+//! tunnel; a gateway that went away is noticed; of a tunnel that shares its stream no more than `WINDOW` is on its
+//! way unread, so that a gateway that does not read one tunnel still reads the others.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -15,11 +17,16 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::Status;
 
+use super::trunk::Trunk;
 use crate::ppp::{MAX_FRAME, frame_size};
 
 pub const MAX_FRAMES: usize = 256;
 /// Room for four of the largest messages.
 pub const MAX_BYTES: usize = 4 * MAX_FRAME;
+/// Of one tunnel on a shared stream, sent and not yet read (supervisor.proto, `PppClientFrame.keepalive`).
+pub const WINDOW: usize = 2 << 20;
+/// What a frame takes of the window at least.
+const LEAST: usize = 4096;
 
 /// The sending side.
 #[derive(Clone, Debug)]
@@ -28,17 +35,26 @@ pub struct Outbox {
     queue: Arc<Queue>,
 }
 
-/// The response stream.
+/// The response stream of a tunnel that has one of its own.
 #[derive(Debug)]
 pub struct Frames(Arc<Queue>);
 
 #[derive(Debug, Default)]
-struct Queue {
+pub struct Queue {
     state: Mutex<State>,
     /// A frame left the queue, or the reader went away.
     room: Notify,
     /// The reader went away.
     gone: Notify,
+    shared: Option<Shared>,
+}
+
+/// What a queue knows of the stream it shares.
+#[derive(Debug)]
+struct Shared {
+    trunk: Arc<Trunk>,
+    /// What the tunnel is called there: first, and since it has its handle.
+    names: (String, OnceLock<String>),
 }
 
 #[derive(Debug, Default)]
@@ -50,18 +66,39 @@ struct State {
     end: Option<Result<(), Status>>,
     reader_gone: bool,
     waker: Option<Waker>,
+    /// The trunk knows that there is something to take.
+    listed: bool,
+    /// Sent and not read, of a shared stream.
+    unread: usize,
+}
+
+/// What a shared stream takes from a queue.
+#[derive(Debug)]
+pub enum Taken {
+    /// And whether it is to be asked again.
+    Frame(PppServerFrame, bool),
+    /// Nothing now; it says when there is.
+    Nothing,
+    /// Nothing any more.
+    Ended,
 }
 
 /// The frame found no room in time, or nobody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
+/// Of a tunnel that has a stream of its own.
 pub fn outbox(tunnel_id: &str) -> (Outbox, Frames) {
     let queue = Arc::new(Queue::default());
     (Outbox { tunnel_id: tunnel_id.into(), queue: Arc::clone(&queue) }, Frames(queue))
 }
 
 impl Outbox {
+    /// Of a tunnel that shares its stream.
+    pub fn shared(tunnel_id: &str, queue: Arc<Queue>) -> Outbox {
+        Outbox { tunnel_id: tunnel_id.into(), queue }
+    }
+
     pub fn tunnel_id(&self) -> &str {
         &self.tunnel_id
     }
@@ -92,16 +129,26 @@ impl Outbox {
         let mut state = self.queue.state.lock();
         if state.end.is_none() && !state.reader_gone {
             state.push(frame);
+            self.queue.wake(&mut state);
         }
     }
 
-    /// Ends the stream after what is queued.
+    /// Ends the tunnel's frames after what is queued.
     pub fn close(&self, end: Result<(), Status>) {
         let mut state = self.queue.state.lock();
         if state.end.is_none() {
             state.end = Some(end);
         }
-        state.wake();
+        self.queue.wake(&mut state);
+    }
+
+    /// The gateway has closed the tunnel: on a shared stream it wants nothing more of it.
+    pub fn discard(&self) {
+        if self.queue.shared.is_some() {
+            let mut state = self.queue.state.lock();
+            (state.frames, state.bytes) = (VecDeque::new(), 0);
+            self.queue.wake(&mut state);
+        }
     }
 
     /// Ends when the gateway does not read any more.
@@ -130,7 +177,76 @@ impl Outbox {
             return Ok(Some(frame));
         }
         state.push(frame);
+        self.queue.wake(&mut state);
         Ok(None)
+    }
+}
+
+impl Queue {
+    /// Of a tunnel on `trunk`, called `name` there.
+    pub fn on(trunk: Arc<Trunk>, name: &str) -> Queue {
+        let names = (name.to_owned(), OnceLock::new());
+        Queue { shared: Some(Shared { trunk, names }), ..Queue::default() }
+    }
+
+    /// The tunnel has another name besides.
+    pub fn is_also(&self, name: &str) {
+        if let Some(shared) = &self.shared {
+            // Err: it has two already, and gets no third.
+            let _ = shared.names.1.set(name.to_owned());
+        }
+    }
+
+    /// What the tunnel is called on its shared stream.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let names = self.shared.iter().map(|shared| &shared.names);
+        names.flat_map(|(first, second)| std::iter::once(first).chain(second.get())).map(String::as_str)
+    }
+
+    /// Tells whoever takes the frames that there is something. The trunk's lock is taken within this one's.
+    fn wake(self: &Arc<Self>, state: &mut State) {
+        match &self.shared {
+            Some(shared) if !state.listed && state.has_news() => {
+                state.listed = true;
+                shared.trunk.list(Arc::clone(self));
+            }
+            Some(_) => {}
+            None => {
+                if let Some(waker) = state.waker.take() {
+                    waker.wake();
+                }
+            }
+        }
+    }
+
+    /// The next frame for a shared stream. For the trunk alone, which has it on its list.
+    pub fn take(&self) -> Taken {
+        let mut state = self.state.lock();
+        state.listed = false;
+        if !state.has_news() {
+            return Taken::Nothing;
+        }
+        let Some(frame) = state.pop() else { return Taken::Ended };
+        state.unread += frame_size(&frame).max(LEAST);
+        state.listed = state.has_news();
+        let again = state.listed;
+        drop(state);
+        self.room.notify_one();
+        Taken::Frame(frame, again)
+    }
+
+    /// The gateway has read another half of the window.
+    pub fn read_on(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        state.unread = state.unread.saturating_sub(WINDOW / 2);
+        self.wake(&mut state);
+    }
+
+    /// Nobody reads any more.
+    pub fn abandon(&self) {
+        self.state.lock().reader_gone = true;
+        self.gone.notify_waiters();
+        self.room.notify_waiters();
     }
 }
 
@@ -140,12 +256,19 @@ impl State {
         self.bytes += size;
         self.sent_bytes += size as u64;
         self.frames.push_back(frame);
-        self.wake();
     }
 
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
+    fn pop(&mut self) -> Option<PppServerFrame> {
+        let frame = self.frames.pop_front()?;
+        self.bytes -= frame_size(&frame);
+        Some(frame)
+    }
+
+    /// Whether a shared stream gets something when it asks.
+    fn has_news(&self) -> bool {
+        match self.frames.is_empty() {
+            true => self.end.is_some(),
+            false => self.unread < WINDOW,
         }
     }
 }
@@ -155,8 +278,7 @@ impl Stream for Frames {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut state = self.0.state.lock();
-        if let Some(frame) = state.frames.pop_front() {
-            state.bytes -= frame_size(&frame);
+        if let Some(frame) = state.pop() {
             drop(state);
             self.0.room.notify_one();
             return Poll::Ready(Some(Ok(frame)));
@@ -173,9 +295,7 @@ impl Stream for Frames {
 
 impl Drop for Frames {
     fn drop(&mut self) {
-        self.0.state.lock().reader_gone = true;
-        self.0.gone.notify_waiters();
-        self.0.room.notify_waiters();
+        self.0.abandon();
     }
 }
 

@@ -1,0 +1,149 @@
+//! Places as gateways ask for them and give them back: AllocateWorker and CloseTunnel, whether they come as calls of
+//! their own or on a shared stream.
+//!
+//! Refuses ids that are too long. Keeps true: unknown, used, expired and foreign handles are answered alike.
+
+use std::time::{Duration, SystemTime};
+
+use asp_proto::supervisor::admission::Status as Admitted;
+use asp_proto::supervisor::{
+    Admission, AllocateWorkerRequest, AllocateWorkerResponse, CloseTunnelResponse, PluginRef, TunnelHandle,
+};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tonic::Status;
+
+use crate::handles::{Handles, NoHandle, TTL, TunnelStats};
+use crate::peer::Peer;
+use crate::pool::TicketState;
+use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
+use crate::refusal::Refusal;
+use crate::runtime::{self, Allocation, Runtime};
+use crate::scheduler::Place;
+use crate::tunnel::GRACE;
+
+/// What a cold start is thought to take, for `estimated_start_delay`.
+const COLD_START: Duration = Duration::from_millis(300);
+const MAX_ID: usize = 512;
+
+/// Decides on a request for a place. `None`: there is none, as the answer says.
+pub async fn allocate(
+    runtime: &Runtime,
+    peer: &Peer,
+    request: AllocateWorkerRequest,
+) -> Result<(AllocateWorkerResponse, Option<Allocation>), Status> {
+    match runtime.allocate(peer.clone(), wanted(request)?).await {
+        Ok(allocation) => match allocated(&allocation) {
+            Ok(answer) => Ok((answer, Some(allocation))),
+            Err(refusal) => Ok((rejected(&refusal), None)),
+        },
+        Err(refusal) => Ok((rejected(&refusal), None)),
+    }
+}
+
+fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
+    let context = request.ctx.unwrap_or_default();
+    if context.tenant_id.len() > MAX_ID || context.mcp_request_id.len() > MAX_ID {
+        return Err(Status::invalid_argument("an id is too long"));
+    }
+    Ok(runtime::Request {
+        plugin: named(request.plugin)?,
+        tenant: context.tenant_id,
+        mcp_request_id: context.mcp_request_id,
+        soft_deadline: duration(request.soft_deadline.as_ref()),
+        fresh: request.force_fresh_process,
+    })
+}
+
+/// The plugin a request is about.
+pub fn named(plugin: Option<PluginRef>) -> Result<PluginRef, Status> {
+    plugin.ok_or_else(|| Status::invalid_argument("the request names no plugin"))
+}
+
+/// A tunnel that is closed: its statistics, or whence they come when it has ended.
+pub enum Closed {
+    Now(TunnelStats),
+    Later(watch::Receiver<Option<TunnelStats>>),
+}
+
+/// Closes a tunnel of `peer`.
+pub fn close(handles: &Handles, peer: &Peer, tunnel_id: &str) -> Result<Closed, Status> {
+    let Some(stats) = handles.close(peer, tunnel_id).map_err(no_handle)? else {
+        return Ok(Closed::Now(TunnelStats::default()));
+    };
+    let known = *stats.borrow();
+    Ok(known.map_or(Closed::Later(stats), Closed::Now))
+}
+
+impl Closed {
+    /// The answer to CloseTunnel, when the tunnel has ended.
+    pub async fn answer(self) -> CloseTunnelResponse {
+        match self {
+            Closed::Now(stats) => closed(&stats),
+            Closed::Later(mut stats) => {
+                // A call that ignores its cancel ends with its worker, soon after the grace.
+                let ended = timeout(GRACE * 2, stats.wait_for(Option::is_some)).await;
+                closed(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// The answer to CloseTunnel.
+pub fn closed(stats: &TunnelStats) -> CloseTunnelResponse {
+    let stats = fields([
+        ("cpu_ms", number(stats.cpu_ms)),
+        ("rss_max", number(stats.rss_max)),
+        ("bytes_in", number(stats.bytes_in)),
+        ("bytes_out", number(stats.bytes_out)),
+        ("duration_ms", milliseconds(stats.duration)),
+    ]);
+    CloseTunnelResponse { stats: Some(stats) }
+}
+
+pub fn no_handle(_: NoHandle) -> Status {
+    Status::not_found("there is no such tunnel")
+}
+
+fn allocated(allocation: &Allocation) -> Result<AllocateWorkerResponse, Refusal> {
+    let (status, delay, worker, queue) = match &allocation.state {
+        TicketState::Seated(worker) => (Admitted::Admitted, Duration::ZERO, worker.id.clone(), None),
+        TicketState::Waiting(place) if place.starting => {
+            (Admitted::Admitted, COLD_START, String::new(), None)
+        }
+        TicketState::Waiting(place) => (Admitted::Queued, place.eta, String::new(), Some(queue(*place))),
+        TicketState::Refused(refusal) => return Err(refusal.clone()),
+    };
+    Ok(AllocateWorkerResponse {
+        admission: Some(Admission {
+            status: status.into(),
+            estimated_start_delay: Some(wire_duration(delay)),
+            reason: String::new(),
+        }),
+        handle: Some(TunnelHandle {
+            tunnel_id: allocation.tunnel_id.clone(),
+            runtime: "asp-runtime".to_owned(),
+            worker_local_id: worker,
+            not_before: Some(SystemTime::now().into()),
+            ttl: Some(wire_duration(TTL)),
+        }),
+        queue,
+    })
+}
+
+fn queue(place: Place) -> prost_types::Struct {
+    fields([
+        ("position", number(place.position as u64)),
+        ("depth", number(place.depth as u64)),
+        ("moving_eta", milliseconds(place.eta)),
+    ])
+}
+
+fn rejected(refusal: &Refusal) -> AllocateWorkerResponse {
+    let admission = Admission {
+        status: Admitted::Rejected.into(),
+        estimated_start_delay: None,
+        reason: refusal.to_string(),
+    };
+    AllocateWorkerResponse { admission: Some(admission), handle: None, queue: None }
+}

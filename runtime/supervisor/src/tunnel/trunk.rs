@@ -1,0 +1,320 @@
+//! The one response stream that many tunnels of a gateway share: their lanes, and whose turn it is.
+//!
+//! Keeps true: tunnels with something to send take turns frame by frame, one that may not send now is not asked;
+//! at most `MAX_LANES` tunnels and `MAX_STRAYS` answers wait; when the stream goes, every tunnel on it hears of it.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use asp_proto::supervisor::PppServerFrame;
+use futures::Stream;
+use parking_lot::Mutex;
+use prost_types::Any;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use super::inbound::Inbox;
+use super::outbox::{Queue, Taken};
+
+/// Tunnels of one stream.
+const MAX_LANES: usize = 10_000;
+/// Answers that belong to no lane; a gateway that provokes more does not get them.
+const MAX_STRAYS: usize = 10_000;
+
+#[derive(Debug, Default)]
+pub struct Trunk {
+    state: Mutex<State>,
+    /// The gateway reads no more.
+    gone: CancellationToken,
+    /// A lane was forgotten.
+    fewer: Notify,
+}
+
+/// One tunnel's place on the stream, as one of its names shows it.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    pub inbox: Arc<Inbox>,
+    pub queue: Arc<Queue>,
+    /// The name is the gateway's own: what it sends so, it sent before it had the handle.
+    early: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By the tunnel's handle, and by the gateway's own name for it.
+    lanes: HashMap<String, Lane>,
+    /// The lanes that have something to send.
+    ready: VecDeque<Arc<Queue>>,
+    strays: VecDeque<PppServerFrame>,
+    waker: Option<Waker>,
+    /// After what is queued: the end, or an error.
+    end: Option<Result<(), Status>>,
+    gone: bool,
+}
+
+/// The response stream.
+#[derive(Debug)]
+pub struct Merged(Arc<Trunk>);
+
+/// The stream has no room for the tunnel, or has one of this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoLane;
+
+pub fn trunk() -> (Arc<Trunk>, Merged) {
+    let trunk = Arc::new(Trunk::default());
+    (Arc::clone(&trunk), Merged(trunk))
+}
+
+impl Trunk {
+    /// A new lane, of the tunnel with this handle.
+    pub fn open(self: &Arc<Self>, handle: &str) -> Result<Lane, NoLane> {
+        let queue = Arc::new(Queue::on(Arc::clone(self), handle));
+        self.add(handle, Lane { inbox: Arc::default(), queue, early: false })
+    }
+
+    /// A new lane, of a tunnel that has no handle yet but the gateway's own name.
+    pub fn open_early(self: &Arc<Self>, name: &str) -> Result<Lane, NoLane> {
+        let queue = Arc::new(Queue::on(Arc::clone(self), name));
+        self.add(name, Lane { inbox: Arc::default(), queue, early: true })
+    }
+
+    /// The tunnel of an early lane has its handle.
+    pub fn name(&self, handle: &str, lane: &Lane) -> Result<(), NoLane> {
+        lane.queue.is_also(handle);
+        self.add(handle, Lane { early: false, ..lane.clone() }).map(drop)
+    }
+
+    fn add(&self, name: &str, lane: Lane) -> Result<Lane, NoLane> {
+        let mut state = self.state.lock();
+        // Each may have two names.
+        let full = state.lanes.len() >= 2 * MAX_LANES;
+        if full || state.gone || state.end.is_some() || state.lanes.contains_key(name) {
+            return Err(NoLane);
+        }
+        state.lanes.insert(name.to_owned(), lane.clone());
+        Ok(lane)
+    }
+
+    pub fn lane(&self, name: &str) -> Option<Lane> {
+        self.state.lock().lanes.get(name).cloned()
+    }
+
+    /// Nothing comes of the lane any more.
+    pub fn forget(&self, queue: &Queue) {
+        let mut state = self.state.lock();
+        for name in queue.names() {
+            state.lanes.remove(name);
+        }
+        drop(state);
+        self.fewer.notify_waiters();
+    }
+
+    /// Ends when no tunnel is left.
+    pub async fn emptied(&self) {
+        loop {
+            let fewer = self.fewer.notified();
+            if self.state.lock().lanes.is_empty() {
+                return;
+            }
+            fewer.await;
+        }
+    }
+
+    /// Sends a frame that belongs to no lane.
+    pub fn stray(&self, frame: PppServerFrame) {
+        let mut state = self.state.lock();
+        if state.strays.len() < MAX_STRAYS && !state.gone {
+            state.strays.push_back(frame);
+            state.wake();
+        }
+    }
+
+    /// A lane has something to send.
+    pub(super) fn list(&self, queue: Arc<Queue>) {
+        let mut state = self.state.lock();
+        if !state.gone {
+            state.ready.push_back(queue);
+            state.wake();
+        }
+    }
+
+    /// The gateway sends no more.
+    pub fn half_close(&self) {
+        let lanes: Vec<Lane> = self.state.lock().lanes.values().cloned().collect();
+        lanes.iter().for_each(|lane| lane.inbox.close());
+    }
+
+    /// Ends the stream after what is queued; no new tunnel comes.
+    pub fn end(&self, end: Result<(), Status>) {
+        let mut state = self.state.lock();
+        state.end.get_or_insert(end);
+        state.wake();
+    }
+
+    /// Ends when the gateway reads no more.
+    pub async fn gone(&self) {
+        self.gone.cancelled().await;
+    }
+
+    fn abandon(&self) {
+        let (lanes, ready) = {
+            let mut state = self.state.lock();
+            state.gone = true;
+            (std::mem::take(&mut state.lanes), std::mem::take(&mut state.ready))
+        };
+        // Without the lock: a queue's comes before it.
+        for lane in lanes.values() {
+            lane.queue.abandon();
+        }
+        drop(ready);
+        self.gone.cancel();
+    }
+}
+
+impl Lane {
+    /// Takes a message of the gateway for the tunnel.
+    pub fn put(&self, message: Any) {
+        if self.early { self.inbox.put_early(message) } else { self.inbox.put(message) }
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Stream for Merged {
+    type Item = Result<PppServerFrame, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            let queue = {
+                let mut state = self.0.state.lock();
+                if let Some(frame) = state.strays.pop_front() {
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                match (state.ready.pop_front(), &mut state.end) {
+                    (Some(queue), _) => queue,
+                    (None, Some(end)) => {
+                        return Poll::Ready(std::mem::replace(end, Ok(())).err().map(Err));
+                    }
+                    (None, None) => {
+                        state.waker = Some(context.waker().clone());
+                        return Poll::Pending;
+                    }
+                }
+            };
+            match queue.take() {
+                Taken::Nothing => {}
+                Taken::Ended => self.0.forget(&queue),
+                Taken::Frame(frame, again) => {
+                    if again {
+                        self.0.state.lock().ready.push_back(queue);
+                    }
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Merged {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use asp_proto::supervisor::tunnel_event::Type;
+    use futures::{FutureExt, StreamExt};
+
+    use super::super::outbox::{NoRoom, Outbox, WINDOW};
+    use super::*;
+    use crate::ppp::event_frame;
+
+    fn frame(id: &str, text: &str) -> PppServerFrame {
+        event_frame(id, Type::TunnelReady, text, None)
+    }
+
+    fn lane(trunk: &Arc<Trunk>, id: &str) -> (Lane, Outbox) {
+        let lane = trunk.open(id).unwrap();
+        let outbox = Outbox::shared(id, Arc::clone(&lane.queue));
+        (lane, outbox)
+    }
+
+    fn now(merged: &mut Merged) -> Option<String> {
+        merged.next().now_or_never().map(|frame| frame.unwrap().unwrap().tunnel_id)
+    }
+
+    #[tokio::test]
+    async fn tunnels_take_turns() {
+        let (trunk, mut merged) = trunk();
+        let ((_a, one), (_b, two)) = (lane(&trunk, "a"), lane(&trunk, "b"));
+        for _ in 0..3 {
+            one.offer_now(frame("a", ""));
+        }
+        two.offer_now(frame("b", ""));
+        let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
+        assert_eq!(order, ["a", "b", "a", "a"]);
+        trunk.stray(frame("c", ""));
+        assert_eq!(now(&mut merged).as_deref(), Some("c"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tunnel_that_is_not_read_holds_up_itself_alone() {
+        let (trunk, mut merged) = trunk();
+        let ((slow_lane, slow), (_lane, other)) = (lane(&trunk, "slow"), lane(&trunk, "other"));
+        let text = "x".repeat(WINDOW / 4);
+        for _ in 0..6 {
+            slow.offer_now(frame("slow", &text));
+        }
+        for _ in 0..4 {
+            assert_eq!(now(&mut merged).as_deref(), Some("slow"));
+        }
+        assert_eq!(now(&mut merged), None, "its window is used up");
+        other.offer_now(frame("other", ""));
+        assert_eq!(now(&mut merged).as_deref(), Some("other"));
+        let mut refused = Ok(());
+        while refused.is_ok() {
+            refused = slow.send(frame("slow", &text), Duration::from_secs(1)).await;
+        }
+        assert_eq!(refused, Err(NoRoom));
+        slow_lane.queue.read_on();
+        assert_eq!(now(&mut merged).as_deref(), Some("slow"), "and goes on when it is read");
+    }
+
+    #[tokio::test]
+    async fn a_closed_tunnel_sends_nothing_more() {
+        let (trunk, mut merged) = trunk();
+        let (_lane, outbox) = lane(&trunk, "a");
+        outbox.offer_now(frame("a", ""));
+        outbox.close(Ok(()));
+        outbox.discard();
+        assert_eq!(now(&mut merged), None);
+        trunk.end(Err(Status::aborted("over")));
+        assert_eq!(merged.next().await.unwrap().unwrap_err().code(), tonic::Code::Aborted);
+        assert!(merged.next().await.is_none());
+        assert_eq!(trunk.open("b").unwrap_err(), NoLane);
+    }
+
+    #[tokio::test]
+    async fn all_tunnels_hear_that_the_gateway_is_gone() {
+        let (trunk, merged) = trunk();
+        let (_lane, outbox) = lane(&trunk, "a");
+        assert_eq!(trunk.open("a").unwrap_err(), NoLane, "a name is used once");
+        drop(merged);
+        outbox.reader_gone().await;
+        trunk.gone().await;
+        assert_eq!(outbox.send(frame("a", ""), Duration::ZERO).await, Err(NoRoom));
+        assert_eq!(trunk.open("b").unwrap_err(), NoLane);
+    }
+}
