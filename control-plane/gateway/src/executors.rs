@@ -82,6 +82,7 @@ impl Executors {
         match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
             Some(Mode::Plugin(plugin)) => self.plugins.speaks(&plugin.language),
             Some(Mode::McpStdio(_)) => self.plugins.speaks("mcp-stdio"),
+            Some(Mode::ProxyCalls(_)) => true,
             _ => false,
         }
     }

@@ -43,6 +43,8 @@ pub struct Dependency {
     pub kind: Kind,
     /// The constant part of what it asks (`Primitive.question`).
     pub question: Map<String, Value>,
+    /// The primitive with its schemas; no server lists it.
+    pub entry: Entry,
 }
 
 /// One server as its callers see it, before policy.
@@ -150,6 +152,13 @@ impl ServerView {
         self.entries.push(entry);
     }
 
+    /// The tool or task with this id, whatever a client calls it.
+    pub fn tool_by_id(&self, id: &str) -> Option<&Arc<Entry>> {
+        self.entries.iter().find(|entry| {
+            entry.primitive.id == id && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task)
+        })
+    }
+
     /// The tool or task a client calls by this name.
     pub fn tool(&self, name: &str) -> Option<&Arc<Entry>> {
         self.tools.get(name)
@@ -192,7 +201,7 @@ impl ServerView {
 }
 
 impl Entry {
-    fn build(primitive: &Primitive, listing: &Listing) -> Result<Entry, String> {
+    pub(crate) fn build(primitive: &Primitive, listing: &Listing) -> Result<Entry, String> {
         let schema = |text: &str, what: &str| match text {
             "" => Ok(None),
             text => Schema::compile(text).map(Some).map_err(|e| format!("{what}: {e}")),
@@ -264,7 +273,9 @@ fn dependencies(primitives: &[Primitive]) -> Result<HashMap<String, Dependency>,
             text => serde_json::from_str(text)
                 .map_err(|e| format!("primitive {}: question: {e}", primitive.id))?,
         };
-        found.insert(primitive.id.clone(), Dependency { kind: primitive.kind(), question });
+        let entry = Entry::build(primitive, &Listing::default())
+            .map_err(|e| format!("primitive {}: {e}", primitive.id))?;
+        found.insert(primitive.id.clone(), Dependency { kind: primitive.kind(), question, entry });
     }
     Ok(found)
 }

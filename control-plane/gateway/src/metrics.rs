@@ -17,8 +17,10 @@ use crate::call::Call;
 use crate::call::outcome::{Outcome, Refusal};
 use crate::executors::plugin::Stats;
 
+mod delegations;
 pub mod plugins;
 
+pub use delegations::Delegations;
 use plugins::PluginMetrics;
 
 /// Upper bounds in seconds.
@@ -92,6 +94,7 @@ pub struct Metrics {
     workers: Workers,
     /// What the language runtimes tell.
     pub plugins: Arc<PluginMetrics>,
+    pub delegations: Delegations,
     active: Gauge<i64, AtomicI64>,
     revision: Gauge<i64, AtomicI64>,
 }
@@ -133,12 +136,14 @@ impl Default for Metrics {
             limits: Family::default(),
             workers: Workers::default(),
             plugins: Arc::default(),
+            delegations: Delegations::default(),
             active: Gauge::default(),
             revision: Gauge::default(),
         };
         let registry = &mut metrics.registry;
         metrics.workers.register(registry);
         registry.register_collector(Box::new(Arc::clone(&metrics.plugins)));
+        metrics.delegations.register(registry);
         registry.register("protocol_requests", "Calls by protocol and outcome", metrics.calls.clone());
         registry.register(
             "protocol_request_duration_seconds",

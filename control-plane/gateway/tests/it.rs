@@ -12,6 +12,8 @@ mod support;
 mod approval;
 #[path = "it/audit.rs"]
 mod audit;
+#[path = "it/delegates.rs"]
+mod delegates;
 #[path = "it/edge.rs"]
 mod edge;
 #[path = "it/hosted.rs"]

@@ -147,6 +147,7 @@ fn link_and_compile(
     link::check_duplicate_ids(&declared, &mut findings);
     for (item, findings) in declared.iter().zip(&mut findings) {
         link::check_dependencies(item, &index, findings);
+        link::check_delegate(item, &index, findings);
     }
     let mut compiled = Vec::new();
     let mut used = HashSet::new();
@@ -154,6 +155,7 @@ fn link_and_compile(
         let Some(server) = &decoded.value else { continue };
         let members = link::members(server, &index, &mut decoded.findings);
         let needed = link::needed(&members, &declared, &index);
+        link::check_listed(&members, &needed, &mut decoded.findings);
         used.extend(members.iter().chain(&needed).map(|member| member.file.to_string()));
         if !decoded.findings.has_faults() {
             compiled.push(compile_server(server, &decoded.source.path, &members, &needed));

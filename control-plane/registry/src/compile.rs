@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use crate::rules::{quantity, schema};
 use crate::spec::{
-    Body, Field, HttpProxy, Kind, Mode, Mutation, Pool, PoolMode, RiskClass, Runtime, Sampling, Scheme, Spec,
+    Body, Field, HttpProxy, Kind, Mode, Mutation, OpenaiProxy, Pool, PoolMode, Prefer, RiskClass, Runtime,
+    Sampling, Scheme, Spec,
 };
 
 /// Compiles one primitive.
@@ -61,6 +62,7 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
             .map(|schema| schema::without_nullable(schema).to_string())
             .unwrap_or_default(),
         tags: spec.tags.clone(),
+        prefer_platform: spec.schema.prefer == Some(Prefer::Platform),
     }
 }
 
@@ -162,8 +164,11 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
                 url: calls.url.clone(),
                 tool: calls.tool.clone().unwrap_or_else(|| spec.id.clone()),
             }),
-            (None, None, None) => return None,
+            (None, None, None) => runtime::Mode::ProxyOpenai(proxy_openai(written.openai.as_ref()?)),
         },
+        Mode::Primitive => runtime::Mode::Primitive(snapshot::OtherPrimitive {
+            id: bare_id(written.primitive.as_deref()?).to_string(),
+        }),
     })
 }
 
@@ -203,6 +208,19 @@ fn proxy_http(http: &HttpProxy) -> snapshot::ProxyHttp {
         result: http.result.clone().unwrap_or_default(),
         timeout_ms: http.timeout_ms.unwrap_or(0),
         retries: http.retries,
+    }
+}
+
+fn proxy_openai(openai: &OpenaiProxy) -> snapshot::ProxyOpenai {
+    snapshot::ProxyOpenai {
+        url: openai.url.clone(),
+        model: openai.model.clone(),
+        api_key_name: openai.api_key_name.clone().unwrap_or_default(),
+        temperature: openai.temperature,
+        max_tokens: openai.max_tokens.unwrap_or(0),
+        timeout_ms: openai.timeout_ms.unwrap_or(0),
+        headers: openai.headers.clone(),
+        json_schema: openai.json_schema,
     }
 }
 

@@ -60,6 +60,8 @@ pub enum FaultCode {
     UnresolvedRef,
     /// A dependency that no file declares, or of another kind.
     UnresolvedDependency,
+    /// A delegate whose primitive delegates to it again.
+    DelegateLoop,
     /// A key that means nothing for this kind, mode or protocol.
     MisplacedKey,
     /// An exposure this kind of primitive cannot have.
@@ -153,6 +155,7 @@ impl FaultCode {
         FaultCode::DuplicateName,
         FaultCode::UnresolvedRef,
         FaultCode::UnresolvedDependency,
+        FaultCode::DelegateLoop,
         FaultCode::MisplacedKey,
         FaultCode::NotExposable,
         FaultCode::MutationConflict,
@@ -213,6 +216,7 @@ impl FaultCode {
             FaultCode::DuplicateName => "duplicate_name",
             FaultCode::UnresolvedRef => "unresolved_ref",
             FaultCode::UnresolvedDependency => "unresolved_dependency",
+            FaultCode::DelegateLoop => "delegate_loop",
             FaultCode::MisplacedKey => "misplaced_key",
             FaultCode::NotExposable => "not_exposable",
             FaultCode::MutationConflict => "mutation_conflict",

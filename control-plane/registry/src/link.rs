@@ -10,6 +10,10 @@ use crate::fault::{FaultCode, Findings};
 use crate::server_file::ServerFile;
 use crate::spec::{Dependency, Kind, Scheme, Spec};
 
+mod delegate;
+
+pub(crate) use delegate::{check_delegate, check_listed};
+
 /// More tools than models choose from well.
 const MANY_TOOLS: usize = 64;
 
@@ -34,7 +38,7 @@ impl<'a> Index<'a> {
         Index { by_place }
     }
 
-    fn resolve(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
+    pub(crate) fn resolve(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
         let (folder, id) = reference.split_once('/').unwrap_or((folder, reference));
         self.by_place.get(&(folder, id)).copied()
     }

@@ -147,6 +147,14 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
             set("mode", json!("proxy"));
             set("calls", json!({"url": calls.url, "tool": calls.tool}));
         }
+        runtime::Mode::ProxyOpenai(openai) => {
+            set("mode", json!("proxy"));
+            set("openai", json!({"url": openai.url, "model": openai.model}));
+        }
+        runtime::Mode::Primitive(other) => {
+            set("mode", json!("primitive"));
+            set("primitive", json!(other.id));
+        }
         runtime::Mode::Plugin(plugin) => {
             set("mode", json!("plugin"));
             set("language", json!(plugin.language));

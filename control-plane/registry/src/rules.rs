@@ -3,6 +3,7 @@
 //! Owns the order of the rules of one file; each rule is a module and adds faults, none stops another.
 //! Rules across files are in `link`.
 
+mod delegate;
 mod hints;
 mod name;
 mod prompt;
@@ -53,6 +54,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     check_places(spec, findings);
     prompt::check(spec, findings);
     proxy::check(spec, findings);
+    delegate::check(spec, findings);
 }
 
 fn check_input(spec: &Spec, findings: &mut Findings<'_>) -> Option<jsonschema::Validator> {

@@ -11,15 +11,19 @@
 //! - comments are gone from JSON, and the lines the page's edge had cut off are whole;
 //! - added: `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
 //!   `capabilities.inputTimeoutSeconds`, `exposure.rest`, `exposure.a2a.skill.inputModes|outputModes`,
-//!   and the runtime modes `builtin` and `mcp-stdio`.
+//!   the runtime modes `builtin`, `mcp-stdio` and `primitive`, `proxy.openai` and `prefer` of delegates.
 
 mod exposure;
 mod runtime;
 mod schema;
 
 pub(crate) use exposure::{Exposed, Exposure};
-pub(crate) use runtime::{Body, CallsProxy, Cpu, HttpProxy, Mode, Pool, PoolMode, Resources, Runtime};
-pub(crate) use schema::{ContentType, Contents, Field, FieldType, Message, PrimitiveSchema, Role, Sampling};
+pub(crate) use runtime::{
+    Body, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode, Resources, Runtime,
+};
+pub(crate) use schema::{
+    ContentType, Contents, Field, FieldType, Message, Prefer, PrimitiveSchema, Role, Sampling,
+};
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -79,7 +79,14 @@ impl Limiter {
         entry: &Entry,
     ) -> Result<Grant, Refusal> {
         let slot = self.slot(caller, &entry.primitive)?;
-        let (levels, buckets) = buckets(live, server, caller, &entry.primitive);
+        self.take(buckets(live, server, caller, &entry.primitive), slot).await
+    }
+
+    async fn take(
+        &self,
+        (levels, buckets): (Vec<Level>, Vec<Bucket>),
+        slot: Option<Slot>,
+    ) -> Result<Grant, Refusal> {
         if buckets.is_empty() {
             return Ok(Grant { remaining: None, _slot: slot });
         }
@@ -92,6 +99,21 @@ impl Limiter {
             // A limit that cannot be checked must not admit.
             Err(error) => Err(Refusal::Internal(error.to_string())),
         }
+    }
+
+    /// Takes what the limits on a delegate allow: the spec's own, and those that name it. The call it is for has
+    /// paid the others.
+    pub async fn admit_delegation(
+        &self,
+        live: &Live,
+        server: &ServerView,
+        caller: &Caller,
+        delegate: &Entry,
+    ) -> Result<Grant, Refusal> {
+        let slot = self.slot(caller, &delegate.primitive)?;
+        let (levels, buckets) = buckets(live, server, caller, &delegate.primitive);
+        let own = levels.into_iter().zip(buckets).filter(|(level, _)| *level == Level::Primitive).unzip();
+        self.take(own, slot).await
     }
 
     fn slot(&self, caller: &Caller, primitive: &Primitive) -> Result<Option<Slot>, Refusal> {

@@ -17,7 +17,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
     use Kind::{Delegate, Elicitation, Prompt, Resource, ResourceTemplate, Task, Tool};
     let schema = &spec.schema;
-    let keys: [(&str, bool, &[Kind]); 13] = [
+    let keys: [(&str, bool, &[Kind]); 14] = [
         ("input_schema", schema.input_schema.is_some(), &[Tool, Task, Delegate]),
         ("output_schema", schema.output_schema.is_some(), &[Tool, Task, Delegate]),
         ("artifacts", schema.artifacts.is_some(), &[Task]),
@@ -31,6 +31,7 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
         ("fields", schema.fields.is_some(), &[Elicitation]),
         ("requested_schema", schema.requested_schema.is_some(), &[Elicitation]),
         ("sampling", schema.sampling.is_some(), &[Delegate]),
+        ("prefer", schema.prefer.is_some(), &[Delegate]),
     ];
     for (key, written, kinds) in keys {
         if written && !kinds.contains(&spec.kind) {
@@ -129,8 +130,8 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         let hint = "remove `runtime`, or the `messages` or `contents`";
         findings.add(FaultCode::MisplacedKey, "/runtime", message, hint);
     }
-    use Mode::{Builtin, McpStdio, Plugin, Proxy};
-    let keys: [(&str, bool, &[Mode], &[Mode]); 11] = [
+    use Mode::{Builtin, McpStdio, Plugin, Primitive, Proxy};
+    let keys: [(&str, bool, &[Mode], &[Mode]); 13] = [
         ("entrypoint", runtime.entrypoint.is_some(), &[Builtin, Plugin], &[Builtin, Plugin]),
         ("language", runtime.language.is_some(), &[Plugin], &[Plugin]),
         ("resources", runtime.resources.is_some(), &[Plugin, McpStdio], &[]),
@@ -140,6 +141,8 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         ("http", runtime.http.is_some(), &[Proxy], &[]),
         ("mcp", runtime.mcp.is_some(), &[Proxy], &[]),
         ("calls", runtime.calls.is_some(), &[Proxy], &[]),
+        ("openai", runtime.openai.is_some(), &[Proxy], &[]),
+        ("primitive", runtime.primitive.is_some(), &[Primitive], &[Primitive]),
         ("package", runtime.package.is_some(), &[McpStdio], &[McpStdio]),
         ("tool", runtime.tool.is_some(), &[McpStdio], &[]),
     ];
@@ -153,7 +156,8 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
             missing(&path, key, "runtime mode", findings);
         }
     }
-    if runtime.mode == Proxy {
+    // How a delegate is answered has rules of its own.
+    if runtime.mode == Proxy && spec.kind != Kind::Delegate {
         check_proxied(runtime, findings);
     }
     check_entrypoint(spec, findings);

@@ -40,6 +40,13 @@ pub(crate) struct Runtime {
     /// proxy: a service that hosts calls over HTTP/JSON: long ones, with progress and questions.
     #[serde(default)]
     pub calls: Option<CallsProxy>,
+    /// proxy, for a delegate: a model behind an OpenAI-compatible endpoint.
+    #[serde(default)]
+    pub openai: Option<OpenaiProxy>,
+    /// primitive, for a delegate: the id of a tool or task in the same folder, or `folder/id`. Every server that
+    /// needs the delegate lists it.
+    #[serde(default)]
+    pub primitive: Option<String>,
     /// mcp-stdio: the installed package; its command line is pinned there.
     #[serde(default)]
     pub package: Option<String>,
@@ -55,6 +62,7 @@ pub(crate) enum Mode {
     Proxy,
     Plugin,
     McpStdio,
+    Primitive,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -213,4 +221,34 @@ pub(crate) struct CallsProxy {
     /// The service's own name of the tool, prompt or resource; the primitive's id when absent.
     #[serde(default)]
     pub tool: Option<String>,
+}
+
+/// One `POST {url}/chat/completions` per delegation: what `primitiveSchema.sampling` says and the plugin's input as
+/// the user's message.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(crate) struct OpenaiProxy {
+    /// The base, e.g. `https://llm.internal/v1`.
+    pub url: String,
+    pub model: String,
+    /// The name under which the operator keeps the endpoint's key; the key itself never stands in a spec.
+    #[serde(default)]
+    pub api_key_name: Option<String>,
+    /// Instead of `sampling.temperature`.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 2))]
+    pub temperature: Option<f64>,
+    /// Instead of `sampling.maxTokens`.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1000000))]
+    pub max_tokens: Option<u32>,
+    /// Of one delegation with its repetitions; as long as the plugin waits when absent.
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 600000))]
+    pub timeout_ms: Option<u32>,
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// Sends `output_schema` as `response_format`, for endpoints that take it.
+    #[serde(default)]
+    pub json_schema: bool,
 }

@@ -52,6 +52,17 @@ pub(crate) struct PrimitiveSchema {
     /// delegate: the constant part of a sampling request.
     #[serde(default)]
     pub sampling: Option<Sampling>,
+    /// delegate: who answers where both could; `client` when absent.
+    #[serde(default)]
+    pub prefer: Option<Prefer>,
+}
+
+/// Who answers a delegation where the caller's client and the platform both could.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Prefer {
+    Client,
+    Platform,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

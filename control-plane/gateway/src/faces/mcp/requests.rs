@@ -110,6 +110,7 @@ fn begin(
         session: context.session.clone(),
         traceparent: traceparent(request, message),
         bytes_in: request.body.len(),
+        parent: None,
     };
     match request.gateway.pipeline.begin(request.live.clone(), invocation) {
         Ok(call) => Ok(Answer::Call(call, asked)),

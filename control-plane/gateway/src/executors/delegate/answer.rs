@@ -1,0 +1,108 @@
+//! What a delegation is answered with, whoever answered: `{text, json, model, stopReason}`.
+//!
+//! Keeps true: `json` is there only where the text is JSON; an answer that does not fit the delegate's output
+//! schema is none.
+
+use serde_json::{Map, Value};
+
+use super::Fault;
+use crate::live::Entry;
+
+/// Longest name of a model or reason that is handed on, in bytes.
+const MAX_WORD: usize = 256;
+
+/// What was said, and what it cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answered {
+    /// An MCP `CreateMessageResult`; a primitive's answer has no model.
+    pub said: Value,
+    pub usage: Usage,
+}
+
+/// The tokens of one answer as the endpoint counts them; 0 where it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub tokens_in: u64,
+    pub tokens_out: u64,
+}
+
+/// The result a plugin gets. The output schema is held against the value of the text, or the text itself where
+/// it is no JSON.
+pub fn result(said: &Value, delegate: &Entry) -> Result<Value, Fault> {
+    let read = read(said);
+    if let Some(schema) = &delegate.output {
+        let value = read.get("json").or_else(|| read.get("text")).unwrap_or(&Value::Null);
+        schema.check(value).map_err(|_| Fault::InvalidOutput)?;
+    }
+    Ok(read)
+}
+
+fn read(said: &Value) -> Value {
+    let content = said.get("content").unwrap_or(&Value::Null);
+    let blocks = content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice);
+    let texts: Vec<&str> = blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect();
+    let text = texts.join("\n");
+    let mut result = Map::new();
+    if let Ok(value) = serde_json::from_str::<Value>(unfenced(&text)) {
+        result.insert("json".into(), value);
+    }
+    result.insert("text".into(), text.into());
+    for name in ["model", "stopReason"] {
+        if let Some(value) = said.get(name).and_then(Value::as_str).filter(|value| value.len() <= MAX_WORD) {
+            result.insert(name.into(), value.into());
+        }
+    }
+    Value::Object(result)
+}
+
+/// The inside of a Markdown code fence, which models like to put around JSON.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    inside.and_then(|inside| inside.split_once('\n')).map_or(text, |(_, inside)| inside.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::snapshot::{Listing, Primitive};
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(text: &str) -> Value {
+        json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": text}})
+    }
+
+    #[test]
+    fn a_models_answer_is_text_and_json_where_it_is_json() {
+        assert_eq!(
+            read(&said("[\"email\"]")),
+            json!({"json": ["email"], "text": "[\"email\"]", "model": "m"})
+        );
+        assert_eq!(read(&said("```json\n{\"a\": 1}\n```"))["json"], json!({"a": 1}));
+        assert_eq!(read(&said("hello")), json!({"text": "hello", "model": "m"}));
+        let blocks = json!({"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]});
+        assert_eq!(read(&blocks)["text"], "a\nb");
+    }
+
+    #[test]
+    fn an_answer_off_the_output_schema_is_none() {
+        let delegate = |schema: &str| {
+            let primitive = Primitive { output_schema: schema.into(), ..Primitive::default() };
+            Entry::build(&primitive, &Listing::default()).unwrap()
+        };
+        let rows = [
+            (r#"{"type": "array"}"#, "[1]", true),
+            (r#"{"type": "array"}"#, "{}", false),
+            (r#"{"type": "array"}"#, "sorry, I cannot", false),
+            (r#"{"type": "string", "maxLength": 5}"#, "hello", true),
+            (r#"{"type": "string", "maxLength": 5}"#, "hello there", false),
+            ("", "anything", true),
+        ];
+        for (schema, text, fits) in rows {
+            let found = result(&said(text), &delegate(schema));
+            assert_eq!(found.is_ok(), fits, "{schema} {text}");
+            assert!(fits || found == Err(Fault::InvalidOutput));
+        }
+    }
+}

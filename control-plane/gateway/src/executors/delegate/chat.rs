@@ -1,0 +1,206 @@
+//! The chat completions format: the request from a sampling request, and the answer back to what a client's
+//! model says.
+//!
+//! Keeps true: what comes from an endpoint is read leniently and kept only as far as a plugin gets it.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Fault;
+use super::answer::{Answered, Usage};
+use super::endpoint::Endpoint;
+use crate::live::Entry;
+
+/// Longest name of a `response_format` schema (OpenAI's API reference).
+const MAX_SCHEMA_NAME: usize = 64;
+
+/// The body of `POST /chat/completions`. The endpoint's own temperature and amount win over the delegate's.
+pub(super) fn body(endpoint: &Endpoint<'_>, sampling: &Map<String, Value>, delegate: &Entry) -> Value {
+    let mut messages = Vec::new();
+    if let Some(prompt) = sampling.get("systemPrompt") {
+        messages.push(json!({"role": "system", "content": prompt}));
+    }
+    for message in sampling.get("messages").and_then(Value::as_array).into_iter().flatten() {
+        let text = message.pointer("/content/text").cloned().unwrap_or_default();
+        messages.push(json!({"role": message.get("role"), "content": text}));
+    }
+    let mut body = Map::new();
+    body.insert("model".into(), json!(endpoint.model));
+    body.insert("messages".into(), Value::Array(messages));
+    let most = endpoint.max_tokens.map(Value::from).or_else(|| sampling.get("maxTokens").cloned());
+    let temperature = endpoint.temperature.map(Value::from).or_else(|| sampling.get("temperature").cloned());
+    let optional = [
+        ("max_tokens", most),
+        ("temperature", temperature),
+        ("stop", sampling.get("stopSequences").cloned()),
+        ("response_format", response_format(endpoint, delegate)),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            body.insert(name.into(), value);
+        }
+    }
+    Value::Object(body)
+}
+
+fn response_format(endpoint: &Endpoint<'_>, delegate: &Entry) -> Option<Value> {
+    let schema: Value = serde_json::from_str(&delegate.primitive.output_schema).ok()?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let name: String = delegate.primitive.id.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+    let name: String = name.chars().take(MAX_SCHEMA_NAME).collect();
+    endpoint
+        .json_schema
+        .then(|| json!({"type": "json_schema", "json_schema": {"name": name, "schema": schema}}))
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    #[serde(default)]
+    model: String,
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Option<Spent>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Said,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    #[serde(default)]
+    content: Option<Value>,
+    #[serde(default)]
+    refusal: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Spent {
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    completion_tokens: u64,
+}
+
+/// Reads an answer. `Refused`: the model, or a filter before it, would not; `Unavailable`: this is no completion.
+pub(super) fn read(body: &[u8]) -> Result<Answered, Fault> {
+    let completion: Completion = serde_json::from_slice(body).map_err(|_| Fault::Unavailable)?;
+    let usage = completion
+        .usage
+        .map(|spent| Usage { tokens_in: spent.prompt_tokens, tokens_out: spent.completion_tokens });
+    let choice = completion.choices.into_iter().next().ok_or(Fault::Unavailable)?;
+    let filtered = choice.finish_reason.as_deref() == Some("content_filter");
+    if filtered || choice.message.refusal.is_some_and(|why| !why.is_empty()) {
+        return Err(Fault::Refused);
+    }
+    let content = match choice.message.content {
+        Some(Value::String(text)) => json!({"type": "text", "text": text}),
+        Some(Value::Array(parts)) => Value::Array(parts),
+        _ => return Err(Fault::Unavailable),
+    };
+    let mut said = json!({"role": "assistant", "content": content});
+    if let Some(members) = said.as_object_mut() {
+        if !completion.model.is_empty() {
+            members.insert("model".into(), completion.model.into());
+        }
+        if let Some(reason) = choice.finish_reason {
+            // The words of MCP's CreateMessageResult.
+            let reason = match reason.as_str() {
+                "stop" => "endTurn".to_owned(),
+                "length" => "maxTokens".to_owned(),
+                _ => reason,
+            };
+            members.insert("stopReason".into(), reason.into());
+        }
+    }
+    Ok(Answered { said, usage: usage.unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::snapshot::{Listing, Primitive};
+
+    use super::super::endpoint::{DefaultEndpoint, Endpoints};
+    use super::*;
+
+    fn endpoints(json_schema: bool) -> Endpoints {
+        let default = DefaultEndpoint {
+            url: "http://127.0.0.1:1/v1".into(),
+            model: "small".into(),
+            key: None,
+            json_schema,
+        };
+        Endpoints { default: Some(default), ..Endpoints::default() }
+    }
+
+    fn delegate() -> Entry {
+        let primitive = Primitive {
+            id: "acme.label".into(),
+            output_schema: r#"{"type":"object"}"#.into(),
+            ..Primitive::default()
+        };
+        Entry::build(&primitive, &Listing::default()).unwrap()
+    }
+
+    #[test]
+    fn a_sampling_request_becomes_a_chat() {
+        let sampling = json!({
+            "systemPrompt": "Be brief.", "maxTokens": 64, "temperature": 0.5, "stopSequences": ["END"],
+            "modelPreferences": {"hints": [{"name": "big"}]},
+            "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}]});
+        let endpoints = endpoints(true);
+        let endpoint = endpoints.of(None).unwrap();
+        let expected = json!({
+            "model": "small", "max_tokens": 64, "temperature": 0.5, "stop": ["END"],
+            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}],
+            "response_format": {"type": "json_schema",
+                                "json_schema": {"name": "acme_label", "schema": {"type": "object"}}}});
+        assert_eq!(body(&endpoint, sampling.as_object().unwrap(), &delegate()), expected);
+        let own = Endpoint { max_tokens: Some(8), temperature: Some(0.0), json_schema: false, ..endpoint };
+        let body = body(&own, sampling.as_object().unwrap(), &delegate());
+        assert_eq!((&body["max_tokens"], &body["temperature"]), (&json!(8), &json!(0.0)));
+        assert_eq!(body.get("response_format"), None);
+    }
+
+    #[test]
+    fn a_completion_is_what_a_clients_model_would_say() {
+        let body = json!({
+            "id": "x", "model": "small-1", "choices": [
+                {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "[1"}}],
+            "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}});
+        let answered = read(body.to_string().as_bytes()).unwrap();
+        assert_eq!(
+            answered.said,
+            json!({"role": "assistant", "model": "small-1", "stopReason": "maxTokens",
+                   "content": {"type": "text", "text": "[1"}})
+        );
+        assert_eq!(answered.usage, Usage { tokens_in: 7, tokens_out: 2 });
+    }
+
+    #[test]
+    fn what_is_no_completion_is_no_answer() {
+        let message = |message: Value| json!({"choices": [{"message": message}]}).to_string();
+        let rows = [
+            ("".to_owned(), Fault::Unavailable),
+            ("{".to_owned(), Fault::Unavailable),
+            ("[]".to_owned(), Fault::Unavailable),
+            ("{\"choices\": []}".to_owned(), Fault::Unavailable),
+            ("{\"choices\": {}}".to_owned(), Fault::Unavailable),
+            ("{\"error\": {\"message\": \"no\"}}".to_owned(), Fault::Unavailable),
+            (message(json!({"content": null})), Fault::Unavailable),
+            (message(json!({"content": 7})), Fault::Unavailable),
+            (message(json!({"content": null, "refusal": "I will not"})), Fault::Refused),
+            (
+                json!({"choices": [{"finish_reason": "content_filter", "message": {"content": ""}}]})
+                    .to_string(),
+                Fault::Refused,
+            ),
+        ];
+        for (body, fault) in rows {
+            assert_eq!(read(body.as_bytes()).err(), Some(fault), "{body}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The endpoints of models: those that specs name, and the operator's own.
+//!
+//! Owns: the operator's settings of them. Keeps true: a key goes to the one origin its entry names, whatever a
+//! spec says; it never prints.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use asp_proto::snapshot::ProxyOpenai;
+use secrecy::SecretString;
+
+use crate::executors::proxy::origin;
+
+/// The operator's settings. Empty: only the client answers, or an endpoint that a spec names and that takes no key.
+#[derive(Clone, Debug, Default)]
+pub struct Endpoints {
+    /// For delegates that name no endpoint.
+    pub default: Option<DefaultEndpoint>,
+    /// By the name that specs use.
+    pub keys: BTreeMap<String, EndpointKey>,
+}
+
+/// The operator's own endpoint.
+#[derive(Clone, Debug)]
+pub struct DefaultEndpoint {
+    /// The base, http(s), without a query; it may be private, because the operator says it.
+    pub url: String,
+    pub model: String,
+    pub key: Option<SecretString>,
+    /// Whether it takes the output schema as `response_format`.
+    pub json_schema: bool,
+}
+
+/// A key and where it may go.
+#[derive(Clone, Debug)]
+pub struct EndpointKey {
+    /// Scheme and authority as specs write them, e.g. `https://llm.internal`.
+    pub origin: String,
+    pub key: SecretString,
+}
+
+/// One endpoint, ready to be asked.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint<'a> {
+    pub url: &'a str,
+    pub model: &'a str,
+    pub key: Option<&'a SecretString>,
+    /// The spec names a key that the operator has not, or not for this origin.
+    pub lacks_key: bool,
+    pub temperature: Option<f64>,
+    pub max_tokens: Option<u32>,
+    pub timeout: Option<Duration>,
+    pub headers: Option<&'a BTreeMap<String, String>>,
+    pub json_schema: bool,
+    /// The operator named it, so its address is not judged.
+    pub is_operators: bool,
+}
+
+impl Endpoints {
+    /// The endpoint that the spec names, else the operator's.
+    pub(super) fn of<'a>(&'a self, written: Option<&'a ProxyOpenai>) -> Option<Endpoint<'a>> {
+        match written {
+            Some(written) => Some(self.of_spec(written)),
+            None => self.default.as_ref().map(|own| Endpoint {
+                url: &own.url,
+                model: &own.model,
+                key: own.key.as_ref(),
+                lacks_key: false,
+                temperature: None,
+                max_tokens: None,
+                timeout: None,
+                headers: None,
+                json_schema: own.json_schema,
+                is_operators: true,
+            }),
+        }
+    }
+
+    fn of_spec<'a>(&'a self, written: &'a ProxyOpenai) -> Endpoint<'a> {
+        let named = self.keys.get(&written.api_key_name);
+        let key = named.filter(|named| named.origin.eq_ignore_ascii_case(&origin(&written.url)));
+        Endpoint {
+            url: &written.url,
+            model: &written.model,
+            key: key.map(|named| &named.key),
+            lacks_key: key.is_none() && !written.api_key_name.is_empty(),
+            temperature: written.temperature,
+            max_tokens: (written.max_tokens > 0).then_some(written.max_tokens),
+            timeout: (written.timeout_ms > 0).then(|| Duration::from_millis(written.timeout_ms.into())),
+            headers: Some(&written.headers),
+            json_schema: written.json_schema,
+            is_operators: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_goes_only_to_the_origin_of_its_entry() {
+        let key = EndpointKey { origin: "https://llm.internal".into(), key: "s3cret".into() };
+        let endpoints = Endpoints { keys: BTreeMap::from([("llm".to_owned(), key)]), default: None };
+        let rows = [
+            ("https://llm.internal/v1", "llm", true),
+            ("https://LLM.internal/v1", "llm", true),
+            ("https://llm.internal.example.com/v1", "llm", false),
+            ("https://evil.example.com/llm.internal", "llm", false),
+            ("http://llm.internal/v1", "llm", false),
+            ("https://llm.internal:8443/v1", "llm", false),
+            ("https://llm.internal@evil.example.com/v1", "llm", false),
+            ("https://llm.internal/v1", "other", false),
+        ];
+        for (url, name, has_key) in rows {
+            let written =
+                ProxyOpenai { url: url.into(), api_key_name: name.into(), ..ProxyOpenai::default() };
+            let endpoint = endpoints.of(Some(&written)).unwrap();
+            assert_eq!((endpoint.key.is_some(), endpoint.lacks_key), (has_key, !has_key), "{url} {name}");
+        }
+        assert!(!format!("{endpoints:?}").contains("s3cret"));
+        assert!(endpoints.of(None).is_none());
+    }
+}

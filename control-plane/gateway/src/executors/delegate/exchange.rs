@@ -1,0 +1,135 @@
+//! One question to a chat endpoint over HTTP: sent once, and again only where the endpoint says that it did not
+//! begin (429, 5xx).
+//!
+//! Keeps true: size and time are bounded; a redirect is not followed; the key is in one header and nowhere else;
+//! an endpoint that fails repeatedly is given a pause of its own.
+
+use std::time::Duration;
+
+use asp_proto::snapshot::Upstream;
+use http::HeaderValue;
+use http::header::{AUTHORIZATION, RETRY_AFTER};
+use reqwest::{Response, StatusCode};
+use secrecy::ExposeSecret;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::answer::Answered;
+use super::endpoint::Endpoint;
+use super::{Fault, chat};
+use crate::executors::proxy::breaker::Breakers;
+use crate::executors::proxy::origin;
+use crate::executors::proxy::outbound::{self, Destination, Outbound, OutboundError};
+
+/// Largest accepted answer in bytes: what a plugin's message carries twice, as text and as its value.
+const MAX_ANSWER: usize = 1 << 20;
+/// Most requests of one delegation.
+const MAX_REQUESTS: u32 = 4;
+/// Pause before the second request where the endpoint names none; doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// An endpoint that was given as long as this and said nothing has failed; a shorter time is the plugin's choice.
+const FAIR_TIME: Duration = Duration::from_secs(10);
+
+/// What is asked of whom.
+pub(super) struct Asked<'a> {
+    pub endpoint: &'a Endpoint<'a>,
+    pub body: Value,
+    pub upstreams: &'a [Upstream],
+    pub until: Instant,
+}
+
+/// Asks, within the time there is. Dropped, it ends the request.
+pub(super) async fn ask(
+    outbound: &Outbound,
+    breakers: &Breakers,
+    asked: &Asked<'_>,
+) -> Result<Answered, Fault> {
+    let endpoint = asked.endpoint;
+    if endpoint.lacks_key {
+        tracing::warn!(url = endpoint.url, "a delegate's key is not configured for its endpoint");
+        return Err(Fault::Unavailable);
+    }
+    let permit = breakers.enter(&origin(endpoint.url)).map_err(|_| Fault::Unavailable)?;
+    let given = asked.until.saturating_duration_since(Instant::now());
+    match tokio::time::timeout_at(asked.until, requests(outbound, asked)).await {
+        Ok(answered) => {
+            permit.settle(!matches!(answered, Err(Fault::Unavailable)));
+            answered
+        }
+        Err(_) => {
+            if given >= FAIR_TIME {
+                permit.settle(false);
+            }
+            Err(Fault::Expired)
+        }
+    }
+}
+
+async fn requests(outbound: &Outbound, asked: &Asked<'_>) -> Result<Answered, Fault> {
+    let mut pause = FIRST_PAUSE;
+    for request in 1..=MAX_REQUESTS {
+        let response = send(outbound, asked).await?;
+        let status = response.status();
+        if status.is_success() {
+            let body = outbound::body(response, MAX_ANSWER).await.map_err(|_| Fault::Unavailable)?;
+            return chat::read(&body);
+        }
+        if !is_passing(status) {
+            // The endpoint's own words may quote the input: only the status is kept.
+            tracing::warn!(
+                url = asked.endpoint.url,
+                status = status.as_u16(),
+                "a delegate's endpoint refuses"
+            );
+            return Err(Fault::Refused);
+        }
+        let wait = retry_after(&response).unwrap_or_else(|| pause.mul_f64(rand::random_range(0.5..1.0)));
+        pause *= 2;
+        if request == MAX_REQUESTS || Instant::now() + wait >= asked.until {
+            break;
+        }
+        tokio::time::sleep(wait).await;
+    }
+    Err(Fault::Unavailable)
+}
+
+async fn send(outbound: &Outbound, asked: &Asked<'_>) -> Result<Response, Fault> {
+    let Endpoint { url, key, headers, .. } = *asked.endpoint;
+    let denied = |error: OutboundError| {
+        tracing::warn!(url, error = %error, "a delegate's endpoint is not asked");
+        Fault::Unavailable
+    };
+    let destination = if asked.endpoint.is_operators {
+        outbound.trusted(url)
+    } else {
+        outbound.destination(url, asked.upstreams)
+    };
+    let Destination { client, mut url } = destination.map_err(denied)?;
+    url.path_segments_mut().map_err(|()| Fault::Unavailable)?.pop_if_empty().extend(["chat", "completions"]);
+    let mut request = client.post(url).header("accept", "application/json").json(&asked.body);
+    for (name, value) in headers.into_iter().flatten() {
+        request = request.header(name, value);
+    }
+    if let Some(key) = key {
+        let bearer = format!("Bearer {}", key.expose_secret());
+        let mut value = HeaderValue::try_from(bearer).map_err(|_| Fault::Unavailable)?;
+        value.set_sensitive(true);
+        request = request.header(AUTHORIZATION, value);
+    }
+    request.send().await.map_err(|error| {
+        tracing::debug!(error = %error.without_url(), "a delegate's endpoint did not answer");
+        Fault::Unavailable
+    })
+}
+
+/// Whether the same request may do better later (RFC 6585 section 4, RFC 9110 section 15.6).
+fn is_passing(status: StatusCode) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
+}
+
+/// The seconds of RFC 9110 section 10.2.3; a date is as good as nothing, since clocks differ.
+fn retry_after(response: &Response) -> Option<Duration> {
+    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    // Longer than a day is longer than any call.
+    Some(Duration::from_secs(u64::min(seconds, 86_400)))
+}

@@ -1,0 +1,97 @@
+//! Another primitive as the delegate: a call of its own through the one pipeline (I-2), as the same caller.
+//!
+//! Keeps true: it has the parent's time at most and ends with it; calls within calls go only so deep; the same
+//! delegation of a call that goes on with another worker finds its first answer.
+
+use std::sync::Arc;
+
+use asp_proto::snapshot::OtherPrimitive;
+use serde_json::{Value, json};
+
+use super::answer::{Answered, Usage};
+use super::{Delegation, Fault};
+use crate::call::event::cut_text;
+use crate::call::outcome::{Outcome, Output, Refusal};
+use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
+
+/// Most calls below a client's own.
+const MAX_DEPTH: u8 = 4;
+
+/// Ends the call when nobody waits for it any more.
+struct Child(Arc<Call>);
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Result<Answered, Fault> {
+    let parent = &delegation.call;
+    let depth = parent.parent.map_or(0, |parent| parent.depth) + 1;
+    if depth > MAX_DEPTH {
+        tracing::warn!(call = %parent.id, delegate = %delegation.id, "delegations are nested too deep");
+        return Err(Fault::Refused);
+    }
+    // Not listed here: as unknown to this server's callers as a hidden one (I-10).
+    let entry = parent.server.tool_by_id(&other.id).ok_or(Fault::Refused)?.clone();
+    if !delegation.input.is_object() {
+        return Err(Fault::InvalidInput);
+    }
+    let invocation = Invocation {
+        caller: parent.caller.clone(),
+        server: parent.server.clone(),
+        protocol: parent.protocol,
+        entry,
+        bytes_in: delegation.input.to_string().len(),
+        arguments: delegation.input.clone(),
+        protocol_request_id: parent.protocol_request_id.clone(),
+        idempotency_key: Some(IdempotencyKey::Explicit(format!(
+            "delegation {} {}",
+            parent.id, delegation.correlation
+        ))),
+        deadline: Some(delegation.until),
+        // Nobody is attached to it, so nobody can be asked.
+        abilities: ClientAbilities::default(),
+        session: parent.session.clone(),
+        traceparent: parent.traceparent.clone(),
+        parent: Some(Parent { call: parent.id, depth }),
+    };
+    let begun = delegation.pipeline.begin(delegation.live.clone(), invocation);
+    let child = Child(begun.map_err(|refusal| fault(&refusal))?);
+    let outcome = tokio::select! {
+        outcome = child.0.finished() => outcome,
+        () = parent.cancelled() => return Err(Fault::Cancelled),
+    };
+    match outcome.as_ref() {
+        Outcome::Done { output, .. } => said(output),
+        Outcome::Refused(refusal) => Err(fault(refusal)),
+    }
+}
+
+/// The structured result as the text it would be, so that both ways of answering are read alike.
+fn said(output: &Output) -> Result<Answered, Fault> {
+    let Output::Tool { content, structured, is_error, .. } = output else { return Err(Fault::Unavailable) };
+    let texts: Vec<&str> = content.iter().filter_map(|block| block.get("text")?.as_str()).collect();
+    if *is_error {
+        let line = texts.first().and_then(|text| text.lines().next()).unwrap_or_default();
+        return Err(Fault::Failed(cut_text(line.to_owned())));
+    }
+    let text = structured.as_ref().map_or_else(|| texts.join("\n"), Value::to_string);
+    let said = json!({"role": "assistant", "content": {"type": "text", "text": text}});
+    Ok(Answered { said, usage: Usage::default() })
+}
+
+fn fault(refusal: &Refusal) -> Fault {
+    match refusal {
+        Refusal::Limited { .. } => Fault::Limited,
+        Refusal::InvalidArguments { .. } => Fault::InvalidInput,
+        Refusal::InvalidOutput { .. } => Fault::InvalidOutput,
+        Refusal::Deadline | Refusal::InputExpired => Fault::Expired,
+        Refusal::Cancelled => Fault::Cancelled,
+        Refusal::Upstream(_) | Refusal::Relayed { .. } | Refusal::OutcomeUnknown | Refusal::Internal(_) => {
+            Fault::Unavailable
+        }
+        _ => Fault::Refused,
+    }
+}

@@ -1,0 +1,33 @@
+//! What a delegation leaves behind: one metric and one audit line, whoever answered.
+//!
+//! Refuses: texts, of the question and of the answer.
+
+use tokio::time::Instant;
+
+use super::answer::Usage;
+use super::{Delegation, Fault, Way};
+use crate::call::audit;
+
+/// Records how a delegation ended.
+pub async fn ended(delegation: &Delegation, way: Way, result: Result<(), &Fault>, usage: Usage) {
+    let took = Instant::now().saturating_duration_since(delegation.began);
+    let outcome = match result {
+        Ok(()) => "ok",
+        Err(fault) => fault.word(),
+    };
+    let pipeline = &delegation.pipeline;
+    pipeline.metrics.delegations.ended(way.as_str(), outcome, took, usage);
+    let version = match delegation.delegate() {
+        Ok(delegate) => delegate.entry.primitive.version.as_str(),
+        Err(_) => "",
+    };
+    let delegated = audit::Delegated {
+        delegate: format!("{}@{version}", delegation.id),
+        way: way.as_str(),
+        outcome,
+        took,
+        tokens_in: usage.tokens_in,
+        tokens_out: usage.tokens_out,
+    };
+    pipeline.audit.record(audit::delegated(&delegation.call, &delegated)).await;
+}

@@ -1,0 +1,213 @@
+//! Another primitive answers: a call of its own, as the same caller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_gateway::executors::delegate::endpoint::Endpoints;
+use asp_proto::plugin::{Completed, InvokeRequest, client_message, server_message::Payload};
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{
+    Binding, GatewaySnapshot, Mutation, OtherPrimitive, Protocol, Runtime as Runs, TargetKind,
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::{Once, asks, audited, read, sweep, told, with_delegate};
+use crate::runtime::{Runtime, Script, Worker, json_of};
+use crate::support::Fixture;
+
+fn answered_by(id: &str) -> GatewaySnapshot {
+    with_delegate(|delegate| {
+        delegate.question.clear();
+        delegate.runtime = Some(Runs { mode: Some(Mode::Primitive(OtherPrimitive { id: id.into() })) });
+    })
+}
+
+/// `sweep` asks, with `input`; what it delegates to answers with `answer`.
+async fn run(
+    snapshot: GatewaySnapshot,
+    input: Value,
+    answer: fn(&InvokeRequest) -> Payload,
+) -> (Result<Value, String>, Fixture, Vec<InvokeRequest>) {
+    let heard: Arc<Mutex<Option<Result<Value, String>>>> = Arc::default();
+    let invokes: Arc<Mutex<Vec<InvokeRequest>>> = Arc::default();
+    let (hears, sees) = (heard.clone(), invokes.clone());
+    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+        let (hears, sees, input) = (hears.clone(), sees.clone(), input.clone());
+        async move {
+            let invoke = worker.begin(&[]).await;
+            sees.lock().push(invoke.clone());
+            if invoke.primitive != "sweep" {
+                worker.say(answer(&invoke)).await;
+                return;
+            }
+            worker.say(asks(&invoke.request_id, "d-1", &input, Duration::from_secs(5))).await;
+            let answer = read(&told(&mut worker).await);
+            *hears.lock() = Some(answer);
+            worker.complete(&invoke, &json!({"ok": true})).await;
+        }
+    }));
+    let fixture = Fixture::with_models(snapshot, 7, runtime.runtimes(), Endpoints::default());
+    // Whatever the client can do, a primitive is not asked of it.
+    let said = sweep(json!({"sampling": {}})).send(&fixture).await;
+    let heard = heard.lock().clone();
+    let invokes = invokes.lock().clone();
+    (heard.unwrap_or_else(|| panic!("the worker was told nothing: {}", said.text)), fixture, invokes)
+}
+
+fn well(invoke: &InvokeRequest) -> Payload {
+    Payload::Completed(Completed {
+        request_id: invoke.request_id.clone(),
+        output: json_of(&json!({"ok": true})),
+        ..Completed::default()
+    })
+}
+
+#[tokio::test]
+async fn it_is_called_as_the_same_caller_within_the_time_of_the_delegation() {
+    let (heard, fixture, invokes) = run(answered_by("order"), json!({"n": 3}), well).await;
+    assert_eq!(heard.unwrap(), json!({"json": {"ok": true}, "text": "{\"ok\":true}"}));
+    let [parent, child] = invokes.as_slice() else { panic!("{invokes:?}") };
+    assert_eq!(child.primitive, "order");
+    assert_eq!(child.arguments.as_ref().unwrap().value, br#"{"n":3}"#);
+    assert_eq!(child.ctx.as_ref().unwrap().user_id, "alice");
+    assert_eq!(child.ctx.as_ref().unwrap().tenant_id, "acme");
+    let until = |invoke: &InvokeRequest| invoke.deadline.unwrap().seconds;
+    assert!(until(child) < until(parent), "the delegation gave it five seconds");
+    assert!(!child.idempotency_key.is_empty());
+
+    let finished = audited(&fixture, "call.finish").await;
+    let of = |id: &str| finished.iter().find(|event| event["primitive"] == format!("{id}@1.0.0")).unwrap();
+    assert_eq!(of("order")["parent"], of("sweep")["call"]);
+    assert_eq!(of("sweep").get("parent"), None);
+    let delegated = audited(&fixture, "call.delegation").await;
+    assert_eq!((&delegated[0]["by"], &delegated[0]["outcome"]), (&json!("primitive"), &json!("ok")));
+}
+
+#[tokio::test]
+async fn what_the_pipeline_refuses_is_an_error_of_the_delegation() {
+    let deny = Binding {
+        org: "acme".into(),
+        target_kind: TargetKind::User.into(),
+        target: "alice".into(),
+        primitive: "order".into(),
+        protocol: Protocol::Mcp.into(),
+        allowed: false,
+    };
+    let mut denied = answered_by("order");
+    denied.bindings.push(deny);
+    let mut scoped = answered_by("order");
+    let mut destructive = answered_by("order");
+    for (snapshot, is_scoped) in [(&mut scoped, true), (&mut destructive, false)] {
+        let order = snapshot.primitives.iter_mut().find(|primitive| primitive.id == "order").unwrap();
+        if is_scoped {
+            order.scopes = vec!["orders:write".into()];
+        } else {
+            order.set_mutation(Mutation::Destructive);
+        }
+    }
+    let rows = [
+        ("policy", denied, json!({}), "refused"),
+        ("a missing scope", scoped, json!({}), "refused"),
+        ("an approval nobody can give", destructive, json!({}), "refused"),
+        ("another server's", answered_by("echo"), json!({}), "refused"),
+        ("no tool", answered_by("advice"), json!({}), "refused"),
+        ("arguments off the schema", answered_by("order"), json!({"n": "three"}), "invalid_input"),
+        ("no arguments", answered_by("order"), json!("three"), "invalid_input"),
+    ];
+    for (name, snapshot, input, word) in rows {
+        let (heard, _, invokes) = run(snapshot, input, well).await;
+        assert_eq!(heard.unwrap_err(), word, "{name}");
+        assert_eq!(invokes.len(), 1, "{name}: it was called");
+    }
+}
+
+#[tokio::test]
+async fn its_own_failure_is_told_in_its_own_words() {
+    fn failed(invoke: &InvokeRequest) -> Payload {
+        Payload::Completed(Completed {
+            request_id: invoke.request_id.clone(),
+            content: json_of(&json!([{"type": "text", "text": "out of stock\nat shelf 3"}])),
+            is_error: true,
+            ..Completed::default()
+        })
+    }
+    fn off_schema(invoke: &InvokeRequest) -> Payload {
+        Payload::Completed(Completed {
+            request_id: invoke.request_id.clone(),
+            output: json_of(&json!({"ok": "yes"})),
+            ..Completed::default()
+        })
+    }
+    let rows: [(fn(&InvokeRequest) -> Payload, &str); 2] =
+        [(failed, "failed: out of stock"), (off_schema, "invalid_output")];
+    for (answer, error) in rows {
+        let (heard, _, _) = run(answered_by("order"), json!({}), answer).await;
+        assert_eq!(heard.unwrap_err(), error);
+    }
+}
+
+#[tokio::test]
+async fn calls_within_calls_end_at_a_depth() {
+    let heard: Arc<Mutex<Vec<Result<(), String>>>> = Arc::default();
+    let hears = heard.clone();
+    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+        let hears = hears.clone();
+        async move {
+            let invoke = worker.begin(&[]).await;
+            worker.say(asks(&invoke.request_id, "d-1", &json!({}), Duration::ZERO)).await;
+            let heard = read(&told(&mut worker).await).map(|_| ());
+            hears.lock().push(heard);
+            worker.complete(&invoke, &json!({"ok": true})).await;
+        }
+    }));
+    // The linter refuses this loop; a snapshot from elsewhere may have it.
+    let fixture = Fixture::with_models(answered_by("sweep"), 7, runtime.runtimes(), Endpoints::default());
+    let result = sweep(json!({})).send(&fixture).await.json()["result"].clone();
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    // The innermost is told first.
+    let expected = [Err("refused".into()), Ok(()), Ok(()), Ok(()), Ok(())];
+    assert_eq!(*heard.lock(), expected);
+}
+
+#[tokio::test]
+async fn it_ends_with_the_call_it_is_for() {
+    let (begun, cancelled) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, cancels) = (begun.clone(), cancelled.clone());
+    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+        let (begins, cancels) = (begins.clone(), cancels.clone());
+        async move {
+            let invoke = worker.begin(&[]).await;
+            if invoke.primitive == "sweep" {
+                worker.say(asks(&invoke.request_id, "d-1", &json!({}), Duration::ZERO)).await;
+                while worker.next().await.is_some() {}
+                return;
+            }
+            begins.notify_one();
+            loop {
+                match worker.next().await {
+                    Some(client_message::Payload::Cancel(_)) => cancels.notify_one(),
+                    Some(_) => {}
+                    None => return,
+                }
+            }
+        }
+    }));
+    let fixture = Fixture::with_models(answered_by("order"), 7, runtime.runtimes(), Endpoints::default());
+    let (calling, request) = (fixture.clone(), sweep(json!({})));
+    let call = tokio::spawn(async move { request.send(&calling).await });
+    begun.notified().await;
+    call.abort();
+    tokio::time::timeout(Duration::from_secs(10), cancelled.notified()).await.expect("it goes on");
+}
+
+#[tokio::test]
+async fn a_delegate_that_nobody_declared_is_not_asked() {
+    let mut snapshot = answered_by("order");
+    for primitive in &mut snapshot.primitives {
+        primitive.delegations.clear();
+    }
+    let (heard, _) = Once::of(snapshot, Endpoints::default()).run().await;
+    assert_eq!(heard.unwrap_err(), "undeclared");
+}

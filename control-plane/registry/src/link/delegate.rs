@@ -1,0 +1,74 @@
+//! Delegates that another primitive answers.
+//!
+//! Keeps true: the primitive is declared, is one that can be called, is listed by every server that needs the
+//! delegate, and never comes back to it.
+
+use std::collections::HashSet;
+
+use super::{Declared, Index};
+use crate::compile::{Member, bare_id};
+use crate::fault::{FaultCode, Findings};
+use crate::spec::{Kind, Spec};
+
+/// What answers for the delegate, as its spec writes it.
+fn target(spec: &Spec) -> Option<&str> {
+    match spec.kind {
+        Kind::Delegate => spec.runtime.as_ref()?.primitive.as_deref(),
+        _ => None,
+    }
+}
+
+/// The primitive of a delegate is declared, callable, and does not lead back to it.
+pub(crate) fn check_delegate(item: &Declared<'_>, index: &Index<'_>, findings: &mut Findings<'_>) {
+    let Some(reference) = target(item.spec) else { return };
+    let path = "/runtime/primitive";
+    let problem = match index.resolve(item.folder, reference) {
+        None => format!("no file declares `{reference}`"),
+        Some(found) if !found.spec.kind.is_tool() => {
+            format!("`{}` is of type {}", found.spec.id, found.spec.kind.word())
+        }
+        Some(found) => {
+            if comes_back(item, found, index) {
+                let message = format!("`{}` delegates to `{}` again", found.spec.id, item.spec.id);
+                let hint = "break the loop: it would end at the bound of nested calls";
+                findings.add(FaultCode::DelegateLoop, path, message, hint);
+            }
+            return;
+        }
+    };
+    let hint = "name a tool or task of the folder, or write folder/id";
+    findings.add(FaultCode::UnresolvedDependency, path, problem, hint);
+}
+
+/// Whether a call of `from` may delegate to `delegate`, over however many primitives.
+fn comes_back(delegate: &Declared<'_>, from: &Declared<'_>, index: &Index<'_>) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = vec![(from.folder, from.spec)];
+    while let Some((folder, spec)) = open.pop() {
+        for dependency in &spec.dependencies.delegations {
+            let Some(next) = index.resolve(folder, &dependency.id) else { continue };
+            if next.file == delegate.file {
+                return true;
+            }
+            if seen.insert(next.file)
+                && let Some(found) = target(next.spec).and_then(|target| index.resolve(next.folder, target))
+            {
+                open.push((found.folder, found.spec));
+            }
+        }
+    }
+    false
+}
+
+/// A server lists what answers for the delegates it needs: a call of it is a call of that server's.
+pub(crate) fn check_listed(members: &[Member<'_>], needed: &[Member<'_>], findings: &mut Findings<'_>) {
+    for delegate in needed {
+        let Some(target) = target(delegate.spec) else { continue };
+        let id = bare_id(target);
+        if !members.iter().any(|member| member.spec.id == id) {
+            let message = format!("`{}` answers for the delegate `{}`", id, delegate.spec.id);
+            let hint = format!("list `{target}`; it need not be exposed");
+            findings.add(FaultCode::UnresolvedRef, "/primitives", message, hint);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What answers for a delegate: a model or another primitive.
+//!
+//! Keeps true: no key of a model stands in a spec, and none is quoted; whatever else runs is a tool, which a
+//! delegate may name.
+
+use super::{name, proxy};
+use crate::fault::{FaultCode, Findings};
+use crate::spec::{Kind, Mode, OpenaiProxy, Runtime, Spec};
+
+/// Longest name of a model, and of an operator's key: shorter than keys are.
+const MAX_MODEL: usize = 200;
+const MAX_KEY_NAME: usize = 32;
+
+pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
+    let Some(runtime) = &spec.runtime else { return };
+    if spec.kind != Kind::Delegate {
+        let delegates = [
+            ("openai", "/runtime/openai", runtime.openai.is_some()),
+            ("mode: primitive", "/runtime/mode", runtime.mode == Mode::Primitive),
+        ];
+        for (key, path, written) in delegates {
+            if written {
+                let message = format!("`{key}` is for delegates, not for a {}", spec.kind.word());
+                findings.add(FaultCode::MisplacedKey, path, message, "correct `mode` or `type`");
+            }
+        }
+        return;
+    }
+    match runtime.mode {
+        Mode::Proxy => check_proxy(runtime, findings),
+        Mode::Primitive => check_primitive(spec, runtime, findings),
+        Mode::Builtin | Mode::Plugin | Mode::McpStdio => {
+            let message = "nothing runs for a delegate in this mode";
+            let hint = "make it a tool, and name it with mode: primitive";
+            findings.add(FaultCode::MisplacedKey, "/runtime/mode", message, hint);
+        }
+    }
+}
+
+fn check_proxy(runtime: &Runtime, findings: &mut Findings<'_>) {
+    match &runtime.openai {
+        Some(openai) => check_openai(openai, findings),
+        None => {
+            let message = "a delegate is answered by a model";
+            findings.add(FaultCode::MissingKey, "/runtime/openai", message, "add `openai`");
+        }
+    }
+    let others = [
+        ("http", runtime.http.is_some()),
+        ("mcp", runtime.mcp.is_some()),
+        ("calls", runtime.calls.is_some()),
+    ];
+    for (key, written) in others {
+        if written {
+            let message = format!("`{key}` forwards calls, and nobody calls a delegate");
+            let hint = "make it a tool, and name it with mode: primitive";
+            findings.add(FaultCode::MisplacedKey, &format!("/runtime/{key}"), message, hint);
+        }
+    }
+}
+
+fn check_primitive(spec: &Spec, runtime: &Runtime, findings: &mut Findings<'_>) {
+    let for_models = [("sampling", spec.schema.sampling.is_some()), ("prefer", spec.schema.prefer.is_some())];
+    for (key, written) in for_models {
+        if written {
+            let message = format!("`{key}` is for a model, and a primitive answers");
+            let path = format!("/primitiveSchema/{key}");
+            findings.add(FaultCode::MisplacedKey, &path, message, format!("remove `{key}`"));
+        }
+    }
+    if let Some(reference) = &runtime.primitive
+        && !name::is_name(reference.rsplit('/').next().unwrap_or(reference))
+    {
+        let message = format!("`{}` is no id", name::shown(reference));
+        findings.add(FaultCode::BadId, "/runtime/primitive", message, "write id or folder/id");
+    }
+}
+
+fn check_openai(openai: &OpenaiProxy, findings: &mut Findings<'_>) {
+    let path = "/runtime/openai/url";
+    proxy::check_url(&openai.url, path, findings);
+    if openai.url.contains(['?', '#', '{', '}']) {
+        let hint = "write the base alone, e.g. https://llm.internal/v1";
+        findings.add(FaultCode::BadUrl, path, "this is more than a base URL", hint);
+    }
+    if openai.model.is_empty() || openai.model.len() > MAX_MODEL {
+        let message = format!("a model's name has 1 to {MAX_MODEL} bytes");
+        findings.add(FaultCode::BadValue, "/runtime/openai/model", message, "write the endpoint's own name");
+    }
+    if let Some(key) = &openai.api_key_name {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        if key.is_empty() || key.len() > MAX_KEY_NAME || !key.bytes().all(plain) {
+            // Not quoted: somebody may have pasted the key itself.
+            let hint = "name an entry of ASP_DELEGATE_KEYS (a-z 0-9 - _); the key itself never stands here";
+            findings.add(FaultCode::BadValue, "/runtime/openai/apiKeyName", "this is no name of a key", hint);
+        }
+    }
+    for (key, value) in &openai.headers {
+        let path = format!("/runtime/openai/headers/{}", crate::document::escape(key));
+        proxy::check_header(key, &path, findings);
+        if !value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            findings.add(FaultCode::BadHeader, &path, "this is no header's value", "write printable ASCII");
+        }
+    }
+}

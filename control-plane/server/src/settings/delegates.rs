@@ -1,0 +1,214 @@
+//! The models that answer delegations: the operator's own endpoint, and the keys of endpoints that specs name.
+//!
+//! Keeps true: a key is read once, belongs to one origin and prints as `***`; no fault repeats it.
+
+use std::path::Path;
+
+use asp_platform::secret::Secret;
+
+use super::source::{Reader, is_origin};
+
+pub const ENV_DELEGATE_URL: &str = "ASP_DELEGATE_URL";
+pub const ENV_DELEGATE_MODEL: &str = "ASP_DELEGATE_MODEL";
+pub const ENV_DELEGATE_API_KEY: &str = "ASP_DELEGATE_API_KEY";
+pub const ENV_DELEGATE_JSON_SCHEMA: &str = "ASP_DELEGATE_JSON_SCHEMA";
+pub const ENV_DELEGATE_KEYS: &str = "ASP_DELEGATE_KEYS";
+
+/// Largest file of a key in bytes: a key is a line.
+const MAX_KEY_FILE: u64 = 16 << 10;
+
+/// What the platform asks for delegations.
+#[derive(Clone, Debug, Default)]
+pub struct DelegateSection {
+    /// For delegates that name no endpoint.
+    pub default: Option<DelegateEndpoint>,
+    pub keys: Vec<DelegateKey>,
+}
+
+/// The operator's own endpoint.
+#[derive(Clone, Debug)]
+pub struct DelegateEndpoint {
+    /// The base, e.g. `https://llm.internal/v1`.
+    pub url: String,
+    pub model: String,
+    pub key: Option<Secret>,
+    /// Whether it takes a JSON Schema as `response_format`.
+    pub json_schema: bool,
+}
+
+/// A key that specs name, and the only origin it is sent to.
+#[derive(Clone, Debug)]
+pub struct DelegateKey {
+    pub name: String,
+    /// Scheme, host and port as specs write them.
+    pub origin: String,
+    pub key: Secret,
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> DelegateSection {
+    DelegateSection { default: endpoint(reader), keys: keys(reader) }
+}
+
+fn endpoint(reader: &mut Reader<'_>) -> Option<DelegateEndpoint> {
+    let (url, model) = (reader.optional(ENV_DELEGATE_URL), reader.optional(ENV_DELEGATE_MODEL));
+    let key = reader.optional(ENV_DELEGATE_API_KEY);
+    let json_schema = reader.optional(ENV_DELEGATE_JSON_SCHEMA);
+    let Some(url) = url else {
+        let orphans = [
+            (ENV_DELEGATE_MODEL, model.is_some()),
+            (ENV_DELEGATE_API_KEY, key.is_some()),
+            (ENV_DELEGATE_JSON_SCHEMA, json_schema.is_some()),
+        ];
+        for (name, _) in orphans.into_iter().filter(|(_, given)| *given) {
+            reader.fault(name, format!("means nothing without {ENV_DELEGATE_URL}"));
+        }
+        return None;
+    };
+    if !is_base(&url) {
+        // It may carry a password: it is not repeated.
+        let message = "must be http(s)://host[:port][/path] without credentials, query and fragment";
+        reader.fault(ENV_DELEGATE_URL, message);
+    }
+    if model.is_none() {
+        reader.fault(ENV_DELEGATE_MODEL, format!("is required with {ENV_DELEGATE_URL}"));
+    }
+    let json_schema = match json_schema.as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(other) => {
+            reader.fault(ENV_DELEGATE_JSON_SCHEMA, format!("must be true or false, not `{other}`"));
+            false
+        }
+    };
+    let key = key.map(|key| checked(reader, ENV_DELEGATE_API_KEY, key));
+    Some(DelegateEndpoint { url, model: model?, key, json_schema })
+}
+
+/// `name=origin=file`, separated by commas.
+fn keys(reader: &mut Reader<'_>) -> Vec<DelegateKey> {
+    let text = reader.optional(ENV_DELEGATE_KEYS).unwrap_or_default();
+    let mut keys: Vec<DelegateKey> = Vec::new();
+    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+        let parts: Vec<&str> = entry.splitn(3, '=').collect();
+        let [name, origin, file] = parts.as_slice() else {
+            reader.fault(ENV_DELEGATE_KEYS, "must be name=http(s)://host[:port]=file,…");
+            continue;
+        };
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+        if name.is_empty() || !name.bytes().all(plain) || !is_origin(origin) {
+            reader.fault(
+                ENV_DELEGATE_KEYS,
+                "must be name=http(s)://host[:port]=file,… with a name of a-z 0-9 - _",
+            );
+            continue;
+        }
+        if keys.iter().any(|other| other.name == *name) {
+            reader.fault(ENV_DELEGATE_KEYS, format!("names {name} twice"));
+            continue;
+        }
+        match key_of_file(Path::new(file)) {
+            Ok(key) => {
+                let key = checked(reader, ENV_DELEGATE_KEYS, key);
+                keys.push(DelegateKey { name: (*name).to_owned(), origin: (*origin).to_owned(), key });
+            }
+            Err(why) => reader.fault(ENV_DELEGATE_KEYS, format!("the file of {name}: {why}")),
+        }
+    }
+    keys
+}
+
+fn key_of_file(file: &Path) -> Result<String, String> {
+    let size = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
+    if size > MAX_KEY_FILE {
+        return Err("is too large for a key".into());
+    }
+    // A message of a failed decoding says no more than that.
+    let text = std::fs::read_to_string(file).map_err(|error| error.kind().to_string())?;
+    Ok(text.trim().to_owned())
+}
+
+/// A key travels in a header: visible ASCII, nothing else.
+fn checked(reader: &mut Reader<'_>, name: &str, key: String) -> Secret {
+    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        reader.fault(name, "a key is one word of printable ASCII");
+    }
+    Secret::new(key)
+}
+
+fn is_base(url: &str) -> bool {
+    let Some((scheme, rest)) = url.split_once("://") else { return false };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~%".contains(&byte);
+    is_origin(&format!("{scheme}://{authority}")) && path.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::settings::source::Fault;
+
+    fn settings(rows: &[(&'static str, &str)]) -> Result<DelegateSection, Vec<Fault>> {
+        let environment: BTreeMap<&str, &str> = rows.iter().copied().collect();
+        let mut reader = Reader::new(&environment);
+        let section = read(&mut reader);
+        reader.finish(section)
+    }
+
+    #[test]
+    fn an_endpoint_and_keys_are_read_and_no_key_prints() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("key");
+        std::fs::write(&file, "sk-from-file\n").unwrap();
+        let keys = format!("llm=https://llm.internal={}", file.display());
+        let section = settings(&[
+            (ENV_DELEGATE_URL, "http://127.0.0.1:11434/v1"),
+            (ENV_DELEGATE_MODEL, "small"),
+            (ENV_DELEGATE_API_KEY, "sk-from-env"),
+            (ENV_DELEGATE_JSON_SCHEMA, "true"),
+            (ENV_DELEGATE_KEYS, &keys),
+        ])
+        .unwrap();
+        let printed = format!("{section:?}");
+        assert!(!printed.contains("sk-from"), "{printed}");
+        let default = section.default.unwrap();
+        assert_eq!((default.url.as_str(), default.model.as_str()), ("http://127.0.0.1:11434/v1", "small"));
+        assert!(default.json_schema);
+        assert_eq!(default.key.unwrap().expose(), "sk-from-env");
+        assert_eq!(section.keys[0].key.expose(), "sk-from-file");
+        assert_eq!(section.keys[0].origin, "https://llm.internal");
+        assert!(settings(&[]).unwrap().default.is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_secret() {
+        let rows: [(&[(&'static str, &str)], &str); 12] = [
+            (&[(ENV_DELEGATE_URL, "https://llm.internal/v1")], ENV_DELEGATE_MODEL),
+            (&[(ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_MODEL),
+            (&[(ENV_DELEGATE_API_KEY, "s3cret")], ENV_DELEGATE_API_KEY),
+            (&[(ENV_DELEGATE_JSON_SCHEMA, "true")], ENV_DELEGATE_JSON_SCHEMA),
+            (&[(ENV_DELEGATE_URL, "llm.internal"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
+            (&[(ENV_DELEGATE_URL, "ftp://llm.internal/"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
+            (&[(ENV_DELEGATE_URL, "https://u:s3cret@h/"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
+            (&[(ENV_DELEGATE_URL, "https://h/v1?key=s3cret"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
+            (
+                &[
+                    (ENV_DELEGATE_URL, "https://h/v1"),
+                    (ENV_DELEGATE_MODEL, "m"),
+                    (ENV_DELEGATE_API_KEY, "s3cret\nx-evil: 1"),
+                ],
+                ENV_DELEGATE_API_KEY,
+            ),
+            (&[(ENV_DELEGATE_KEYS, "s3cret")], ENV_DELEGATE_KEYS),
+            (&[(ENV_DELEGATE_KEYS, "llm=https://h/path=/dev/null")], ENV_DELEGATE_KEYS),
+            (&[(ENV_DELEGATE_KEYS, "llm=https://h=/nonexistent")], ENV_DELEGATE_KEYS),
+        ];
+        for (environment, name) in rows {
+            let faults = settings(environment).unwrap_err();
+            assert_eq!(faults.first().map(|fault| fault.name.as_str()), Some(name), "{environment:?}");
+            assert!(!format!("{faults:?}").contains("s3cret"), "{faults:?}");
+        }
+    }
+}
