@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_proto::snapshot::{Mutation, ProxyCalls, Runtime, Upstream, runtime::Mode};
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{GatewaySnapshot, Mutation, Primitive, ProxyCalls, Runtime, Upstream};
 use asp_registry::assemble;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -28,6 +29,8 @@ mod questions;
 mod reads;
 #[path = "hosted/states.rs"]
 mod states;
+#[path = "hosted/takeover.rs"]
+mod takeover;
 
 /// Hang guard.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -176,7 +179,12 @@ fn fixture_at(url: &str, mutation: Mutation) -> Fixture {
     fixture_with(url, |primitive| primitive.set_mutation(mutation))
 }
 
-fn fixture_with(url: &str, change: impl Fn(&mut asp_proto::snapshot::Primitive)) -> Fixture {
+fn fixture_with(url: &str, change: impl Fn(&mut Primitive)) -> Fixture {
+    Fixture::of(hosted(url, change))
+}
+
+/// The snapshot of such a gateway.
+fn hosted(url: &str, change: impl Fn(&mut Primitive)) -> GatewaySnapshot {
     let mut snapshot = assemble(inputs());
     for primitive in &mut snapshot.primitives {
         if ["sweep", "order", "page", "advice"].contains(&primitive.id.as_str()) {
@@ -189,7 +197,7 @@ fn fixture_with(url: &str, change: impl Fn(&mut asp_proto::snapshot::Primitive))
         }
     }
     snapshot.upstreams.push(Upstream { name: "service.internal".into(), url: url.into() });
-    Fixture::of(snapshot)
+    snapshot
 }
 
 fn fixture(service: &Service) -> Fixture {

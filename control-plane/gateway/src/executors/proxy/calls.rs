@@ -16,6 +16,7 @@ use crate::call::outcome::{Output, Refusal};
 use crate::executors::Execution;
 
 mod asking;
+mod delegating;
 mod ends;
 mod farewell;
 mod hosted;
@@ -50,9 +51,16 @@ impl Calls {
                 _ => Hosted::new(&service, execution, &self.farewells).run().await,
             }
         };
+        // Asked of calls that can go on elsewhere only: it stays at the service as it is. Noted before the call is
+        // let go, which would cancel it there.
+        let yielded = async {
+            call.tenure.preempted().await;
+            call.tenure.pass_on();
+        };
         tokio::select! {
             ended = running => ended,
             () = call.cancelled() => Err(Refusal::Cancelled),
+            () = yielded => Err(Refusal::Cancelled),
         }
     }
 

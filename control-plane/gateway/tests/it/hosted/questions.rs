@@ -1,8 +1,10 @@
 //! What a service asks: the user and the model, in both eras, and the bringing of the answers.
 
+use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, Endpoints};
+use asp_gateway::executors::plugin::runtimes::Runtimes;
 use serde_json::{Value, json};
 
-use super::{PATIENCE, Service, Step, done, error, fixture, modern, reply, result, state, sweep};
+use super::{PATIENCE, Service, Step, done, error, fixture, hosted, modern, reply, result, state, sweep};
 use crate::support::{Fixture, Legacy};
 
 const ADVANCE: &str = "POST /base/v1/tools/their.sweep/calls/{id}/advance";
@@ -137,9 +139,32 @@ async fn a_service_is_told_at_once_that_nobody_can_be_asked_and_what_it_may_not_
             (json!("undeclared"), cancel.clone()),
             (json!("undeclared"), cancel.clone()),
             (json!("undeclared"), cancel),
-            (json!("undeclared"), none),
+            (json!("invalid_input"), none),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_model_of_the_platform_answers_for_a_client_that_has_none() {
+    let said = json!({"model": "small", "choices": [{"message": {"role": "assistant", "content": "high"}, "finish_reason": "stop"}]});
+    let model = Service::start([reply(200, &said)]).await;
+    let service = Service::start([asks_model("1"), done()]).await;
+    let endpoint = DefaultEndpoint {
+        url: format!("{}/v1/", model.url),
+        model: "small".into(),
+        key: None,
+        json_schema: false,
+    };
+    let endpoints = Endpoints { default: Some(endpoint), ..Endpoints::default() };
+    let fixture = Fixture::with_models(hosted(&service.url, |_| {}), 7, Runtimes::none(), endpoints);
+    let answer = sweep(&fixture).await;
+    assert_eq!(result(&answer)["structuredContent"], json!({"ok": true}), "{}", answer.text);
+    let brought = &asked(&service)[0];
+    assert_eq!(brought["result"]["content"]["text"], "high", "{brought}");
+    assert_eq!(brought["result"]["role"], "assistant");
+    let sent = &model.seen()[0].body;
+    assert_eq!(sent["messages"][0], json!({"role": "system", "content": "Answer in JSON."}), "{sent}");
+    assert!(sent["messages"].to_string().contains("label this"), "{sent}");
 }
 
 #[tokio::test]

@@ -1,39 +1,32 @@
-//! What a service asks on the way: the user by elicitation, the client's model by sampling.
+//! What a service asks on the way: the user by elicitation, a model by sampling.
 //!
-//! Owns: which declared primitive a question belongs to, its constant part from the spec, and the body that
-//! brings the answer. Refuses: a question that the spec's `primitiveDependencies` does not cover. Keeps true:
-//! a service gets an answer or an error to each question.
+//! Owns: which declared primitive a question belongs to, the form, and the body that brings the answer.
+//! Refuses: a question that the spec's `primitiveDependencies` does not cover. Keeps true: a service gets an
+//! answer or an error to each question.
 
 use asp_proto::snapshot::Kind;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::delegating::{self, Asking};
 use super::resource::{CallResource, Status};
 use crate::call::form;
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Ask, Question, put};
 use crate::executors::Execution;
+use crate::executors::delegate::Fault;
 use crate::live::Dependency;
 
-/// Why nobody could be asked; the words a plugin gets too.
-const UNSUPPORTED: &str = "unsupported";
-const EXPIRED: &str = "expired";
-const UNDECLARED: &str = "undeclared";
-const FAILED: &str = "failed";
 /// Names the declared primitive in the `_meta` of a request's parameters.
 const META_ID: &str = "asp/id";
-/// What a service may say of a model call where the spec does not; nothing else of its request is used.
-const OPEN_PARAMS: [&str; 5] =
-    ["systemPrompt", "maxTokens", "temperature", "stopSequences", "modelPreferences"];
-/// Most messages of one sampling request.
-const MAX_MESSAGES: usize = 256;
 
 /// What is brought to the service.
 pub(super) struct Given {
     answer: Result<Value, Error>,
     /// Whether the user was asked, whose refusal is a result too.
     is_form: bool,
+    /// The user did not answer in time.
     pub expired: bool,
 }
 
@@ -50,34 +43,31 @@ pub(super) async fn ask(
     resource: &CallResource,
     number: u32,
 ) -> Result<Given, Refusal> {
-    let call = &execution.call;
     let is_form = resource.status == Status::AwaitingElicitationResult;
-    let without = |code: &'static str| Given {
-        answer: Err(Error { code, message: String::new() }),
-        is_form,
-        expired: code == EXPIRED,
+    let answered = match find(execution, resource, is_form) {
+        None => Err(Fault::Undeclared),
+        Some((id, found, params)) => {
+            let question = if number > 1 { format!("{id}.{number}") } else { id.to_owned() };
+            match is_form {
+                true => ask_user(execution, found, params, (id, question)).await,
+                false => {
+                    delegating::sample(Asking { execution, delegate: found, id, question, params }).await
+                }
+            }
+        }
     };
-    let (mut id, ask) = match question(execution, resource, is_form) {
-        Ok(found) => found,
-        Err(code) => return Ok(without(code)),
-    };
-    if number > 1 {
-        id = format!("{id}.{number}");
+    if answered == Err(Fault::Cancelled) {
+        return Err(Refusal::Cancelled);
     }
-    let answered = match put(call, Question { id, ask }) {
-        Ok(asked) => asked.answered(call).await,
-        Err(_) => return Ok(without(UNSUPPORTED)),
-    };
-    let answer = match answered {
-        Err(Refusal::InputExpired) => return Ok(without(EXPIRED)),
-        Err(refusal) => return Err(refusal),
-        Ok(Answer::Accepted(content)) => Ok(json!({"action": "accept", "content": content})),
-        Ok(Answer::Declined) => Ok(json!({"action": "decline"})),
-        Ok(Answer::Cancelled) => Ok(json!({"action": "cancel"})),
-        Ok(Answer::Sampled(said)) => Ok(said),
-        Ok(Answer::Failed(why)) => Err(Error { code: FAILED, message: why }),
-    };
-    Ok(Given { answer, is_form, expired: false })
+    let expired = is_form && answered == Err(Fault::Expired);
+    let answer = answered.map_err(|fault| Error {
+        code: fault.word(),
+        message: match fault {
+            Fault::Failed(said) => said,
+            _ => String::new(),
+        },
+    });
+    Ok(Given { answer, is_form, expired })
 }
 
 impl Given {
@@ -100,27 +90,21 @@ impl Given {
     }
 }
 
-/// The declared primitive's id and what is asked; `Err` is the word for the service.
-fn question(
-    execution: &Execution,
-    resource: &CallResource,
+/// The declared primitive that the question belongs to, and the request's parameters.
+fn find<'a>(
+    execution: &'a Execution,
+    resource: &'a CallResource,
     is_form: bool,
-) -> Result<(String, Ask), &'static str> {
+) -> Option<(&'a str, &'a Dependency, &'a Map<String, Value>)> {
     let primitive = &execution.call.entry.primitive;
-    let (kind, declared, able) = match is_form {
-        true => (Kind::Elicitation, &primitive.elicitations, execution.call.abilities.elicitation),
-        false => (Kind::Delegate, &primitive.delegations, execution.call.abilities.sampling),
+    let (kind, declared) = match is_form {
+        true => (Kind::Elicitation, &primitive.elicitations),
+        false => (Kind::Delegate, &primitive.delegations),
     };
-    let empty = Map::new();
-    let params = resource.asked.as_ref().unwrap_or(&empty);
-    let id = declared_id(params, declared).ok_or(UNDECLARED)?;
-    let found = execution.dependencies.get(id).filter(|found| found.kind == kind).ok_or(UNDECLARED)?;
-    let ask = match is_form {
-        true => user_form(found, params, id),
-        false => sampling(found, params),
-    };
-    let ask = ask.ok_or(UNDECLARED)?;
-    if able { Ok((id.to_owned(), ask)) } else { Err(UNSUPPORTED) }
+    let params = resource.asked.as_ref()?;
+    let id = declared_id(params, declared)?;
+    let found = execution.live.dependencies.get(id).filter(|found| found.kind == kind)?;
+    Some((id, found, params))
 }
 
 /// The primitive that the request names, else the only one that is declared.
@@ -130,6 +114,27 @@ fn declared_id<'a>(params: &Map<String, Value>, declared: &'a [String]) -> Optio
         (Some(named), _) => declared.iter().find(|id| *id == named).map(String::as_str),
         (None, [only]) => Some(only),
         (None, _) => None,
+    }
+}
+
+async fn ask_user(
+    execution: &Execution,
+    found: &Dependency,
+    params: &Map<String, Value>,
+    (id, question): (&str, String),
+) -> Result<Value, Fault> {
+    let call = &execution.call;
+    let ask = user_form(found, params, id).ok_or(Fault::Undeclared)?;
+    if !call.abilities.elicitation {
+        return Err(Fault::Unsupported);
+    }
+    let asked = put(call, Question { id: question, ask }).map_err(|_| Fault::Unsupported)?;
+    match asked.answered(call).await {
+        Ok(Answer::Accepted(content)) => Ok(json!({"action": "accept", "content": content})),
+        Ok(Answer::Declined) => Ok(json!({"action": "decline"})),
+        Ok(_) => Ok(json!({"action": "cancel"})),
+        Err(Refusal::Cancelled) => Err(Fault::Cancelled),
+        Err(_) => Err(Fault::Expired),
     }
 }
 
@@ -143,28 +148,6 @@ fn user_form(found: &Dependency, params: &Map<String, Value>, id: &str) -> Optio
     form::check(schema).ok()?;
     let said = of(params).filter(|text| !text.is_empty()).or_else(|| of(&found.question));
     Some(Ask::Form { message: said.unwrap_or_else(|| id.to_owned()), requested_schema: schema.clone() })
-}
-
-/// The service's messages with the spec's constants; what the spec leaves open the service may say.
-fn sampling(found: &Dependency, params: &Map<String, Value>) -> Option<Ask> {
-    let messages = params.get("messages")?.as_array()?;
-    let fits = |message: &Value| {
-        matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))
-            && message.get("content").is_some_and(|content| content.is_object() || content.is_array())
-    };
-    if messages.is_empty() || messages.len() > MAX_MESSAGES || !messages.iter().all(fits) {
-        return None;
-    }
-    let mut request = found.question.clone();
-    request.insert("messages".into(), Value::Array(messages.clone()));
-    for name in OPEN_PARAMS {
-        if let (None, Some(value)) = (request.get(name), params.get(name)) {
-            request.insert(name.into(), value.clone());
-        }
-    }
-    // Required by MCP; where nobody names an amount it is left to the client.
-    request.entry("maxTokens").or_insert(json!(1024));
-    Some(Ask::Sampling(request))
 }
 
 #[cfg(test)]
@@ -193,7 +176,7 @@ mod tests {
         let text = |given: Given, data| String::from_utf8(given.body(data).unwrap()).unwrap();
         let taken = given(Ok(json!({"action": "decline"})), true);
         assert_eq!(text(taken, Some(&data)), r#"{"serverData":{"n":  1.0},"result":{"action":"decline"}}"#);
-        let error = || Err(Error { code: EXPIRED, message: String::new() });
+        let error = || Err(Error { code: "expired", message: String::new() });
         assert_eq!(
             text(given(error(), true), None),
             r#"{"result":{"action":"cancel"},"error":{"code":"expired","message":""}}"#

@@ -3,6 +3,7 @@
 //! Keeps true: a call that may exist at a service and has no end yet is cancelled there at once when nobody
 //! follows it any more; the number of farewells and the time of each are bounded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::StatusCode;
@@ -10,6 +11,7 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::service::Service;
+use crate::call::Call;
 
 /// Most farewells at a time; a call that is given up beyond them ends at its deadline, which its service knows.
 const MOST: usize = 4096;
@@ -18,8 +20,9 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// The pauses before the requests: a service may not know the call yet, or be away for a moment.
 const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
 
-/// A call at a service. Dropped while it is due, the service is told.
+/// A call at a service. Dropped while it is due, the service is told, unless another gateway goes on with it.
 pub(super) struct Farewell {
+    call: Arc<Call>,
     service: Service,
     tasks: TaskTracker,
     /// The service may have the call, and it has no end.
@@ -27,14 +30,14 @@ pub(super) struct Farewell {
 }
 
 impl Farewell {
-    pub(super) fn new(service: &Service, tasks: &TaskTracker) -> Farewell {
-        Farewell { service: service.clone(), tasks: tasks.clone(), due: false }
+    pub(super) fn new(call: &Arc<Call>, service: &Service, tasks: &TaskTracker) -> Farewell {
+        Farewell { call: call.clone(), service: service.clone(), tasks: tasks.clone(), due: false }
     }
 }
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        if !self.due || self.tasks.len() >= MOST {
+        if !self.due || self.call.tenure.is_passed_on() || self.tasks.len() >= MOST {
             return;
         }
         // Without a runtime the process is about to end.

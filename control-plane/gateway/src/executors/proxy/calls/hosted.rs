@@ -66,7 +66,7 @@ impl<'a> Hosted<'a> {
         Hosted {
             execution,
             service,
-            farewell: Farewell::new(service, farewells),
+            farewell: Farewell::new(&execution.call, service, farewells),
             pace: Pace::default(),
             etag: None,
             progress: None,
@@ -98,12 +98,19 @@ impl<'a> Hosted<'a> {
     /// Creates the call. The same request again is the same call, so it is sent until it is answered.
     async fn put(&mut self) -> Result<Known, Refusal> {
         let call = self.call();
-        let mut delivered = false;
+        // A call that another gateway left behind is there already, or was about to be.
+        let mut delivered = self.execution.former.is_some();
         loop {
             call.hand_over();
             self.farewell.due = true;
             let retry_after = match self.service.put(&self.execution.arguments).await {
-                Ok(answer) if answer.status.is_success() => return self.read(answer),
+                Ok(answer) if answer.status.is_success() => {
+                    if call.tenure.is_kept() {
+                        // The service has what there is to go on with, and the row says where.
+                        call.tenure.can_resume();
+                    }
+                    return self.read(answer);
+                }
                 Ok(answer) if passes(answer.status) => {
                     delivered |= answer.status.is_server_error();
                     answer.retry_after
@@ -112,6 +119,7 @@ impl<'a> Hosted<'a> {
                 Ok(answer) if answer.status == StatusCode::CONFLICT => {
                     return Err(lost(call, "the service has another call of this id"));
                 }
+                Ok(answer) if self.execution.former.is_some() => return Err(self.gone(&answer)),
                 Ok(answer) => {
                     self.farewell.due = false;
                     return ends::refused(answer.status, &answer.body);
