@@ -8,6 +8,7 @@ mod bare;
 mod client;
 mod figures;
 mod goals;
+mod link;
 mod process;
 mod table;
 
@@ -163,7 +164,7 @@ impl Bench {
             self.client.one_worker().await?;
             let answered = self.client.call(&format!("fresh-{start}"), true).await?;
             anyhow::ensure!(!answered.warm, "a fresh process is no warm one");
-            answered.closed.await??;
+            answered.closing.closed().await?;
             figures.cold_ready_ms.push(milliseconds(answered.ready));
             figures.cold_answer_ms.push(milliseconds(answered.latency));
             let bare = bare::first_answer(&self.recipe, &format!("bare-{start}")).await?;
@@ -181,12 +182,12 @@ async fn calls_of_one(client: Client, prefix: String, calls: u32) -> Result<(Vec
         let answered = client.call(&format!("{prefix}-{call}"), false).await?;
         latencies.push(answered.latency);
         warm += u64::from(answered.warm);
-        if let Some(closed) = closing.replace(answered.closed) {
-            closed.await??;
+        if let Some(closing) = closing.replace(answered.closing) {
+            closing.closed().await?;
         }
     }
-    if let Some(closed) = closing {
-        closed.await??;
+    if let Some(closing) = closing {
+        closing.closed().await?;
     }
     Ok((latencies, warm))
 }

@@ -31,6 +31,7 @@ pub(super) mod results;
 pub mod runtimes;
 mod saved;
 mod session;
+mod trunk;
 mod tunnel;
 
 pub use admission::Stats;

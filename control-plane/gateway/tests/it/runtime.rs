@@ -1,5 +1,6 @@
 //! A language runtime that plays a script: the Runtime Supervisor API on a Unix socket, without workers.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -68,9 +69,14 @@ fn handle(n: usize) -> Option<TunnelHandle> {
     Some(TunnelHandle { tunnel_id: format!("t-{n}"), ..TunnelHandle::default() })
 }
 
+/// With a worker, which takes the work that came along.
+fn seated(n: usize) -> Option<TunnelHandle> {
+    handle(n).map(|handle| TunnelHandle { worker_local_id: "w".into(), ..handle })
+}
+
 pub(crate) fn admitted(n: usize) -> AllocateWorkerResponse {
     let admission = Admission { status: admission::Status::Admitted.into(), ..Admission::default() };
-    AllocateWorkerResponse { admission: Some(admission), handle: handle(n), queue: None }
+    AllocateWorkerResponse { admission: Some(admission), handle: seated(n), queue: None }
 }
 
 pub(crate) fn queued(n: usize, position: f64, depth: f64) -> AllocateWorkerResponse {
@@ -103,16 +109,14 @@ pub(crate) fn json_of(value: &Value) -> Option<Json> {
 pub(crate) struct Worker {
     pub tunnel_id: String,
     pub told: Arc<Told>,
-    frames: Streaming<PppClientFrame>,
+    frames: mpsc::UnboundedReceiver<Any>,
     out: mpsc::Sender<Result<PppServerFrame, Status>>,
 }
 
 impl Worker {
-    /// The next frame's message as it was packed; `None` when the gateway ended the stream.
+    /// The next frame's message as it was packed; `None` when the gateway closed the tunnel.
     pub(crate) async fn any(&mut self) -> Option<Any> {
-        let frame = self.frames.message().await.ok().flatten()?;
-        assert_eq!(frame.tunnel_id, self.tunnel_id);
-        frame.ppp
+        self.frames.recv().await
     }
 
     pub(crate) async fn next(&mut self) -> Option<client_message::Payload> {
@@ -255,6 +259,90 @@ impl Runtime {
     }
 }
 
+/// One stream, with all tunnels on it.
+struct SharedStream {
+    script: Script,
+    told: Arc<Told>,
+    out: mpsc::Sender<Result<PppServerFrame, Status>>,
+    /// By handle, and by the gateway's own name where a worker takes what came along.
+    tunnels: HashMap<String, mpsc::UnboundedSender<Any>>,
+}
+
+const API: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
+
+impl SharedStream {
+    async fn run(mut self, mut frames: Streaming<PppClientFrame>) {
+        let first = frames.message().await.unwrap().unwrap();
+        assert!(first.keepalive && first.tunnel_id.is_empty(), "the stream is shared");
+        while let Ok(Some(frame)) = frames.message().await {
+            let Some(any) = frame.ppp else { continue };
+            match any.type_url.strip_prefix(API) {
+                Some("AllocateWorkerRequest") => {
+                    let request = AllocateWorkerRequest::decode(any.value.as_slice()).unwrap();
+                    self.allocate(frame.tunnel_id, request).await;
+                }
+                Some("CloseTunnelRequest") => {
+                    let request = CloseTunnelRequest::decode(any.value.as_slice()).unwrap();
+                    self.tunnels.remove(&frame.tunnel_id);
+                    let answer = close(&self.told, request).encode_to_vec();
+                    self.say(frame.tunnel_id, "CloseTunnelResponse", answer).await;
+                }
+                Some(other) => panic!("a message {other}"),
+                None => {
+                    // Err: its worker is gone. None: it came along for a worker that is not there.
+                    let _ = self.tunnels.get(&frame.tunnel_id).map(|tunnel| tunnel.send(any));
+                }
+            }
+        }
+    }
+
+    async fn allocate(&mut self, name: String, request: AllocateWorkerRequest) {
+        let (n, answer) = allocate(&self.script, &self.told, request);
+        let handle = answer.handle.clone();
+        let seated = handle.as_ref().is_some_and(|handle| !handle.worker_local_id.is_empty());
+        self.say(name.clone(), "AllocateWorkerResponse", answer.encode_to_vec()).await;
+        let Some(TunnelHandle { tunnel_id, .. }) = handle else { return };
+        let (sender, frames) = mpsc::unbounded_channel();
+        if seated {
+            self.tunnels.insert(name, sender.clone());
+        }
+        self.tunnels.insert(tunnel_id.clone(), sender);
+        let out = self.out.clone();
+        let worker =
+            Worker { tunnel_id: tunnel_id.clone(), told: self.told.clone(), frames, out: out.clone() };
+        let played = (self.script.play)(n, worker);
+        tokio::spawn(async move {
+            played.await;
+            let closed = TunnelEvent {
+                tunnel_id: tunnel_id.clone(),
+                r#type: tunnel_event::Type::TunnelClosed.into(),
+                ..TunnelEvent::default()
+            };
+            let payload = Some(ppp_server_frame::Payload::Event(closed));
+            let _ = out.send(Ok(PppServerFrame { tunnel_id, payload })).await;
+        });
+    }
+
+    async fn say(&self, tunnel_id: String, name: &str, value: Vec<u8>) {
+        let any = Any { type_url: format!("{API}{name}"), value };
+        let payload = Some(ppp_server_frame::Payload::Ppp(any));
+        let _ = self.out.send(Ok(PppServerFrame { tunnel_id, payload })).await;
+    }
+}
+
+fn allocate(script: &Script, told: &Told, request: AllocateWorkerRequest) -> (usize, AllocateWorkerResponse) {
+    let mut allocations = told.allocations.lock();
+    allocations.push(request);
+    let n = allocations.len() - 1;
+    (n, (script.admit)(n))
+}
+
+fn close(told: &Told, request: CloseTunnelRequest) -> CloseTunnelResponse {
+    told.closed.lock().push(request);
+    let stats = figures(&[("cpu_ms", Kind::NumberValue(250.0)), ("bytes_in", Kind::NumberValue(100.0))]);
+    CloseTunnelResponse { stats: Some(stats) }
+}
+
 struct Scripted {
     script: Script,
     told: Arc<Told>,
@@ -272,24 +360,21 @@ impl RuntimeSupervisor for Scripted {
         &self,
         request: Request<AllocateWorkerRequest>,
     ) -> Result<Response<AllocateWorkerResponse>, Status> {
-        let mut allocations = self.told.allocations.lock();
-        allocations.push(request.into_inner());
-        Ok(Response::new((self.script.admit)(allocations.len() - 1)))
+        Ok(Response::new(allocate(&self.script, &self.told, request.into_inner()).1))
     }
 
     async fn proxy_ppp(
         &self,
         request: Request<Streaming<PppClientFrame>>,
     ) -> Result<Response<Frames>, Status> {
-        let (out, answers) = mpsc::channel(64);
-        let n = self.told.allocations.lock().len() - 1;
-        let worker = Worker {
-            tunnel_id: format!("t-{n}"),
+        let (out, answers) = mpsc::channel(256);
+        let stream = SharedStream {
+            script: self.script.clone(),
             told: self.told.clone(),
-            frames: request.into_inner(),
             out,
+            tunnels: HashMap::new(),
         };
-        tokio::spawn((self.script.play)(n, worker));
+        tokio::spawn(stream.run(request.into_inner()));
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
     }
 
@@ -297,9 +382,7 @@ impl RuntimeSupervisor for Scripted {
         &self,
         request: Request<CloseTunnelRequest>,
     ) -> Result<Response<CloseTunnelResponse>, Status> {
-        self.told.closed.lock().push(request.into_inner());
-        let stats = figures(&[("cpu_ms", Kind::NumberValue(250.0)), ("bytes_in", Kind::NumberValue(100.0))]);
-        Ok(Response::new(CloseTunnelResponse { stats: Some(stats) }))
+        Ok(Response::new(close(&self.told, request.into_inner())))
     }
 
     async fn cancel_allocation(

@@ -1,33 +1,31 @@
-//! What a gateway does to call a plugin: a place, a tunnel, the call, the place given back.
+//! What a gateway does to call a plugin: a place, a tunnel, the call, the place given back, all as messages on one
+//! stream.
 //!
 //! Keeps true: latency runs from the request for a place to the result; the place is given back off that path,
 //! as the gateway does it, and before the loop's next but one call.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use asp_proto::plugin::{
     ClientMessage, InitRequest, InvokeRequest, Json, ServerMessage, client_message, server_message,
 };
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{
-    AllocateWorkerRequest, CloseTunnelRequest, Context as Caller, EnsurePluginRequest, HealthRequest,
-    PluginRef, PppClientFrame, admission, ppp_server_frame, tunnel_event,
+    AllocateWorkerRequest, AllocateWorkerResponse, Context as Caller, EnsurePluginRequest, HealthRequest,
+    PluginRef, admission, tunnel_event,
 };
 use prost::Message;
-use prost_types::Any;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-const CLIENT_MESSAGE: &str = "type.googleapis.com/asp.plugin.v1.ClientMessage";
+use super::link::{Heard, Lane, Link, plugin_message};
+
 pub(super) const VERSION: &str = "1.0.0";
-/// A call sends its init and its invoke.
-const OUTGOING: usize = 2;
 /// Hang guard of one call.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
@@ -38,6 +36,8 @@ const TEXT: usize = 500;
 #[derive(Clone)]
 pub(super) struct Client {
     supervisor: RuntimeSupervisorClient<Channel>,
+    /// Opened by the first call.
+    link: Arc<OnceCell<Link>>,
     plugin: String,
 }
 
@@ -49,8 +49,8 @@ pub(super) struct Answered {
     pub ready: Duration,
     /// Whether it met a worker that ran already and had a place.
     pub warm: bool,
-    /// Ends when the place was given back.
-    pub closed: JoinHandle<Result<()>>,
+    /// Its place is being given back.
+    pub closing: Lane,
 }
 
 /// The endpoint of a Unix socket.
@@ -101,7 +101,7 @@ impl Client {
     /// Of one plugin; the connection is made when it is first used.
     pub(super) fn new(socket: &std::path::Path, plugin: &str) -> Result<Client> {
         let supervisor = RuntimeSupervisorClient::new(endpoint(socket)?.connect_lazy());
-        Ok(Client { supervisor, plugin: plugin.to_owned() })
+        Ok(Client { supervisor, link: Arc::default(), plugin: plugin.to_owned() })
     }
 
     pub(super) fn plugin(&self) -> &str {
@@ -156,72 +156,65 @@ impl Client {
     }
 
     async fn call_unguarded(&self, request_id: &str, fresh: bool) -> Result<Answered> {
-        let work = [client_message::Payload::Init(InitRequest::default()), invoke(&self.plugin, request_id)];
-        let mut supervisor = self.supervisor.clone();
+        let work = [client_message::Payload::Init(InitRequest::default()), invoke(&self.plugin, request_id)]
+            .map(|payload| plugin_message("ClientMessage", &ClientMessage { payload: Some(payload) }));
+        let link = self.link.get_or_try_init(|| Link::open(self.supervisor.clone())).await?;
         let began = Instant::now();
-        let (tunnel, mut warm) = self.allocate(fresh).await?;
-        let (sender, frames) = mpsc::channel(OUTGOING);
-        for payload in work {
-            let value = ClientMessage { payload: Some(payload) }.encode_to_vec();
-            let ppp = Some(Any { type_url: CLIENT_MESSAGE.into(), value });
-            let frame = PppClientFrame { tunnel_id: tunnel.clone(), ppp, keepalive: false };
-            sender.send(frame).await.map_err(|_| anyhow!("the tunnel is closed"))?;
-        }
-        let opened = supervisor.proxy_ppp(ReceiverStream::new(frames)).await.context("open the tunnel")?;
-        let mut incoming = opened.into_inner();
-        let mut ready = None;
+        // A process that has not started takes nothing: its work follows.
+        let along = if fresh { [].as_slice() } else { work.as_slice() };
+        let mut lane = link.begin(self.request(fresh)?, along).await?;
+        let (mut warm, mut ready) = (false, None);
         loop {
-            let frame = incoming.message().await.context("read the tunnel")?;
-            match frame.context("the tunnel ended")?.payload {
-                Some(ppp_server_frame::Payload::Event(event)) => match event.r#type() {
-                    tunnel_event::Type::TunnelReady => ready = Some(began.elapsed()),
-                    tunnel_event::Type::AllocationStarted | tunnel_event::Type::AllocationQueued => {
-                        warm = false;
+            match lane.next().await? {
+                Heard::Allocated(answer) => {
+                    let (handle, worker) = handle(answer)?;
+                    lane.name(&handle);
+                    warm = worker;
+                }
+                Heard::Event(event) => match event.r#type() {
+                    tunnel_event::Type::TunnelReady => {
+                        ready = Some(began.elapsed());
+                        if fresh || !warm {
+                            for message in &work {
+                                lane.send(message.clone()).await?;
+                            }
+                        }
                     }
+                    tunnel_event::Type::AllocationStarted | tunnel_event::Type::AllocationQueued => {}
                     other => bail!("{}: {}", other.as_str_name(), event.message),
                 },
-                Some(ppp_server_frame::Payload::Ppp(any)) => {
-                    let message = ServerMessage::decode(any.value.as_slice()).context("read the worker")?;
+                Heard::Worker(message) => {
+                    let message = ServerMessage::decode(message.as_slice()).context("read the worker")?;
                     let Some((ended, output)) = end(message)? else { continue };
                     let latency = began.elapsed();
                     anyhow::ensure!(ended == request_id, "{request_id} got the end of {ended}");
                     check(request_id, &output)?;
                     let ready = ready.context("the worker was there before the call was answered")?;
-                    let closed = self.close(tunnel, (sender, incoming));
-                    return Ok(Answered { latency, ready, warm, closed });
+                    lane.close().await?;
+                    return Ok(Answered { latency, ready, warm, closing: lane });
                 }
-                None => bail!("an empty frame"),
+                Heard::Closed => bail!("closed before it was answered"),
             }
         }
     }
 
-    /// A place; whether a worker had one at once.
-    async fn allocate(&self, fresh: bool) -> Result<(String, bool)> {
-        let request = AllocateWorkerRequest {
+    fn request(&self, fresh: bool) -> Result<AllocateWorkerRequest> {
+        Ok(AllocateWorkerRequest {
             plugin: Some(self.reference()),
             ctx: Some(Caller { tenant_id: "bench".into(), ..Caller::default() }),
             soft_deadline: Some(PATIENCE.try_into().context("a deadline")?),
             force_fresh_process: fresh,
             ..AllocateWorkerRequest::default()
-        };
-        let answer = self.supervisor.clone().allocate_worker(request).await.context("ask for a worker")?;
-        let answer = answer.into_inner();
-        let admission = answer.admission.unwrap_or_default();
-        if admission.status() == admission::Status::Rejected {
-            bail!("refused: {}", admission.reason);
-        }
-        let handle = answer.handle.context("the runtime gave no handle")?;
-        // A worker is named when the call has a place with it already.
-        Ok((handle.tunnel_id, !handle.worker_local_id.is_empty()))
-    }
-
-    fn close<T: Send + 'static>(&self, tunnel_id: String, streams: T) -> JoinHandle<Result<()>> {
-        let mut supervisor = self.supervisor.clone();
-        tokio::spawn(async move {
-            let request = CloseTunnelRequest { tunnel_id, reason: "completed".into() };
-            supervisor.close_tunnel(request).await.context("give the place back")?;
-            drop(streams);
-            Ok(())
         })
     }
+}
+
+/// The handle of a place, and whether a worker had one at once: then the answer names it.
+fn handle(answer: AllocateWorkerResponse) -> Result<(String, bool)> {
+    let admission = answer.admission.unwrap_or_default();
+    if admission.status() == admission::Status::Rejected {
+        bail!("refused: {}", admission.reason);
+    }
+    let handle = answer.handle.context("the runtime gave no handle")?;
+    Ok((handle.tunnel_id, !handle.worker_local_id.is_empty()))
 }

@@ -21,8 +21,10 @@ const DEFAULT_RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Allocation {
     pub tunnel_id: String,
-    /// The place in the queue; `None` when the worker is attached at once.
+    /// The place in the queue; `None` when a worker is there or on its way.
     pub place: Option<Place>,
+    /// A worker is there, and took the work that came along.
+    pub seated: bool,
 }
 
 /// A place in a runtime's queue.
@@ -96,11 +98,15 @@ pub(super) fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejecti
     let handle = answer.handle.filter(|handle| !handle.tunnel_id.is_empty());
     let delay = admission.estimated_start_delay.and_then(|delay| Duration::try_from(delay).ok());
     match (admission.status(), handle) {
-        (Admitted::Admitted, Some(handle)) => Ok(Allocation { tunnel_id: handle.tunnel_id, place: None }),
+        (Admitted::Admitted, Some(handle)) => {
+            // Named only when the call has its place with it already (supervisor.proto).
+            let seated = !handle.worker_local_id.is_empty();
+            Ok(Allocation { tunnel_id: handle.tunnel_id, place: None, seated })
+        }
         (Admitted::Queued, Some(handle)) => {
             let mut place = answer.queue.as_ref().map(place).unwrap_or_default();
             place.eta = place.eta.or(delay);
-            Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place) })
+            Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place), seated: false })
         }
         (Admitted::Rejected, _) => Err(Rejection::of_reason(&admission.reason, delay)),
         _ => Err(Rejection::Unusable("runtime gives no handle".into())),

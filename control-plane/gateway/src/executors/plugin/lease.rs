@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_proto::supervisor::{CancelAllocationRequest, CloseTunnelRequest};
+use asp_proto::supervisor::{CancelAllocationRequest, CloseTunnelRequest, CloseTunnelResponse};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::admission;
 use super::runtimes::Runtime;
+use super::trunk::Trunk;
 use crate::metrics::Metrics;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,6 +27,7 @@ pub(super) struct Closing {
 /// The duty to give a seat back; dropping it does.
 pub(super) struct Lease {
     pub seat: Option<Seat>,
+    pub trunk: Trunk,
     pub tasks: TaskTracker,
 }
 
@@ -51,6 +53,14 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let Some(seat) = self.seat.take() else { return };
+        // On the tunnel's own stream that is one frame.
+        let seat = match seat.ready {
+            true => match self.trunk.close(seat, self.tasks.token()) {
+                Ok(()) => return,
+                Err(seat) => seat,
+            },
+            false => seat,
+        };
         // Without a runtime the process is ending, and the socket with it.
         let Ok(runtime) = Handle::try_current() else { return };
         // Off the call's path: the caller has its answer already.
@@ -65,7 +75,7 @@ impl Drop for Lease {
     }
 }
 
-/// Gives the place back and takes note of what it cost.
+/// Gives the place back by calls of their own: of a tunnel that was never used, or whose stream is full or gone.
 async fn close(seat: &Seat) {
     // A runtime that is gone has no place to give back.
     let Some(mut client) = seat.runtime.client() else { return };
@@ -79,20 +89,25 @@ async fn close(seat: &Seat) {
     }
     let request = CloseTunnelRequest { tunnel_id: seat.tunnel_id.clone(), reason: seat.reason.into() };
     match client.close_tunnel(request).await {
-        Ok(answer) => {
-            let stats = admission::stats(answer.into_inner().stats.as_ref());
-            tracing::debug!(
-                language = seat.language,
-                reason = seat.reason,
-                cpu_ms = stats.cpu_ms,
-                rss_max = stats.rss_max,
-                bytes_in = stats.bytes_in,
-                bytes_out = stats.bytes_out,
-                duration_ms = stats.duration_ms,
-                "tunnel closed"
-            );
-            seat.metrics.worker_used(seat.language, &stats);
-        }
+        Ok(answer) => seat.closed(answer.get_ref()),
         Err(status) => tracing::debug!(code = ?status.code(), "tunnel was gone before it was closed"),
+    }
+}
+
+impl Seat {
+    /// Takes note of what a closed tunnel cost.
+    pub(super) fn closed(&self, answer: &CloseTunnelResponse) {
+        let stats = admission::stats(answer.stats.as_ref());
+        tracing::debug!(
+            language = self.language,
+            reason = self.reason,
+            cpu_ms = stats.cpu_ms,
+            rss_max = stats.rss_max,
+            bytes_in = stats.bytes_in,
+            bytes_out = stats.bytes_out,
+            duration_ms = stats.duration_ms,
+            "tunnel closed"
+        );
+        self.metrics.worker_used(self.language, &stats);
     }
 }

@@ -19,6 +19,8 @@ use tokio::time::Instant;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status};
 
+use super::trunk::Trunk;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A runtime that vanished silently is noticed after the two together.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -133,6 +135,8 @@ pub(super) struct Runtime {
     url: String,
     client: Client,
     link: Mutex<Link>,
+    /// The stream that tunnels share; opened when it is needed.
+    trunk: tokio::sync::Mutex<Option<Trunk>>,
 }
 
 struct Link {
@@ -169,7 +173,27 @@ impl Runtime {
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
         let link = Mutex::new(Link { state: RuntimeState::Unused, failures: 0, retry_at: None });
-        Ok(Runtime { languages, url, client, link })
+        Ok(Runtime { languages, url, client, link, trunk: tokio::sync::Mutex::default() })
+    }
+
+    /// The stream for a new tunnel. `Unavailable` at once when the runtime is known not to answer.
+    pub(super) async fn trunk(self: &Arc<Self>) -> Result<Trunk, Status> {
+        let unavailable = || Status::unavailable("the runtime does not answer");
+        let client = self.client().ok_or_else(unavailable)?;
+        // Only one opens it; the others wait, which they would do for their own as well.
+        let mut trunk = self.trunk.lock().await;
+        if let Some(open) = trunk.as_ref().filter(|trunk| !trunk.is_over()) {
+            return Ok(open.clone());
+        }
+        let listener = Arc::downgrade(self);
+        let heard = move |fault: Option<&Status>| {
+            if let (Some(runtime), Some(fault)) = (listener.upgrade(), fault) {
+                runtime.heard(Some(fault));
+            }
+        };
+        let opened = Trunk::open(client, heard).await;
+        self.heard(opened.as_ref().err());
+        Ok(trunk.insert(opened?).clone())
     }
 
     /// A client, unless the runtime is known not to answer.

@@ -10,27 +10,26 @@ use std::time::Duration;
 use asp_proto::plugin::{
     ClientMessage, ContentChunk, GetPromptResponse, ServerMessage, client_message, server_message,
 };
-use asp_proto::supervisor::{
-    AllocateWorkerRequest, PppClientFrame, PppServerFrame, TunnelEvent, ppp_server_frame, tunnel_event,
-};
+use asp_proto::supervisor::{AllocateWorkerRequest, TunnelEvent, ppp_server_frame, tunnel_event};
 use prost::Message;
 use prost_types::Any;
+use prost_types::value::Kind;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming};
+use tokio::time::timeout;
+use tonic::{Code, Status};
 
 use super::admission::{self, Allocation, Rejection};
 use super::lease::{Closing, Lease, Seat};
-use super::runtimes::{Client, Runtime};
+use super::runtimes::Runtime;
+use super::trunk::{Arrived, Lane, api_message};
 use crate::call::Call;
 
-/// Most frames that wait for the runtime: answers and acknowledgements, of which a call has few at a time.
-const OUTGOING: usize = 32;
 /// How long the runtime may take to decide on an allocation.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a cancelled worker may take to stop before its place is closed; the runtime has its own grace.
 const LINGER: Duration = Duration::from_secs(5);
+/// Work up to this size goes along with the request for a place: it is lost when there is none at once.
+const EARLY: usize = 64 << 10;
 const TYPE_PREFIX: &str = "type.googleapis.com/asp.plugin.v1.";
 
 /// What came through the tunnel.
@@ -40,14 +39,14 @@ pub(super) enum Heard {
     Content(ContentChunk),
     Prompt(GetPromptResponse),
     Event(TunnelEvent),
-    /// The runtime ended the stream.
+    /// The runtime ended the tunnel.
     End,
 }
 
 /// The tunnel is of no more use.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TunnelFault {
-    #[error("the runtime is gone: {0}")]
+    #[error("the tunnel is gone: {0}")]
     Cut(Status),
     #[error("the worker broke the protocol: {0}")]
     Garbage(&'static str),
@@ -55,13 +54,13 @@ pub(super) enum TunnelFault {
 
 /// A worker's place, from the allocation to its closing.
 pub(super) struct Tunnel {
+    // Before the lane: closing takes its place on the stream over.
     lease: Lease,
-    runtime: Arc<Runtime>,
-    tunnel_id: String,
-    frames: mpsc::Sender<PppClientFrame>,
-    incoming: Option<Streaming<PppServerFrame>>,
-    /// The work of a queued call.
-    held: Option<Any>,
+    lane: Lane,
+    /// The runtime has said that nothing follows.
+    over: bool,
+    /// What no worker was given yet.
+    held: Vec<Any>,
     /// A cancel was sent and the end has not come.
     stopping: bool,
 }
@@ -97,73 +96,70 @@ pub(super) struct Wanted {
 }
 
 impl Tunnel {
-    /// Asks for a worker and opens the tunnel. A worker that is there gets the work at once; a queued call's
-    /// work is sent when the tunnel is [`Tunnel::ready`].
+    /// Asks for a worker and opens the tunnel. A worker that is there gets the work at once; otherwise it is sent
+    /// when the tunnel is [`Tunnel::ready`].
     pub(super) async fn open(
         wanted: Wanted,
         opening: Opening<'_>,
     ) -> Result<(Tunnel, Allocation), OpenFault> {
         let Wanted { runtime, language, request, closing } = wanted;
-        let mut client = runtime.client().ok_or(Rejection::Unreachable)?;
         let mcp_request_id = request.ctx.as_ref().map(|ctx| ctx.mcp_request_id.clone()).unwrap_or_default();
-        let allocation = allocate(&runtime, &mut client, request).await?;
-        let tunnel_id = allocation.tunnel_id.clone();
-        let attached = allocation.place.is_none();
-        let seat = Seat {
-            runtime: runtime.clone(),
-            language,
-            tunnel_id: tunnel_id.clone(),
-            mcp_request_id,
-            ready: attached,
-            reason: "client_closed",
-            metrics: closing.metrics,
-        };
-        let mut lease = Lease { seat: Some(seat), tasks: closing.tasks };
-        let (frames, outgoing) = mpsc::channel(OUTGOING);
         let Opening { init, work, call } = opening;
-        let (first, held) = if attached { (vec![init, work], None) } else { (vec![init], Some(work)) };
-        let handed_over_before = call.was_handed_over();
-        if attached {
+        let trunk = runtime.trunk().await.map_err(|status| Rejection::of_status(&status))?;
+        let mut lane = trunk.lane().map_err(|status| Rejection::of_status(&status))?;
+        // A fresh process is never there at once.
+        let early = !request.force_fresh_process && work.value.len() <= EARLY;
+        let mut held = vec![init, work];
+        let before = call.was_handed_over();
+        let along = if early { held.clone() } else { Vec::new() };
+        if early {
             call.hand_over();
         }
-        for ppp in first {
-            let frame = PppClientFrame { tunnel_id: tunnel_id.clone(), ppp: Some(ppp), keepalive: false };
-            // The channel is new and holds more than two.
-            frames.try_send(frame).map_err(|_| Rejection::Unreachable)?;
-        }
-        match client.proxy_ppp(ReceiverStream::new(outgoing)).await {
-            Ok(incoming) => {
-                let incoming = Some(incoming.into_inner());
-                let tunnel = Tunnel { lease, runtime, tunnel_id, frames, incoming, held, stopping: false };
-                Ok((tunnel, allocation))
+        let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut lane, request, along)).await;
+        let decided = decided.unwrap_or_else(|_| Err(Undecided::Lost(no_decision(&runtime))));
+        let allocation = match decided {
+            Ok(allocation) => allocation,
+            Err(Undecided::Lost(status)) if early => return Err(OpenFault::Lost(status)),
+            Err(Undecided::Lost(status)) => return Err(Rejection::of_status(&status).into()),
+            Err(Undecided::Rejected(rejection)) => {
+                give_back(call, before);
+                return Err(rejection.into());
             }
-            Err(status) => {
-                lease.reason("proxy_failed");
-                runtime.heard(Some(&status));
-                if is_refusal(&status) {
-                    // The runtime judged the tunnel before it read the work.
-                    if !handed_over_before {
-                        call.take_back();
-                    }
-                    return Err(Rejection::of_status(&status).into());
-                }
-                Err(OpenFault::Lost(status))
-            }
+        };
+        runtime.heard(None);
+        let tunnel_id = allocation.tunnel_id.clone();
+        lane.rename(&tunnel_id);
+        let ready = allocation.place.is_none();
+        let (reason, metrics) = ("client_closed", closing.metrics);
+        let seat = Seat { runtime, language, tunnel_id, mcp_request_id, ready, reason, metrics };
+        let lease = Lease { seat: Some(seat), trunk: lane.trunk().clone(), tasks: closing.tasks };
+        match (early, allocation.seated) {
+            (true, true) => held.clear(),
+            // It was dropped unread.
+            (true, false) => give_back(call, before),
+            (false, _) => {}
         }
+        let mut tunnel = Tunnel { lease, lane, over: false, held, stopping: false };
+        if allocation.seated {
+            let sent = tunnel.ready(call).await;
+            sent.map_err(|_| OpenFault::Lost(Status::unavailable("the stream is over")))?;
+        }
+        Ok((tunnel, allocation))
     }
 
-    /// The worker is attached: a call that was queued gets on its way.
+    /// The worker is attached: work that waited for it gets on its way.
     pub(super) async fn ready(&mut self, call: &Call) -> Result<(), TunnelFault> {
         if let Some(seat) = &mut self.lease.seat {
             seat.ready = true;
         }
-        match self.held.take() {
-            None => Ok(()),
-            Some(work) => {
-                call.hand_over();
-                self.send_any(work).await
-            }
+        let held = std::mem::take(&mut self.held);
+        if !held.is_empty() {
+            call.hand_over();
         }
+        for message in held {
+            self.send_any(message).await?;
+        }
+        Ok(())
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -187,71 +183,83 @@ impl Tunnel {
     }
 
     async fn send_any(&mut self, ppp: Any) -> Result<(), TunnelFault> {
-        let frame = PppClientFrame { tunnel_id: self.tunnel_id.clone(), ppp: Some(ppp), keepalive: false };
-        self.frames
-            .send(frame)
-            .await
-            .map_err(|_| TunnelFault::Cut(Status::unavailable("the tunnel takes no more frames")))
+        self.lane.send(ppp).await.map_err(TunnelFault::Cut)
     }
 
     /// The next thing heard. May be dropped while it waits.
     pub(super) async fn next(&mut self) -> Result<Heard, TunnelFault> {
-        let Some(incoming) = &mut self.incoming else { return Ok(Heard::End) };
-        match incoming.message().await {
-            Ok(Some(frame)) => read(&self.tunnel_id, frame),
-            Ok(None) => Ok(Heard::End),
-            Err(status) => {
-                self.runtime.heard(Some(&status));
-                Err(TunnelFault::Cut(status))
-            }
+        if self.over {
+            return Ok(Heard::End);
+        }
+        let heard = read(self.lane.next().await);
+        self.over = !matches!(heard, Ok(ref heard) if !matches!(heard, Heard::End));
+        heard
+    }
+}
+
+/// Nothing of the call reached a worker, now or before.
+fn give_back(call: &Call, handed_over_before: bool) {
+    if !handed_over_before {
+        call.take_back();
+    }
+}
+
+fn no_decision(runtime: &Runtime) -> Status {
+    let status = Status::unavailable("no decision in time");
+    runtime.heard(Some(&status));
+    status
+}
+
+/// Why a request for a place gave none.
+enum Undecided {
+    Rejected(Rejection),
+    /// The stream ended before the answer.
+    Lost(Status),
+}
+
+/// Asks for a place; `along` is taken by a worker that is there at once.
+async fn allocate(
+    lane: &mut Lane,
+    request: AllocateWorkerRequest,
+    along: Vec<Any>,
+) -> Result<Allocation, Undecided> {
+    lane.send(api_message("AllocateWorkerRequest", &request)).await.map_err(Undecided::Lost)?;
+    for message in along {
+        lane.send(message).await.map_err(Undecided::Lost)?;
+    }
+    match lane.next().await {
+        Arrived::Allocated(answer) => admission::read(answer).map_err(Undecided::Rejected),
+        Arrived::End(status) => {
+            Err(Undecided::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
+        }
+        // The runtime does not take the request.
+        Arrived::Payload(ppp_server_frame::Payload::Event(event)) => {
+            let status = fault(&event).unwrap_or_else(|| Status::unknown("the runtime closed the tunnel"));
+            Err(Undecided::Rejected(Rejection::of_status(&status)))
+        }
+        Arrived::Payload(ppp_server_frame::Payload::Ppp(_)) => {
+            Err(Undecided::Lost(Status::internal("a message before the place")))
         }
     }
 }
 
-/// Whether a runtime answers so without having passed anything on.
-fn is_refusal(status: &Status) -> bool {
-    matches!(
-        status.code(),
-        Code::NotFound
-            | Code::PermissionDenied
-            | Code::Unauthenticated
-            | Code::InvalidArgument
-            | Code::FailedPrecondition
-            | Code::ResourceExhausted
-            | Code::Unimplemented
-    )
-}
-
-async fn allocate(
-    runtime: &Runtime,
-    client: &mut Client,
-    request: AllocateWorkerRequest,
-) -> Result<Allocation, Rejection> {
-    let answered = tokio::time::timeout(ALLOCATE_TIMEOUT, client.allocate_worker(request)).await;
-    let answered = answered.unwrap_or_else(|_| Err(Status::unavailable("no decision in time")));
-    runtime.heard(answered.as_ref().err());
-    admission::read(answered.map_err(|status| Rejection::of_status(&status))?.into_inner())
-}
-
 impl Drop for Tunnel {
     fn drop(&mut self) {
-        let Some(mut incoming) = self.incoming.take().filter(|_| self.stopping) else { return };
+        if self.over || !self.stopping {
+            return;
+        }
         let Ok(runtime) = Handle::try_current() else { return };
-        let (frames, tunnel_id) = (self.frames.clone(), self.tunnel_id.clone());
-        let tasks = self.lease.tasks.clone();
-        let lease = Lease { seat: self.lease.seat.take(), tasks: tasks.clone() };
+        let mut lane = self.lane.detach();
+        let (trunk, tasks) = (self.lease.trunk.clone(), self.lease.tasks.clone());
+        let lease = Lease { seat: self.lease.seat.take(), trunk, tasks: tasks.clone() };
         tasks.spawn_on(
             async move {
-                let stopped = async {
-                    while let Ok(Some(frame)) = incoming.message().await {
-                        if read(&tunnel_id, frame).map_or(true, |heard| heard.is_end()) {
-                            return;
-                        }
-                    }
-                };
+                let stopped =
+                    async { while !read(lane.next().await).map_or(true, |heard| heard.is_end()) {} };
                 // Either it has stopped, or the close makes the runtime stop it.
-                let _ = tokio::time::timeout(LINGER, stopped).await;
-                drop((frames, lease));
+                let _ = timeout(LINGER, stopped).await;
+                drop(lease);
+                drop(lane);
             },
             &runtime,
         );
@@ -268,9 +276,7 @@ impl Heard {
             }
             Heard::Event(event) => matches!(
                 event.r#type(),
-                tunnel_event::Type::WorkerCrashed
-                    | tunnel_event::Type::TunnelClosed
-                    | tunnel_event::Type::AdmissionRejected
+                tunnel_event::Type::WorkerCrashed | tunnel_event::Type::AdmissionRejected
             ),
             _ => false,
         }
@@ -288,14 +294,27 @@ pub(super) fn pack_as(name: &str, message: &impl Message) -> Any {
     Any { type_url: format!("{TYPE_PREFIX}{name}"), value: message.encode_to_vec() }
 }
 
-fn read(tunnel_id: &str, frame: PppServerFrame) -> Result<Heard, TunnelFault> {
-    if frame.tunnel_id != tunnel_id {
-        return Err(TunnelFault::Garbage("a frame of another tunnel"));
+/// What a TUNNEL_CLOSED says went wrong (supervisor.proto).
+fn fault(event: &TunnelEvent) -> Option<Status> {
+    match event.details.as_ref()?.fields.get("code")?.kind {
+        Some(Kind::NumberValue(code)) => {
+            Some(Status::new(Code::from_i32(code as i32), event.message.clone()))
+        }
+        _ => None,
     }
-    let any = match frame.payload {
-        Some(ppp_server_frame::Payload::Event(event)) => return Ok(Heard::Event(event)),
-        Some(ppp_server_frame::Payload::Ppp(any)) => any,
-        None => return Err(TunnelFault::Garbage("an empty frame")),
+}
+
+fn read(arrived: Arrived) -> Result<Heard, TunnelFault> {
+    use ppp_server_frame::Payload;
+    let any = match arrived {
+        Arrived::End(None) => return Ok(Heard::End),
+        Arrived::End(Some(status)) => return Err(TunnelFault::Cut(status)),
+        Arrived::Allocated(_) => return Err(TunnelFault::Garbage("a second place")),
+        Arrived::Payload(Payload::Event(event)) if event.r#type() == tunnel_event::Type::TunnelClosed => {
+            return fault(&event).map_or(Ok(Heard::End), |status| Err(TunnelFault::Cut(status)));
+        }
+        Arrived::Payload(Payload::Event(event)) => return Ok(Heard::Event(event)),
+        Arrived::Payload(Payload::Ppp(any)) => any,
     };
     let name = any.type_url.rsplit('/').next().unwrap_or_default();
     let value = any.value.as_slice();

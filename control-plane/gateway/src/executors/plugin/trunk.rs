@@ -1,0 +1,133 @@
+//! The one ProxyPpp stream that all tunnels to a runtime share (supervisor.proto, "A shared stream").
+//!
+//! Owns: which frame is whose, and the closing of tunnels whose calls have ended. Refuses: meaning; a tunnel reads
+//! its frames. Keeps true: a tunnel that is not read holds up no other, and no more waits for it than its window; a
+//! place that is answered for a call that is gone is closed at once; when the stream ends, every tunnel hears of it.
+
+mod lane;
+mod lanes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use asp_proto::supervisor::{CloseTunnelRequest, PppClientFrame};
+use prost::Message;
+use prost_types::Any;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::WeakSender;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use super::lease::Seat;
+use super::runtimes::Client;
+pub(super) use lane::{Arrived, Lane};
+use lanes::{Closing, Lanes, Passed};
+
+/// Frames of all tunnels that wait for the connection. Each may be large, so they are few.
+const OUTGOING: usize = 64;
+/// How long a runtime may take to answer for a stream.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often closings that nobody answered are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+const API_PREFIX: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
+
+/// A shared stream.
+#[derive(Clone)]
+pub(super) struct Trunk {
+    outgoing: mpsc::Sender<PppClientFrame>,
+    lanes: Arc<Lanes>,
+    next: Arc<AtomicU64>,
+}
+
+impl Trunk {
+    /// Opens a stream and reads it in a task of its own. `heard` learns how it ended.
+    pub(super) async fn open(
+        mut client: Client,
+        heard: impl FnOnce(Option<&Status>) + Send + 'static,
+    ) -> Result<Trunk, Status> {
+        let (outgoing, frames) = mpsc::channel(OUTGOING);
+        // What tells the runtime that many tunnels follow. The channel is new.
+        let _ = outgoing.try_send(PppClientFrame { keepalive: true, ..PppClientFrame::default() });
+        let opened = tokio::time::timeout(OPEN_TIMEOUT, client.proxy_ppp(ReceiverStream::new(frames))).await;
+        let opened = opened.unwrap_or_else(|_| Err(Status::unavailable("no stream in time")))?;
+        let trunk = Trunk { outgoing, lanes: Arc::default(), next: Arc::default() };
+        let (lanes, back) = (trunk.lanes.clone(), trunk.outgoing.downgrade());
+        tokio::spawn(async move {
+            let end = read(opened.into_inner(), &lanes, &back).await;
+            heard(end.as_ref());
+            lanes.end(end);
+        });
+        Ok(trunk)
+    }
+
+    /// Whether it takes no more tunnels.
+    pub(super) fn is_over(&self) -> bool {
+        self.lanes.has_ended()
+    }
+
+    /// A lane for a new tunnel, under a name of this stream.
+    pub(super) fn lane(&self) -> Result<Lane, Status> {
+        let name = format!("+{}", self.next.fetch_add(1, Ordering::Relaxed));
+        let (incoming, unread) = self.lanes.add(&name)?;
+        Ok(Lane::new(self.clone(), name, incoming, unread))
+    }
+
+    /// Asks for the end of a tunnel; the figures are taken note of when they come. Gives the seat back when the
+    /// stream cannot take the request now.
+    pub(super) fn close(&self, seat: Seat, closing: Closing) -> Result<(), Seat> {
+        let frame = close_frame(&seat.tunnel_id, seat.reason);
+        let Ok(room) = self.outgoing.try_reserve() else { return Err(seat) };
+        self.lanes.close(seat, closing)?;
+        room.send(frame);
+        Ok(())
+    }
+}
+
+/// Reads the stream to its end; `None` is a good one.
+async fn read(
+    mut incoming: Streaming<asp_proto::supervisor::PppServerFrame>,
+    lanes: &Lanes,
+    back: &WeakSender<PppClientFrame>,
+) -> Option<Status> {
+    let mut sweep = interval(SWEEP);
+    sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let frame = tokio::select! {
+            frame = incoming.message() => frame,
+            _ = sweep.tick() => {
+                lanes.sweep();
+                continue;
+            }
+        };
+        match frame {
+            Ok(Some(frame)) => {
+                if let Passed::Unwanted { tunnel_id } = lanes.pass(frame)
+                    && let Some(back) = back.upgrade()
+                {
+                    // Without room the handle's short life ends it.
+                    let _ = back.try_send(close_frame(&tunnel_id, "abandoned"));
+                }
+            }
+            Ok(None) => return None,
+            Err(status) => return Some(status),
+        }
+    }
+}
+
+fn close_frame(tunnel_id: &str, reason: &str) -> PppClientFrame {
+    let request = CloseTunnelRequest { tunnel_id: tunnel_id.to_owned(), reason: reason.to_owned() };
+    let ppp = Some(api_message("CloseTunnelRequest", &request));
+    PppClientFrame { tunnel_id: tunnel_id.to_owned(), ppp, keepalive: false }
+}
+
+/// A message of the Runtime Supervisor API in its envelope.
+pub(super) fn api_message(name: &str, message: &impl Message) -> Any {
+    Any { type_url: format!("{API_PREFIX}{name}"), value: message.encode_to_vec() }
+}
+
+/// The name of a message of the API itself.
+fn api_name(any: &Any) -> Option<&str> {
+    any.type_url.rsplit('/').next()?.strip_prefix("asp.runtime.supervisor.v1.")
+}

@@ -1,0 +1,113 @@
+//! One tunnel's part of a shared stream.
+//!
+//! Keeps true: what was read is told to the runtime by half windows, so that it goes on sending.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use asp_proto::supervisor::{AllocateWorkerResponse, PppClientFrame, ppp_server_frame};
+use prost_types::Any;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::lanes::{WINDOW, cost};
+use super::{Trunk, close_frame};
+
+/// What came for a tunnel.
+#[derive(Debug)]
+pub(in super::super) enum Arrived {
+    /// The answer to the request for a place.
+    Allocated(AllocateWorkerResponse),
+    Payload(ppp_server_frame::Payload),
+    /// The stream ended, well or with a fault.
+    End(Option<Status>),
+}
+
+pub(in super::super) struct Lane {
+    trunk: Trunk,
+    /// Of this stream until the tunnel has its handle.
+    name: String,
+    incoming: mpsc::Receiver<Arrived>,
+    /// Cost of what has come and was not taken.
+    unread: Arc<AtomicUsize>,
+    /// Cost of what was taken and the runtime has not been told.
+    untold: usize,
+}
+
+impl Lane {
+    pub(super) fn new(
+        trunk: Trunk,
+        name: String,
+        incoming: mpsc::Receiver<Arrived>,
+        unread: Arc<AtomicUsize>,
+    ) -> Lane {
+        Lane { trunk, name, incoming, unread, untold: 0 }
+    }
+
+    pub(in super::super) fn trunk(&self) -> &Trunk {
+        &self.trunk
+    }
+
+    /// Takes the lane out; what is left hears and says nothing.
+    pub(in super::super) fn detach(&mut self) -> Lane {
+        let left = Lane {
+            trunk: self.trunk.clone(),
+            name: String::new(),
+            incoming: mpsc::channel(1).1,
+            unread: Arc::default(),
+            untold: 0,
+        };
+        std::mem::replace(self, left)
+    }
+
+    /// The tunnel has its handle; from now on its frames go by that.
+    pub(in super::super) fn rename(&mut self, handle: &str) {
+        handle.clone_into(&mut self.name);
+    }
+
+    /// Sends a message for the tunnel. `Err`: the stream is over.
+    pub(in super::super) async fn send(&self, ppp: Any) -> Result<(), Status> {
+        self.send_frame(Some(ppp)).await
+    }
+
+    async fn send_frame(&self, ppp: Option<Any>) -> Result<(), Status> {
+        let keepalive = ppp.is_none();
+        let frame = PppClientFrame { tunnel_id: self.name.clone(), ppp, keepalive };
+        let sent = self.trunk.outgoing.send(frame).await;
+        sent.map_err(|_| Status::unavailable("the stream takes no more frames"))
+    }
+
+    /// The next thing. May be dropped while it waits.
+    pub(in super::super) async fn next(&mut self) -> Arrived {
+        if self.untold >= WINDOW / 2 {
+            if let Err(status) = self.send_frame(None).await {
+                return Arrived::End(Some(status));
+            }
+            self.untold -= WINDOW / 2;
+        }
+        let Some(arrived) = self.incoming.recv().await else {
+            return Arrived::End(self.trunk.lanes.ended_with());
+        };
+        if let Arrived::Payload(payload) = &arrived {
+            let cost = cost(payload);
+            self.unread.fetch_sub(cost, Ordering::Relaxed);
+            self.untold += cost;
+        }
+        arrived
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // From now on an answer for this lane is unwanted; one that has come already is so too.
+        self.incoming.close();
+        while let Ok(arrived) = self.incoming.try_recv() {
+            if let Arrived::Allocated(AllocateWorkerResponse { handle: Some(handle), .. }) = arrived {
+                self.name = handle.tunnel_id;
+                // Without room the runtime ends it when it is not used.
+                let _ = self.trunk.outgoing.try_send(close_frame(&self.name, "abandoned"));
+            }
+        }
+        self.trunk.lanes.leave(&self.name);
+    }
+}

@@ -1,0 +1,219 @@
+//! The tunnels of a shared stream, by their names: where their frames go, and which are being closed.
+//!
+//! Keeps true: at most `MAX_LANES` tunnels; of each at most `WINDOW` and one message wait; what nobody answers is
+//! forgotten after `FORGET`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use asp_proto::supervisor::{
+    AllocateWorkerResponse, CloseTunnelResponse, PppServerFrame, ppp_server_frame::Payload,
+};
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use tonic::Status;
+
+use super::api_name;
+use super::lane::Arrived;
+use crate::executors::plugin::lease::Seat;
+
+/// What a runtime sends of one tunnel before it is told that it was read (supervisor.proto).
+pub(super) const WINDOW: usize = 2 << 20;
+/// What a frame takes of the window at least.
+const LEAST: usize = 4096;
+/// Largest message (plugin.proto); one may go beyond the window.
+const MAX_MESSAGE: usize = 4 << 20;
+/// Frames of a window, the answer before them and the stream's end.
+const MAX_WAITING: usize = WINDOW / LEAST + 8;
+/// As many as a runtime takes.
+const MAX_LANES: usize = 10_000;
+const FORGET: Duration = Duration::from_secs(5);
+
+#[derive(Default)]
+pub(super) struct Lanes(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<String, Entry>,
+    ended: bool,
+    /// Why, unless it ended well.
+    fault: Option<Status>,
+}
+
+enum Entry {
+    Open {
+        sender: mpsc::Sender<Arrived>,
+        unread: Arc<AtomicUsize>,
+    },
+    /// Its call went away before there was an answer.
+    Abandoned {
+        since: Instant,
+    },
+    /// CloseTunnel was asked for.
+    Closing {
+        seat: Box<Seat>,
+        since: Instant,
+        _closing: Closing,
+    },
+}
+
+/// Held until a tunnel is closed.
+pub(in super::super) type Closing = TaskTrackerToken;
+
+/// What became of a frame.
+pub(super) enum Passed {
+    Taken,
+    /// A place that nobody waits for any more.
+    Unwanted {
+        tunnel_id: String,
+    },
+}
+
+/// What a frame takes of its tunnel's window.
+pub(super) fn cost(payload: &Payload) -> usize {
+    match payload {
+        Payload::Ppp(any) => any.value.len().max(LEAST),
+        Payload::Event(event) => event.encoded_len().max(LEAST),
+    }
+}
+
+type Added = (mpsc::Receiver<Arrived>, Arc<AtomicUsize>);
+
+impl Lanes {
+    pub(super) fn add(&self, name: &str) -> Result<Added, Status> {
+        let mut state = self.0.lock();
+        if state.ended {
+            let fault = state.fault.clone();
+            return Err(fault.unwrap_or_else(|| Status::unavailable("the stream ended")));
+        }
+        if state.entries.len() >= MAX_LANES {
+            return Err(Status::resource_exhausted("the stream has too many tunnels"));
+        }
+        let (sender, incoming) = mpsc::channel(MAX_WAITING);
+        let unread = Arc::new(AtomicUsize::new(0));
+        state.entries.insert(name.to_owned(), Entry::Open { sender, unread: unread.clone() });
+        Ok((incoming, unread))
+    }
+
+    /// Gives a frame to its tunnel.
+    pub(super) fn pass(&self, frame: PppServerFrame) -> Passed {
+        let PppServerFrame { tunnel_id, payload } = frame;
+        let Some(payload) = payload else { return Passed::Taken };
+        let api = match &payload {
+            Payload::Ppp(any) => api_name(any),
+            Payload::Event(_) => None,
+        };
+        match (api, &payload) {
+            (Some("AllocateWorkerResponse"), Payload::Ppp(any)) => {
+                let answer = AllocateWorkerResponse::decode(any.value.as_slice());
+                self.answered(&tunnel_id, answer.unwrap_or_default())
+            }
+            (Some("CloseTunnelResponse"), Payload::Ppp(any)) => {
+                let answer = CloseTunnelResponse::decode(any.value.as_slice()).unwrap_or_default();
+                let closed = self.0.lock().entries.remove(&tunnel_id);
+                if let Some(Entry::Closing { seat, .. }) = closed {
+                    seat.closed(&answer);
+                }
+                Passed::Taken
+            }
+            _ => {
+                self.deliver(&tunnel_id, payload);
+                Passed::Taken
+            }
+        }
+    }
+
+    /// A place was given or refused. What follows comes by the handle.
+    fn answered(&self, name: &str, answer: AllocateWorkerResponse) -> Passed {
+        let handle = answer.handle.as_ref().map(|handle| handle.tunnel_id.clone());
+        let handle = handle.filter(|handle| !handle.is_empty());
+        let mut state = self.0.lock();
+        match (state.entries.remove(name), handle) {
+            (Some(Entry::Open { sender, unread }), handle) => {
+                // Err: the call has just gone; its lane leaves by the old name.
+                let gone = sender.try_send(Arrived::Allocated(answer)).is_err();
+                match handle {
+                    Some(tunnel_id) if gone => return Passed::Unwanted { tunnel_id },
+                    Some(handle) => drop(state.entries.insert(handle, Entry::Open { sender, unread })),
+                    None => {}
+                }
+                Passed::Taken
+            }
+            (Some(Entry::Abandoned { .. }), Some(tunnel_id)) => Passed::Unwanted { tunnel_id },
+            _ => Passed::Taken,
+        }
+    }
+
+    /// A frame of a tunnel that is not known has crossed its closing.
+    fn deliver(&self, name: &str, payload: Payload) {
+        let mut state = self.0.lock();
+        let Some(Entry::Open { sender, unread }) = state.entries.get(name) else { return };
+        let waiting = unread.fetch_add(cost(&payload), Ordering::Relaxed);
+        let over = waiting > WINDOW + MAX_MESSAGE;
+        // Err: the call has gone. Or the runtime sends more than it may: the tunnel ends.
+        if over || sender.try_send(Arrived::Payload(payload)).is_err() {
+            state.entries.remove(name);
+        }
+    }
+
+    /// The tunnel's call has ended, and it is to be closed. Gives the seat back when the stream has ended.
+    pub(super) fn close(&self, seat: Seat, closing: Closing) -> Result<(), Seat> {
+        let mut state = self.0.lock();
+        if state.ended {
+            return Err(seat);
+        }
+        let name = seat.tunnel_id.clone();
+        let entry = Entry::Closing { seat: Box::new(seat), since: Instant::now(), _closing: closing };
+        state.entries.insert(name, entry);
+        Ok(())
+    }
+
+    /// Nobody reads the tunnel any more.
+    pub(super) fn leave(&self, name: &str) {
+        let mut state = self.0.lock();
+        let Some(entry) = state.entries.get_mut(name) else { return };
+        if let Entry::Open { .. } = entry {
+            // Before the answer the name is the stream's own, and a place may still come.
+            match name.starts_with('+') {
+                true => *entry = Entry::Abandoned { since: Instant::now() },
+                false => drop(state.entries.remove(name)),
+            }
+        }
+    }
+
+    /// Forgets what was not answered in time.
+    pub(super) fn sweep(&self) {
+        let now = Instant::now();
+        self.0.lock().entries.retain(|_, entry| match entry {
+            Entry::Open { .. } => true,
+            Entry::Abandoned { since } | Entry::Closing { since, .. } => now - *since < FORGET,
+        });
+    }
+
+    /// The stream has ended: every tunnel hears of it.
+    pub(super) fn end(&self, fault: Option<Status>) {
+        let entries = {
+            let mut state = self.0.lock();
+            (state.ended, state.fault) = (true, fault);
+            std::mem::take(&mut state.entries)
+        };
+        drop(entries);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.0.lock().ended
+    }
+
+    pub(super) fn ended_with(&self) -> Option<Status> {
+        let state = self.0.lock();
+        match state.ended {
+            true => state.fault.clone(),
+            false => Some(Status::resource_exhausted("the runtime sends more than it may")),
+        }
+    }
+}

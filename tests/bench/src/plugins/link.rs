@@ -1,0 +1,191 @@
+//! The one ProxyPpp stream that the bench's calls share, as those of a gateway do: each call has a lane of its own.
+//!
+//! Keeps true: a call is asked for, begun and closed by messages on the stream; a frame that belongs to no call ends
+//! the measurement.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result, anyhow, bail};
+use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
+use asp_proto::supervisor::{
+    AllocateWorkerRequest, AllocateWorkerResponse, CloseTunnelRequest, CloseTunnelResponse, PppClientFrame,
+    PppServerFrame, TunnelEvent, ppp_server_frame,
+};
+use prost::Message;
+use prost_types::Any;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+
+const API: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
+const PPP: &str = "type.googleapis.com/asp.plugin.v1.";
+/// Frames of all calls that wait for the connection.
+const OUTGOING: usize = 64;
+/// Frames of one call that it has not read.
+const INCOMING: usize = 512;
+
+/// The shared stream.
+#[derive(Clone)]
+pub(super) struct Link {
+    outgoing: mpsc::Sender<PppClientFrame>,
+    lanes: Arc<Lanes>,
+    next: Arc<AtomicU64>,
+}
+
+/// Where the frames of each call go: by its own name, then by the tunnel's handle.
+#[derive(Default)]
+struct Lanes(Mutex<HashMap<String, mpsc::Sender<Heard>>>);
+
+/// One call's part of it.
+pub(super) struct Lane {
+    link: Link,
+    name: String,
+    incoming: mpsc::Receiver<Heard>,
+}
+
+/// What a call hears.
+pub(super) enum Heard {
+    Allocated(AllocateWorkerResponse),
+    Event(TunnelEvent),
+    /// A message of the worker.
+    Worker(Vec<u8>),
+    Closed,
+}
+
+impl Link {
+    /// Opens the stream.
+    pub(super) async fn open(mut client: RuntimeSupervisorClient<Channel>) -> Result<Link> {
+        let (outgoing, frames) = mpsc::channel(OUTGOING);
+        // What says that many tunnels follow.
+        let first = PppClientFrame { keepalive: true, ..PppClientFrame::default() };
+        outgoing.send(first).await.context("the stream is closed")?;
+        let answered = client.proxy_ppp(ReceiverStream::new(frames)).await.context("open the stream")?;
+        let mut incoming = answered.into_inner();
+        let link = Link { outgoing, lanes: Arc::default(), next: Arc::default() };
+        let lanes = link.lanes.clone();
+        tokio::spawn(async move {
+            let ended = async {
+                while let Some(frame) = incoming.message().await.context("read the stream")? {
+                    lanes.pass(frame)?;
+                }
+                anyhow::Ok(())
+            };
+            if let Err(error) = ended.await {
+                eprintln!("bench: the shared stream: {error:#}");
+            }
+            // Every call hears that its lane ended.
+            lanes.all().clear();
+        });
+        Ok(link)
+    }
+
+    /// Asks for a place; `work` goes along, for a worker that has one at once.
+    pub(super) async fn begin(&self, request: AllocateWorkerRequest, work: &[Any]) -> Result<Lane> {
+        let name = format!("+{}", self.next.fetch_add(1, Ordering::Relaxed));
+        let (sender, incoming) = mpsc::channel(INCOMING);
+        self.lanes.all().insert(name.clone(), sender);
+        let lane = Lane { link: self.clone(), name, incoming };
+        lane.send(pack(API, "AllocateWorkerRequest", &request)).await?;
+        for message in work {
+            lane.send(message.clone()).await?;
+        }
+        Ok(lane)
+    }
+}
+
+impl Lanes {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Heard>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a frame to its call, if that still listens.
+    fn pass(&self, frame: PppServerFrame) -> Result<()> {
+        let name = frame.tunnel_id;
+        let heard = read(frame.payload.context("an empty frame")?)?;
+        let mut lanes = self.all();
+        // What follows the answer comes by the handle.
+        let handle = match &heard {
+            Heard::Allocated(answer) => answer.handle.as_ref().map(|handle| handle.tunnel_id.clone()),
+            _ => None,
+        };
+        if let Some(handle) = handle
+            && let Some(lane) = lanes.remove(&name)
+        {
+            // Err: nobody listens any more.
+            let _ = lane.try_send(heard);
+            lanes.insert(handle, lane);
+        } else if let Some(lane) = lanes.get(&name) {
+            match lane.try_send(heard) {
+                Err(TrySendError::Full(_)) => bail!("{name} does not read"),
+                Ok(()) | Err(TrySendError::Closed(_)) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(payload: ppp_server_frame::Payload) -> Result<Heard> {
+    let any = match payload {
+        ppp_server_frame::Payload::Event(event) => return Ok(Heard::Event(event)),
+        ppp_server_frame::Payload::Ppp(any) => any,
+    };
+    match any.type_url.rsplit('.').next() {
+        Some("ServerMessage") => Ok(Heard::Worker(any.value)),
+        Some("AllocateWorkerResponse") => {
+            let answer = AllocateWorkerResponse::decode(any.value.as_slice()).context("read an answer")?;
+            Ok(Heard::Allocated(answer))
+        }
+        Some("CloseTunnelResponse") => {
+            let answer = CloseTunnelResponse::decode(any.value.as_slice()).context("read an answer")?;
+            anyhow::ensure!(answer.stats.is_some(), "a closed tunnel has figures");
+            Ok(Heard::Closed)
+        }
+        _ => bail!("a message {}", any.type_url),
+    }
+}
+
+impl Lane {
+    pub(super) async fn send(&self, message: Any) -> Result<()> {
+        let frame = PppClientFrame { tunnel_id: self.name.clone(), ppp: Some(message), keepalive: false };
+        self.link.outgoing.send(frame).await.map_err(|_| anyhow!("the stream is closed"))
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Heard> {
+        self.incoming.recv().await.context("the stream ended")
+    }
+
+    /// The tunnel has its handle: further frames go by that.
+    pub(super) fn name(&mut self, handle: &str) {
+        handle.clone_into(&mut self.name);
+    }
+
+    /// Asks for the end of the tunnel.
+    pub(super) async fn close(&self) -> Result<()> {
+        let request = CloseTunnelRequest { tunnel_id: self.name.clone(), reason: "completed".into() };
+        self.send(pack(API, "CloseTunnelRequest", &request)).await
+    }
+
+    /// Ends when the runtime has closed the tunnel.
+    pub(super) async fn closed(mut self) -> Result<()> {
+        while !matches!(self.next().await?, Heard::Closed) {}
+        Ok(())
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.link.lanes.all().remove(&self.name);
+    }
+}
+
+/// A message of a worker's protocol.
+pub(super) fn plugin_message(name: &str, message: &impl Message) -> Any {
+    pack(PPP, name, message)
+}
+
+fn pack(package: &str, name: &str, message: &impl Message) -> Any {
+    Any { type_url: format!("{package}{name}"), value: message.encode_to_vec() }
+}
