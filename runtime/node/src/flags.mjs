@@ -27,6 +27,8 @@ export function workerFlags(version, { plugin, proxy = false }) {
   flags.push(`--allow-fs-read=${SHIM}`, `--allow-fs-read=${plugin}`, '--allow-fs-read=.', '--allow-fs-write=.');
   if (proxy) flags.push('--disable-warning=UNDICI-EHPA');
   if (proxy && hasProxyFlag(major, minor)) flags.push('--use-env-proxy');
+  // What the machine trusts, as the other languages do: an internal service has an authority of its own.
+  if (proxy && (since(23, 8) || (major === 22 && minor >= 15))) flags.push('--use-system-ca');
   return flags;
 }
 

@@ -15,6 +15,7 @@ mod it {
     mod calls;
     mod checkpoints;
     mod death;
+    mod egress;
     mod faults;
     mod figures;
     mod handles;

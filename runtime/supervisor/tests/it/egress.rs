@@ -1,0 +1,114 @@
+//! The way out of a sandbox, as an author meets it: the usual clients of each language reach the names that are
+//! allowed, over TLS and without, and nothing else; no code speaks of a proxy.
+
+mod world;
+
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::json;
+
+use super::attempts::{Language, ask, start};
+use world::{HOSTS, World, within};
+
+/// `secret.test` is as private as `internal.test`, but not in the operator's list.
+const ALLOW_PRIVATE: &str = "10.9.0.0/16";
+const LISTED: [&str; 4] = ["service.test", "internal.test", "secret.test", "metadata.test"];
+
+#[tokio::test]
+async fn pythons_clients_reach_what_is_allowed() {
+    reach(Language::Python, &["urllib", "requests", "httpx"]).await;
+}
+
+#[tokio::test]
+async fn nodes_clients_reach_what_is_allowed() {
+    reach(Language::Node, &["fetch", "https"]).await;
+}
+
+#[tokio::test]
+async fn javas_clients_reach_what_is_allowed() {
+    reach(Language::Java, &["java.net.http", "HttpURLConnection"]).await;
+}
+
+async fn reach(language: Language, clients: &[&str]) {
+    let world = World::make();
+    let plugins = |plugins: &Path| {
+        language.install(plugins, "client", &json!({ "allowedDomains": LISTED }));
+        if language == Language::Python {
+            bring_libraries(&plugins.join("client/1.0.0/package/site-packages"));
+        }
+    };
+    let adapt = |runtime: Command| {
+        let mut command = world.around(&runtime);
+        command.env("ASP_RUNTIME_EGRESS_ALLOW_PRIVATE", ALLOW_PRIVATE);
+        command
+    };
+    let stack = start(plugins, adapt).await;
+    let runtime = stack.child.id();
+    world.serve(runtime).await;
+    let fetch = async |url: &str, by: &str| {
+        let found = ask(&stack, "client", &json!({"fetch": {"url": url, "by": by}})).await;
+        found["text"].as_str().unwrap().to_owned()
+    };
+    for by in clients {
+        assert_eq!(fetch("https://service.test/", by).await, "hello from service.test", "{by}");
+        assert_eq!(fetch("https://internal.test/", by).await, "hello from internal.test", "{by}");
+    }
+    assert_eq!(fetch("http://service.test/", clients[0]).await, "hello from service.test");
+    assert_eq!(world.served().len(), clients.len() * 2 + 1);
+    for (host, outcome) in [
+        ("unlisted.test", "name_denied"),
+        ("secret.test", "address_denied"),
+        ("metadata.test", "address_denied"),
+    ] {
+        for by in clients {
+            let text = fetch(&format!("https://{host}/"), by).await;
+            assert!(text.starts_with("denied: "), "{by}, {host}: {text}");
+        }
+        let audit = stack.log_line(outcome).await;
+        assert!(audit.contains("\"audit\":true"), "{audit}");
+        assert!(stack.logged(outcome).iter().any(|line| line.contains(host)), "{host}: {audit}");
+    }
+    assert_eq!(
+        world.served().len(),
+        clients.len() * 2 + 1,
+        "nothing else was asked for: {:?}",
+        world.served()
+    );
+    // The control: whoever stands beside the runtime reaches all of them.
+    for (host, address) in HOSTS {
+        within(runtime, move || TcpStream::connect((address, 443)).map(drop)).expect(host);
+    }
+}
+
+/// Lays the usual libraries where a package brings its own; scripts/setup installs them for the shim's tests.
+fn bring_libraries(site_packages: &Path) {
+    let python = std::env::var("ASP_PYTHON_TEST").expect("ASP_PYTHON_TEST is set: source .tools/env");
+    let where_they_are =
+        "import httpx, requests, os; print(os.path.dirname(os.path.dirname(requests.__file__)))";
+    let told = Command::new(python).args(["-c", where_they_are]).output().unwrap();
+    assert!(
+        told.status.success(),
+        "scripts/setup test installs them: {}",
+        String::from_utf8_lossy(&told.stderr)
+    );
+    let installed = String::from_utf8(told.stdout).unwrap();
+    std::fs::create_dir(site_packages).unwrap();
+    for name in [
+        "requests",
+        "urllib3",
+        "certifi",
+        "charset_normalizer",
+        "idna",
+        "httpx",
+        "httpcore",
+        "h11",
+        "anyio",
+        "typing_extensions.py",
+    ] {
+        let from = Path::new(installed.trim()).join(name);
+        let copied = Command::new("cp").arg("-r").args([&from, &site_packages.join(name)]).status().unwrap();
+        assert!(copied.success(), "{}", from.display());
+    }
+}
