@@ -70,7 +70,7 @@ pub struct Stats {
     pub oom_kills: u64,
 }
 
-/// What runs in a worker's group at this moment, read at the cost of three small files.
+/// What a worker runs at this moment; with a control group it costs three small files to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activity {
     /// With those of `worker-init`.

@@ -4,6 +4,7 @@
 //! The sandbox itself is built by the binary `worker-init` (`main.rs`). A sandbox is never weaker than its
 //! description: what cannot be built ends the worker with [`EXIT_SETUP`] before its first instruction.
 
+mod activity;
 mod cgroup;
 mod command;
 mod probe;

@@ -68,7 +68,7 @@ pub struct Process {
     pub pipes: Option<(ChildStdin, ChildStdout)>,
     child: Child,
     full_heap: FullHeap,
-    cgroup: Books,
+    books: Books,
     home: Home,
     lease: Lease,
     /// Ends with the process.
@@ -83,9 +83,13 @@ struct Home {
     path: PathBuf,
 }
 
-/// A worker's control group, as long as it lives.
+/// What a worker uses: its control group, as long as it lives, or else its processes.
 #[derive(Clone, Debug, Default)]
-pub struct Books(Arc<Mutex<Option<Cgroup>>>);
+pub struct Books {
+    cgroup: Arc<Mutex<Option<Cgroup>>>,
+    /// Its outermost process.
+    root: Option<u32>,
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -157,6 +161,7 @@ impl Machine {
         let groups = self.cgroups.as_ref();
         let cgroup = groups.map(|groups| groups.create(&home.id, &sandbox.limits)).transpose()?;
         let child = self.spawn(&sandbox, cgroup.as_ref()).await?;
+        let root = child.id();
         let mut process = Process {
             id: home.id.clone(),
             socket: home.socket(),
@@ -165,7 +170,7 @@ impl Machine {
             pipes: None,
             child,
             full_heap: command.full_heap,
-            cgroup: Books(Arc::new(Mutex::new(cgroup))),
+            books: Books { cgroup: Arc::new(Mutex::new(cgroup)), root },
             home,
             lease,
             _egress: egress,
@@ -275,7 +280,7 @@ impl Process {
     /// Ends when the process has ended, and says how. Safe to cancel.
     pub async fn exited(&mut self) -> Cause {
         match self.child.wait().await {
-            Ok(status) => Cause::of_status(status, &self.cgroup.stats(), self.full_heap),
+            Ok(status) => Cause::of_status(status, &self.books.stats(), self.full_heap),
             // It is no child of ours any more, which cannot be; it is of no use either.
             Err(_) => Cause::Wedged,
         }
@@ -292,7 +297,7 @@ impl Process {
 
     /// Kills everything the worker started.
     pub fn kill(&mut self) {
-        if let Some(cgroup) = &*self.cgroup.0.lock()
+        if let Some(cgroup) = &*self.books.cgroup.lock()
             && let Err(error) = cgroup.kill()
         {
             tracing::error!(worker = self.id, %error, "a worker's control group was not killed");
@@ -302,7 +307,7 @@ impl Process {
     }
 
     pub fn books(&self) -> Books {
-        self.cgroup.clone()
+        self.books.clone()
     }
 
     /// Kills what is left and takes away what the process had; ends when all is gone.
@@ -310,7 +315,7 @@ impl Process {
         self.kill();
         // Err: the kernel is busy with it, and reaps it later.
         let _ = tokio::time::timeout(REAP_WITHIN, self.child.wait()).await;
-        let cgroup = self.cgroup.0.lock().take();
+        let cgroup = self.books.cgroup.lock().take();
         let (home, lease) = (self.home, self.lease);
         // Waits for the kernel to let go of the control group.
         let cleared = tokio::task::spawn_blocking(move || {
@@ -352,12 +357,13 @@ impl Process {
 impl Books {
     /// What the worker used so far; zeros when it is gone or has no control group.
     pub fn stats(&self) -> Stats {
-        self.0.lock().as_ref().map(Cgroup::stats).unwrap_or_default()
+        self.cgroup.lock().as_ref().map(Cgroup::stats).unwrap_or_default()
     }
 
-    /// What the worker runs at this moment; `None` when it is gone or has no control group.
-    pub fn activity(&self) -> Option<Activity> {
-        self.0.lock().as_ref().map(Cgroup::activity)
+    /// What the worker runs at this moment.
+    pub fn activity(&self) -> Activity {
+        let told = self.cgroup.lock().as_ref().map(Cgroup::activity);
+        told.or_else(|| self.root.map(Activity::below)).unwrap_or_default()
     }
 }
 

@@ -183,8 +183,7 @@ impl Worker {
 
     /// Looks whether the worker does nothing without calls.
     pub fn look(&self, idle: Idle) -> Proof {
-        // Without a control group nothing can be told, and the worker is trusted as far as its level goes.
-        let Some(activity) = self.books.activity() else { return Proof::Quiet };
+        let activity = self.books.activity();
         self.watch.lock().look(activity, idle, Instant::now())
     }
 
@@ -372,8 +371,7 @@ impl Running {
 /// A worker that is ready has the processes it needs. A stdio server's are its own business: it may keep a
 /// browser between calls.
 fn watch_over(plugin: &Plugin, books: &Books) -> Watch {
-    let plugin_mode = plugin.manifest.mode == Mode::Plugin;
-    let processes = books.activity().map(|activity| activity.processes).filter(|_| plugin_mode);
+    let processes = (plugin.manifest.mode == Mode::Plugin).then(|| books.activity().processes);
     Watch::new(processes, plugin.manifest.limits.pids)
 }
 

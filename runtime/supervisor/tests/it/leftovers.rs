@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::harness::{Stack, crash, eventually, output, start};
+use super::harness::{Stack, crash, eventually, output, start, start_as};
 
 /// Processes below the runtime with this name.
 fn running(stack: &Stack, name: &str) -> usize {
@@ -44,6 +44,20 @@ async fn a_stopped_call_that_left_a_thread_or_a_process_ends_with_its_worker() {
     }
     assert_eq!(workers_seen(&stack), 3);
     assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0, "its plugin is not held back for it");
+}
+
+#[tokio::test]
+async fn it_is_seen_without_a_control_group_too() {
+    let low = json!({"isolation": {"minLevel": 1}, "pool": {"max": 1}});
+    let stack = start_as(65534, &[("echo", low)], &["--min-level", "1"]).await;
+    for (what, told) in [("thread", "computation"), ("process", "processes")] {
+        stopped(&stack, &json!({"mode": "leave", "what": what, "until_cancelled": true})).await;
+        stack.log_line(&format!("a call left {told} behind in the worker")).await;
+        eventually("everything of it is gone", || async { running(&stack, "sleep") == 0 }).await;
+    }
+    stopped(&stack, &json!({"mode": "slow", "ms": 60_000})).await;
+    assert!(output(&stack.call("echo", "next", &json!({})).await).is_some());
+    assert_eq!(workers_seen(&stack), 3, "the last is used again");
 }
 
 #[tokio::test]
