@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(kids(&both)[1], key.public().kid());
         for bad in ["", "{}", "-----BEGIN PRIVATE KEY-----\nAAAA", &json!({"kty": "RSA"}).to_string()] {
             let current = file("bad", bad);
-            let error = read(&TokenKeyFiles { current, previous: None }).unwrap_err();
+            let error = read(&TokenKeyFiles { current, previous: None }).err().unwrap();
             assert!(error.to_string().contains("bad"), "{error}");
         }
     }
