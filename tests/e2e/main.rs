@@ -7,12 +7,15 @@
 mod boot;
 mod certificate;
 mod clients;
+mod gateway_loss;
+mod hosted_calls;
 mod istio;
 mod local_replies;
 mod main_job;
 mod message;
 mod packages;
 mod peers;
+mod plugin_delegates;
 mod plugin_loss;
 mod plugin_wire;
 mod plugins;
@@ -42,9 +45,12 @@ fn main() -> ExitCode {
     trials.extend(clients::trials(&shared));
     trials.extend(wire::trials(&shared));
     trials.extend(plugins::trials(&shared));
+    trials.extend(plugin_delegates::trials(&shared));
     trials.extend(packages::trials(&shared));
     trials.extend(plugin_wire::trials(&shared));
     trials.extend(plugin_loss::trials(&shared));
+    trials.extend(gateway_loss::trials(&shared));
+    trials.extend(hosted_calls::trials(&shared));
     trials.extend(policy::trials(&shared));
     trials.extend(replicas::trials(&shared));
     trials.extend(peers::trials(&shared));

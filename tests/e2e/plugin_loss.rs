@@ -110,12 +110,12 @@ async fn lose(client: &Client<'_>, lost: Lost, after: u64) -> Result<Answer> {
     Ok(answer)
 }
 
-fn script() -> Value {
+pub(crate) fn script() -> Value {
     json!({"answers": sweep_answers(), "sampled": "[\"national-id\"]"})
 }
 
 /// The report without what differs between two calls: its task and when it was made.
-fn report(answer: &Answer) -> Result<Value> {
+pub(crate) fn report(answer: &Answer) -> Result<Value> {
     let texts = answer.linked.iter().filter_map(|entry| entry["text"].as_str());
     let mut reports =
         texts.filter_map(|text| serde_json::from_str::<Value>(text).ok()?.get("report").cloned());
@@ -132,12 +132,18 @@ fn report(answer: &Answer) -> Result<Value> {
 fn branches(answer: &Answer) -> Result<()> {
     let lines: Vec<&str> = answer.logs.iter().filter_map(|line| line["data"].as_str()).collect();
     for branch in ["SCAN_MEETINGS", "SCAN_CONTACT_CENTER", "SCAN_ADMIN"] {
-        let ends = positions(&lines, &format!("branch {branch} finished"));
-        let begins = positions(&lines, &format!("branch {branch} executed"));
-        let begun_once_more = ends.first().is_some_and(|end| begins.iter().any(|begin| begin > end));
-        ensure!(!begins.is_empty() && begins.len() <= 2, "{branch} ran {} times: {lines:?}", begins.len());
-        ensure!(ends.len() <= 1 && !begun_once_more, "{branch} ran again after its end: {lines:?}");
+        times(&lines, branch)?;
     }
+    Ok(())
+}
+
+/// A branch ran, and not again after its end.
+pub(crate) fn times(lines: &[&str], branch: &str) -> Result<()> {
+    let ends = positions(lines, &format!("branch {branch} finished"));
+    let begins = positions(lines, &format!("branch {branch} executed"));
+    let begun_once_more = ends.first().is_some_and(|end| begins.iter().any(|begin| begin > end));
+    ensure!(!begins.is_empty() && begins.len() <= 2, "{branch} ran {} times: {lines:?}", begins.len());
+    ensure!(ends.len() <= 1 && !begun_once_more, "{branch} ran again after its end: {lines:?}");
     Ok(())
 }
 

@@ -75,8 +75,8 @@ pub(crate) struct Client<'a> {
 pub(crate) struct Answer {
     protocol: String,
     pub(crate) progress: Vec<Progress>,
-    asked: Vec<Value>,
-    sampled: Vec<Value>,
+    pub(crate) asked: Vec<Value>,
+    pub(crate) sampled: Vec<Value>,
     pub(crate) cancelled: bool,
     pub(crate) result: Option<Value>,
     pub(crate) error: Option<Value>,
@@ -86,7 +86,7 @@ pub(crate) struct Answer {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Progress {
-    progress: f64,
+    pub(crate) progress: f64,
     pub(crate) message: Option<String>,
 }
 
@@ -123,7 +123,7 @@ impl Client<'_> {
         Ok((answer, reached?))
     }
 
-    async fn command(
+    pub(crate) async fn command(
         &self,
         server: &str,
         tool_name: &str,

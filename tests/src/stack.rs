@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -17,6 +18,9 @@ use crate::process::{Log, Process};
 use crate::runtime::{self, Runtime};
 use crate::tap::Tap;
 use crate::{http1, tool, wait};
+
+/// Where `asp` writes what it listens on, in its state directory.
+const PORTS: &str = "ports.json";
 
 /// What a stack serves.
 pub struct Options {
@@ -30,6 +34,8 @@ pub struct Options {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Whether plugins run.
     pub plugins: bool,
+    /// More of the environment of `asp serve`.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl Options {
@@ -40,6 +46,7 @@ impl Options {
             dead_upstream: None,
             tls: None,
             plugins: false,
+            environment: Vec::new(),
         })
     }
 }
@@ -54,7 +61,9 @@ pub struct Stack {
     pub runtime: Option<Mutex<Runtime>>,
     /// Between the gateway and the runtime.
     pub tap: Option<Tap>,
-    _dead: Reserved,
+    options: Options,
+    public_url: String,
+    dead: Reserved,
 }
 
 /// Where `asp` listens (`ports.json` in its state directory).
@@ -87,14 +96,42 @@ impl Stack {
             template: tool::root()?.join("envoy/bootstrap.yaml"),
             port,
             xds_port: ports.xds,
-            tls: options.tls,
+            tls: options.tls.clone(),
             variables: BTreeMap::new(),
         };
         let envoy = Envoy::start(settings).await?;
-        let mut stack =
-            Stack { envoy, asp, ports, state, runtime: runtime.map(Mutex::new), tap, _dead: dead };
+        let mut stack = Stack {
+            envoy,
+            asp,
+            ports,
+            state,
+            runtime: runtime.map(Mutex::new),
+            tap,
+            options,
+            public_url,
+            dead,
+        };
         stack.wait_ready(tls).await?;
         Ok(stack)
+    }
+
+    /// Ends `asp` by a signal and starts it again over the same state, on the same ports.
+    pub async fn restart_asp(&mut self, signal: Signal) -> Result<()> {
+        self.asp.signal(signal)?;
+        self.asp.wait(wait::START).await?;
+        fs::remove_file(self.state.path().join(PORTS))?;
+        let mut command = serve(&self.options, self.state.path(), &self.public_url, &self.dead)?;
+        let Ports { admin, gateway, xds } = self.ports;
+        for (name, port) in [("ASP_ADMIN_PORT", admin), ("ASP_GATEWAY_PORT", gateway), ("ASP_XDS_PORT", xds)]
+        {
+            command.env(name, port.to_string());
+        }
+        if let Some(tap) = &self.tap {
+            command.env("ASP_RUNTIMES", runtime::address(&tap.socket));
+        }
+        self.asp = Process::start("asp", command)?;
+        self.ports = ports(&mut self.asp, self.state.path()).await?;
+        self.wait_ready(self.options.tls.is_some()).await
     }
 
     /// The address of the edge.
@@ -198,7 +235,8 @@ fn serve(options: &Options, state: &Path, public_url: &str, dead: &Reserved) -> 
         .env("ASP_PORT", "0")
         .env("ASP_ADMIN_PORT", "0")
         .env("ASP_GATEWAY_PORT", "0")
-        .env("ASP_XDS_PORT", "0");
+        .env("ASP_XDS_PORT", "0")
+        .envs(options.environment.iter().map(|(name, value)| (name, value)));
     if let Some(host) = &options.dead_upstream {
         command.env("ASP_UPSTREAMS", format!("{host}=http://{}", dead.address()));
     }
@@ -218,7 +256,7 @@ pub async fn mint(state: &Path, arguments: &[&str]) -> Result<String> {
 
 /// Waits for `ports.json` of a starting `asp serve`.
 pub async fn ports(asp: &mut Process, state: &Path) -> Result<Ports> {
-    let file = state.join("ports.json");
+    let file = state.join(PORTS);
     let deadline = tokio::time::Instant::now() + wait::START;
     loop {
         asp.check_alive()?;

@@ -203,7 +203,7 @@ fn server(bytes: &[u8]) -> String {
         Some(server_message::Payload::Delegation(asked)) => {
             return format!("< delegation {}", asked.delegate_id);
         }
-        Some(server_message::Payload::Log(_)) => "log",
+        Some(server_message::Payload::Log(line)) => return format!("< log {}", line.message),
         Some(server_message::Payload::Completed(_)) => "completed",
         Some(server_message::Payload::Failed(failed)) => return format!("< failed {}", failed.code),
         Some(server_message::Payload::Cancel(cancel)) => {

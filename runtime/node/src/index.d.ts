@@ -42,7 +42,8 @@ export interface Context<State = Json> extends ReadContext {
   readonly idempotencyKey: string | undefined;
   /** Private, writable, size-capped directory. */
   readonly workDir: string;
-  /** A hard or soft cancel has come: finish the step in hand and return. */
+  /** A hard cancel, or a soft one (the deadline is near): finish the step in hand and return what there is. After a
+   * soft one the result counts; the next question, delegation or checkpoint throws. */
   readonly cancelled: boolean;
   /** The platform wants the place back: the next `checkpoint` ends this execution. */
   readonly preempted: boolean;

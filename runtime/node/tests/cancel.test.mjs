@@ -67,13 +67,21 @@ test('a cancelled call leaves the others alone', async () => {
   assert.deepEqual(read((await worker.result('o2')).completed.output), { ignored: true, cancelled: false, preempted: false });
 });
 
-test('a soft cancel lets the step in hand finish and stops at the next one', async () => {
-  await waiting('s1', 'step_on');
+test('a soft cancel stops a handler where it saves or asks', async () => {
+  await waiting('s1', 'save_on');
   await cancel('s1', SOFT);
   await release('s1');
   assert.equal((await worker.result('s1')).failed.code, 'CANCELLED');
-  await worker.printed('signal false');
   assert.ok(!worker.stdout.includes('went on'));
+});
+
+test('what a handler returns after a soft cancel is its result', async () => {
+  await waiting('s3', 'step_on');
+  await cancel('s3', SOFT);
+  await release('s3');
+  assert.ok((await worker.result('s3')).completed);
+  await worker.printed('signal false');
+  await worker.printed('went on');
 });
 
 test('a hard cancel after a soft one stops at once', async () => {

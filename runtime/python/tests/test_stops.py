@@ -201,6 +201,32 @@ def test_a_soft_cancel_lets_the_step_finish():
     run(test())
 
 
+def test_what_a_handler_returns_after_a_soft_cancel_is_its_result():
+    source = """
+        import asyncio
+        from asp_plugin import plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            await ctx.progress(1)
+            while not ctx.cancelled:
+                await asyncio.sleep(0.005)
+            return {"partial": True}
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                await stream.next("progress")
+                await stream.send(cancel=wire.CancelRequest(request_id="r1", mode=wire.CancelRequest.SOFT))
+                _, end = await stream.end()
+                assert json.loads(end.output.value) == {"partial": True}
+
+    run(test())
+
+
 def test_preemption_saves_and_yields():
     source = """
         from asp_plugin import plugin

@@ -5,6 +5,7 @@ SCRIPT is a JSON object, each member optional:
   sampled   the text every sampling request is answered with; without it the client cannot sample
   cancel    give the call up when its progress has reached this value
   held      give the call up when standard input ends
+  key       the idempotency key of the call
 The bearer token is in ASP_TOKEN. Prints one line of JSON: {"protocol", "progress", "asked", "sampled", "logs",
 "cancelled", "result", "error", "linked"}; `linked` holds the resources that the result links to, read back.
 """
@@ -61,7 +62,9 @@ async def call(client, record, tool, arguments):
     if record.script.get("held"):
         loop = asyncio.get_running_loop()
         loop.add_reader(sys.stdin.fileno(), lambda: os.read(sys.stdin.fileno(), 1) or record.reached.set())
-    calling = asyncio.create_task(client.call_tool(tool, arguments, progress_callback=record.on_progress))
+    meta = {"asp/idempotencyKey": record.script["key"]} if "key" in record.script else None
+    asking = client.call_tool(tool, arguments, progress_callback=record.on_progress, meta=meta)
+    calling = asyncio.create_task(asking)
     giving_up = asyncio.create_task(record.reached.wait())
     await asyncio.wait({calling, giving_up}, return_when=asyncio.FIRST_COMPLETED)
     giving_up.cancel()

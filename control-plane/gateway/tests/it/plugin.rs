@@ -17,10 +17,16 @@ mod artifacts;
 mod calls;
 #[path = "plugin/ends.rs"]
 mod ends;
+#[path = "plugin/figures.rs"]
+mod figures;
 #[path = "plugin/questions.rs"]
 mod questions;
 #[path = "plugin/resume.rs"]
 mod resume;
+#[path = "plugin/takeover.rs"]
+mod takeover;
+#[path = "plugin/tokens.rs"]
+mod tokens;
 
 fn fixture(runtime: &Runtime) -> Fixture {
     Fixture::with(snapshot(), 7, runtime.runtimes())
@@ -76,8 +82,12 @@ async fn user_input(worker: &mut Worker) -> DeliverUserInput {
 
 /// Waits until `holds`; a hang guard, not an expectation.
 async fn until(what: &str, holds: impl Fn() -> bool) {
+    until_async(what, async || holds()).await;
+}
+
+async fn until_async(what: &str, holds: impl AsyncFn() -> bool) {
     let patient = async {
-        while !holds() {
+        while !holds().await {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };

@@ -12,6 +12,7 @@ use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, Source, assemble, check, read_dir};
 use asp_store::active::MemoryActive;
 use asp_store::calls::MemoryAudit;
+use asp_store::ledger::MemoryLedger;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use axum::body::Body;
 use base64::Engine;
@@ -82,12 +83,12 @@ const TEST_SERVER: &str = "apiVersion: asp/v1\nname: policy\ntitle: Policy\ndesc
 /// Primitives that run as plugins.
 const PLUGIN_SERVER: &str = "apiVersion: asp/v1\nname: plugins\ntitle: Plugins\ndescription: For tests.\nversion: 1.0.0\n\
          protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt], issuers: [dev]}\n\
-         primitives: [{ref: plugins/sweep}, {ref: plugins/order}, {ref: plugins/page}, {ref: plugins/advice}]\n";
+         primitives: [{ref: plugins/sweep}, {ref: plugins/order}, {ref: plugins/page}, {ref: plugins/advice}, {ref: plugins/book}, {ref: plugins/purge}, {ref: plugins/fetch}]\n";
 const PLUGIN_HEAD: &str =
     "version: 1.0.0\nowner: t@example.com\nsummary: A plugin.\ntags: [test]\nsecurity: {riskClass: low}\n";
 const PLUGIN_RUNTIME: &str = "runtime: {mode: plugin, language: python, entrypoint: main.py}\n";
 
-/// `sweep` only reads and asks; `order` has effects; `page` is a resource template; `advice` is a prompt.
+/// `sweep` only reads and asks; `book` and `purge` have effects and ask; `fetch` reaches other services; `order` has effects; `page` is a resource template; `advice` is a prompt.
 fn plugin_sources() -> Vec<Source> {
     let asks = "primitiveDependencies:\n  elicitations: [{id: plugins.name}]\n  delegations: [{id: plugins.label}]\n";
     let schema = "primitiveSchema:\n  input_schema: {type: object, properties: {n: {type: integer, default: 1}}}\n  \
@@ -103,6 +104,21 @@ fn plugin_sources() -> Vec<Source> {
         (
             "order",
             format!("id: order\nname: Order\ntype: tool\nmutation: non_idempotent\n{PLUGIN_HEAD}{schema}{PLUGIN_RUNTIME}"),
+        ),
+        (
+            "book",
+            format!("id: book\nname: Book\ntype: task\nmutation: non_idempotent\n{PLUGIN_HEAD}{can}{asks}{schema}{PLUGIN_RUNTIME}"),
+        ),
+        (
+            "purge",
+            format!("id: purge\nname: Purge\ntype: task\nmutation: destructive\n{PLUGIN_HEAD}{can}{asks}{schema}{PLUGIN_RUNTIME}"),
+        ),
+        (
+            "fetch",
+            format!("id: fetch\nname: Fetch\ntype: tool\nmutation: non_idempotent\n{PLUGIN_HEAD}{schema}{PLUGIN_RUNTIME}").replace(
+                "security: {riskClass: low}",
+                "security: {riskClass: low, allowedDomains: [api.example.com, files.example.org], auth: {type: jwt, scopes: ['x:read']}}",
+            ),
         ),
         (
             "page",
@@ -221,6 +237,7 @@ pub(crate) struct Fixture {
     pub gateway: Arc<Gateway>,
     pub audit: Arc<MemoryAudit>,
     pub active: Arc<MemoryActive>,
+    pub ledger: Arc<MemoryLedger>,
 }
 
 /// An answer, read whole.
@@ -277,19 +294,47 @@ impl Fixture {
         delegates: Endpoints,
     ) -> Fixture {
         let audit = Arc::new(MemoryAudit::default());
-        let active = Arc::new(MemoryActive::default());
+        let (active, ledger) = (Arc::new(MemoryActive::default()), Arc::new(MemoryLedger::default()));
+        let stores = Stores {
+            audit: audit.clone(),
+            active: active.clone(),
+            ledger: ledger.clone(),
+            ..Stores::in_memory()
+        };
         let gateway = Gateway::new(Config {
             token_keys: Arc::new(TokenKeys::generate().unwrap()),
             seal_keys: SealKeys { current: vec![key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,
-            stores: Stores { audit: audit.clone(), active: active.clone(), ..Stores::in_memory() },
+            stores,
             runtimes,
             delegates,
         })
         .unwrap();
         gateway.apply(snapshot).unwrap();
-        Fixture { gateway, audit, active }
+        Fixture { gateway, audit, active, ledger }
+    }
+
+    /// Another gateway over the same stores and keys.
+    pub(crate) fn beside(&self, runtimes: Runtimes) -> Fixture {
+        let stores = Stores {
+            audit: self.audit.clone(),
+            active: self.active.clone(),
+            ledger: self.ledger.clone(),
+            ..Stores::in_memory()
+        };
+        let gateway = Gateway::new(Config {
+            token_keys: Arc::new(TokenKeys::generate().unwrap()),
+            seal_keys: SealKeys { current: vec![7; 32].into(), previous: None },
+            public_url: PUBLIC_URL.into(),
+            dev: true,
+            stores,
+            runtimes,
+            delegates: Endpoints::default(),
+        })
+        .unwrap();
+        gateway.apply(snapshot()).unwrap();
+        Fixture { gateway, ..self.clone() }
     }
 
     pub(crate) async fn send(

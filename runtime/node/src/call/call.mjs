@@ -84,7 +84,7 @@ export class Call {
     if (this.#stopped) throw this.#stopped;
   }
 
-  /** Throws also when it should stop between two steps: the step in hand ends where this is asked. */
+  /** Throws also after a soft cancel: the step in hand ends where the handler asks or saves. */
   checkStep() {
     this.check();
     if (this.#softened) throw this.#softened;
@@ -104,7 +104,7 @@ export class Call {
     this.#abort.abort(error);
   }
 
-  /** Asks to stop after the step in hand. */
+  /** Asks to stop after the step in hand; what the handler returns then is its result. */
   soften(error) {
     if (this.#ended || this.cancelled) return;
     this.#softened = error;
@@ -141,8 +141,8 @@ export class Call {
   }
 
   #succeed(returned) {
+    // After a soft cancel a result counts: it is what the step in hand came to.
     if (this.#stopped) throw this.#stopped;
-    if (this.#softened) throw this.#softened;
     const own = returned?.[RESULT] === true;
     const { output, content, isError } = own ? returned : { output: returned };
     if (!isError) {

@@ -61,7 +61,7 @@ function events(call) {
   const { requestId, taskId, out } = call;
   return {
     progress(percent, message = '', gauges = {}) {
-      call.checkStep();
+      call.check();
       if (!Number.isFinite(percent)) throw new TypeError('progress: percent must be a number');
       const bounded = Math.min(100, Math.max(0, percent));
       const note = truncate(String(message), MAX_NOTE_BYTES);
@@ -89,7 +89,7 @@ function events(call) {
       call.log(word, String(message));
     },
     status(phase, metadata) {
-      call.checkStep();
+      call.check();
       const status = { requestId, taskId, status: STATUS_WORKING, phase: truncate(String(phase), MAX_NOTE_BYTES) };
       if (metadata !== undefined) status.metadata = json(metadata, 'the metadata');
       out.send({ status }, status.metadata?.value.length);

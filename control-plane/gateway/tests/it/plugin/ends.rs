@@ -1,6 +1,8 @@
 //! Cancels, lost workers and broken protocol.
 
-use asp_proto::plugin::{CancelResponse, Failed, client_message, server_message::Payload};
+use asp_proto::plugin::{
+    CancelResponse, Failed, cancel_request::Mode, client_message, server_message::Payload,
+};
 use http_body_util::BodyExt;
 use serde_json::json;
 use tonic::Status;
@@ -124,4 +126,18 @@ async fn a_worker_that_breaks_the_protocol_is_as_good_as_dead() {
         let result = call(&fixture(&runtime), "order", json!({})).await.json()["result"].clone();
         assert_eq!(result["_meta"]["asp/reason"], "outcome_unknown", "{fault}: {result}");
     }
+}
+
+#[tokio::test]
+async fn a_call_near_its_deadline_may_end_with_what_it_has() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        let Some(client_message::Payload::Cancel(cancel)) = worker.next().await else { panic!("no cancel") };
+        assert_eq!((cancel.mode(), cancel.reason.as_str()), (Mode::Soft, "the deadline is near"));
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let deadline = crate::support::now() * 1000 + 3000;
+    let request = modern("order", json!({})).with("x-deadline-ms", &deadline.to_string());
+    let result = super::last_result(&request.send(&fixture(&runtime)).await);
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
 }

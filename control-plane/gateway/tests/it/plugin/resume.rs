@@ -11,12 +11,12 @@ use super::{asks_name, call, fixture, modern, next_request, until, user_input};
 use crate::runtime::{Runtime, Script, Worker, admitted, rejected};
 use crate::support::Legacy;
 
-fn checkpoint(request_id: &str, seq: u64, capsule: &[u8]) -> Payload {
+pub(super) fn checkpoint(request_id: &str, seq: u64, capsule: &[u8]) -> Payload {
     Payload::Checkpoint(Checkpoint { request_id: request_id.into(), seq, capsule: capsule.to_vec() })
 }
 
 /// Saves a checkpoint and returns the error of its acknowledgement.
-async fn save(worker: &mut Worker, request_id: &str, seq: u64, capsule: &[u8]) -> String {
+pub(super) async fn save(worker: &mut Worker, request_id: &str, seq: u64, capsule: &[u8]) -> String {
     worker.say(checkpoint(request_id, seq, capsule)).await;
     match worker.next().await {
         Some(client_message::Payload::CheckpointAck(ack)) => {
@@ -78,7 +78,7 @@ async fn a_call_resumes_from_its_checkpoint_with_the_answers_it_was_given() {
     assert_eq!(fixture.active.find(*call.as_bytes()).await.unwrap(), None, "the row goes with the call");
 }
 
-fn text_chunk(request_id: &str, text: &str) -> Payload {
+pub(super) fn text_chunk(request_id: &str, text: &str) -> Payload {
     Payload::Chunk(ResultChunk { request_id: request_id.into(), text: text.into(), ..ResultChunk::default() })
 }
 

@@ -14,9 +14,9 @@ import java.util.OptionalLong;
  * something throws {@link IllegalStateException}.
  *
  * <p>Cancellation is native: the handler's thread is interrupted, {@link #cancelled} turns true, and methods that send
- * or wait throw {@link CancelledException}. A soft cancel (finish the step in hand) and a preemption (save a checkpoint
- * and yield) interrupt nothing: questions throw, {@link #cancelled} is true, and after a preemption the next
- * {@link #checkpoint} throws once it is stored.
+ * or wait throw {@link CancelledException}. A soft cancel (the deadline is near: finish the step in hand) and a
+ * preemption (save a checkpoint and yield) interrupt nothing: questions throw, {@link #cancelled} is true, the next
+ * {@link #checkpoint} throws once it is stored, and what the handler returns is its result.
  */
 public interface Context {
     /** Tells how far the call is, in percent; values outside 0..100 are set to the nearer end. */

@@ -164,10 +164,10 @@ final class Call {
         }
     }
 
-    /** Notes that a checkpoint is stored; throws when the platform waits for just that. */
+    /** Notes that a checkpoint is stored; throws when the platform waits for just that, or for the step's end. */
     synchronized void saved() {
         saved = true;
-        if (stop == Stop.PREEMPT) {
+        if (stop == Stop.PREEMPT || stop == Stop.SOFT) {
             throw new CancelledException(reason);
         }
     }
@@ -201,9 +201,12 @@ final class Call {
         Thread.interrupted();
     }
 
-    /** A cancelled call ends as cancelled even when its handler returned. A preempted one may as well be finished. */
+    /**
+     * A cancelled call ends as cancelled even when its handler returned. A preempted one may as well be finished, and
+     * after a soft cancel a result is what the step in hand came to.
+     */
     private synchronized void stopped() throws Failure {
-        if (stop != Stop.NONE && stop != Stop.PREEMPT) {
+        if (stop.compareTo(Stop.HARD) >= 0) {
             throw stopFailure();
         }
     }
