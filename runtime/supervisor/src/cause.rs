@@ -83,9 +83,7 @@ impl FullHeap {
             FullHeap::Unknown => false,
             FullHeap::Exit(code) => status.code() == Some(code),
             // A kernel that does not tell the most (0) leaves it a signal.
-            FullHeap::Abort { above } => {
-                status.signal() == Some(SIGABRT) && stats.memory_peak_bytes >= above
-            }
+            FullHeap::Abort { above } => status.signal() == Some(SIGABRT) && stats.memory_peak_bytes >= above,
         }
     }
 }
@@ -135,9 +133,17 @@ mod tests {
             (ended_by(11), 100, node, Cause::Signal(11)),
             (ended_by(6), 100, FullHeap::Unknown, Cause::Signal(6)),
         ] {
-            assert_eq!(Cause::of_status(status, &peak(peak_bytes), full_heap), cause, "{status} {full_heap:?}");
+            assert_eq!(
+                Cause::of_status(status, &peak(peak_bytes), full_heap),
+                cause,
+                "{status} {full_heap:?}"
+            );
         }
         let killed = Stats { oom_kills: 1, ..Stats::default() };
-        assert_eq!(Cause::of_status(ended_by(9), &killed, FullHeap::Unknown), Cause::Oom, "the kernel says so");
+        assert_eq!(
+            Cause::of_status(ended_by(9), &killed, FullHeap::Unknown),
+            Cause::Oom,
+            "the kernel says so"
+        );
     }
 }

@@ -12,8 +12,8 @@ use asp_proto::plugin::{
 };
 use asp_proto::supervisor::runtime_supervisor_server::{RuntimeSupervisor, RuntimeSupervisorServer};
 use asp_proto::supervisor::*;
-use futures::Stream;
 use futures::future::BoxFuture;
+use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use prost::Message;
 use prost_types::value::Kind;
@@ -34,6 +34,9 @@ pub(crate) struct Told {
     pub cancelled: Mutex<Vec<CancelAllocationRequest>>,
     pub ensured: Mutex<Vec<EnsurePluginRequest>>,
     pub drained: Mutex<Vec<DrainRequest>>,
+    /// What the metrics stream tells. A listener is refused as long as it is empty.
+    pub events: Mutex<Vec<MetricsEvent>>,
+    pub listeners: Mutex<Vec<MetricsStreamRequest>>,
 }
 
 type Play = Arc<dyn Fn(usize, Worker) -> BoxFuture<'static, ()> + Send + Sync>;
@@ -406,8 +409,17 @@ impl RuntimeSupervisor for Scripted {
         Ok(Response::new(HealthResponse { status, runtimes: None }))
     }
 
-    async fn metrics_stream(&self, _: Request<MetricsStreamRequest>) -> Result<Response<Metrics>, Status> {
-        Err(Status::unimplemented("the gateway does not ask"))
+    async fn metrics_stream(
+        &self,
+        request: Request<MetricsStreamRequest>,
+    ) -> Result<Response<Metrics>, Status> {
+        self.told.listeners.lock().push(request.into_inner());
+        let events = self.told.events.lock().clone();
+        if events.is_empty() {
+            return Err(Status::unavailable("not yet"));
+        }
+        let told = futures::stream::iter(events.into_iter().map(Ok));
+        Ok(Response::new(Box::pin(told.chain(futures::stream::pending()))))
     }
 
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
