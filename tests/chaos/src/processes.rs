@@ -95,6 +95,19 @@ fn environment_has(pid: u32, variable: &str) -> bool {
     environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
 }
 
+/// Waits until one of these is stopped (SIGSTOP); false when none is at `bound`.
+pub(crate) async fn stops(processes: &[Known], bound: Duration) -> bool {
+    let began = Instant::now();
+    let stopped = |known: &Known| stat(known.pid).is_some_and(|stat| stat.state == 'T');
+    while !processes.iter().any(stopped) {
+        if began.elapsed() > bound {
+            return false;
+        }
+        sleep(POLL).await;
+    }
+    true
+}
+
 /// The threads of these processes, which is what a control group's `pids` counts.
 pub(crate) fn threads(processes: &[Known]) -> usize {
     let count = |known: &Known| fs::read_dir(format!("/proc/{}/task", known.pid)).map_or(0, Iterator::count);
