@@ -23,6 +23,7 @@ mod policy;
 mod public_name;
 mod replicas;
 mod stores;
+mod tokens;
 mod trial;
 mod vectors;
 mod wire;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     trials.extend(plugin_wire::trials(&shared));
     trials.extend(plugin_loss::trials(&shared));
     trials.extend(gateway_loss::trials(&shared));
+    trials.extend(tokens::trials(&shared));
     trials.extend(hosted_calls::trials(&shared));
     trials.extend(policy::trials(&shared));
     trials.extend(replicas::trials(&shared));
