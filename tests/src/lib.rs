@@ -11,6 +11,7 @@ pub mod envoy;
 pub mod http1;
 pub mod http2;
 pub mod insertion;
+pub mod model;
 pub mod port;
 pub mod process;
 pub mod recorder;

@@ -1,0 +1,62 @@
+//! Delegations that the platform answers: a client without a model gets what one with a model gets.
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::http1;
+use asp_e2e::model::Model;
+use asp_e2e::stack::{Options, Stack};
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+
+use crate::plugin_loss::report;
+use crate::plugins::{Answer, COMPLIANCE, Client, MODES, SWEEP, sweep_answers, sweep_arguments};
+use crate::policy;
+use crate::trial::Shared;
+
+/// What the model says, the client's and the platform's.
+const SAYS: &str = "[\"national-id\"]";
+const KEY: &str = "sk-of-the-operator";
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![shared.trial("plugin_delegates::a_client_without_a_model_gets_the_same_report", |_| same_report())]
+}
+
+async fn same_report() -> Result<()> {
+    let model = Model::start(SAYS).await?;
+    let environment = vec![
+        ("ASP_DELEGATE_URL", model.url()),
+        ("ASP_DELEGATE_MODEL", "test".to_owned()),
+        ("ASP_DELEGATE_API_KEY", KEY.to_owned()),
+    ];
+    let stack = Stack::start(Options { plugins: true, environment, ..Options::repository()? }).await?;
+    policy::expose(&stack, "acme", COMPLIANCE).await?;
+    for (mode, protocol) in MODES {
+        let client = Client { stack: &stack, mode, protocol };
+        let asked = sweep(&client, json!({"answers": sweep_answers(), "sampled": SAYS})).await?;
+        ensure!(
+            !asked.sampled.is_empty() && model.take().is_empty(),
+            "{mode}: the client's model is asked first"
+        );
+        let alone = sweep(&client, json!({"answers": sweep_answers()})).await?;
+        let questions = model.take();
+        ensure!(alone.sampled.is_empty() && !questions.is_empty(), "{mode}: the platform asks its model");
+        let wanted = report(&asked)?;
+        let found = report(&alone)?;
+        ensure!(found == wanted, "{mode}: another report:\n{found}\n{wanted}");
+        ensure!(questions.len() == asked.sampled.len(), "{mode}: {} questions", questions.len());
+        for question in questions {
+            ensure!(question.authorization == format!("Bearer {KEY}"), "{mode}: not the endpoint's key");
+            let messages = question.body["messages"].as_array().context("messages")?;
+            ensure!(messages.len() == 2 && messages[0]["role"] == "system", "{mode}: {}", question.body);
+        }
+    }
+    let metrics = http1::get(stack.gateway(), "/metrics", &[]).await?.text();
+    for by in ["client", "model"] {
+        let counted = format!("asp_delegations_total{{by=\"{by}\",outcome=\"ok\"}}");
+        ensure!(metrics.contains(&counted), "no {counted}");
+    }
+    stack.stop(&[]).await
+}
+
+async fn sweep(client: &Client<'_>, script: Value) -> Result<Answer> {
+    client.call(COMPLIANCE, SWEEP, &sweep_arguments(), &script).await
+}
