@@ -111,6 +111,7 @@ impl Tunnel {
                 return Ok(end);
             }
         }
+        worker.stopped_a_call();
         worker.session.remove(&call.request_id);
         call.forward(&failure(&call.request_id, &status)).await;
         Ok(End::Answered)
