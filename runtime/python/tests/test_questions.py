@@ -273,6 +273,33 @@ def test_a_checkpoint_waits_for_its_acknowledgement():
     run(test())
 
 
+SAVES_AT_ONCE = """
+import asyncio
+from asp_plugin import plugin
+
+@plugin.tool(resumable=True)
+async def saves(args, ctx):
+    await asyncio.gather(*(ctx.checkpoint(n) for n in range(20)))
+    return "saved"
+"""
+
+
+def test_checkpoints_at_once_are_sent_one_after_the_other():
+    async def test():
+        async with worker(SAVES_AT_ONCE) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke()
+                for seq in range(1, 21):
+                    assert (await stream.next()).checkpoint.seq == seq
+                    await stream.send(ping=wire.Ping(nonce="n"))
+                    assert (await stream.next()).WhichOneof("payload") == "pong", "more than one is open"
+                    await stream.send(checkpoint_ack=wire.CheckpointAck(request_id="r1", seq=seq))
+                assert await stream.output() == "saved"
+
+    run(test())
+
+
 def test_a_lost_call_goes_on_from_its_checkpoint_and_asks_nobody_twice():
     async def test():
         async with worker(SAVES) as started:

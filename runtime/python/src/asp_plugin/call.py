@@ -70,6 +70,8 @@ class Call:
         self._started = False
         self._seq = 0
         self._acks: dict[int, asyncio.Future[str]] = {}
+        # One checkpoint at a time: the platform takes few without an acknowledgement.
+        self._saving = asyncio.Lock()
         self._dropped_logs = 0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -234,14 +236,16 @@ class Call:
         capsule = json_text.to_bytes({"state": state, "answered": self.questions.answered})
         if len(capsule) > MAX_CAPSULE:
             raise CheckpointError("too_large")
-        self._seq += 1
-        seq = self._seq
-        stored = self._acks[seq] = asyncio.get_running_loop().create_future()
-        try:
-            await self.send(checkpoint=wire.Checkpoint(request_id=self.request_id, seq=seq, capsule=capsule))
-            error = await stored
-        finally:
-            del self._acks[seq]
+        async with self._saving:
+            self._seq += 1
+            seq = self._seq
+            stored = self._acks[seq] = asyncio.get_running_loop().create_future()
+            try:
+                message = wire.Checkpoint(request_id=self.request_id, seq=seq, capsule=capsule)
+                await self.send(checkpoint=message)
+                error = await stored
+            finally:
+                del self._acks[seq]
         if error:
             raise CheckpointError(error)
         self.saved = True
