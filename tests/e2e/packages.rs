@@ -20,8 +20,11 @@ const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
-        shared.trial("packages::from_the_code_through_the_store_to_an_official_client", |_| through_the_store()),
-        shared.trial("packages::tests_run_where_half_a_languages_settings_are_missing", |_| half_a_language()),
+        shared.trial("packages::from_the_code_through_the_store_to_an_official_client", |_| {
+            through_the_store()
+        }),
+        shared
+            .trial("packages::tests_run_where_half_a_languages_settings_are_missing", |_| half_a_language()),
     ]
 }
 
@@ -45,6 +48,9 @@ impl Shell<'_> {
         command.args(arguments).current_dir(self.folder).stdin(Stdio::null()).kill_on_drop(true);
         command.env("ASP_ADMIN_URL", &self.url).env("ASP_ADMIN_TOKEN", &self.token);
         command.env("ASP_PLUGIN_JAVA", java).env("ASP_PLUGIN_JAVA_SHIM", shim);
+        let (node, shim) = tool::plugin_node()?;
+        command.env("ASP_PLUGIN_NODE", node).env("ASP_PLUGIN_NODE_SHIM", shim);
+        command.env("ASP_PLUGIN_PYTHON", tool::plugin_python()?).env("ASP_RUNTIME_BIN", tool::runtime()?);
         Ok(command.output().await?)
     }
 
@@ -80,6 +86,8 @@ async fn through_the_store() -> Result<()> {
         admin.must(&["plugin", "new", &id, "--language", language, "src"]).await?;
     }
     reference_server(&work.path().join("src/reference"))?;
+    let said = admin.must(&["plugin", "run", "sum", "src", "--arguments", r#"{"a": 19, "b": 23}"#]).await?;
+    ensure!(said.contains("42"), "a stdio server runs on the developer's machine too: {said}");
     let built = build(&admin).await?;
     ensure!(built.len() == 4 && build(&admin).await? == built, "building again makes other bytes: {built:?}");
     admin.must(&["plugin", "push"]).await?;
@@ -116,7 +124,8 @@ async fn bare_stack() -> Result<Stack> {
     let primitives = tempfile::tempdir()?;
     let demo = tool::root()?.join("primitives/demo");
     copy(&demo, &primitives.path().join("demo"))?;
-    let options = Options { primitives: primitives.path().to_owned(), plugins: true, ..Options::repository()? };
+    let options =
+        Options { primitives: primitives.path().to_owned(), plugins: true, ..Options::repository()? };
     Stack::start(options).await
 }
 
@@ -137,7 +146,8 @@ fn pin(source: &Path, built: &[(String, String)]) -> Result<()> {
         let files = if id == "reference" { vec![named("sum"), named("slow")] } else { vec![named("")] };
         for file in files {
             let spec = fs::read_to_string(&file)?;
-            let pinned = spec.replacen("runtime:\n", &format!("runtime:\n  artifactSha256: \"{digest}\"\n"), 1);
+            let pinned =
+                spec.replacen("runtime:\n", &format!("runtime:\n  artifactSha256: \"{digest}\"\n"), 1);
             ensure!(pinned != spec, "{} has no runtime", file.display());
             fs::write(&file, pinned)?;
         }
@@ -225,7 +235,10 @@ async fn stdio(client: &Client<'_>) -> Result<()> {
 async fn kept(admin: &Shell<'_>, puller: &Shell<'_>, built: &[(String, String)]) -> Result<()> {
     let again = puller.install().await?;
     let again: Value = serde_json::from_slice(&again.stdout)?;
-    ensure!(again.as_array().is_some_and(|all| all.iter().all(|one| one["outcome"] == "unchanged")), "{again}");
+    ensure!(
+        again.as_array().is_some_and(|all| all.iter().all(|one| one["outcome"] == "unchanged")),
+        "{again}"
+    );
     let wheel = admin.folder.join("dist/greet_python-0.1.0-py3-none-any.whl");
     let bytes = fs::read(&wheel)?;
     fs::write(&wheel, [bytes.as_slice(), b"x"].concat())?;

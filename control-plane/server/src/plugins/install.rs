@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use asp_registry::{plugin_manifest, stdio_manifest};
 use serde::Serialize;
@@ -15,6 +16,11 @@ use super::pack::{Format, PackError, PackageFile, pack};
 use super::stdio;
 use super::unit::{MCP_STDIO, Unit};
 use super::unpack::{UnpackError, unpack};
+
+/// Of the folders in which versions are made. A leading dot: no id of a plugin begins so.
+const WORK: &str = ".work";
+/// An installation takes seconds.
+const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// What became of one unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -109,11 +115,19 @@ pub fn install(
     Ok(report)
 }
 
-/// A folder for the time of an installation, on the same file system as `plugins`, which is made.
+/// A folder for the time of an installation, on the same file system as `plugins`, which is made. What
+/// installations that were killed left there is removed.
 pub fn work(plugins: &Path) -> Result<TempDir, InstallError> {
     fs::create_dir_all(plugins).map_err(io(plugins))?;
-    // A leading dot: no id of a plugin begins so.
-    tempfile::Builder::new().prefix(".work").tempdir_in(plugins).map_err(io(plugins))
+    for entry in fs::read_dir(plugins).map_err(io(plugins))?.flatten() {
+        let is_work = entry.file_name().to_str().is_some_and(|name| name.starts_with(WORK));
+        let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        if is_work && changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > ABANDONED) {
+            // Err: it is tried again the next time.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    tempfile::Builder::new().prefix(WORK).tempdir_in(plugins).map_err(io(plugins))
 }
 
 /// Installs a unit from a package file, whose digest must be what the specs pin.

@@ -8,6 +8,7 @@ use asp_store::control::SourceFile;
 use asp_store::packages::MAX_PACKAGE;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::client::{AdminClient, block_on};
 use super::super::{Failure, print};
@@ -15,7 +16,7 @@ use super::read;
 use crate::args::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
 use crate::catalog;
 use crate::plugins::pack::{Format, PackageFile, digest, pack};
-use crate::plugins::{self, Existing, Installed, Unit, build as sources};
+use crate::plugins::{self, Existing, Installed, Outcome, Unit, build as sources};
 use crate::settings::source::ProcessEnvironment;
 
 /// A package file and whose it is, as `--json` shows it.
@@ -167,12 +168,21 @@ async fn install_from(args: &PluginInstallArgs, url: &str, existing: Existing) -
         let faults = install_once(&api, args, existing).await?;
         return if faults == 0 { Ok(()) } else { Err(Failure::Refused) };
     };
-    loop {
-        // Beside a runtime it must outlive a control plane that is away.
-        if let Err(failure) = install_once(&api, args, existing).await {
-            print::error(&format!("nothing could be installed: {failure:#}"));
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let work = async {
+        loop {
+            // Beside a runtime it must outlive a control plane that is away.
+            if let Err(failure) = install_once(&api, args, existing).await {
+                print::error(&format!("nothing could be installed: {failure:#}"));
+            }
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
         }
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    };
+    // Dropping the work removes what is half installed.
+    tokio::select! {
+        () = work => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        _ = tokio::signal::ctrl_c() => Ok(()),
     }
 }
 
@@ -197,7 +207,12 @@ async fn install_once(
             }
         }
     }
-    show(&installed, args.json);
+    if args.every.is_some() {
+        installed.retain(|one| one.outcome != Outcome::Unchanged);
+    }
+    if args.every.is_none() || !installed.is_empty() {
+        show(&installed, args.json);
+    }
     Ok(faults)
 }
 
