@@ -47,6 +47,9 @@ use runtimes::Runtimes;
 use runtimes::watch::{self, Watching};
 use tunnel::{OpenFault, Opening, Tunnel, Wanted};
 
+/// The language of stdio MCP servers, whatever they are written in.
+const STDIO: &str = "mcp-stdio";
+
 /// The plugin executor of one gateway.
 pub struct Plugins {
     runtimes: Arc<Runtimes>,
@@ -218,7 +221,7 @@ fn stdio_ref(primitive: &Primitive, target: &McpStdio) -> (PluginRef, RuntimeHin
     let reference = PluginRef {
         id,
         version,
-        language: "mcp-stdio".into(),
+        language: STDIO.into(),
         artifact_sha256: target.artifact_sha256.clone(),
         ..PluginRef::default()
     };
@@ -231,5 +234,5 @@ fn hints(cpu_millis: u32, memory_bytes: u64) -> RuntimeHints {
 
 /// The language as a metric's label: from a closed set.
 fn language_name(language: &str) -> Option<&'static str> {
-    ["python", "node", "java", "mcp-stdio"].into_iter().find(|known| *known == language)
+    ["python", "node", "java", STDIO].into_iter().find(|known| *known == language)
 }

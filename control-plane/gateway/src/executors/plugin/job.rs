@@ -13,6 +13,7 @@ use prost_types::Any;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
+use super::STDIO;
 use super::history::History;
 use super::runtimes::Runtime;
 use super::tunnel;
@@ -136,8 +137,11 @@ impl Job<'_> {
         }
     }
 
-    /// Empty where the plugin may call nobody.
+    /// Empty where the plugin may call nobody, and where nobody takes it: MCP has no place for one.
     fn access_token(&self) -> String {
+        if self.language == STDIO {
+            return String::new();
+        }
         let plugin = self.plugin_name();
         let token = self.minter.access(minting::Execution { call: self.call(), plugin: &plugin });
         token.map_or_else(String::new, |token| token.expose_secret().to_owned())

@@ -22,8 +22,7 @@ use super::recovery::Ended;
 use super::results::{self, Extras};
 use super::saved::Saved;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
-use super::{Job, Plugins};
-use crate::call::Call;
+use super::{Job, Plugins, STDIO};
 use crate::call::event::{Event, LogLevel, cut_text};
 use crate::call::outcome::Refusal;
 
@@ -60,7 +59,7 @@ pub(super) async fn run(plugins: &Plugins, job: &Job<'_>, history: &mut History,
         receiving: Receiving::new(plugins.artifacts.clone()),
         cancelling: false,
         preempting: false,
-        soften: soften_at(job.call()),
+        soften: soften_at(job),
         expires: None,
     };
     let ended = session.follow().await;
@@ -383,7 +382,12 @@ impl Session<'_> {
 }
 
 /// The last tenth of the call, at most [`SOFT_LEAD`]: a plugin that looks may still end with what it has.
-fn soften_at(call: &Call) -> Option<Instant> {
+fn soften_at(job: &Job<'_>) -> Option<Instant> {
+    // A stdio server knows one cancel, after which it answers nothing.
+    if job.language == STDIO {
+        return None;
+    }
+    let call = job.call();
     let whole = call.deadline.saturating_duration_since(call.started);
     call.deadline.checked_sub((whole / 10).min(SOFT_LEAD))
 }
