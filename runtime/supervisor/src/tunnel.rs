@@ -7,6 +7,7 @@ pub mod inbound;
 pub mod outbox;
 pub mod shared;
 pub mod trunk;
+mod subject;
 mod unary;
 mod work;
 

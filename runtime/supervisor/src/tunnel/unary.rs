@@ -15,6 +15,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::outbox::Outbox;
+use super::subject::Subject;
 use super::{Attached, End, FromGateway, Over, Tunnel};
 use crate::call::Call;
 use crate::ppp::{MAX_MESSAGE, until};
@@ -38,6 +39,8 @@ impl Tunnel {
         let call =
             begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
         let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+        let subject =
+            Subject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
         let request = worker.request(request);
         let forwarded = Arc::clone(&call);
         let work = async move {
@@ -47,7 +50,8 @@ impl Tunnel {
             }
             Ok(())
         };
-        self.carry(worker, &call, attached, work).await
+        let (began, end) = (Instant::now(), self.carry(worker, &call, attached, work).await);
+        end.inspect(|end| subject.ended(*end, began.elapsed()))
     }
 
     pub(super) async fn prompt(
@@ -61,6 +65,8 @@ impl Tunnel {
         let call =
             begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
         let mut client = PromptPluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+        let subject =
+            Subject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
         let request = worker.request(request);
         let forwarded = Arc::clone(&call);
         let work = async move {
@@ -68,7 +74,8 @@ impl Tunnel {
             forwarded.forward(&prompt).await;
             Ok(())
         };
-        self.carry(worker, &call, attached, work).await
+        let (began, end) = (Instant::now(), self.carry(worker, &call, attached, work).await);
+        end.inspect(|end| subject.ended(*end, began.elapsed()))
     }
 
     /// Carries `work` to its end. Dropping it resets its stream, which the worker takes as a cancel.

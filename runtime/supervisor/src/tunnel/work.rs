@@ -9,6 +9,7 @@ use asp_proto::plugin::{CancelRequest, ClientMessage, InvokeRequest, Pong, Serve
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
+use super::subject::Subject;
 use super::{Attached, End, FromGateway, GRACE, Over, Tunnel};
 use crate::call::Call;
 use crate::cause::Cause;
@@ -24,6 +25,7 @@ const SAVE_EVERY: Duration = Duration::from_millis(10);
 /// How far the end of a call has come.
 #[derive(Default)]
 struct Ending {
+    subject: Subject,
     /// When the worker is killed; `None` while the call may run.
     grace: Option<Instant>,
     /// When the last checkpoint was acknowledged.
@@ -63,8 +65,9 @@ impl Tunnel {
         };
         // Before it is sent: a worker that dies meanwhile may have had it.
         call.delivered();
+        let subject = Subject::of(worker, attached, &invoke.request_id, invoke.ctx.as_ref(), &invoke.attrs);
         worker.session.send(Payload::Invoke(invoke)).await;
-        let end = self.follow(worker, &call, attached).await;
+        let end = self.follow(worker, &call, attached, subject).await;
         if call.was_stopped() {
             worker.stopped_a_call();
         }
@@ -72,8 +75,15 @@ impl Tunnel {
     }
 
     /// Carries messages both ways until the call has ended.
-    async fn follow(&mut self, worker: &Arc<Worker>, call: &Call, attached: &Attached) -> Result<End, Over> {
-        let mut ending = Ending::default();
+    async fn follow(
+        &mut self,
+        worker: &Arc<Worker>,
+        call: &Call,
+        attached: &Attached,
+        subject: Subject,
+    ) -> Result<End, Over> {
+        let began = Instant::now();
+        let mut ending = Ending { subject, ..Ending::default() };
         loop {
             let (limit, reason) = match ending.grace {
                 Some(grace) => (grace, ""),
@@ -83,6 +93,7 @@ impl Tunnel {
                 // First, and in this order: a gateway that has its answer goes away, which is no cancel.
                 biased;
                 end = call.ended() => {
+                    ending.subject.ended(end, began.elapsed());
                     return ending.fault.map_or(Ok(end), |fault| Err(fault.into()));
                 }
                 message = self.inbound.next(), if !ending.half_closed => {
@@ -90,6 +101,7 @@ impl Tunnel {
                 }
                 () = sleep_until(limit) => match ending.grace {
                     Some(_) => {
+                        ending.subject.did_not_end();
                         worker.session.kill(Cause::Deadline);
                         // The worker's end is the call's.
                         ending.grace = Some(Instant::now() + YIELD_GRACE);
@@ -196,6 +208,7 @@ async fn cancel(worker: &Arc<Worker>, call: &Call, reason: &str, ending: &mut En
     if asked {
         return;
     }
+    ending.subject.told_to_end(reason);
     let request = CancelRequest {
         request_id: call.request_id.clone(),
         reason: reason.to_owned(),

@@ -1,5 +1,6 @@
 //! What operators see of plugins and their workers, and what a worker can make of that.
 
+use asp_proto::plugin::{Context, InvokeRequest, Json, client_message};
 use asp_proto::supervisor::{MetricsEvent, MetricsStreamRequest};
 use prost_types::value::Kind;
 use serde_json::{Value, json};
@@ -99,5 +100,36 @@ async fn a_worker_that_lies_or_is_silent_hurts_its_own_figures_only() {
     }
     for id in ["mute", "liar"] {
         assert!(output(&stack.call(id, "two", &json!({})).await).is_some(), "{id} serves on");
+    }
+}
+
+#[tokio::test]
+async fn a_line_about_a_call_names_it_its_org_and_its_trace() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for (request_id, mode, line) in
+        [("one", "echo", "a call ended"), ("two", "exit", "a call was lost with its worker")]
+    {
+        let mut tunnel = stack.tunnel("echo").await;
+        let invoke = InvokeRequest {
+            ctx: Some(Context { tenant_id: "acme".into(), ..Context::default() }),
+            request_id: request_id.into(),
+            arguments: Some(Json { value: json!({ "mode": mode }).to_string().into_bytes() }),
+            attrs: [("traceparent".to_owned(), traceparent.to_owned())].into(),
+            ..InvokeRequest::default()
+        };
+        tunnel.say(client_message::Payload::Invoke(invoke)).await;
+        tunnel.rest().await;
+        let line: Value = serde_json::from_str(&stack.log_line(line).await).unwrap();
+        for (field, value) in [
+            ("call", request_id),
+            ("org", "acme"),
+            ("plugin", "echo@1.0.0"),
+            ("trace", &traceparent[3..35]),
+            ("span", &traceparent[36..52]),
+        ] {
+            assert_eq!(line[field], value, "{field}: {line}");
+        }
+        assert_eq!(line["worker"].as_str().unwrap().len(), 16, "{line}");
     }
 }

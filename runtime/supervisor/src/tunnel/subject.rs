@@ -1,0 +1,143 @@
+//! What the log's lines about a call carry: call, plugin, worker, org, and the caller's trace (design §13).
+//!
+//! Keeps true: a trace id is logged only if it is one (W3C Trace Context section 3.2.2); what a gateway sends is cut
+//! to a bound; a line costs nothing while its level is off.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use asp_proto::plugin::Context;
+
+use super::Attached;
+use crate::call::End;
+use crate::worker::Worker;
+
+/// Bytes of an id in a line.
+const MAX_ID: usize = 128;
+const TRACE_DIGITS: usize = 32;
+const SPAN_DIGITS: usize = 16;
+
+/// A call as its lines name it.
+#[derive(Debug, Default)]
+pub(super) struct Subject {
+    call: String,
+    plugin: String,
+    worker: String,
+    org: String,
+    trace: String,
+    span: String,
+}
+
+impl Subject {
+    /// `request_id`, `context` and `attrs` are those of the request.
+    pub(super) fn of(
+        worker: &Worker,
+        attached: &Attached,
+        request_id: &str,
+        context: Option<&Context>,
+        attrs: &BTreeMap<String, String>,
+    ) -> Subject {
+        let (trace, span) = attrs.get("traceparent").and_then(|value| parent(value)).unwrap_or_default();
+        Subject {
+            call: cut(request_id),
+            plugin: attached.ticket.pool().key.to_string(),
+            worker: worker.id.clone(),
+            org: context.map(|context| cut(&context.tenant_id)).unwrap_or_default(),
+            trace: trace.to_owned(),
+            span: span.to_owned(),
+        }
+    }
+
+    pub(super) fn ended(&self, end: End, took: Duration) {
+        let Subject { call, plugin, worker, org, trace, span } = self;
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        match end {
+            End::Answered => {
+                tracing::debug!(
+                    runtime = true,
+                    call,
+                    plugin,
+                    worker,
+                    org,
+                    trace,
+                    span,
+                    took_ms,
+                    "a call ended"
+                );
+            }
+            End::Crashed(cause) => {
+                let cause = cause.name();
+                tracing::warn!(
+                    runtime = true,
+                    call,
+                    plugin,
+                    worker,
+                    org,
+                    trace,
+                    span,
+                    took_ms,
+                    cause,
+                    "a call was lost with its worker"
+                );
+            }
+        }
+    }
+
+    /// The call is cancelled, and why.
+    pub(super) fn told_to_end(&self, reason: &str) {
+        let Subject { call, plugin, worker, org, trace, span } = self;
+        tracing::info!(
+            runtime = true,
+            call,
+            plugin,
+            worker,
+            org,
+            trace,
+            span,
+            reason,
+            "a call is told to end"
+        );
+    }
+
+    /// The call did not end by its cancel.
+    pub(super) fn did_not_end(&self) {
+        let Subject { call, plugin, worker, org, trace, span } = self;
+        tracing::warn!(runtime = true, call, plugin, worker, org, trace, span, "a call ignores its cancel");
+    }
+}
+
+/// Trace and span of a `traceparent`.
+fn parent(value: &str) -> Option<(&str, &str)> {
+    let mut parts = value.split('-');
+    let (_version, trace, span) = (parts.next()?, parts.next()?, parts.next()?);
+    let hex = |text: &str, digits: usize| {
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        text.len() == digits && text.bytes().all(is_hex) && text.bytes().any(|byte| byte != b'0')
+    };
+    (hex(trace, TRACE_DIGITS) && hex(span, SPAN_DIGITS)).then_some((trace, span))
+}
+
+fn cut(text: &str) -> String {
+    text.get(..text.floor_char_boundary(MAX_ID)).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_trace_is_logged_as_one() {
+        let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+        assert_eq!(parent(&format!("00-{trace}-{span}-01")), Some((trace, span)));
+        for text in [
+            String::new(),
+            trace.to_owned(),
+            format!("00-{trace}"),
+            format!("00-{}-{span}-01", trace.to_uppercase()),
+            format!("00-{}-{span}-01", "0".repeat(32)),
+            format!("00-{trace}-{span}0-01"),
+        ] {
+            assert_eq!(parent(&text), None, "{text}");
+        }
+    }
+}
