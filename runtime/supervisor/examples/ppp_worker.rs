@@ -11,6 +11,9 @@
     reason = "a test worker, bad on purpose"
 )]
 
+#[path = "ppp_worker/raw.rs"]
+mod raw;
+
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::pin::Pin;
@@ -29,7 +32,7 @@ use asp_proto::plugin::{
     ListPromptsResponse, ListResourcesRequest, ListResourcesResponse, Pong, Progress, PromptMessage,
     ReadResourceRequest, ResourceUpdated, ServerMessage, SubscribeRequest, Vitals, content_chunk,
 };
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
@@ -73,13 +76,14 @@ async fn serve(token: String) -> Result<(), Box<dyn std::error::Error>> {
         stream.write_all(&[0xff; 4096]).await?;
         std::future::pending::<()>().await;
     }
+    let incoming = UnixListenerStream::new(listener).inspect(|stream| stream.iter().for_each(raw::keep));
     let (ended, mut end) = mpsc::channel(1);
     let worker = Worker { token, ended, entrypoint };
     tonic::transport::Server::builder()
         .add_service(ToolPluginServer::new(worker.clone()))
         .add_service(ResourcePluginServer::new(worker.clone()))
         .add_service(PromptPluginServer::new(worker))
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), async move {
+        .serve_with_incoming_shutdown(incoming, async move {
             end.recv().await;
         })
         .await?;
@@ -121,13 +125,15 @@ impl ToolPlugin for Worker {
 
     async fn health(&self, request: Request<()>) -> Result<Response<InitResponse>, Status> {
         self.check(&request)?;
-        let told = |figure| Some(Vitals {
-            heap_used_bytes: Some(figure),
-            heap_limit_bytes: Some(figure),
-            gc_count: Some(figure),
-            gc_micros: Some(figure),
-            heap_blocks: None,
-        });
+        let told = |figure| {
+            Some(Vitals {
+                heap_used_bytes: Some(figure),
+                heap_limit_bytes: Some(figure),
+                gc_count: Some(figure),
+                gc_micros: Some(figure),
+                heap_blocks: None,
+            })
+        };
         let vitals = match self.entrypoint.as_str() {
             "mute.py" => std::future::pending().await,
             "liar.py" => told(u64::MAX),
@@ -282,6 +288,7 @@ async fn misbehave(mode: &str, id: &str, out: &Sender, arguments: &Value) {
         "end" => {
             let _ = out.send(Err(Status::internal("enough"))).await;
         }
+        _ if raw::write(mode) => std::future::pending::<()>().await,
         _ => say(out, failed(id, "INVALID_ARGUMENT")).await,
     }
 }

@@ -38,23 +38,50 @@ async fn an_undeclared_question_and_a_broken_stream_are_faults() {
 }
 
 #[tokio::test]
+async fn bytes_that_are_no_messages_end_their_worker() {
+    let stack = start(&[("good", json!({})), ("bad", json!({}))]).await;
+    // A connection that is broken off may end the worker before it is killed.
+    for (mode, causes) in [
+        ("frames", &["protocol", "exit"][..]),
+        ("huge_prefix", &["protocol"]),
+        ("compressed", &["protocol"]),
+        ("unknown_flag", &["protocol"]),
+    ] {
+        let ended = beside_a_good_call(&stack, &json!({ "mode": mode })).await;
+        assert!(
+            matches!(&ended, Some((cause, true)) if causes.contains(&cause.as_str())),
+            "{mode}: {ended:?}"
+        );
+    }
+    assert_eq!(stack.figure("good@1.0.0", "crashes").await, 0);
+}
+
+#[tokio::test]
 async fn a_second_result_ends_the_worker_after_the_first_was_delivered() {
-    let stack = start(&[("bad", json!({}))]).await;
+    let stack = start(&[("good", json!({})), ("bad", json!({}))]).await;
     let mut other = stack.tunnel("bad").await;
     other.invoke("other", &json!({"mode": "slow", "ms": 60_000})).await;
     other.until_message().await;
+    let mut good = stack.tunnel("good").await;
+    good.invoke("good", &json!({"mode": "slow", "ms": 300})).await;
+    good.until_message().await;
     let said = stack.call("bad", "two", &json!({"mode": "two"})).await;
     assert!(output(&said).is_some() && crash(&said).is_none(), "{said:?}");
     assert_eq!(crash(&other.rest().await), Some(("protocol".to_owned(), true)));
+    assert!(output(&good.rest().await).is_some(), "the other plugin's call goes on");
 }
 
 #[tokio::test]
 async fn a_worker_that_speaks_no_http2_is_quarantined() {
-    let stack = start(&[("garbage", json!({"entrypoint": "garbage.py"}))]).await;
+    let stack = start(&[("good", json!({})), ("garbage", json!({"entrypoint": "garbage.py"}))]).await;
+    let mut good = stack.tunnel("good").await;
+    good.invoke("good", &json!({"mode": "slow", "ms": 300})).await;
+    good.until_message().await;
     let mut tunnel = stack.tunnel("garbage").await;
     let refused = tunnel.until_event(asp_proto::supervisor::tunnel_event::Type::AdmissionRejected).await;
     assert!(format!("{refused:?}").contains("quarantined: "), "{refused:?}");
     assert_eq!(stack.figure("garbage@1.0.0", "crashes").await, 5);
+    assert!(output(&good.rest().await).is_some(), "the other plugin's call goes on");
 }
 
 #[tokio::test]
