@@ -15,9 +15,16 @@ use crate::trial::Shared;
 /// What the model says, the client's and the platform's.
 const SAYS: &str = "[\"national-id\"]";
 const KEY: &str = "sk-of-the-operator";
+const SAMPLES: &str = "samples-delegates";
+const TRIAGE: &str = "triage";
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("plugin_delegates::a_client_without_a_model_gets_the_same_report", |_| same_report())]
+    vec![
+        shared.trial("plugin_delegates::a_client_without_a_model_gets_the_same_report", |_| same_report()),
+        shared.trial("plugin_delegates::a_tool_asks_a_model_and_another_tool", |shared| async move {
+            triage(shared.plugin_stack().await?).await
+        }),
+    ]
 }
 
 async fn same_report() -> Result<()> {
@@ -55,6 +62,25 @@ async fn same_report() -> Result<()> {
         ensure!(metrics.contains(&counted), "no {counted}");
     }
     stack.stop(&[]).await
+}
+
+/// Where nobody has a model, the other tool answers still.
+async fn triage(stack: &Stack) -> Result<()> {
+    let arguments = json!({"text": "I was locked out, and it is payday!"});
+    for (mode, protocol) in MODES {
+        let client = Client { stack, mode, protocol };
+        let rows = [
+            (json!({"sampled": "\"high\""}), json!({"topic": "access", "urgency": "high", "model": "test"})),
+            (json!({"sampled": "very"}), json!({"topic": "access", "urgency": "unknown"})),
+            (json!({}), json!({"topic": "access", "urgency": "unknown"})),
+        ];
+        for (script, wanted) in rows {
+            let answer = client.call(SAMPLES, TRIAGE, &arguments, &script).await?;
+            let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
+            ensure!(result["structuredContent"] == wanted, "{mode} {script}: {result}");
+        }
+    }
+    Ok(())
 }
 
 async fn sweep(client: &Client<'_>, script: Value) -> Result<Answer> {

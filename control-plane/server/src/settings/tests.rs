@@ -137,7 +137,7 @@ fn sqlite_urls_name_a_file_or_memory() {
 
 #[test]
 fn the_help_names_every_variable() {
-    let source = include_str!("../settings.rs");
+    let source = concat!(include_str!("../settings.rs"), include_str!("delegates.rs"));
     let names = source.split('"').filter(|text| text.starts_with("ASP_") && !text.contains(' '));
     let mut count = 0;
     for name in names {

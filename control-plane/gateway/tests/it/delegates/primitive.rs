@@ -24,11 +24,14 @@ fn answered_by(id: &str) -> GatewaySnapshot {
     })
 }
 
+/// What the worker of the other primitive ends with.
+type Answers = fn(&InvokeRequest) -> Payload;
+
 /// `sweep` asks, with `input`; what it delegates to answers with `answer`.
 async fn run(
     snapshot: GatewaySnapshot,
     input: Value,
-    answer: fn(&InvokeRequest) -> Payload,
+    answer: Answers,
 ) -> (Result<Value, String>, Fixture, Vec<InvokeRequest>) {
     let heard: Arc<Mutex<Option<Result<Value, String>>>> = Arc::default();
     let invokes: Arc<Mutex<Vec<InvokeRequest>>> = Arc::default();
@@ -140,8 +143,7 @@ async fn its_own_failure_is_told_in_its_own_words() {
             ..Completed::default()
         })
     }
-    let rows: [(fn(&InvokeRequest) -> Payload, &str); 2] =
-        [(failed, "failed: out of stock"), (off_schema, "invalid_output")];
+    let rows: [(Answers, &str); 2] = [(failed, "failed: out of stock"), (off_schema, "invalid_output")];
     for (answer, error) in rows {
         let (heard, _, _) = run(answered_by("order"), json!({}), answer).await;
         assert_eq!(heard.unwrap_err(), error);
