@@ -11,7 +11,7 @@ import asp.plugin.worker.Settings;
  * <pre>
  * java -Xmx{heap}m -XX:MaxMetaspaceSize=128m -XX:ReservedCodeCacheSize=32m -Xss512k -XX:+UseSerialGC
  *   -XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=4 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData
- *   -Djava.io.tmpdir=. -Duser.home=. -Xshare:auto -XX:SharedArchiveFile={shim}/worker.jsa
+ *   -XX:+DisableAttachMechanism -Djava.io.tmpdir=. -Duser.home=. -Xshare:auto -XX:SharedArchiveFile={shim}/worker.jsa
  *   -cp {shim}/asp-plugin.jar asp.plugin.Worker
  * </pre>
  *
