@@ -40,8 +40,9 @@ chaos: ## Breaks the plugin runtime in every way plugins can; CHAOS_ARGS for its
 	cargo build --locked --release --workspace --all-targets
 	@source .tools/env; exec $(target)/release/asp-chaos $(CHAOS_ARGS)
 
-fuzz: ## Fuzzes the edge's parsers; FUZZ_SECONDS for each (60)
+fuzz: ## Fuzzes the edge's and the gateway's parsers; FUZZ_SECONDS for each (60)
 	@filter/fuzz/run $(or $(FUZZ_SECONDS),60)
+	@control-plane/gateway/fuzz/run $(or $(FUZZ_SECONDS),60)
 
 check: ## Checks form: fmt, clippy, sizes, dependencies, docs, licences
 	@scripts/setup check

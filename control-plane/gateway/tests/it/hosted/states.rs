@@ -106,3 +106,15 @@ async fn a_service_is_not_asked_more_than_twenty_times_a_second() {
     assert_eq!(seen.len(), 11);
     assert!(seen[10].at - seen[0].at >= Duration::from_millis(500));
 }
+
+#[tokio::test]
+async fn a_service_without_etags_is_asked_less_often_too_while_nothing_changes() {
+    let mut steps = vec![state("running", json!({"progress": {"progress": 1}})); 6];
+    steps.push(done());
+    let service = Service::start(steps).await;
+    sweep(&fixture(&service)).await;
+    let seen = service.seen();
+    assert_eq!(seen.len(), 7);
+    // 100 ms, and half as long again each time.
+    assert!(seen[6].at - seen[0].at >= Duration::from_millis(1500), "{:?}", seen[6].at - seen[0].at);
+}

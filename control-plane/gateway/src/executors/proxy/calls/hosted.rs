@@ -15,7 +15,7 @@ use super::asking;
 use super::ends;
 use super::farewell::Farewell;
 use super::pace::Pace;
-use super::resource::{self, CallResource, Status};
+use super::resource::{self, CallResource, Progress, Status};
 use super::service::{self, Answer, Fault, Service};
 use crate::call::Call;
 use crate::call::event::Event;
@@ -37,8 +37,10 @@ pub(super) struct Hosted<'a> {
     service: &'a Service,
     farewell: Farewell,
     pace: Pace,
-    /// The state that is known.
+    /// The state that is known, and what it is told by where the service gives no etag.
     etag: Option<HeaderValue>,
+    seen: Option<(Status, Option<Progress>)>,
+    /// What the caller was shown.
     progress: Option<f64>,
     questions: u32,
     /// The service was told that nobody answered in time.
@@ -54,7 +56,7 @@ struct Known {
 
 /// What became of an answer that was brought.
 enum Brought {
-    Taken(Known),
+    Taken(Box<Known>),
     /// The state had changed: certainly not taken.
     Stale,
     /// Perhaps taken.
@@ -69,6 +71,7 @@ impl<'a> Hosted<'a> {
             farewell: Farewell::new(&execution.call, service, farewells),
             pace: Pace::default(),
             etag: None,
+            seen: None,
             progress: None,
             questions: 0,
             expired: false,
@@ -117,6 +120,7 @@ impl<'a> Hosted<'a> {
                 }
                 // A call of that id is there already, which was not made by this one.
                 Ok(answer) if answer.status == StatusCode::CONFLICT => {
+                    self.farewell.due = false;
                     return Err(lost(call, "the service has another call of this id"));
                 }
                 Ok(answer) if self.execution.former.is_some() => return Err(self.gone(&answer)),
@@ -188,7 +192,7 @@ impl<'a> Hosted<'a> {
         let (mut etag, mut unsure) = (known.etag.clone(), false);
         for _ in 0..MAX_ADVANCES {
             match self.bring(etag.as_ref(), &body).await? {
-                Brought::Taken(next) => return Ok(next),
+                Brought::Taken(next) => return Ok(*next),
                 Brought::Stale => {}
                 Brought::Unsure => unsure = true,
             }
@@ -196,7 +200,8 @@ impl<'a> Hosted<'a> {
                 return Err(lost(self.call(), "the service does not say where the call stands"));
             };
             // A question that looks the same is another one when the answer may have been taken.
-            let same = is_same_question(&known.resource, &next.resource) && (!unsure || next.etag == etag);
+            let same = is_same_question(&known.resource, &next.resource)
+                && (!unsure || (etag.is_some() && next.etag == etag));
             if !same {
                 return Ok(next);
             }
@@ -207,7 +212,9 @@ impl<'a> Hosted<'a> {
 
     async fn bring(&mut self, etag: Option<&HeaderValue>, body: &[u8]) -> Result<Brought, Refusal> {
         let (brought, retry_after) = match self.service.advance(etag, body.to_vec()).await {
-            Ok(answer) if answer.status.is_success() => return self.read(answer).map(Brought::Taken),
+            Ok(answer) if answer.status.is_success() => {
+                return self.read(answer).map(Box::new).map(Brought::Taken);
+            }
             Ok(answer) if matches!(answer.status, StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT) => {
                 return Ok(Brought::Stale);
             }
@@ -233,7 +240,9 @@ impl<'a> Hosted<'a> {
             return Err(lost(self.call(), "the service answered for another call"));
         }
         let etag = service::etag(resource.etag.as_deref(), answer.etag);
-        let new = etag.is_none() || etag != self.etag;
+        let seen = Some((resource.status, resource.progress.clone()));
+        let new = if etag.is_some() { etag != self.etag } else { seen != self.seen };
+        self.seen = seen;
         self.pace.answered(new, answer.retry_after);
         if new {
             self.changed = Instant::now();
