@@ -1,7 +1,6 @@
 //! Text that must never be shown: it prints as `***` wherever it is formatted.
 
 use std::fmt;
-use std::fmt::Write;
 
 /// Random bytes of a secret made here: 256 bits.
 const RANDOM_BYTES: usize = 32;
@@ -40,12 +39,9 @@ impl fmt::Display for Secret {
 /// `BYTES` bytes of the operating system's generator in hex.
 pub fn random_hex<const BYTES: usize>() -> String {
     let bytes: [u8; BYTES] = rand::random();
-    let mut text = String::with_capacity(BYTES * 2);
-    for byte in bytes {
-        // Err: writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    // By hand: every plugin call makes one, and the formatter takes longer than the generator.
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
 #[cfg(test)]

@@ -236,7 +236,7 @@ impl Call {
     fn overload(&self) {
         let text = "the gateway reads slower than the worker sends";
         self.outbox.send_last(event_frame(self.outbox.tunnel_id(), Type::RuntimeOverload, text, None));
-        self.outbox.close(Ok(()));
+        self.outbox.give_up();
     }
 
     fn check(&self, payload: &Payload) -> Result<(), Cause> {

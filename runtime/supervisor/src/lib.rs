@@ -81,6 +81,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(settings: settings::Settings) -> anyhow::Result<()> {
-    let executor = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let threads = settings.threads;
+    let executor =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     executor.block_on(listen::serve(settings))
 }

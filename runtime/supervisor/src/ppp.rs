@@ -7,7 +7,9 @@ use asp_proto::plugin::{
     ClientMessage, ContentChunk, GetPromptRequest, GetPromptResponse, ReadResourceRequest, ServerMessage,
 };
 use asp_proto::supervisor::tunnel_event::Type;
-use asp_proto::supervisor::{PppServerFrame, TunnelEvent, ppp_server_frame};
+use asp_proto::supervisor::{
+    AllocateWorkerResponse, CloseTunnelResponse, PppServerFrame, TunnelEvent, ppp_server_frame,
+};
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Any, ListValue, Struct, Timestamp, Value};
@@ -17,8 +19,6 @@ use tonic::Status;
 pub const MAX_MESSAGE: usize = 4 << 20;
 /// A message in the frame that carries it through a tunnel.
 pub const MAX_FRAME: usize = MAX_MESSAGE + 4096;
-const TYPE_PREFIX: &str = "type.googleapis.com/asp.plugin.v1.";
-const SUPERVISOR_PREFIX: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
 
 /// What a gateway sends through a tunnel.
 #[derive(Clone, Debug)]
@@ -30,19 +30,34 @@ pub enum FromGateway {
 
 /// What a worker sends back, as a gateway reads it.
 pub trait ToGateway: Message + Sized {
-    const NAME: &'static str;
+    /// Of its `Any`.
+    const URL: &'static str;
+}
+
+/// An answer of the API itself on a shared stream.
+pub trait Answer: Message {
+    /// Of its `Any`.
+    const URL: &'static str;
+}
+
+impl Answer for AllocateWorkerResponse {
+    const URL: &'static str = "type.googleapis.com/asp.runtime.supervisor.v1.AllocateWorkerResponse";
+}
+
+impl Answer for CloseTunnelResponse {
+    const URL: &'static str = "type.googleapis.com/asp.runtime.supervisor.v1.CloseTunnelResponse";
 }
 
 impl ToGateway for ServerMessage {
-    const NAME: &'static str = "ServerMessage";
+    const URL: &'static str = "type.googleapis.com/asp.plugin.v1.ServerMessage";
 }
 
 impl ToGateway for ContentChunk {
-    const NAME: &'static str = "ContentChunk";
+    const URL: &'static str = "type.googleapis.com/asp.plugin.v1.ContentChunk";
 }
 
 impl ToGateway for GetPromptResponse {
-    const NAME: &'static str = "GetPromptResponse";
+    const URL: &'static str = "type.googleapis.com/asp.plugin.v1.GetPromptResponse";
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +88,7 @@ pub fn decode(any: &Any) -> Result<FromGateway, FrameError> {
 
 /// A frame with a worker's message.
 pub fn message_frame<M: ToGateway>(tunnel_id: &str, message: &M) -> PppServerFrame {
-    let any = Any { type_url: format!("{TYPE_PREFIX}{}", M::NAME), value: message.encode_to_vec() };
+    let any = Any { type_url: M::URL.to_owned(), value: message.encode_to_vec() };
     PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload: Some(ppp_server_frame::Payload::Ppp(any)) }
 }
 
@@ -105,8 +120,8 @@ pub fn any_frame(tunnel_id: &str, any: Any) -> PppServerFrame {
 }
 
 /// A message of the Runtime Supervisor API itself, for a frame.
-pub fn supervisor_message(name: &str, message: &impl Message) -> Any {
-    Any { type_url: format!("{SUPERVISOR_PREFIX}{name}"), value: message.encode_to_vec() }
+pub fn supervisor_message<M: Answer>(message: &M) -> Any {
+    Any { type_url: M::URL.to_owned(), value: message.encode_to_vec() }
 }
 
 /// Bytes of a frame's payload, for bounds and statistics.

@@ -13,6 +13,8 @@ use crate::egress::Network;
 
 /// `sun_path` has 108 bytes; a worker's socket adds this much to the state directory's path.
 const MAX_STATE_PATH: usize = 107 - "/w/0123456789abcdef/s/s".len();
+/// More do not help: one carries some ten thousand calls a second.
+const MAX_THREADS: usize = 64;
 const MIN_MEMORY: u64 = 16 << 20;
 
 /// Runs plugins written in Python, Node or Java, each in its own process inside a sandbox
@@ -52,6 +54,9 @@ pub struct Arguments {
     /// Bytes that all workers together may be promised [three quarters of the machine's memory]
     #[arg(long, env = "ASP_RUNTIME_MEMORY_BUDGET", value_name = "BYTES")]
     pub memory_budget: Option<u64>,
+    /// Threads that carry the calls; a call that crosses threads costs more than one that does not
+    #[arg(long, env = "ASP_RUNTIME_THREADS", value_name = "N", default_value_t = 1)]
+    pub threads: usize,
     /// Calls of one tenant that may wait for one plugin; all tenants together twice that
     #[arg(long, env = "ASP_RUNTIME_QUEUE", value_name = "N", default_value_t = 256)]
     pub queue: usize,
@@ -113,6 +118,7 @@ pub struct Settings {
     pub worker_init: PathBuf,
     pub min_level: Level,
     pub max_workers: usize,
+    pub threads: usize,
     pub memory_budget: u64,
     pub queue: usize,
     pub uid_base: u32,
@@ -144,6 +150,9 @@ impl Settings {
         if memory_budget < MIN_MEMORY {
             faults.push(format!("--memory-budget is {memory_budget}, less than {MIN_MEMORY}"));
         }
+        if arguments.threads == 0 || arguments.threads > MAX_THREADS {
+            faults.push(format!("--threads is {}, not 1 to {MAX_THREADS}", arguments.threads));
+        }
         if arguments.uid_base == 0 || arguments.uid_base > 2_000_000_000 {
             faults.push(format!("--uid-base is {}, not 1 to 2000000000", arguments.uid_base));
         }
@@ -160,6 +169,7 @@ impl Settings {
             worker_init,
             min_level,
             max_workers: arguments.max_workers,
+            threads: arguments.threads,
             memory_budget,
             queue: arguments.queue,
             uid_base: arguments.uid_base,
@@ -337,6 +347,8 @@ mod tests {
             "4",
             "--max-workers",
             "0",
+            "--threads",
+            "65",
             "--listen",
             "127.0.0.1:0",
             "--worker-init",
@@ -356,6 +368,7 @@ mod tests {
             "--state",
             "--min-level",
             "--max-workers",
+            "--threads",
             "--tls-cert",
             "--tls-key",
             "--tls-client-ca",

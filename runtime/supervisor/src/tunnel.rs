@@ -6,8 +6,8 @@
 pub mod inbound;
 pub mod outbox;
 pub mod shared;
-pub mod trunk;
 mod subject;
+pub mod trunk;
 mod unary;
 mod work;
 
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{ClientMessage, Failed, InitResponse, Pong, ServerMessage, client_message};
+use asp_proto::supervisor::PppServerFrame;
 use asp_proto::supervisor::tunnel_event::Type;
 use tokio::time::Instant;
 use tonic::Status;
@@ -25,7 +26,7 @@ use crate::call::End;
 use crate::cause::Cause;
 use crate::handles::{Attached, Handles, TunnelStats};
 use crate::metrics::Metrics;
-use crate::pool::TicketState;
+use crate::pool::{Pool, TicketState};
 use crate::ppp::{FromGateway, closed_frame, event_frame, fields, message_frame, milliseconds, number, text};
 use crate::refusal::Refusal;
 use crate::scheduler::Place;
@@ -80,7 +81,7 @@ impl Tunnel {
 
     /// Carries the tunnel to its end.
     pub async fn run(mut self, mut attached: Attached, handles: Arc<Handles>, metrics: Metrics) {
-        let plugin = attached.ticket.pool().key.to_string();
+        let pool = Arc::clone(attached.ticket.pool());
         let mut stats = TunnelStats::default();
         let (mut outcome, mut result);
         let mut attempt = 1;
@@ -97,13 +98,13 @@ impl Tunnel {
                 Ok(ticket) => attached.ticket = ticket,
                 Err(reason) => {
                     self.reject(&reason);
-                    return self.end(&handles, &metrics, &plugin, (stats, outcome, Ok(())));
+                    return self.end(&handles, &metrics, &pool, (stats, outcome, Ok(())));
                 }
             }
         }
         attached.ticket.release(outcome, stats.duration);
         let result = result.or_else(Over::result);
-        self.end(&handles, &metrics, &plugin, (stats, outcome, result));
+        self.end(&handles, &metrics, &pool, (stats, outcome, result));
     }
 
     /// Waits for a worker and gives it the call.
@@ -136,7 +137,7 @@ impl Tunnel {
         self,
         handles: &Handles,
         metrics: &Metrics,
-        plugin: &str,
+        pool: &Pool,
         (mut stats, outcome, result): (TunnelStats, Outcome, Result<(), Status>),
     ) {
         stats.bytes_in = self.inbound.bytes();
@@ -149,8 +150,11 @@ impl Tunnel {
             Outcome::Failure => "crashed",
             Outcome::Abandoned => "abandoned",
         };
-        let labels = [("plugin", plugin), ("outcome", outcome)];
-        metrics.emit("call", labels, fields([("duration_ms", milliseconds(stats.duration))]));
+        if metrics.is_heard() {
+            let plugin = pool.key.to_string();
+            let labels = [("plugin", plugin.as_str()), ("outcome", outcome)];
+            metrics.emit("call", labels, fields([("duration_ms", milliseconds(stats.duration))]));
+        }
     }
 
     /// Waits for a worker, telling the gateway how the wait goes.
@@ -162,7 +166,7 @@ impl Tunnel {
             match state {
                 TicketState::Seated(worker) => {
                     if !std::mem::replace(&mut self.ready, true) {
-                        self.event(Type::TunnelReady, "", None).await?;
+                        self.tell(event_frame(&self.id, Type::TunnelReady, "", None)).await?;
                     }
                     return Ok(worker);
                 }
@@ -195,7 +199,8 @@ impl Tunnel {
         let work = loop {
             if std::mem::take(&mut self.init) {
                 let answer = InitResponse { ok: true, caps: worker.caps.clone(), ..InitResponse::default() };
-                self.say(Payload::Init(answer)).await?;
+                let message = ServerMessage { payload: Some(Payload::Init(answer)) };
+                self.tell(message_frame(&self.id, &message)).await?;
             }
             if let Some(work) = self.work.take() {
                 break work;
@@ -215,9 +220,10 @@ impl Tunnel {
         match work {
             FromGateway::Message(ClientMessage {
                 payload: Some(client_message::Payload::Invoke(invoke)),
-            }) => self.invoke(worker, *Box::new(invoke), attached).await,
-            FromGateway::Read(request) => self.read(worker, request, attached).await,
-            FromGateway::Prompt(request) => self.prompt(worker, request, attached).await,
+            }) => self.invoke(worker, invoke, attached).await,
+            // In boxes: each is large, and every invoke would have to carry their room.
+            FromGateway::Read(request) => Box::pin(self.read(worker, request, attached)).await,
+            FromGateway::Prompt(request) => Box::pin(self.prompt(worker, request, attached)).await,
             FromGateway::Message(_) => Err(Status::failed_precondition("the call has not begun").into()),
         }
     }
@@ -280,9 +286,13 @@ impl Tunnel {
         sent.map_err(|_| Over::Quiet)
     }
 
-    async fn say(&self, payload: Payload) -> Result<(), Over> {
-        let message = ServerMessage { payload: Some(payload) };
-        self.outbox.send(message_frame(&self.id, &message), PATIENCE).await.map_err(|_| Over::Quiet)
+    /// Tells the gateway of the call's beginning. With the work in hand nobody waits for that.
+    async fn tell(&self, frame: PppServerFrame) -> Result<(), Over> {
+        if self.work.is_some() || self.inbound.has_news() {
+            self.outbox.send_along(frame);
+            return Ok(());
+        }
+        self.outbox.send(frame, PATIENCE).await.map_err(|_| Over::Quiet)
     }
 
     fn reject(&self, reason: &Refusal) {

@@ -26,5 +26,6 @@ mod it {
     mod leftovers;
     mod limits;
     mod probes;
+    mod shared;
     mod watching;
 }

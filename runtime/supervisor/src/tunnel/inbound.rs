@@ -81,6 +81,14 @@ impl Inbound {
         decode(&any).map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
     }
 
+    /// Whether the next message is there already.
+    pub fn has_news(&self) -> bool {
+        match &self.source {
+            Source::Stream { first, .. } => first.is_some(),
+            Source::Inbox(inbox) => inbox.has_news(),
+        }
+    }
+
     /// Payload bytes so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -136,6 +144,10 @@ impl Inbox {
     pub fn refuse_early(&self) {
         let mut state = self.state.lock();
         *state = Waiting { early_refused: true, closed: state.closed, ..Waiting::default() };
+    }
+
+    pub fn has_news(&self) -> bool {
+        !self.state.lock().messages.is_empty()
     }
 
     /// The gateway sends no more.

@@ -65,6 +65,8 @@ struct State {
     /// After the frames: the end, or an error.
     end: Option<Result<(), Status>>,
     reader_gone: bool,
+    /// The reader is there and too slow; what is queued may still be read.
+    given_up: bool,
     waker: Option<Waker>,
     /// The trunk knows that there is something to take.
     listed: bool,
@@ -105,12 +107,12 @@ impl Outbox {
 
     /// Queues a frame, waiting for room at most `patience`.
     pub async fn send(&self, frame: PppServerFrame, patience: Duration) -> Result<(), NoRoom> {
-        let Some(frame) = self.offer(frame)? else { return Ok(()) };
+        let Some(frame) = self.offer(frame, true)? else { return Ok(()) };
         let mut frame = frame;
         let deadline = tokio::time::Instant::now() + patience;
         loop {
             let room = self.queue.room.notified();
-            match self.offer(frame)? {
+            match self.offer(frame, true)? {
                 None => return Ok(()),
                 Some(back) => frame = back,
             }
@@ -121,7 +123,7 @@ impl Outbox {
     /// Queues a frame if there is room now.
     pub fn offer_now(&self, frame: PppServerFrame) {
         // Err: nobody reads.
-        let _ = self.offer(frame);
+        let _ = self.offer(frame, true);
     }
 
     /// Queues one of the frames that end a tunnel, room or not.
@@ -129,8 +131,14 @@ impl Outbox {
         let mut state = self.queue.state.lock();
         if state.end.is_none() && !state.reader_gone {
             state.push(frame);
-            self.queue.wake(&mut state);
+            self.queue.wake(&mut state, true);
         }
+    }
+
+    /// Queues a frame that nobody waits for: on a shared stream it goes with the next one, or soon.
+    pub fn send_along(&self, frame: PppServerFrame) {
+        // Err: nobody reads. There is room: it is one of the first.
+        let _ = self.offer(frame, false);
     }
 
     /// Ends the tunnel's frames after what is queued.
@@ -139,7 +147,14 @@ impl Outbox {
         if state.end.is_none() {
             state.end = Some(end);
         }
-        self.queue.wake(&mut state);
+        self.queue.wake(&mut state, true);
+    }
+
+    /// Ends the tunnel's frames because the gateway does not read them: it is as good as gone.
+    pub fn give_up(&self) {
+        self.close(Ok(()));
+        self.queue.state.lock().given_up = true;
+        self.queue.gone.notify_waiters();
     }
 
     /// The gateway has closed the tunnel: on a shared stream it wants nothing more of it.
@@ -147,7 +162,7 @@ impl Outbox {
         if self.queue.shared.is_some() {
             let mut state = self.queue.state.lock();
             (state.frames, state.bytes) = (VecDeque::new(), 0);
-            self.queue.wake(&mut state);
+            self.queue.wake(&mut state, false);
         }
     }
 
@@ -155,7 +170,11 @@ impl Outbox {
     pub async fn reader_gone(&self) {
         loop {
             let gone = self.queue.gone.notified();
-            if self.queue.state.lock().reader_gone {
+            let reads = {
+                let state = self.queue.state.lock();
+                !state.reader_gone && !state.given_up
+            };
+            if !reads {
                 return;
             }
             gone.await;
@@ -168,7 +187,7 @@ impl Outbox {
     }
 
     /// Queues the frame, or gives it back when there is no room.
-    fn offer(&self, frame: PppServerFrame) -> Result<Option<PppServerFrame>, NoRoom> {
+    fn offer(&self, frame: PppServerFrame, urgent: bool) -> Result<Option<PppServerFrame>, NoRoom> {
         let mut state = self.queue.state.lock();
         if state.reader_gone || state.end.is_some() {
             return Err(NoRoom);
@@ -177,7 +196,7 @@ impl Outbox {
             return Ok(Some(frame));
         }
         state.push(frame);
-        self.queue.wake(&mut state);
+        self.queue.wake(&mut state, urgent);
         Ok(None)
     }
 }
@@ -204,11 +223,11 @@ impl Queue {
     }
 
     /// Tells whoever takes the frames that there is something. The trunk's lock is taken within this one's.
-    fn wake(self: &Arc<Self>, state: &mut State) {
+    fn wake(self: &Arc<Self>, state: &mut State, urgent: bool) {
         match &self.shared {
-            Some(shared) if !state.listed && state.has_news() => {
-                state.listed = true;
-                shared.trunk.list(Arc::clone(self));
+            Some(shared) if state.has_news() => {
+                let new = !std::mem::replace(&mut state.listed, true);
+                shared.trunk.list(new.then(|| Arc::clone(self)), urgent);
             }
             Some(_) => {}
             None => {
@@ -239,7 +258,7 @@ impl Queue {
     pub fn read_on(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.unread = state.unread.saturating_sub(WINDOW / 2);
-        self.wake(&mut state);
+        self.wake(&mut state, true);
     }
 
     /// Nobody reads any more.

@@ -82,7 +82,7 @@ impl Reader {
 
     /// A request for a place, under the gateway's own name. The tunnel begins on this stream.
     fn allocate(&self, name: String, any: &Any) {
-        let refuse = |status: Status| self.trunk.stray(closed_frame(&name, &Err(status)));
+        let refuse = |status: Status| self.trunk.stray(closed_frame(&name, &Err(status)), true);
         let request = match AllocateWorkerRequest::decode(any.value.as_slice()) {
             Ok(request) => request,
             Err(error) => return refuse(Status::invalid_argument(error.to_string())),
@@ -100,7 +100,7 @@ impl Reader {
 
     /// The first frame under a handle that AllocateWorker gave.
     fn attach(&self, tunnel_id: &str, ppp: Option<Any>) {
-        let refuse = |status: Status| self.trunk.stray(closed_frame(tunnel_id, &Err(status)));
+        let refuse = |status: Status| self.trunk.stray(closed_frame(tunnel_id, &Err(status)), true);
         let attached = match self.runtime.handles.attach(&self.peer, tunnel_id) {
             Ok(attached) => attached,
             Err(unknown) => return refuse(no_handle(unknown)),
@@ -125,16 +125,16 @@ impl Reader {
             Err(error) => Err(Status::invalid_argument(error.to_string())),
         };
         match closed {
-            Err(status) => self.trunk.stray(closed_frame(tunnel_id, &Err(status))),
+            Err(status) => self.trunk.stray(closed_frame(tunnel_id, &Err(status)), true),
             Ok(Closed::Now(stats)) => {
-                let answer = supervisor_message("CloseTunnelResponse", &places::closed(&stats));
-                self.trunk.stray(any_frame(tunnel_id, answer));
+                let answer = supervisor_message(&places::closed(&stats));
+                self.trunk.stray(any_frame(tunnel_id, answer), false);
             }
             Ok(later) => {
                 let (trunk, tunnel_id) = (Arc::clone(&self.trunk), tunnel_id.to_owned());
                 self.runtime.tasks.spawn(async move {
-                    let answer = supervisor_message("CloseTunnelResponse", &later.answer().await);
-                    trunk.stray(any_frame(&tunnel_id, answer));
+                    let answer = supervisor_message(&later.answer().await);
+                    trunk.stray(any_frame(&tunnel_id, answer), false);
                 });
             }
         }
@@ -154,16 +154,17 @@ async fn begin(
         Ok(answered) => answered,
         Err(status) => {
             trunk.forget(&lane.queue);
-            return trunk.stray(closed_frame(&name, &Err(status)));
+            return trunk.stray(closed_frame(&name, &Err(status)), true);
         }
     };
-    let answer = any_frame(&name, supervisor_message("AllocateWorkerResponse", &answer));
+    let answer = any_frame(&name, supervisor_message(&answer));
     let Some(allocation) = allocation else {
         trunk.forget(&lane.queue);
-        return trunk.stray(answer);
+        return trunk.stray(answer, true);
     };
     let id = allocation.tunnel_id;
-    if !matches!(allocation.state, TicketState::Seated(_)) {
+    let seated = matches!(allocation.state, TicketState::Seated(_));
+    if !seated {
         lane.inbox.refuse_early();
     }
     // Err: the stream has gone, or somebody closed the tunnel already; the place is given back.
@@ -172,9 +173,11 @@ async fn begin(
         let _ = runtime.handles.close(&peer, &id);
         return;
     };
-    trunk.stray(answer);
+    // A worker that has its work goes on meanwhile.
+    trunk.stray(answer, !(seated && lane.inbox.has_news()));
     let (handles, metrics) = (Arc::clone(&runtime.handles), runtime.machine.metrics.clone());
-    tunnel(&id, &lane).run(attached, handles, metrics).await;
+    // In a box: the task would be moved about with it.
+    Box::pin(tunnel(&id, &lane).run(attached, handles, metrics)).await;
 }
 
 fn tunnel(id: &str, lane: &Lane) -> Tunnel {

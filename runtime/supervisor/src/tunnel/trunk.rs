@@ -1,18 +1,22 @@
 //! The one response stream that many tunnels of a gateway share: their lanes, and whose turn it is.
 //!
-//! Keeps true: tunnels with something to send take turns frame by frame, one that may not send now is not asked;
+//! Keeps true: tunnels with something to send take turns frame by frame, one that may not send now is not asked; a
+//! frame that nobody waits for goes with the next one that somebody does, or after `LINGER`: each write costs as much
+//! as a call's own work;
 //! at most `MAX_LANES` tunnels and `MAX_STRAYS` answers wait; when the stream goes, every tunnel on it hears of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use asp_proto::supervisor::PppServerFrame;
 use futures::Stream;
 use parking_lot::Mutex;
 use prost_types::Any;
 use tokio::sync::Notify;
+use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -21,6 +25,8 @@ use super::outbox::{Queue, Taken};
 
 /// Tunnels of one stream.
 const MAX_LANES: usize = 10_000;
+/// How long frames that nobody waits for may wait for company.
+const LINGER: Duration = Duration::from_millis(2);
 /// Answers that belong to no lane; a gateway that provokes more does not get them.
 const MAX_STRAYS: usize = 10_000;
 
@@ -29,8 +35,8 @@ pub struct Trunk {
     state: Mutex<State>,
     /// The gateway reads no more.
     gone: CancellationToken,
-    /// A lane was forgotten.
-    fewer: Notify,
+    /// The last lane was forgotten.
+    emptied: Notify,
 }
 
 /// One tunnel's place on the stream, as one of its names shows it.
@@ -50,6 +56,8 @@ struct State {
     ready: VecDeque<Arc<Queue>>,
     strays: VecDeque<PppServerFrame>,
     waker: Option<Waker>,
+    /// Somebody waits for one of the frames.
+    urgent: bool,
     /// After what is queued: the end, or an error.
     end: Option<Result<(), Status>>,
     gone: bool,
@@ -57,7 +65,11 @@ struct State {
 
 /// The response stream.
 #[derive(Debug)]
-pub struct Merged(Arc<Trunk>);
+pub struct Merged {
+    trunk: Arc<Trunk>,
+    /// When what waits for company is sent without; `None` when nothing does.
+    linger: Option<Pin<Box<Sleep>>>,
+}
 
 /// The stream has no room for the tunnel, or has one of this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +77,7 @@ pub struct NoLane;
 
 pub fn trunk() -> (Arc<Trunk>, Merged) {
     let trunk = Arc::new(Trunk::default());
-    (Arc::clone(&trunk), Merged(trunk))
+    (Arc::clone(&trunk), Merged { trunk, linger: None })
 }
 
 impl Trunk {
@@ -108,36 +120,39 @@ impl Trunk {
         for name in queue.names() {
             state.lanes.remove(name);
         }
+        let last = state.lanes.is_empty();
         drop(state);
-        self.fewer.notify_waiters();
+        if last {
+            self.emptied.notify_waiters();
+        }
     }
 
     /// Ends when no tunnel is left.
     pub async fn emptied(&self) {
         loop {
-            let fewer = self.fewer.notified();
+            let emptied = self.emptied.notified();
             if self.state.lock().lanes.is_empty() {
                 return;
             }
-            fewer.await;
+            emptied.await;
         }
     }
 
-    /// Sends a frame that belongs to no lane.
-    pub fn stray(&self, frame: PppServerFrame) {
+    /// Sends a frame that belongs to no lane; at once if it is `urgent`.
+    pub fn stray(&self, frame: PppServerFrame, urgent: bool) {
         let mut state = self.state.lock();
         if state.strays.len() < MAX_STRAYS && !state.gone {
             state.strays.push_back(frame);
-            state.wake();
+            state.wake(urgent);
         }
     }
 
-    /// A lane has something to send.
-    pub(super) fn list(&self, queue: Arc<Queue>) {
+    /// There is something to send, of a lane that is not on the list or of one that is.
+    pub(super) fn list(&self, queue: Option<Arc<Queue>>, urgent: bool) {
         let mut state = self.state.lock();
         if !state.gone {
-            state.ready.push_back(queue);
-            state.wake();
+            state.ready.extend(queue);
+            state.wake(urgent);
         }
     }
 
@@ -151,7 +166,7 @@ impl Trunk {
     pub fn end(&self, end: Result<(), Status>) {
         let mut state = self.state.lock();
         state.end.get_or_insert(end);
-        state.wake();
+        state.wake(true);
     }
 
     /// Ends when the gateway reads no more.
@@ -182,20 +197,48 @@ impl Lane {
 }
 
 impl State {
-    fn wake(&mut self) {
+    fn wake(&mut self, urgent: bool) {
+        self.urgent |= urgent;
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
     }
 }
 
+impl Merged {
+    /// Whether something is to be sent now. Otherwise the task is woken when it is.
+    fn is_due(&mut self, context: &mut Context<'_>) -> bool {
+        let nothing = {
+            let mut state = self.trunk.state.lock();
+            let nothing = state.strays.is_empty() && state.ready.is_empty();
+            if (state.urgent && !nothing) || state.end.is_some() {
+                return true;
+            }
+            state.urgent = false;
+            state.waker = Some(context.waker().clone());
+            nothing
+        };
+        if nothing {
+            return false;
+        }
+        let linger = self.linger.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let due = linger.as_mut().poll(context).is_ready();
+        if due {
+            // What comes meanwhile goes along.
+            self.linger = None;
+            self.trunk.state.lock().urgent = true;
+        }
+        due
+    }
+}
+
 impl Stream for Merged {
     type Item = Result<PppServerFrame, Status>;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        while self.is_due(context) {
             let queue = {
-                let mut state = self.0.state.lock();
+                let mut state = self.trunk.state.lock();
                 if let Some(frame) = state.strays.pop_front() {
                     return Poll::Ready(Some(Ok(frame)));
                 }
@@ -204,36 +247,32 @@ impl Stream for Merged {
                     (None, Some(end)) => {
                         return Poll::Ready(std::mem::replace(end, Ok(())).err().map(Err));
                     }
-                    (None, None) => {
-                        state.waker = Some(context.waker().clone());
-                        return Poll::Pending;
-                    }
+                    (None, None) => continue,
                 }
             };
             match queue.take() {
                 Taken::Nothing => {}
-                Taken::Ended => self.0.forget(&queue),
+                Taken::Ended => self.trunk.forget(&queue),
                 Taken::Frame(frame, again) => {
                     if again {
-                        self.0.state.lock().ready.push_back(queue);
+                        self.trunk.state.lock().ready.push_back(queue);
                     }
                     return Poll::Ready(Some(Ok(frame)));
                 }
             }
         }
+        Poll::Pending
     }
 }
 
 impl Drop for Merged {
     fn drop(&mut self) {
-        self.0.abandon();
+        self.trunk.abandon();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use asp_proto::supervisor::tunnel_event::Type;
     use futures::{FutureExt, StreamExt};
 
@@ -265,7 +304,7 @@ mod tests {
         two.offer_now(frame("b", ""));
         let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
         assert_eq!(order, ["a", "b", "a", "a"]);
-        trunk.stray(frame("c", ""));
+        trunk.stray(frame("c", ""), true);
         assert_eq!(now(&mut merged).as_deref(), Some("c"));
     }
 
@@ -290,6 +329,23 @@ mod tests {
         assert_eq!(refused, Err(NoRoom));
         slow_lane.queue.read_on();
         assert_eq!(now(&mut merged).as_deref(), Some("slow"), "and goes on when it is read");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_waits_for_goes_with_the_next_frame_or_soon() {
+        let (trunk, mut merged) = trunk();
+        let (_lane, outbox) = lane(&trunk, "a");
+        outbox.send_along(frame("a", ""));
+        trunk.stray(frame("b", ""), false);
+        assert_eq!(now(&mut merged), None);
+        outbox.offer_now(frame("a", ""));
+        let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
+        assert_eq!(order, ["b", "a", "a"], "one write for all");
+        outbox.send_along(frame("a", ""));
+        assert_eq!(now(&mut merged), None);
+        let before = tokio::time::Instant::now();
+        assert!(merged.next().await.is_some(), "nothing else came");
+        assert!(before.elapsed() <= LINGER + Duration::from_millis(1));
     }
 
     #[tokio::test]

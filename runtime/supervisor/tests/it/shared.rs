@@ -1,0 +1,272 @@
+//! Many tunnels on one ProxyPpp stream.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use asp_proto::plugin::client_message::Payload as In;
+use asp_proto::plugin::server_message::Payload as Out;
+use asp_proto::plugin::{ClientMessage, InvokeRequest, Json, ServerMessage};
+use asp_proto::supervisor::ppp_server_frame::Payload;
+use asp_proto::supervisor::tunnel_event::Type;
+use asp_proto::supervisor::{
+    AllocateWorkerResponse, CloseTunnelRequest, CloseTunnelResponse, PppClientFrame, PppServerFrame,
+    admission,
+};
+use prost::Message;
+use prost_types::Any;
+use prost_types::value::Kind;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+use super::harness::{PATIENCE, Stack, eventually, start, wanted};
+
+const API: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
+const PPP: &str = "type.googleapis.com/asp.plugin.v1.";
+
+/// A gateway's end of a shared stream.
+struct Shared {
+    send: mpsc::Sender<PppClientFrame>,
+    frames: Streaming<PppServerFrame>,
+    /// What came while something else was waited for, by its name.
+    kept: HashMap<String, Vec<Payload>>,
+}
+
+impl Shared {
+    async fn open(stack: &Stack) -> Shared {
+        let (send, frames) = mpsc::channel(64);
+        send.send(PppClientFrame { keepalive: true, ..PppClientFrame::default() }).await.unwrap();
+        let frames = stack.client.clone().proxy_ppp(ReceiverStream::new(frames)).await.unwrap().into_inner();
+        Shared { send, frames, kept: HashMap::new() }
+    }
+
+    async fn put(&self, name: &str, package: &str, kind: &str, message: &impl Message) {
+        let ppp = Some(Any { type_url: format!("{package}{kind}"), value: message.encode_to_vec() });
+        self.send.send(PppClientFrame { tunnel_id: name.into(), ppp, keepalive: false }).await.unwrap();
+    }
+
+    async fn invoke(&self, name: &str, request_id: &str, arguments: &Value) {
+        let invoke = InvokeRequest {
+            request_id: request_id.into(),
+            arguments: Some(Json { value: arguments.to_string().into_bytes() }),
+            ..InvokeRequest::default()
+        };
+        let message = ClientMessage { payload: Some(In::Invoke(invoke)) };
+        self.put(name, PPP, "ClientMessage", &message).await;
+    }
+
+    /// Asks for a place and sends work along.
+    async fn begin(&self, name: &str, plugin: &str, request_id: &str, arguments: &Value) {
+        self.put(name, API, "AllocateWorkerRequest", &wanted(plugin, "tenant")).await;
+        self.invoke(name, request_id, arguments).await;
+    }
+
+    async fn next(&mut self) -> Result<Option<PppServerFrame>, Status> {
+        timeout(PATIENCE, self.frames.message()).await.expect("the stream hangs")
+    }
+
+    /// The next payload under `name`.
+    async fn of(&mut self, name: &str) -> Payload {
+        loop {
+            if let Some(kept) = self.kept.get_mut(name).filter(|kept| !kept.is_empty()) {
+                return kept.remove(0);
+            }
+            let frame = self.next().await.unwrap().expect("the stream ended");
+            self.kept.entry(frame.tunnel_id).or_default().push(frame.payload.unwrap());
+        }
+    }
+
+    /// The answer to the request for a place: its handle, and whether a worker took what came along.
+    async fn place(&mut self, name: &str) -> (String, bool) {
+        let Payload::Ppp(any) = self.of(name).await else { panic!("no answer") };
+        assert_eq!(any.type_url, format!("{API}AllocateWorkerResponse"));
+        let handle = AllocateWorkerResponse::decode(any.value.as_slice()).unwrap().handle.unwrap();
+        (handle.tunnel_id, !handle.worker_local_id.is_empty())
+    }
+
+    /// Reads until the tunnel's event.
+    async fn until_event(&mut self, id: &str, kind: Type) -> asp_proto::supervisor::TunnelEvent {
+        loop {
+            if let Payload::Event(event) = self.of(id).await
+                && event.r#type() == kind
+            {
+                return event;
+            }
+        }
+    }
+
+    /// Reads until the tunnel's result: its output as JSON.
+    async fn output(&mut self, id: &str) -> Value {
+        loop {
+            let Payload::Ppp(any) = self.of(id).await else { continue };
+            let message = ServerMessage::decode(any.value.as_slice()).unwrap().payload.unwrap();
+            match message {
+                Out::Completed(done) => return serde_json::from_slice(&done.output.unwrap().value).unwrap(),
+                Out::Failed(failed) => panic!("{failed:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    async fn close(&mut self, id: &str) -> CloseTunnelResponse {
+        let request = CloseTunnelRequest { tunnel_id: id.into(), reason: "completed".into() };
+        self.put(id, API, "CloseTunnelRequest", &request).await;
+        loop {
+            if let Payload::Ppp(any) = self.of(id).await
+                && any.type_url == format!("{API}CloseTunnelResponse")
+            {
+                return CloseTunnelResponse::decode(any.value.as_slice()).unwrap();
+            }
+        }
+    }
+}
+
+fn code(event: &asp_proto::supervisor::TunnelEvent) -> Option<Code> {
+    match event.details.as_ref()?.fields.get("code")?.kind {
+        Some(Kind::NumberValue(code)) => Some(Code::from_i32(code as i32)),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_asked_for_begun_and_closed_on_the_stream() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut shared = Shared::open(&stack).await;
+    shared.begin("+1", "echo", "one", &json!({"text": "cold"})).await;
+    let (id, took) = shared.place("+1").await;
+    assert!(!took, "no worker is there, so nothing was taken");
+    shared.until_event(&id, Type::TunnelReady).await;
+    shared.invoke(&id, "one", &json!({"text": "cold, again"})).await;
+    assert_eq!(shared.output(&id).await["text"], "cold, again", "and what came along is not run");
+    shared.until_event(&id, Type::TunnelClosed).await;
+
+    shared.begin("+2", "echo", "two", &json!({"text": "warm"})).await;
+    let (id, took) = shared.place("+2").await;
+    assert!(took);
+    assert_eq!(shared.output(&id).await["text"], "warm");
+    let stats = shared.close(&id).await.stats.unwrap();
+    for figure in ["cpu_ms", "rss_max", "bytes_in", "bytes_out", "duration_ms"] {
+        assert!(stats.fields.contains_key(figure), "{figure}");
+    }
+    assert_eq!(stack.figure("echo@1.0.0", "active").await, 0);
+}
+
+#[tokio::test]
+async fn tunnels_of_handles_and_of_requests_share_a_stream() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 8}}))]).await;
+    stack.call("echo", "warm", &json!({})).await;
+    let handle = stack.allocate(wanted("echo", "t")).await.handle.unwrap().tunnel_id;
+    let mut shared = Shared::open(&stack).await;
+    shared.invoke(&handle, "by handle", &json!({"text": "by handle"})).await;
+    for number in 0..6 {
+        let (name, id) = (format!("+{number}"), format!("call-{number}"));
+        shared.begin(&name, "echo", &id, &json!({"mode": "slow", "ms": 20 - number})).await;
+    }
+    for number in 0..6 {
+        let (id, took) = shared.place(&format!("+{number}")).await;
+        assert!(took);
+        assert_eq!(shared.output(&id).await, json!({"slept": 20 - number}));
+    }
+    assert_eq!(shared.output(&handle).await["text"], "by handle");
+}
+
+#[tokio::test]
+async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
+    let stack = start(&[("echo", json!({}))]).await;
+    stack.call("echo", "warm", &json!({})).await;
+    let mut shared = Shared::open(&stack).await;
+    shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 200})).await;
+    let (id, _) = shared.place("+1").await;
+    let unknown = "0".repeat(32);
+    shared.invoke(&unknown, "x", &json!({})).await;
+    let closed = shared.until_event(&unknown, Type::TunnelClosed).await;
+    assert_eq!(code(&closed), Some(Code::NotFound), "{closed:?}");
+    let request = CloseTunnelRequest { tunnel_id: unknown.clone(), reason: String::new() };
+    shared.put(&unknown, API, "CloseTunnelRequest", &request).await;
+    assert_eq!(code(&shared.until_event(&unknown, Type::TunnelClosed).await), Some(Code::NotFound));
+    shared.put("+2", API, "AllocateWorkerRequest", &wanted("nobody", "t")).await;
+    let Payload::Ppp(any) = shared.of("+2").await else { panic!() };
+    let refused = AllocateWorkerResponse::decode(any.value.as_slice()).unwrap();
+    assert_eq!(refused.admission.unwrap().status(), admission::Status::Rejected);
+    shared.begin("+3", "echo", "three", &json!({"mode": "slow", "ms": 5000})).await;
+    let (wrong, _) = shared.place("+3").await;
+    shared.put(&wrong, PPP, "ServerMessage", &ServerMessage::default()).await;
+    assert_eq!(code(&shared.until_event(&wrong, Type::TunnelClosed).await), Some(Code::InvalidArgument));
+    assert_eq!(shared.output(&id).await, json!({"slept": 200}), "the call beside goes on");
+}
+
+#[tokio::test]
+async fn a_tunnel_whose_events_are_not_acknowledged_ends_alone() {
+    let stack = start(&[("echo", json!({"pool": {"max": 2, "concurrency": 1}}))]).await;
+    let mut shared = Shared::open(&stack).await;
+    for (name, arguments) in [("+1", json!({"mode": "flood"})), ("+2", json!({"text": "x"}))] {
+        shared.put(name, API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
+        let (id, _) = shared.place(name).await;
+        shared.until_event(&id, Type::TunnelReady).await;
+        shared.invoke(&id, name, &arguments).await;
+        if name == "+2" {
+            assert_eq!(
+                shared.output(&id).await["text"],
+                "x",
+                "the flood's window is full, this one's is not"
+            );
+        }
+    }
+    // Progress of more than a window was sent and never acknowledged: the call ends, and its worker with it.
+    eventually("the flooding worker is ended", || async { stack.figure("echo@1.0.0", "crashes").await == 1 })
+        .await;
+    shared.begin("+3", "echo", "three", &json!({"text": "y"})).await;
+    let (id, took) = shared.place("+3").await;
+    if !took {
+        shared.until_event(&id, Type::TunnelReady).await;
+        shared.invoke(&id, "three", &json!({"text": "y"})).await;
+    }
+    assert_eq!(shared.output(&id).await["text"], "y", "and the stream goes on");
+}
+
+#[tokio::test]
+async fn a_tunnel_that_is_acknowledged_gets_more_than_a_window() {
+    let stack = start(&[("echo", json!({}))]).await;
+    let mut shared = Shared::open(&stack).await;
+    shared.put("+1", API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
+    let (id, _) = shared.place("+1").await;
+    shared.until_event(&id, Type::TunnelReady).await;
+    shared.invoke(&id, "one", &json!({"mode": "flood"})).await;
+    // A frame takes 4 KiB of the window of 2 MiB at least.
+    for number in 1..=2000_u32 {
+        shared.of(&id).await;
+        if number.is_multiple_of(256) {
+            let read = PppClientFrame { tunnel_id: id.clone(), ppp: None, keepalive: true };
+            shared.send.send(read).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_calls_of_a_stream_end_with_it() {
+    let stack = start(&[("echo", json!({}))]).await;
+    stack.call("echo", "warm", &json!({})).await;
+    let mut shared = Shared::open(&stack).await;
+    for name in ["+1", "+2"] {
+        shared.begin(name, "echo", name, &json!({"mode": "slow", "ms": 60_000})).await;
+        assert!(shared.place(name).await.1);
+    }
+    assert_eq!(stack.figure("echo@1.0.0", "active").await, 2);
+    drop(shared);
+    eventually("their places are free", || async { stack.figure("echo@1.0.0", "active").await == 0 }).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_sends_no_more_still_gets_its_answers() {
+    let stack = start(&[("echo", json!({}))]).await;
+    stack.call("echo", "warm", &json!({})).await;
+    let mut shared = Shared::open(&stack).await;
+    shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 50})).await;
+    let (id, _) = shared.place("+1").await;
+    shared.send = mpsc::channel(1).0;
+    assert_eq!(shared.output(&id).await, json!({"slept": 50}));
+    let ended = timeout(Duration::from_secs(30), async { while shared.next().await.unwrap().is_some() {} });
+    ended.await.expect("the stream ends with its last tunnel");
+}
