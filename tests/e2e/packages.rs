@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
-use asp_e2e::tool;
+use asp_e2e::{tool, wait};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -42,7 +43,7 @@ impl Shell<'_> {
         Ok(Shell { stack, folder, url: format!("http://{}", stack.admin()), token })
     }
 
-    async fn run(&self, arguments: &[&str]) -> Result<Output> {
+    fn command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(tool::asp()?);
         let (java, shim) = tool::plugin_java()?;
         command.args(arguments).current_dir(self.folder).stdin(Stdio::null()).kill_on_drop(true);
@@ -51,7 +52,11 @@ impl Shell<'_> {
         let (node, shim) = tool::plugin_node()?;
         command.env("ASP_PLUGIN_NODE", node).env("ASP_PLUGIN_NODE_SHIM", shim);
         command.env("ASP_PLUGIN_PYTHON", tool::plugin_python()?).env("ASP_RUNTIME_BIN", tool::runtime()?);
-        Ok(command.output().await?)
+        Ok(command)
+    }
+
+    async fn run(&self, arguments: &[&str]) -> Result<Output> {
+        Ok(self.command(arguments)?.output().await?)
     }
 
     /// The standard output of a command that must succeed.
@@ -239,6 +244,7 @@ async fn kept(admin: &Shell<'_>, puller: &Shell<'_>, built: &[(String, String)])
         again.as_array().is_some_and(|all| all.iter().all(|one| one["outcome"] == "unchanged")),
         "{again}"
     );
+    watched(puller).await?;
     let wheel = admin.folder.join("dist/greet_python-0.1.0-py3-none-any.whl");
     let bytes = fs::read(&wheel)?;
     fs::write(&wheel, [bytes.as_slice(), b"x"].concat())?;
@@ -259,12 +265,35 @@ async fn kept(admin: &Shell<'_>, puller: &Shell<'_>, built: &[(String, String)])
     Ok(())
 }
 
+/// Beside a runtime: what is not there is installed, again and again, until it is told to end.
+async fn watched(puller: &Shell<'_>) -> Result<()> {
+    let runtime = puller.stack.runtime.as_ref().context("the stack has a runtime")?.lock().await;
+    let plugins = runtime.plugins().to_owned();
+    let arguments = ["plugin", "install", "--from", &puller.url, "--every", "1", "--plugins"];
+    let mut command = puller.command(&arguments)?;
+    command.arg(&plugins);
+    let mut watching = Process::start("asp plugin install", command)?;
+    let version = plugins.join("greet_node/0.1.0");
+    for _ in 0..2 {
+        fs::remove_dir_all(&version)?;
+        wait::until("the version is there again", wait::CONVERGE, || async {
+            version.join("plugin.json").is_file().then_some(())
+        })
+        .await?;
+    }
+    let ended = watching.stop().await?;
+    ensure!(ended.success(), "{ended}: {}", watching.tail());
+    let left = fs::read_dir(&plugins)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    ensure!(!left.into_iter().any(|name| name.starts_with('.')), "a work folder stays");
+    Ok(())
+}
+
 /// A language with one of its two variables is left out, and the others go on.
 async fn half_a_language() -> Result<()> {
     let work = tempfile::tempdir()?;
     let mut new = Command::new(tool::asp()?);
     new.args(["plugin", "new", "greet", "--language", "python"]).current_dir(work.path());
-    ensure!(new.kill_on_drop(true).status().await?.success(), "asp plugin new");
+    ensure!(new.kill_on_drop(true).output().await?.status.success(), "asp plugin new");
     let mut command = Command::new(tool::asp()?);
     command.args(["plugin", "test"]).current_dir(work.path()).stdin(Stdio::null()).kill_on_drop(true);
     command.env("ASP_RUNTIME_BIN", tool::runtime()?).env("ASP_PLUGIN_PYTHON", tool::plugin_python()?);
