@@ -3,7 +3,7 @@
 //! The address space is never limited: Java and Node reserve far more than they use. Memory is the control
 //! group's business.
 
-use asp_launcher::Limits;
+use asp_launcher::{Level, Sandbox};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::failure::{During, Failure};
@@ -12,12 +12,16 @@ use crate::failure::{During, Failure};
 const OWN_PROCESSES: u64 = 2;
 
 /// Bounds this process and all it becomes.
-pub(crate) fn apply(limits: &Limits) -> Result<(), Failure> {
+pub(crate) fn apply(sandbox: &Sandbox) -> Result<(), Failure> {
+    let limits = &sandbox.limits;
     no_core_dumps()?;
     lower(Resource::RLIMIT_NOFILE, limits.files)?;
     lower(Resource::RLIMIT_FSIZE, limits.file_bytes)?;
-    // Counts a user's processes everywhere: right because every worker has a user of its own.
-    lower(Resource::RLIMIT_NPROC, u64::from(limits.pids) + OWN_PROCESSES)?;
+    // Counts a user's processes on the whole machine, those of another supervisor's workers of that number too: at
+    // level 3 the control group counts instead, and counts right.
+    if sandbox.level < Level::L3 {
+        lower(Resource::RLIMIT_NPROC, u64::from(limits.pids) + OWN_PROCESSES)?;
+    }
     match limits.cpu_seconds {
         Some(seconds) => lower(Resource::RLIMIT_CPU, seconds),
         None => Ok(()),

@@ -17,7 +17,7 @@ pub(crate) fn become_it(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).during("signals")?;
     // What is ignored stays so over exec: SIGPIPE by Rust's runtime, others by whoever started the supervisor.
     Signal::iterator().for_each(default_action);
-    limits::apply(&sandbox.limits)?;
+    limits::apply(sandbox)?;
     if sandbox.level >= Level::L2 {
         file_access::restrict(sandbox)?;
     }

@@ -178,6 +178,25 @@ fn a_runaway_fork_bomb_is_gone_within_three_seconds() {
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 }
 
+/// Two supervisors on a machine may give the same number to a worker each.
+#[test]
+fn a_worker_full_of_processes_leaves_those_of_its_user_elsewhere_alone() {
+    let scratch = scratch();
+    let script = scratch.path().join("full.py");
+    let bomb = "import os, signal\ntry:\n    while os.fork(): pass\nexcept OSError: print('full', flush=True)\nsignal.pause()\n";
+    fs::write(&script, bomb).unwrap();
+    let mut full = Cell::python(Level::L3, &script, &[]);
+    let mut worker = full.spawn();
+    worker.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
+    let mut other = Cell::new(Level::L3, &["/bin/sh", "-c", "/bin/true && echo started"], &[]);
+    (other.sandbox.uid, other.sandbox.gid) = (full.sandbox.uid, full.sandbox.gid);
+    other.sandbox.limits.pids = 8;
+    let output = other.output();
+    full.cgroup.as_ref().unwrap().kill().unwrap();
+    worker.wait().unwrap();
+    assert_eq!(stdout(&output), "started\n", "{}", stderr(&output));
+}
+
 fn run(cell: &mut Cell) -> BTreeMap<String, String> {
     results(&cell.output())
 }
