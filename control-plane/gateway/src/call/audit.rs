@@ -122,7 +122,7 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
 pub struct Delegated {
     /// `id@version`
     pub delegate: String,
-    /// client, model or primitive
+    /// client, model, primitive or nobody
     pub way: &'static str,
     /// `ok`, or the word for why there is no answer
     pub outcome: &'static str,

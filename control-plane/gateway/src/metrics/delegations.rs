@@ -15,7 +15,7 @@ const SECONDS: [f64; 9] = [0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Ended {
-    /// client, model or primitive
+    /// client, model, primitive or nobody
     by: &'static str,
     /// `ok`, or the word for why there is no answer
     outcome: &'static str,

@@ -1,7 +1,7 @@
 //! What a delegation is answered with, whoever answered: `{text, json, model, stopReason}`.
 //!
-//! Keeps true: `json` is there only where the text is JSON; an answer that does not fit the delegate's output
-//! schema is none.
+//! Keeps true: `json` is there only where the text is JSON; an answer that is too large or does not fit the
+//! delegate's output schema is none.
 
 use serde_json::{Map, Value};
 
@@ -10,6 +10,9 @@ use crate::live::Entry;
 
 /// Longest name of a model or reason that is handed on, in bytes.
 const MAX_WORD: usize = 256;
+
+/// Largest text in bytes: it goes to the worker twice, as text and as its value, in one message of at most 4 MiB.
+const MAX_TEXT: usize = 1 << 20;
 
 /// What was said, and what it cost.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +33,9 @@ pub struct Usage {
 /// it is no JSON.
 pub fn result(said: &Value, delegate: &Entry) -> Result<Value, Fault> {
     let read = read(said);
+    if read.get("text").and_then(Value::as_str).is_some_and(|text| text.len() > MAX_TEXT) {
+        return Err(Fault::InvalidOutput);
+    }
     if let Some(schema) = &delegate.output {
         let value = read.get("json").or_else(|| read.get("text")).unwrap_or(&Value::Null);
         schema.check(value).map_err(|_| Fault::InvalidOutput)?;
@@ -83,6 +89,13 @@ mod tests {
         assert_eq!(read(&said("hello")), json!({"text": "hello", "model": "m"}));
         let blocks = json!({"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]});
         assert_eq!(read(&blocks)["text"], "a\nb");
+    }
+
+    #[test]
+    fn an_answer_beyond_its_bound_is_none() {
+        let delegate = Entry::build(&Primitive::default(), &Listing::default()).unwrap();
+        assert!(result(&said(&"x".repeat(MAX_TEXT)), &delegate).is_ok());
+        assert_eq!(result(&said(&"x".repeat(MAX_TEXT + 1)), &delegate), Err(Fault::InvalidOutput));
     }
 
     #[test]

@@ -2,11 +2,31 @@
 //!
 //! Refuses: texts, of the question and of the answer.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::answer::Usage;
 use super::{Delegation, Fault, Way};
-use crate::call::audit;
+use crate::call::pipeline::Pipeline;
+use crate::call::{Call, audit};
+
+/// Longest delegate id in the audit: a worker may name anything.
+const MAX_ID: usize = 128;
+
+/// Records a delegation that nobody was asked.
+pub async fn unasked(pipeline: &Pipeline, call: &Call, delegate: &str, fault: &Fault) {
+    pipeline.metrics.delegations.ended("nobody", fault.word(), Duration::ZERO, Usage::default());
+    let delegated = audit::Delegated {
+        delegate: delegate.chars().take(MAX_ID).collect(),
+        way: "nobody",
+        outcome: fault.word(),
+        took: Duration::ZERO,
+        tokens_in: 0,
+        tokens_out: 0,
+    };
+    pipeline.audit.record(audit::delegated(call, &delegated)).await;
+}
 
 /// Records how a delegation ended.
 pub async fn ended(delegation: &Delegation, way: Way, result: Result<(), &Fault>, usage: Usage) {

@@ -132,8 +132,10 @@ async fn bad_inputs_are_asked_of_nobody() {
     ];
     for (input, word) in rows {
         let snapshot = with_delegate(|delegate| delegate.input_schema = schema.into());
-        let (heard, _) = Once { input, ..Once::of(snapshot, model.endpoints()) }.run().await;
+        let (heard, fixture) = Once { input, ..Once::of(snapshot, model.endpoints()) }.run().await;
         assert_eq!(heard.unwrap_err(), word);
+        let event = audited(&fixture, "call.delegation").await.remove(0);
+        assert_eq!((&event["by"], &event["outcome"]), (&json!("nobody"), &json!(word)));
     }
     assert_eq!(model.requests(), 0);
 }

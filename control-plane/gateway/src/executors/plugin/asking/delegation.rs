@@ -48,10 +48,19 @@ pub(in crate::executors::plugin) fn delegate(
         correlation_id: requested.correlation_id.clone(),
         ..DeliverDelegationResult::default()
     };
-    let answering =
-        begin(job, history, requested).unwrap_or_else(|fault| futures::future::ready(Err(fault)).boxed());
+    let delegate = requested.delegate_id.clone();
+    let answering = begin(job, history, requested).unwrap_or_else(|fault| unasked(job, delegate, fault));
     history.waiting.push(answering.map(|result| Delivery::Delegation(delivery(empty, result))).boxed());
     Ok(())
+}
+
+fn unasked(job: &Job<'_>, delegate: String, fault: Fault) -> Answering {
+    let (pipeline, call) = (job.execution.pipeline.clone(), Arc::clone(job.call()));
+    async move {
+        record::unasked(&pipeline, &call, &delegate, &fault).await;
+        Err(fault)
+    }
+    .boxed()
 }
 
 fn delivery(mut delivery: DeliverDelegationResult, result: Result<Value, Fault>) -> DeliverDelegationResult {
