@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -101,6 +102,14 @@ pub(super) async fn start_shims(plugins: &[(&str, Value, &str)]) -> Stack {
     launch(dir, Command::new(env!("CARGO_BIN_EXE_asp-runtime")), &[]).await
 }
 
+/// Users that no other runtime's workers have: the bound on processes counts a user's everywhere, and a fork bomb
+/// of one test would be another test's.
+fn uid_base() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let own = NEXT.fetch_add(1, Ordering::Relaxed) % 128;
+    1_000_000 + (std::process::id() % 10_000) * 10_000 + own * 64
+}
+
 pub(super) async fn launch(dir: tempfile::TempDir, mut command: Command, flags: &[&str]) -> Stack {
     let launcher = target().join("worker-init");
     assert!(launcher.is_file(), "cargo build -p asp-launcher makes {}", launcher.display());
@@ -108,6 +117,7 @@ pub(super) async fn launch(dir: tempfile::TempDir, mut command: Command, flags: 
     let socket = dir.path().join("runtime.sock");
     command.arg("--plugins").arg(&installed).arg("--state").arg(&state).arg("--socket").arg(&socket);
     command.args(flags).env("ASP_LOG", "debug,h2=info,hyper=info,tower=info");
+    command.env("ASP_RUNTIME_UID_BASE", uid_base().to_string());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let log = Arc::new(Mutex::new(Vec::new()));
     let (lines, stderr) = (Arc::clone(&log), child.stderr.take().unwrap());
