@@ -1,4 +1,4 @@
-//! `asp status`: the published snapshot, and who has it.
+//! `asp status`: the published snapshot and who has it, and the language runtimes.
 
 use serde_json::Value;
 
@@ -7,14 +7,23 @@ use super::{Failure, print};
 use crate::args::StatusArgs;
 use crate::settings::source::ProcessEnvironment;
 
-/// Asks `/api/snapshot`; fails when a subscriber refused the newest snapshot or it could not be built.
+/// Asks `/api/snapshot` and `/api/runtimes`; fails when a subscriber refused the newest snapshot or it could not be
+/// built. A runtime that does not answer is shown, and is no failure of the snapshot.
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let status = block_on(async { api.get("/api/snapshot").await?.accepted() })?;
+    let (mut status, runtimes) = block_on(async {
+        let status = api.get("/api/snapshot").await?.accepted()?;
+        let runtimes = api.get("/api/runtimes").await?.accepted()?;
+        Ok::<_, Failure>((status, runtimes))
+    })?;
     if args.json {
+        if let Some(members) = status.as_object_mut() {
+            members.insert("runtimes".to_owned(), runtimes);
+        }
         print::json(&status);
     } else {
         tell(&status);
+        runtimes.as_array().into_iter().flatten().flat_map(lines).for_each(|line| print::line(&line));
     }
     if healthy(&status) { Ok(()) } else { Err(Failure::Refused) }
 }
@@ -67,11 +76,55 @@ fn tell(status: &Value) {
     }
 }
 
+/// A runtime, and below it its plugins.
+fn lines(runtime: &Value) -> Vec<String> {
+    let languages = runtime.get("languages").and_then(Value::as_array).into_iter().flatten();
+    let languages: Vec<&str> = languages.filter_map(Value::as_str).collect();
+    let head = format!("{:<10} {:<28} {}", "runtime", languages.join("+"), text(runtime, "state"));
+    let Some(report) = runtime.get("report").filter(|report| !report.is_null()) else { return vec![head] };
+    let (budget, left) = (number(report, "maxWorkers"), number(report, "workersLeft"));
+    let level = number(report, "isolationLevel");
+    let mut lines = vec![format!("{head} level {level} workers {}/{budget}", budget.saturating_sub(left))];
+    for (name, plugin) in report.get("plugins").and_then(Value::as_object).into_iter().flatten() {
+        let mut line = format!(
+            "{:<10} {name:<28} workers {} active {} queued {} crashes {} rss {} MiB",
+            "plugin",
+            number(plugin, "workers"),
+            number(plugin, "active"),
+            number(plugin, "queued"),
+            number(plugin, "crashes"),
+            number(plugin, "rssBytes") >> 20
+        );
+        if number(plugin, "quarantinedS") > 0 {
+            line = format!("{line}, quarantined for {} s", number(plugin, "quarantinedS"));
+        } else if !matches!(text(plugin, "breaker"), "" | "closed") {
+            line = format!("{line}, breaker {}", text(plugin, "breaker"));
+        }
+        lines.push(line);
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_runtime_is_shown_with_its_plugins_and_what_is_wrong_with_them() {
+        let plugin = json!({ "workers": 1, "crashes": 5, "quarantinedS": 300, "rssBytes": 3 << 20 });
+        let report =
+            json!({ "maxWorkers": 8, "workersLeft": 7, "isolationLevel": 3, "plugins": { "a@1": plugin } });
+        let shown = lines(&json!({ "languages": ["python", "node"], "state": "degraded", "report": report }));
+        assert!(
+            shown[0].contains("python+node") && shown[0].ends_with("degraded level 3 workers 1/8"),
+            "{shown:?}"
+        );
+        assert!(shown[1].contains("crashes 5 rss 3 MiB, quarantined for 300 s"), "{shown:?}");
+        let silent = lines(&json!({ "languages": ["java"], "state": "unreachable", "report": null }));
+        assert!(silent.len() == 1 && silent[0].ends_with("unreachable"), "{silent:?}");
+    }
 
     #[test]
     fn a_refused_snapshot_or_a_fault_is_not_healthy() {
