@@ -2,6 +2,7 @@
 //!
 //! Keeps true: it changes no message; a message it cannot read is written down as such.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Lines kept of one plugin.
+/// Lines kept.
 const LINES: usize = 10_000;
 
 /// A running tap. Dropping it closes the socket.
@@ -38,7 +39,8 @@ pub struct Tap {
 }
 
 /// What passed, in order: `allocate <plugin> <status>`, `close`, `cancel_allocation`, `> <client message>`,
-/// `< <worker message>`, `event <tunnel event>`.
+/// `< <worker message>`, `event <tunnel event>`. A message that came along with the request for a place is written
+/// down when the answer says that a worker took it.
 #[derive(Clone, Default)]
 struct Record(Arc<Mutex<Vec<String>>>);
 
@@ -110,41 +112,26 @@ impl RuntimeSupervisor for Passing {
         let request = request.into_inner();
         let plugin = request.plugin.clone().unwrap_or_default().id;
         let answer = self.next.clone().allocate_worker(request).await?;
-        let status = answer.get_ref().admission.as_ref().map(|admission| admission.status());
-        let status = status.unwrap_or(admission::Status::Unspecified);
-        self.record.write(format!("allocate {plugin} {}", status.as_str_name()));
+        self.record.write(allocated(&plugin, answer.get_ref()));
         Ok(answer)
     }
 
     async fn proxy_ppp(&self, request: Request<Streaming<PppClientFrame>>) -> Passed<Self::ProxyPppStream> {
-        let record = self.record.clone();
+        let watch = Arc::new(Watch { record: self.record.clone(), asked: Mutex::default() });
+        let watching = watch.clone();
         let frames = request.into_inner().filter_map(move |frame| {
             let frame = frame.ok();
-            if let Some(ppp) = frame.as_ref().and_then(|frame| frame.ppp.as_ref()) {
-                record.write(client(&ppp.value));
-            }
+            frame.iter().for_each(|frame| watching.up(frame));
             std::future::ready(frame)
         });
         let answers = self.next.clone().proxy_ppp(frames).await?.into_inner();
-        let record = self.record.clone();
-        let written = answers.inspect(move |frame| match frame.as_ref().map(|frame| &frame.payload) {
-            Ok(Some(ppp_server_frame::Payload::Ppp(ppp))) => record.write(server(&ppp.value)),
-            Ok(Some(ppp_server_frame::Payload::Event(event))) => {
-                let kind: tunnel_event::Type = event.r#type();
-                record.write(format!("event {}", kind.as_str_name()));
-            }
-            Ok(None) => record.write("unreadable frame".into()),
-            Err(_) => {}
-        });
+        let written = answers.inspect(move |frame| frame.iter().for_each(|frame| watch.down(frame)));
         Ok(Response::new(Box::pin(written)))
     }
 
     async fn close_tunnel(&self, request: Request<CloseTunnelRequest>) -> Passed<CloseTunnelResponse> {
         let answer = self.next.clone().close_tunnel(request.into_inner()).await?;
-        let mut figures: Vec<&str> =
-            answer.get_ref().stats.iter().flat_map(|stats| stats.fields.keys().map(String::as_str)).collect();
-        figures.sort_unstable();
-        self.record.write(format!("close {}", figures.join(" ")));
+        self.record.write(closed(answer.get_ref()));
         Ok(answer)
     }
 
@@ -174,6 +161,64 @@ impl RuntimeSupervisor for Passing {
 }
 
 type Passed<T> = Result<Response<T>, Status>;
+
+/// Both directions of one ProxyPpp stream.
+struct Watch {
+    record: Record,
+    /// Requests for a place without an answer, by the gateway's names: the plugin, and what came along.
+    asked: Mutex<HashMap<String, (String, Vec<String>)>>,
+}
+
+impl Watch {
+    fn up(&self, frame: &PppClientFrame) {
+        let Some(ppp) = &frame.ppp else { return };
+        let mut asked = self.asked.lock();
+        if ppp.type_url.ends_with(".AllocateWorkerRequest") {
+            let request = AllocateWorkerRequest::decode(ppp.value.as_slice()).unwrap_or_default();
+            let plugin = request.plugin.unwrap_or_default().id;
+            asked.insert(frame.tunnel_id.clone(), (plugin, Vec::new()));
+        } else if let Some((_, along)) = asked.get_mut(&frame.tunnel_id) {
+            along.push(client(&ppp.value));
+        } else if !ppp.type_url.ends_with(".CloseTunnelRequest") {
+            self.record.write(client(&ppp.value));
+        }
+    }
+
+    fn down(&self, frame: &PppServerFrame) {
+        let ppp = match &frame.payload {
+            Some(ppp_server_frame::Payload::Ppp(ppp)) => ppp,
+            Some(ppp_server_frame::Payload::Event(event)) => {
+                let kind: tunnel_event::Type = event.r#type();
+                return self.record.write(format!("event {}", kind.as_str_name()));
+            }
+            None => return self.record.write("unreadable frame".into()),
+        };
+        if ppp.type_url.ends_with(".AllocateWorkerResponse") {
+            let answer = AllocateWorkerResponse::decode(ppp.value.as_slice()).unwrap_or_default();
+            let (plugin, along) = self.asked.lock().remove(&frame.tunnel_id).unwrap_or_default();
+            self.record.write(allocated(&plugin, &answer));
+            if answer.handle.is_some_and(|handle| !handle.worker_local_id.is_empty()) {
+                along.into_iter().for_each(|line| self.record.write(line));
+            }
+        } else if ppp.type_url.ends_with(".CloseTunnelResponse") {
+            self.record.write(closed(&CloseTunnelResponse::decode(ppp.value.as_slice()).unwrap_or_default()));
+        } else {
+            self.record.write(server(&ppp.value));
+        }
+    }
+}
+
+fn allocated(plugin: &str, answer: &AllocateWorkerResponse) -> String {
+    let status = answer.admission.as_ref().map(|admission| admission.status());
+    format!("allocate {plugin} {}", status.unwrap_or(admission::Status::Unspecified).as_str_name())
+}
+
+fn closed(answer: &CloseTunnelResponse) -> String {
+    let mut figures: Vec<&str> =
+        answer.stats.iter().flat_map(|stats| stats.fields.keys().map(String::as_str)).collect();
+    figures.sort_unstable();
+    format!("close {}", figures.join(" "))
+}
 
 fn client(bytes: &[u8]) -> String {
     let name = match ClientMessage::decode(bytes).ok().and_then(|message| message.payload) {

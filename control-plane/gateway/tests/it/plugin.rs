@@ -23,6 +23,8 @@ mod figures;
 mod questions;
 #[path = "plugin/resume.rs"]
 mod resume;
+#[path = "plugin/streams.rs"]
+mod streams;
 #[path = "plugin/takeover.rs"]
 mod takeover;
 #[path = "plugin/tokens.rs"]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_proto::plugin::{
@@ -29,6 +30,10 @@ pub(crate) const PYTHON: &str = "python";
 /// What the runtime was told.
 #[derive(Default)]
 pub(crate) struct Told {
+    /// How many streams were opened.
+    pub streams: Mutex<usize>,
+    /// How often the gateway told that it had read half a window.
+    pub acknowledged: Mutex<usize>,
     pub allocations: Mutex<Vec<AllocateWorkerRequest>>,
     pub closed: Mutex<Vec<CloseTunnelRequest>>,
     pub cancelled: Mutex<Vec<CancelAllocationRequest>>,
@@ -47,6 +52,8 @@ type Admit = Arc<dyn Fn(usize) -> AllocateWorkerResponse + Send + Sync>;
 pub(crate) struct Script {
     pub admit: Admit,
     pub play: Play,
+    /// How long an admission takes.
+    pub delay: Duration,
 }
 
 impl Script {
@@ -56,7 +63,12 @@ impl Script {
         F: Fn(usize, Worker) -> Played + Send + Sync + 'static,
         Played: Future<Output = ()> + Send + 'static,
     {
-        Script { admit: Arc::new(admitted), play: Arc::new(move |n, worker| Box::pin(play(n, worker))) }
+        let play: Play = Arc::new(move |n, worker| Box::pin(play(n, worker)));
+        Script { admit: Arc::new(admitted), play, delay: Duration::ZERO }
+    }
+
+    pub(crate) fn taking(self, delay: Duration) -> Script {
+        Script { delay, ..self }
     }
 
     pub(crate) fn admitting(
@@ -277,8 +289,12 @@ impl SharedStream {
     async fn run(mut self, mut frames: Streaming<PppClientFrame>) {
         let first = frames.message().await.unwrap().unwrap();
         assert!(first.keepalive && first.tunnel_id.is_empty(), "the stream is shared");
+        *self.told.streams.lock() += 1;
         while let Ok(Some(frame)) = frames.message().await {
-            let Some(any) = frame.ppp else { continue };
+            let Some(any) = frame.ppp else {
+                *self.told.acknowledged.lock() += usize::from(frame.keepalive);
+                continue;
+            };
             match any.type_url.strip_prefix(API) {
                 Some("AllocateWorkerRequest") => {
                     let request = AllocateWorkerRequest::decode(any.value.as_slice()).unwrap();
@@ -300,6 +316,7 @@ impl SharedStream {
     }
 
     async fn allocate(&mut self, name: String, request: AllocateWorkerRequest) {
+        tokio::time::sleep(self.script.delay).await;
         let (n, answer) = allocate(&self.script, &self.told, request);
         let handle = answer.handle.clone();
         let seated = handle.as_ref().is_some_and(|handle| !handle.worker_local_id.is_empty());

@@ -190,7 +190,7 @@ impl Client {
                     anyhow::ensure!(ended == request_id, "{request_id} got the end of {ended}");
                     check(request_id, &output)?;
                     let ready = ready.context("the worker was there before the call was answered")?;
-                    lane.close().await?;
+                    lane.close();
                     return Ok(Answered { latency, ready, warm, closing: lane });
                 }
                 Heard::Closed => bail!("closed before it was answered"),

@@ -32,6 +32,8 @@ const INCOMING: usize = 512;
 pub(super) struct Link {
     outgoing: mpsc::Sender<PppClientFrame>,
     lanes: Arc<Lanes>,
+    /// Requests to close tunnels, which nobody waits for: they go with the next call's frames.
+    closing: Arc<Mutex<Vec<PppClientFrame>>>,
     next: Arc<AtomicU64>,
 }
 
@@ -64,7 +66,7 @@ impl Link {
         outgoing.send(first).await.context("the stream is closed")?;
         let answered = client.proxy_ppp(ReceiverStream::new(frames)).await.context("open the stream")?;
         let mut incoming = answered.into_inner();
-        let link = Link { outgoing, lanes: Arc::default(), next: Arc::default() };
+        let link = Link { outgoing, lanes: Arc::default(), closing: Arc::default(), next: Arc::default() };
         let lanes = link.lanes.clone();
         tokio::spawn(async move {
             let ended = async {
@@ -87,12 +89,24 @@ impl Link {
         let name = format!("+{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (sender, incoming) = mpsc::channel(INCOMING);
         self.lanes.all().insert(name.clone(), sender);
+        self.flush().await?;
         let lane = Lane { link: self.clone(), name, incoming };
         lane.send(pack(API, "AllocateWorkerRequest", &request)).await?;
         for message in work {
             lane.send(message.clone()).await?;
         }
         Ok(lane)
+    }
+}
+
+impl Link {
+    /// Sends what waited for company.
+    async fn flush(&self) -> Result<()> {
+        let closing = std::mem::take(&mut *self.closing.lock().unwrap_or_else(PoisonError::into_inner));
+        for frame in closing {
+            self.outgoing.send(frame).await.map_err(|_| anyhow!("the stream is closed"))?;
+        }
+        Ok(())
     }
 }
 
@@ -162,14 +176,17 @@ impl Lane {
         handle.clone_into(&mut self.name);
     }
 
-    /// Asks for the end of the tunnel.
-    pub(super) async fn close(&self) -> Result<()> {
+    /// Asks for the end of the tunnel, with the next frames of the stream.
+    pub(super) fn close(&self) {
         let request = CloseTunnelRequest { tunnel_id: self.name.clone(), reason: "completed".into() };
-        self.send(pack(API, "CloseTunnelRequest", &request)).await
+        let ppp = Some(pack(API, "CloseTunnelRequest", &request));
+        let frame = PppClientFrame { tunnel_id: self.name.clone(), ppp, keepalive: false };
+        self.link.closing.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
     }
 
     /// Ends when the runtime has closed the tunnel.
     pub(super) async fn closed(mut self) -> Result<()> {
+        self.link.flush().await?;
         while !matches!(self.next().await?, Heard::Closed) {}
         Ok(())
     }

@@ -12,10 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp_proto::supervisor::{CloseTunnelRequest, PppClientFrame};
+use parking_lot::Mutex;
 use prost::Message;
 use prost_types::Any;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::WeakSender;
+use tokio::sync::mpsc::error::SendError;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -23,14 +25,17 @@ use tonic::{Status, Streaming};
 use super::lease::Seat;
 use super::runtimes::Client;
 pub(super) use lane::{Arrived, Lane};
+pub(super) use lanes::MAX_MESSAGE;
 use lanes::{Closing, Lanes, Passed};
 
 /// Frames of all tunnels that wait for the connection. Each may be large, so they are few.
 const OUTGOING: usize = 64;
 /// How long a runtime may take to answer for a stream.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often closings that nobody answered are looked for.
-const SWEEP: Duration = Duration::from_secs(1);
+/// How often closings are looked after: those that no frame took along, and those that nobody answered.
+const SWEEP: Duration = Duration::from_millis(250);
+/// Closings that wait for a frame to go along with.
+const MAX_WAITING: usize = OUTGOING / 2;
 const API_PREFIX: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
 
 /// A shared stream.
@@ -38,6 +43,8 @@ const API_PREFIX: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
 pub(super) struct Trunk {
     outgoing: mpsc::Sender<PppClientFrame>,
     lanes: Arc<Lanes>,
+    /// Requests to close tunnels: nobody waits for them, so they go with the next frame, or at the next sweep.
+    closing: Arc<Mutex<Vec<PppClientFrame>>>,
     next: Arc<AtomicU64>,
 }
 
@@ -52,9 +59,11 @@ impl Trunk {
         let _ = outgoing.try_send(PppClientFrame { keepalive: true, ..PppClientFrame::default() });
         let opened = tokio::time::timeout(OPEN_TIMEOUT, client.proxy_ppp(ReceiverStream::new(frames))).await;
         let opened = opened.unwrap_or_else(|_| Err(Status::unavailable("no stream in time")))?;
-        let trunk = Trunk { outgoing, lanes: Arc::default(), next: Arc::default() };
-        let (lanes, back) = (trunk.lanes.clone(), trunk.outgoing.downgrade());
+        let trunk = Trunk { outgoing, lanes: Arc::default(), closing: Arc::default(), next: Arc::default() };
+        let (lanes, closing) = (trunk.lanes.clone(), trunk.closing.clone());
+        let back = trunk.outgoing.downgrade();
         tokio::spawn(async move {
+            let back = Back { outgoing: back, closing };
             let end = read(opened.into_inner(), &lanes, &back).await;
             heard(end.as_ref());
             lanes.end(end);
@@ -78,10 +87,19 @@ impl Trunk {
     /// stream cannot take the request now.
     pub(super) fn close(&self, seat: Seat, closing: Closing) -> Result<(), Seat> {
         let frame = close_frame(&seat.tunnel_id, seat.reason);
-        let Ok(room) = self.outgoing.try_reserve() else { return Err(seat) };
+        let mut waiting = self.closing.lock();
+        if waiting.len() >= MAX_WAITING && !flush(&mut waiting, &self.outgoing) {
+            return Err(seat);
+        }
         self.lanes.close(seat, closing)?;
-        room.send(frame);
+        waiting.push(frame);
         Ok(())
+    }
+
+    /// Sends a frame, after what waited to go along with it. `Err`: the stream is over.
+    async fn send(&self, frame: PppClientFrame) -> Result<(), SendError<PppClientFrame>> {
+        flush(&mut self.closing.lock(), &self.outgoing);
+        self.outgoing.send(frame).await
     }
 }
 
@@ -89,7 +107,7 @@ impl Trunk {
 async fn read(
     mut incoming: Streaming<asp_proto::supervisor::PppServerFrame>,
     lanes: &Lanes,
-    back: &WeakSender<PppClientFrame>,
+    back: &Back,
 ) -> Option<Status> {
     let mut sweep = interval(SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -98,22 +116,51 @@ async fn read(
             frame = incoming.message() => frame,
             _ = sweep.tick() => {
                 lanes.sweep();
+                back.flush();
                 continue;
             }
         };
         match frame {
             Ok(Some(frame)) => {
-                if let Passed::Unwanted { tunnel_id } = lanes.pass(frame)
-                    && let Some(back) = back.upgrade()
-                {
-                    // Without room the handle's short life ends it.
-                    let _ = back.try_send(close_frame(&tunnel_id, "abandoned"));
+                if let Passed::Unwanted { tunnel_id } = lanes.pass(frame) {
+                    back.send(close_frame(&tunnel_id, "abandoned"));
                 }
             }
             Ok(None) => return None,
             Err(status) => return Some(status),
         }
     }
+}
+
+/// The sending side as the reading one has it: it does not keep the stream open.
+struct Back {
+    outgoing: WeakSender<PppClientFrame>,
+    closing: Arc<Mutex<Vec<PppClientFrame>>>,
+}
+
+impl Back {
+    fn send(&self, frame: PppClientFrame) {
+        if let Some(outgoing) = self.outgoing.upgrade() {
+            // Without room the tunnel's short life without a call ends it.
+            let _ = outgoing.try_send(frame);
+        }
+    }
+
+    fn flush(&self) {
+        if let Some(outgoing) = self.outgoing.upgrade() {
+            flush(&mut self.closing.lock(), &outgoing);
+        }
+    }
+}
+
+/// Sends what waits, as far as there is room; whether all of it went.
+fn flush(waiting: &mut Vec<PppClientFrame>, outgoing: &mpsc::Sender<PppClientFrame>) -> bool {
+    if !waiting.is_empty()
+        && let Ok(room) = outgoing.try_reserve_many(waiting.len())
+    {
+        room.zip(waiting.drain(..)).for_each(|(room, frame)| room.send(frame));
+    }
+    waiting.is_empty()
 }
 
 fn close_frame(tunnel_id: &str, reason: &str) -> PppClientFrame {

@@ -21,7 +21,7 @@ use tonic::{Code, Status};
 use super::admission::{self, Allocation, Rejection};
 use super::lease::{Closing, Lease, Seat};
 use super::runtimes::Runtime;
-use super::trunk::{Arrived, Lane, api_message};
+use super::trunk::{Arrived, Lane, MAX_MESSAGE, api_message};
 use crate::call::Call;
 
 /// How long the runtime may take to decide on an allocation.
@@ -105,6 +105,9 @@ impl Tunnel {
         let Wanted { runtime, language, request, closing } = wanted;
         let mcp_request_id = request.ctx.as_ref().map(|ctx| ctx.mcp_request_id.clone()).unwrap_or_default();
         let Opening { init, work, call } = opening;
+        if work.value.len() > MAX_MESSAGE {
+            return Err(Rejection::Unusable("the call is too large for a plugin".into()).into());
+        }
         let trunk = runtime.trunk().await.map_err(|status| Rejection::of_status(&status))?;
         let mut lane = trunk.lane().map_err(|status| Rejection::of_status(&status))?;
         // A fresh process is never there at once.

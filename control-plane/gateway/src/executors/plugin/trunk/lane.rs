@@ -10,7 +10,7 @@ use prost_types::Any;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::lanes::{WINDOW, cost};
+use super::lanes::{MAX_MESSAGE, WINDOW, cost};
 use super::{Trunk, close_frame};
 
 /// What came for a tunnel.
@@ -65,15 +65,19 @@ impl Lane {
         handle.clone_into(&mut self.name);
     }
 
-    /// Sends a message for the tunnel. `Err`: the stream is over.
+    /// Sends a message for the tunnel. `Err`: it is too large, or the stream is over.
     pub(in super::super) async fn send(&self, ppp: Any) -> Result<(), Status> {
+        // On the stream it would end all tunnels.
+        if ppp.value.len() > MAX_MESSAGE {
+            return Err(Status::out_of_range("the message is too large for a plugin"));
+        }
         self.send_frame(Some(ppp)).await
     }
 
     async fn send_frame(&self, ppp: Option<Any>) -> Result<(), Status> {
         let keepalive = ppp.is_none();
         let frame = PppClientFrame { tunnel_id: self.name.clone(), ppp, keepalive };
-        let sent = self.trunk.outgoing.send(frame).await;
+        let sent = self.trunk.send(frame).await;
         sent.map_err(|_| Status::unavailable("the stream takes no more frames"))
     }
 

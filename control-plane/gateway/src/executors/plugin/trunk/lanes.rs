@@ -27,7 +27,7 @@ pub(super) const WINDOW: usize = 2 << 20;
 /// What a frame takes of the window at least.
 const LEAST: usize = 4096;
 /// Largest message (plugin.proto); one may go beyond the window.
-const MAX_MESSAGE: usize = 4 << 20;
+pub(in super::super) const MAX_MESSAGE: usize = 4 << 20;
 /// Frames of a window, the answer before them and the stream's end.
 const MAX_WAITING: usize = WINDOW / LEAST + 8;
 /// As many as a runtime takes.
