@@ -22,6 +22,7 @@ mod plugins;
 mod policy;
 mod public_name;
 mod replicas;
+mod runtimes;
 mod stores;
 mod tokens;
 mod trial;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
     trials.extend(hosted_calls::trials(&shared));
     trials.extend(policy::trials(&shared));
     trials.extend(replicas::trials(&shared));
+    trials.extend(runtimes::trials(&shared));
     trials.extend(peers::trials(&shared));
     trials.extend(public_name::trials(&shared));
     trials.extend(main_job::trials(&shared));
