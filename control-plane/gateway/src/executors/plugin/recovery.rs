@@ -52,6 +52,8 @@ pub(super) enum Next {
 pub(super) struct Recovery {
     /// A worker was given the call at least once.
     begun: bool,
+    /// A runtime went away before a worker had the call: it may be back in a moment.
+    cut: bool,
     repeats: u32,
     resumes: u32,
     /// Refusals, or losses before delivery, since the last delivery.
@@ -74,6 +76,7 @@ impl Recovery {
                 if !self.begun {
                     call.take_back();
                 }
+                self.cut = true;
                 None
             }
             Ended::Rejected(rejection) => Some(rejection),
@@ -111,16 +114,23 @@ impl Recovery {
             if !passes || self.refused > MAX_REFUSED {
                 return Next::Done(Err(unfinished(call)));
             }
-            let doubled = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(self.refused));
-            return again(call, doubled.min(LONGEST_WAIT));
+            return again(call, self.wait());
         }
         match rejection {
+            Some(Rejection::Unreachable) if self.cut && self.refused <= MAX_REFUSED => {
+                again(call, self.wait())
+            }
             None | Some(Rejection::Draining) if self.refused <= MAX_REPEATS => again(call, Duration::ZERO),
             None => {
                 Next::Done(Err(Refusal::Upstream("the plugin's worker died before it took the call".into())))
             }
             Some(rejection) => Next::Done(Err(rejection.refusal())),
         }
+    }
+
+    /// How long to leave a runtime that does not take the call alone.
+    fn wait(&self) -> Duration {
+        FIRST_WAIT.saturating_mul(2_u32.saturating_pow(self.refused)).min(LONGEST_WAIT)
     }
 }
 
