@@ -52,6 +52,8 @@ impl Outbound {
         let builder = || {
             Client::builder()
                 .redirect(redirect::Policy::none())
+                // A proxy would resolve the names itself: addresses would go unjudged, and keys to whoever runs it.
+                .no_proxy()
                 .connect_timeout(CONNECT_TIMEOUT)
                 .read_timeout(silence)
                 .pool_max_idle_per_host(IDLE_PER_HOST)
@@ -181,5 +183,50 @@ mod tests {
             cause = current.source();
         }
         assert!(denied, "{error:?}");
+    }
+
+    /// The test runs itself again with an environment that names a proxy: a process's own is not to be changed.
+    #[tokio::test]
+    async fn a_proxy_that_the_environment_names_is_not_used() {
+        const TARGET: &str = "ASP_TEST_OUTBOUND_TARGET";
+        if let Ok(target) = std::env::var(TARGET) {
+            let outbound = Outbound::new().unwrap();
+            let destination = outbound.trusted(&target).unwrap();
+            let answer = destination.client.get(destination.url).send().await.unwrap();
+            assert_eq!(answer.status(), 204, "the proxy answered");
+            return;
+        }
+        let (target, proxy) = (answering(204).await, answering(502).await);
+        let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
+        again.args([
+            "--exact",
+            "executors::proxy::outbound::tests::a_proxy_that_the_environment_names_is_not_used",
+        ]);
+        for name in ["NO_PROXY", "no_proxy", "REQUEST_METHOD"] {
+            again.env_remove(name);
+        }
+        for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+            again.env(name, &proxy);
+        }
+        let done = again.env(TARGET, &target).output().await.unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    }
+
+    /// A server that answers every connection with `status`; its URL.
+    async fn answering(status: u16) -> String {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head).await.unwrap();
+                let answer = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        url
     }
 }
