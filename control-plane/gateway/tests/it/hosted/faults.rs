@@ -32,6 +32,22 @@ async fn a_put_without_an_answer_is_put_again_as_the_same_call() {
 }
 
 #[tokio::test]
+async fn a_refusal_after_a_put_that_may_have_begun_the_call_is_no_proof_that_it_did_not() {
+    for first in [Step::Break, reply(502, &json!({}))] {
+        for status in [302, 400, 401, 403, 404, 422] {
+            let service = Service::start([first.clone(), reply(status, &json!({}))]).await;
+            let answer = sweep(&fixture_at(&service.url, Mutation::NonIdempotent)).await;
+            assert_eq!(error(&answer).1, "outcome_unknown", "{status}");
+            service.saw("/cancel").await;
+        }
+    }
+    let service = Service::start([reply(429, &json!({})), reply(403, &json!({}))]).await;
+    let answer = sweep(&fixture_at(&service.url, Mutation::NonIdempotent)).await;
+    assert_eq!(error(&answer).1, "upstream_unavailable", "it was certainly not begun");
+    assert!(!service.was_cancelled());
+}
+
+#[tokio::test]
 async fn polls_that_fail_are_made_again() {
     let service = Service::start([
         state("running", json!({"etag": "1"})),

@@ -123,7 +123,10 @@ impl<'a> Hosted<'a> {
                     self.farewell.due = false;
                     return Err(lost(call, "the service has another call of this id"));
                 }
-                Ok(answer) if self.execution.former.is_some() => return Err(self.gone(&answer)),
+                // It speaks of this request alone: an earlier one may have begun the call.
+                Ok(answer) if delivered => {
+                    return Err(lost(call, &format!("the service answered {}", answer.status.as_u16())));
+                }
                 Ok(answer) => {
                     self.farewell.due = false;
                     return ends::refused(answer.status, &answer.body);
