@@ -34,6 +34,8 @@ pub struct DiskPackages {
     directory: PathBuf,
     quota: Quota,
     used: Arc<Mutex<Used>>,
+    /// Held while a package's two files come or go: a deletion takes no other package's bytes with it.
+    steps: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Bytes and packages by owner directory, uploads included. It holds as many owners as have packages.
@@ -47,7 +49,12 @@ impl DiskPackages {
     /// Uses a directory, which is made where it is not there. Remains of a crash are removed.
     pub async fn open(directory: &Path, quota: Quota) -> Result<DiskPackages, PackageError> {
         fs::create_dir_all(directory).await.map_err(failed)?;
-        let packages = DiskPackages { directory: directory.to_owned(), quota, used: Arc::default() };
+        let packages = DiskPackages {
+            directory: directory.to_owned(),
+            quota,
+            used: Arc::default(),
+            steps: Arc::default(),
+        };
         for owner in packages.owners().await? {
             let used = clean(&packages.directory.join(&owner)).await?;
             packages.used.lock().insert(owner, used);
@@ -110,6 +117,7 @@ impl Packages for DiskPackages {
             owner: owner.to_owned(),
             name,
             used,
+            steps: self.steps.clone(),
             quota: self.quota,
             digest: <Sha256 as sha2::Digest>::new(),
             size: 0,
@@ -172,6 +180,7 @@ impl Packages for DiskPackages {
 
     async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError> {
         let path = self.path(owner, digest.as_str());
+        let _alone = self.steps.lock().await;
         let Some(meta) = describe(&path).await else { return Ok(false) };
         // The description first: what it does not name, nobody reads.
         match fs::remove_file(&path).await {
@@ -192,6 +201,7 @@ struct Writing {
     /// Of the owner's directory.
     name: String,
     used: Arc<Mutex<Used>>,
+    steps: Arc<tokio::sync::Mutex<()>>,
     quota: Quota,
     digest: Sha256,
     size: u64,
@@ -237,13 +247,15 @@ impl PackageUpload for Writing {
         if found != digest.as_str() {
             return Err(PackageError::Mismatch { found });
         }
-        let description = self.directory.join(digest.as_str()).with_extension("json");
-        if describe(&description).await.is_some() {
-            return Ok(Stored::Known);
-        }
         if let Some(file) = &mut self.file {
             file.flush().await.map_err(failed)?;
             file.sync_data().await.map_err(failed)?;
+        }
+        let description = self.directory.join(digest.as_str()).with_extension("json");
+        let steps = self.steps.clone();
+        let _alone = steps.lock().await;
+        if describe(&description).await.is_some() {
+            return Ok(Stored::Known);
         }
         let meta = PackageMeta {
             sha256: found,
@@ -343,6 +355,24 @@ mod tests {
             matches!(suite::put(&again, "acme", b"").await, Err(PackageError::Quota { .. })),
             "three packages"
         );
+    }
+
+    /// A deletion between the two steps of an upload, or the other way round, left a description without bytes.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_package_that_is_pushed_while_it_is_deleted_is_there_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let packages = Arc::new(DiskPackages::open(directory.path(), Quota::default()).await.unwrap());
+        let digest = suite::put(&*packages, "acme", b"one").await.unwrap().0;
+        for _ in 0..300 {
+            let (pushing, deleting, gone) = (packages.clone(), packages.clone(), digest.clone());
+            let pushed = tokio::spawn(async move { suite::put(&*pushing, "acme", b"one").await });
+            let deleted = tokio::spawn(async move { deleting.delete("acme", &gone).await });
+            pushed.await.unwrap().unwrap();
+            deleted.await.unwrap().unwrap();
+            if let Some(meta) = packages.find(Some("acme"), &digest).await.unwrap() {
+                assert!(packages.open(&meta).await.unwrap().is_some(), "described, and without bytes");
+            }
+        }
     }
 
     #[tokio::test]
