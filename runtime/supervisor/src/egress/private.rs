@@ -1,7 +1,8 @@
 //! The private networks an operator lets plugins reach: internal services that a plugin lists by name.
 //!
 //! Keeps true: the list is empty by default, and holds nothing but networks for private use. What leads to the
-//! machine's surroundings (link-local addresses, where clouds keep their metadata) cannot be listed.
+//! machine's surroundings cannot be listed: link-local addresses, and the metadata services that clouds keep within
+//! networks for private use, which no listed network holds.
 //! Sources: RFC 1918, RFC 4193, RFC 6598 section 7, RFC 1122 section 3.2.1.3 (g).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,6 +17,14 @@ const PRIVATE: [Network; 7] = [
     Network::v4([127, 0, 0, 0], 8),
     Network { address: IpAddr::V6(Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0)), prefix: 7 },
     Network { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
+];
+
+/// Where clouds keep their metadata besides link-local addresses, by their own documentation: AWS and Google over
+/// IPv6, Alibaba.
+const METADATA: [IpAddr; 3] = [
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
 ];
 
 /// `address/prefix`; a bare address is itself alone.
@@ -42,10 +51,12 @@ impl Network {
         Network { address: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), prefix }
     }
 
-    /// An address that carries an IPv4 address is that address.
+    /// An address that carries an IPv4 address is that address. Never one of a metadata service.
     pub fn contains(self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        address.is_ipv4() == self.address.is_ipv4() && self.first(address) == self.first(self.address)
+        !METADATA.contains(&address)
+            && address.is_ipv4() == self.address.is_ipv4()
+            && self.first(address) == self.first(self.address)
     }
 
     /// The first address of the network of this size in which `address` lies, as a number.
@@ -102,6 +113,10 @@ mod tests {
             ("192.168.0.0/16", "192.168.7.7", "::1"),
             ("fd00:1::/32", "fd00:1:2::3", "fd00:2::"),
             ("::1", "::1", "127.0.0.1"),
+            ("fd00::/8", "fd00:ec2::253", "fd00:ec2::254"),
+            ("fc00::/7", "fd20:ce::1", "fd20:ce::254"),
+            ("100.64.0.0/10", "100.100.100.201", "100.100.100.200"),
+            ("100.64.0.0/10", "::ffff:100.100.100.201", "::ffff:100.100.100.200"),
         ] {
             let network: Network = network.parse().unwrap();
             assert!(network.contains(inside.parse().unwrap()), "{network:?} {inside}");
@@ -116,6 +131,8 @@ mod tests {
             ("::/0", NetworkError::NotPrivate),
             ("8.8.8.0/24", NetworkError::NotPrivate),
             ("169.254.169.254", NetworkError::NotPrivate),
+            ("fd00:ec2::254", NetworkError::NotPrivate),
+            ("100.100.100.200/32", NetworkError::NotPrivate),
             ("169.254.0.0/16", NetworkError::NotPrivate),
             ("fe80::/10", NetworkError::NotPrivate),
             ("8.0.0.0/5", NetworkError::NotPrivate),
