@@ -101,13 +101,17 @@ impl Reader {
     /// The first frame under a handle that AllocateWorker gave.
     fn attach(&self, tunnel_id: &str, ppp: Option<Any>) {
         let refuse = |status: Status| self.trunk.stray(closed_frame(tunnel_id, &Err(status)), true);
-        let attached = match self.runtime.handles.attach(&self.peer, tunnel_id) {
-            Ok(attached) => attached,
-            Err(unknown) => return refuse(no_handle(unknown)),
-        };
+        // Before the handle is used: what was taken up and then has no tunnel would never end.
         let lane = match self.trunk.open(tunnel_id) {
             Ok(lane) => lane,
             Err(NoLane) => return refuse(full()),
+        };
+        let attached = match self.runtime.handles.attach(&self.peer, tunnel_id) {
+            Ok(attached) => attached,
+            Err(unknown) => {
+                self.trunk.forget(&lane.queue);
+                return refuse(no_handle(unknown));
+            }
         };
         ppp.into_iter().for_each(|any| lane.put(any));
         let tunnel = tunnel(tunnel_id, &lane);
@@ -167,11 +171,15 @@ async fn begin(
     if !seated {
         lane.inbox.refuse_early();
     }
-    // Err: the stream has gone, or somebody closed the tunnel already; the place is given back.
-    let (Ok(()), Ok(attached)) = (trunk.name(&id, &lane), runtime.handles.attach(&peer, &id)) else {
+    if trunk.name(&id, &lane).is_err() {
+        // The stream has gone: the handle goes unused, with its place. Err: somebody closed it already.
         trunk.forget(&lane.queue);
         let _ = runtime.handles.close(&peer, &id);
         return;
+    }
+    let Ok(attached) = runtime.handles.attach(&peer, &id) else {
+        // Somebody closed the tunnel already.
+        return trunk.forget(&lane.queue);
     };
     // A worker that has its work goes on meanwhile.
     trunk.stray(answer, !(seated && lane.inbox.has_news()));
