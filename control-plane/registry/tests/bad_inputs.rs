@@ -172,6 +172,21 @@ fn keys_that_mean_nothing_are_refused() {
 }
 
 #[test]
+fn a_stdio_package_names_one_folder_and_never_the_way_to_another() {
+    let named =
+        |package: &str| tool(&format!("runtime: {{mode: mcp-stdio, package: \"{package}\", tool: x}}"));
+    for good in ["files", "files@2.0.0", "@scope/server", "@scope/server@1.0.0-rc.1", "a_b.c@2"] {
+        assert_table(good, named(good), &[]);
+    }
+    for bad in [
+        "x@..", "@..@1", "x@", "@", "@scope/", "x@.work", "@.work@1", "a/b/c@1", "x@1/2", "a//b", "x@$y",
+        "a:b",
+    ] {
+        assert_table(bad, named(bad), &[("bad_entrypoint", "/runtime/package")]);
+    }
+}
+
+#[test]
 fn hints_may_only_repeat_what_mutation_says() {
     let with = |hints: &str| tool(&format!("{BUILTIN}\nannotations: {{{hints}}}"));
     assert_table("same", with("readOnlyHint: false, idempotentHint: true, openWorldHint: true"), &[]);

@@ -194,7 +194,12 @@ fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {
         let plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./$:@-{}".contains(&byte));
         let inside = !value.starts_with(['/', '-', '.']) && !value.split('/').any(|part| part == "..");
         // The upstream's own name of a resource is a URI, so only its characters are judged.
-        if value.is_empty() || value.len() > 256 || !plain || (key != "tool" && !inside) {
+        let fits = match key {
+            "package" => names_a_package(value),
+            "tool" => true,
+            _ => inside,
+        };
+        if value.is_empty() || value.len() > 256 || !plain || !fits {
             let message = format!("`{}` is no {key}", super::name::shown(value));
             findings.add(FaultCode::BadEntrypoint, &format!("/runtime/{key}"), message, hint);
         }
@@ -205,6 +210,21 @@ fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {
         let hint = "write 64 lower-case hex digits";
         findings.add(FaultCode::BadValue, "/runtime/artifactSha256", "this is no SHA-256", hint);
     }
+}
+
+/// `name`, `@scope/name`, either with `@version`: both become folders of an installation, which replaces them.
+fn names_a_package(value: &str) -> bool {
+    let part = |part: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        !part.is_empty() && !part.starts_with(['.', '-']) && part.bytes().all(plain)
+    };
+    let (bare, is_scoped) = match value.strip_prefix('@') {
+        Some(bare) => (bare, true),
+        None => (value, false),
+    };
+    let (name, version) = bare.split_once('@').unwrap_or((bare, "0"));
+    let parts = if is_scoped { 2 } else { 1 };
+    name.split('/').count() == parts && name.split('/').all(part) && part(version)
 }
 
 /// Only plugins and stdio servers have an egress proxy to open.
