@@ -4,12 +4,14 @@
 //! nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use asp_store::active::{ActiveCall, ActiveCalls, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -35,6 +37,10 @@ pub struct ActiveTable {
     owner: OwnerId,
     /// The running calls that have a row.
     kept: Mutex<HashMap<Uuid, Weak<Call>>>,
+    /// Until when nobody else can have taken a row; `None` before the first renewal.
+    held_until: Mutex<Option<Instant>>,
+    /// Rows may have been taken, and not all were looked at since.
+    unsure: AtomicBool,
     /// The rows that are being deleted.
     ending: TaskTracker,
 }
@@ -52,7 +58,8 @@ pub struct Left {
 impl ActiveTable {
     pub fn new(store: Arc<dyn ActiveCalls>, sealer: Arc<Sealer>) -> ActiveTable {
         let (owner, ending) = (OwnerId(rand::random()), TaskTracker::new());
-        ActiveTable { store, sealer, owner, kept: Mutex::default(), ending }
+        let (kept, held_until) = (Mutex::default(), Mutex::default());
+        ActiveTable { store, sealer, owner, kept, held_until, unsure: AtomicBool::new(false), ending }
     }
 
     /// Makes or replaces the row of a call.
@@ -139,17 +146,57 @@ impl ActiveTable {
     /// Says that this gateway lives. After a pause that was too long, the calls that were taken meanwhile are
     /// passed on.
     pub async fn renew(&self) -> Result<(), ActiveFault> {
-        if in_time(self.store.renew(self.owner, LEASE)).await? == Lease::Held {
-            return Ok(());
-        }
-        tracing::warn!("this gateway was silent for too long; its calls may have been taken over");
-        for call in self.kept() {
-            let row = in_time(self.store.find(*call.id.as_bytes())).await?;
-            if row.is_some_and(|row| row.owner != self.owner) {
-                lost(&call);
+        let until = Instant::now() + LEASE;
+        let renewed = in_time(self.store.renew(self.owner, LEASE)).await;
+        match &renewed {
+            Ok(Lease::Held) => {}
+            Ok(Lease::Lapsed) => {
+                tracing::warn!("this gateway was silent for too long; its calls may have been taken over");
+                self.unsure.store(true, Ordering::Release);
             }
+            // It may have come through, and the lapse is told once.
+            Err(_) => self.unsure.store(true, Ordering::Release),
         }
+        renewed?;
+        if self.unsure.load(Ordering::Acquire) {
+            for call in self.kept() {
+                let row = in_time(self.store.find(*call.id.as_bytes())).await?;
+                if self.is_taken(&call, row.as_ref()) {
+                    lost(&call);
+                }
+            }
+            self.unsure.store(false, Ordering::Release);
+        }
+        *self.held_until.lock() = Some(until);
         Ok(())
+    }
+
+    /// Whether what becomes of the call is this gateway's to say. Asks the store only after a pause in which
+    /// another one could have taken it.
+    pub async fn is_ours(&self, call: &Call) -> bool {
+        if call.tenure.is_passed_on() || !call.tenure.is_kept() {
+            return !call.tenure.is_passed_on();
+        }
+        if self.held_until.lock().is_some_and(|until| Instant::now() < until) {
+            return true;
+        }
+        match in_time(self.store.find(*call.id.as_bytes())).await {
+            Ok(row) if self.is_taken(call, row.as_ref()) => {
+                lost(call);
+                false
+            }
+            Ok(_) => true,
+            // The ledger is kept where the rows are: it decides.
+            Err(_) => true,
+        }
+    }
+
+    /// A row that is gone before its time and that this gateway did not end has ended elsewhere.
+    fn is_taken(&self, call: &Call, row: Option<&ActiveCall>) -> bool {
+        match row {
+            Some(row) => row.owner != self.owner,
+            None => Instant::now() < call.deadline && self.kept.lock().contains_key(&call.id),
+        }
     }
 
     /// This gateway ends: what it leaves may be taken at once.
@@ -159,21 +206,20 @@ impl ActiveTable {
         }
     }
 
-    /// At most `limit` calls that were left behind and open with this gateway's keys.
-    pub async fn left_behind(&self, limit: u32) -> Result<Vec<Left>, ActiveFault> {
-        let mut left = Vec::new();
-        for orphan in in_time(self.store.orphans(limit)).await? {
-            if orphan.owner == self.owner {
-                // Our own lease has lapsed; the renewal sees to that.
-                continue;
-            }
-            match in_time(self.store.find(orphan.call)).await? {
-                Some(row) => match self.open(orphan, &row) {
-                    Some(found) => left.push(found),
-                    None => tracing::warn!(plugin = %row.plugin, "a call that was left behind does not open"),
-                },
-                None => continue,
-            }
+    /// At most `limit` rows of gateways that are gone.
+    pub async fn left_behind(&self, limit: u32) -> Result<Vec<Orphan>, ActiveFault> {
+        let mut orphans = in_time(self.store.orphans(limit)).await?;
+        // Our own lease has lapsed; the renewal sees to that.
+        orphans.retain(|orphan| orphan.owner != self.owner);
+        Ok(orphans)
+    }
+
+    /// A call that was left behind; `None` when it is there no more, or does not open with this gateway's keys.
+    pub async fn left(&self, orphan: Orphan) -> Result<Option<Left>, ActiveFault> {
+        let Some(row) = in_time(self.store.find(orphan.call)).await? else { return Ok(None) };
+        let left = self.open(orphan, &row);
+        if left.is_none() {
+            tracing::warn!(plugin = %row.plugin, "a call that was left behind does not open");
         }
         Ok(left)
     }

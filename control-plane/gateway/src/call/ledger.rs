@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
-use asp_store::ledger::{Claim, Ledger, LedgerKey, RequestHash};
+use asp_store::ledger::{Claim, Ledger, LedgerError, LedgerKey, RequestHash};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -125,10 +125,10 @@ impl Ledgers {
     }
 
     /// Whether the answer of a claimed key is there already.
-    pub(super) async fn is_answered(&self, claim: &LedgerClaim) -> bool {
+    pub(super) async fn is_answered(&self, claim: &LedgerClaim) -> Result<bool, LedgerError> {
         let ledger = if claim.mutating { &self.durable } else { &self.quick };
         let (key, now) = (LedgerKey(claim.key), Instant::now());
-        matches!(ledger.claim(key, claim.hash, now, LEASE_SLACK).await, Ok(Claim::Replay(_)))
+        Ok(matches!(ledger.claim(key, claim.hash, now, LEASE_SLACK).await?, Claim::Replay(_)))
     }
 }
 

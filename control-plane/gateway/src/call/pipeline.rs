@@ -64,6 +64,8 @@ pub struct Calls {
     tasks: TaskTracker,
     /// Cancels every call.
     stop: CancellationToken,
+    /// They are being left to another gateway: none is taken over any more.
+    left: CancellationToken,
 }
 
 impl Calls {
@@ -74,6 +76,14 @@ impl Calls {
 
     pub(super) fn spawn(&self, call: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(call);
+    }
+
+    pub(super) fn leave(&self) {
+        self.left.cancel();
+    }
+
+    pub(super) fn are_left(&self) -> bool {
+        self.left.is_cancelled()
     }
 
     /// Cancels the calls that still run, such as those that wait for an answer nobody can bring any more, and
@@ -196,7 +206,7 @@ impl Running {
             Entered::Held(held) => {
                 call.tenure.claims(held.claim().clone());
                 let result = self.perform(live, entitled, arguments, &grant).await;
-                if !call.tenure.is_passed_on() {
+                if pipeline.active.is_ours(call).await {
                     held.settle(call, &result).await?;
                 }
                 Ok((result?, false))

@@ -20,6 +20,8 @@ use crate::live::Live;
 
 /// Most calls that are taken at a time: a gateway that starts has its own to serve.
 const AT_A_TIME: usize = 8;
+/// Most rows that are looked at for those: what this gateway cannot run does not hide what it can.
+const LOOKS: u32 = 256;
 /// How long a retry waits for its call to be taken over: the lease of the gateway that is gone, and the time
 /// between two looks.
 const ADOPTION: Duration = Duration::from_secs(20);
@@ -31,16 +33,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 impl Pipeline {
     /// Takes over what was left behind; bounded work, run from time to time.
     pub async fn take_over(self: &Arc<Self>, live: &Arc<Live>) -> Result<(), ActiveFault> {
-        let room = self.adopted.room().min(AT_A_TIME);
+        let mut room = self.adopted.room().min(AT_A_TIME);
         if room == 0 {
             return Ok(());
         }
-        for left in self.active.left_behind(u32::try_from(room).unwrap_or(u32::MAX)).await? {
+        for orphan in self.active.left_behind(LOOKS).await? {
+            // What is taken while this gateway ends would be cancelled.
+            if room == 0 || self.calls.are_left() {
+                break;
+            }
+            let Some(left) = self.active.left(orphan).await? else { continue };
             let Some(invocation) = left.record.invocation(live) else {
                 tracing::warn!(call = %Uuid::from_bytes(left.call), "a call that was left behind is for nothing this gateway has");
                 continue;
             };
             if self.executors.runs(&invocation.entry.primitive) && self.active.take(&left).await? {
+                if self.calls.are_left() {
+                    // The end of this gateway's lease leaves it to the next.
+                    break;
+                }
+                room -= 1;
                 self.adopt(live.clone(), left, invocation).await;
             }
         }
@@ -56,8 +68,14 @@ impl Pipeline {
         self.active.adopted(&call);
         if let Some(claim) = &left.record.claim {
             call.tenure.claims(claim.clone());
-            if self.ledgers.is_answered(claim).await {
-                return self.active.ends(&call);
+            match self.ledgers.is_answered(claim).await {
+                Ok(false) => {}
+                Ok(true) => return self.active.ends(&call),
+                Err(error) => {
+                    // It may have its answer. Without one, its key says in time that the outcome is unknown.
+                    tracing::warn!(call = %call.id, %error, "a call that was left behind does not go on");
+                    return self.active.ends(&call);
+                }
             }
             if !left.record.handed_over {
                 tracing::info!(call = %call.id, "a call that had not begun may begin again");
@@ -77,6 +95,7 @@ impl Pipeline {
     /// Lets the calls that another gateway can go on with save and yield: a step of a shutdown. One that does not
     /// in time goes on from its last checkpoint.
     pub async fn hand_on(&self) {
+        self.calls.leave();
         let calls: Vec<Arc<Call>> =
             self.active.kept().into_iter().filter(|call| call.tenure.resumes()).collect();
         for call in &calls {
@@ -116,7 +135,7 @@ impl Running {
         let result = self.again(&live, left).await;
         let claim = self.call.tenure.claim().cloned();
         let settled = match claim {
-            Some(claim) if !self.call.tenure.is_passed_on() => {
+            Some(claim) if self.pipeline.active.is_ours(&self.call).await => {
                 self.pipeline.ledgers.held_again(claim).settle(&self.call, &result).await
             }
             _ => Ok(()),

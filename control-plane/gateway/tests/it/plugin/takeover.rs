@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use asp_gateway::Gateway;
 use asp_proto::plugin::{Failed, cancel_request::Mode, client_message, server_message::Payload};
-use asp_store::active::{ActiveCall, ActiveCalls};
+use asp_store::active::{ActiveCall, ActiveCalls, ActiveKey, Orphan, OwnerId};
 use serde_json::{Value, json};
 
 use super::resume::{checkpoint, save, text_chunk};
@@ -89,6 +89,47 @@ async fn a_call_left_behind_goes_on_from_its_checkpoint_and_its_key_gets_the_ans
     assert_eq!(first.active.find(*call.as_bytes()).await.unwrap(), None, "the row goes with the call");
     let events: Vec<String> = first.audit.events().into_iter().map(|event| event.event).collect();
     assert!(events.iter().any(|event| event.contains("call.resume") && event.contains(&ids(&dead))));
+}
+
+#[tokio::test]
+async fn calls_that_nobody_can_read_hide_no_other() {
+    let dead = Runtime::start(saves_and_hangs());
+    let first = fixture(&dead);
+    let _waiting = send(request("order", Some("k")), &first);
+    row(&first, &dead, |row| row.seq == 1).await;
+    for n in 0..200 {
+        let (org, plugin) = ("acme".to_owned(), "sweep@1.0.0".to_owned());
+        let key = ActiveKey { call: [n; 16], org, plugin, expires_ms: i64::MAX };
+        first.active.put(&key, OwnerId([9; 16]), "not sealed".into()).await.unwrap();
+    }
+    let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let second = first.beside(living.runtimes());
+    take_over(&second).await;
+    let retry = request("order", Some("k")).send(&second).await;
+    assert_eq!(last_result(&retry)["structuredContent"], json!({"ok": true}));
+}
+
+#[tokio::test]
+async fn a_gateway_gives_up_a_call_that_has_ended_on_another() {
+    let runtime = Runtime::start(saves_and_hangs());
+    let first = fixture(&runtime);
+    let active = first.gateway.pipeline.active.clone();
+    active.renew().await.unwrap();
+    let waiting = send(request("order", Some("k")), &first);
+    let owner = row(&first, &runtime, |row| row.seq == 1).await.owner;
+    let id = runtime.told.allocations.lock()[0].ctx.clone().unwrap().correlation_id;
+    let call = *uuid::Uuid::parse_str(&id).unwrap().as_bytes();
+    // It is silent for too long; another one takes the call and ends it.
+    first.active.renew(owner, std::time::Duration::ZERO).await.unwrap();
+    let another = OwnerId([9; 16]);
+    assert!(first.active.take(&Orphan { call, owner }, another).await.unwrap());
+    first.active.end(call, another).await.unwrap();
+    active.renew().await.unwrap();
+    let given_up = waiting.await.unwrap();
+    assert_eq!(last_result(&given_up)["_meta"]["asp/reason"], "upstream_unavailable");
 }
 
 #[tokio::test]
