@@ -49,6 +49,8 @@ use tunnel::{OpenFault, Opening, Tunnel, Wanted};
 
 /// The language of stdio MCP servers, whatever they are written in.
 const STDIO: &str = "mcp-stdio";
+/// Most gateways that go on with a call one after the other without a checkpoint in between.
+const MAX_TAKEN: u32 = 8;
 
 /// The plugin executor of one gateway.
 pub struct Plugins {
@@ -124,6 +126,11 @@ impl Plugins {
         let (mut history, mut recovery) = (History::default(), Recovery::default());
         if let Some(former) = &execution.former {
             history = History::restored(&former.state, former.seq);
+            if history.taken > MAX_TAKEN {
+                tracing::error!(call = %execution.call.id, plugin = %job.plugin.id, "a call outlived too many gateways");
+                return Err(Refusal::OutcomeUnknown);
+            }
+            self.saved.taken(&job, &mut history).await;
             if let Next::Done(result) = recovery.adopted(&execution.call, &history) {
                 return result;
             }

@@ -54,6 +54,8 @@ pub(super) struct History {
     pub attempt: u32,
     /// How many workers were given the call and lost.
     pub lost: u32,
+    /// How many gateways took the call over since its last checkpoint.
+    pub taken: u32,
     /// The plugin's own id of its task.
     pub task_id: String,
     /// The plugin says that it saves checkpoints and resumes.
@@ -83,6 +85,7 @@ impl History {
     /// A checkpoint is stored: what came before it will not come again.
     pub(super) fn saved(&mut self, seq: u64) {
         self.saved_seq = seq;
+        self.taken = 0;
         self.chunks.mark();
     }
 

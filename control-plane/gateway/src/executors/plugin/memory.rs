@@ -30,6 +30,8 @@ pub(super) struct Memory {
     pub dropped: u64,
     #[prost(message, repeated, tag = "8")]
     pub emitted: Vec<EmittedItem>,
+    #[prost(uint32, tag = "9")]
+    pub taken: u32,
 }
 
 /// One artifact; the two values as JSON text.
@@ -58,6 +60,7 @@ impl History {
             chunks: chunks.to_owned(),
             dropped: dropped as u64,
             emitted: self.emitted.kept(),
+            taken: if marked { 0 } else { self.taken },
         };
         memory.encode_to_vec()
     }
@@ -70,6 +73,7 @@ impl History {
         let mut history = History {
             lost: memory.lost + 1,
             attempt: memory.lost + 1,
+            taken: memory.taken + 1,
             task_id: memory.task_id,
             checkpoints: memory.checkpoints,
             saved_seq: seq,
@@ -110,6 +114,18 @@ mod tests {
         assert_eq!((restored.task_id.as_str(), restored.resumes()), ("t", true));
         let again = History::restored(&history.memory(true), 4);
         assert_eq!(again.chunks.kept(false), ("kept comes again", 0));
+    }
+
+    #[test]
+    fn the_gateways_that_had_a_call_are_counted_until_it_gets_on() {
+        let mut history = History { checkpoints: true, ..History::default() };
+        for taken in 1..=3 {
+            history = History::restored(&history.memory(false), 0);
+            assert_eq!((history.taken, history.lost), (taken, taken));
+        }
+        assert_eq!(History::restored(&history.memory(true), 1).taken, 1);
+        history.saved(1);
+        assert_eq!(history.taken, 0);
     }
 
     #[test]

@@ -83,6 +83,18 @@ impl Saved {
         }
     }
 
+    /// Stores that the call was taken over, before its worker gets it: one that brings its gateway down would
+    /// otherwise bring down every one in turn.
+    pub(super) async fn taken(&self, job: &Job<'_>, history: &mut History) {
+        match self.active.save_state(job.call(), &history.memory(false)).await {
+            Ok(()) if history.resumes() => job.call().tenure.can_resume(),
+            Ok(()) => {}
+            Err(error) => {
+                tracing::warn!(call = %job.call().id, %error, "it was not stored that a call was taken over");
+            }
+        }
+    }
+
     /// A call has a row from the first thing on that it saves.
     async fn row(&self, job: &Job<'_>) -> Result<(), ActiveFault> {
         let call = job.call();
