@@ -24,6 +24,7 @@ impl Place {
     /// Makes the folder. At most `room` bytes are written.
     pub(super) fn new(folder: &Path, room: u64) -> Result<Place, UnpackError> {
         fs::create_dir(folder).map_err(io(folder))?;
+        open_to_all(folder)?;
         Ok(Place { folder: folder.to_owned(), seen: BTreeSet::new(), room })
     }
 
@@ -82,9 +83,22 @@ impl Place {
     }
 }
 
-/// Makes a folder and those above it. A file in the way is an error of the system's.
+/// Makes a folder and those above it, of which the place's own is there. A file in the way is an error of the
+/// system's.
 fn make(folder: &Path) -> Result<(), UnpackError> {
-    fs::create_dir_all(folder).map_err(io(folder))
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = folder.parent() {
+        make(above)?;
+    }
+    fs::create_dir(folder).map_err(io(folder))?;
+    open_to_all(folder)
+}
+
+/// As for files: whatever the process's mask took away.
+fn open_to_all(folder: &Path) -> Result<(), UnpackError> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(io(folder))
 }
 
 /// A relative path of plain parts, with `/`.

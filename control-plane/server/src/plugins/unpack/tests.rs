@@ -229,6 +229,25 @@ fn files_are_readable_for_all_and_writable_for_their_owner_only() {
     assert!(trial.folder().join("d").is_dir());
 }
 
+/// The test runs itself again under a mask: one of this process would be its other tests' too.
+#[test]
+fn a_processs_mask_keeps_no_worker_from_its_code() {
+    const AGAIN: &str = "ASP_TEST_UNPACK_MASK";
+    let this = "plugins::unpack::tests::a_processs_mask_keeps_no_worker_from_its_code";
+    if std::env::var_os(AGAIN).is_none() {
+        let mut again = std::process::Command::new("sh");
+        again.args(["-c", "umask 077; exec \"$0\" --exact \"$1\""]).arg(std::env::current_exe().unwrap());
+        let done = again.arg(this).env(AGAIN, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let (outcome, trial) = trial(&tarred(&[("package/a/b/c.js", PLAIN, b"x")]), Format::Npm);
+    outcome.unwrap();
+    let mode = |path: &str| trial.folder().join(path).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(""), mode("a"), mode("a/b"), mode("a/b/c.js")], [0o755; 4]);
+}
+
 #[test]
 fn a_jar_is_kept_and_what_it_carries_lies_beside_it() {
     let bytes =
