@@ -15,8 +15,9 @@ import java.util.OptionalLong;
  *
  * <p>Cancellation is native: the handler's thread is interrupted, {@link #cancelled} turns true, and methods that send
  * or wait throw {@link CancelledException}. A soft cancel (the deadline is near: finish the step in hand) and a
- * preemption (save a checkpoint and yield) interrupt nothing: questions throw, {@link #cancelled} is true, the next
- * {@link #checkpoint} throws once it is stored, and what the handler returns is its result.
+ * preemption (save a checkpoint and yield) interrupt nothing: questions throw (a preempted call's once it has a
+ * checkpoint), {@link #cancelled} is true, the next {@link #checkpoint} throws once it is stored, and what the handler
+ * returns is its result.
  */
 public interface Context {
     /** Tells how far the call is, in percent; values outside 0..100 are set to the nearer end. */

@@ -9,8 +9,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import asp.plugin.v1.CancelRequest;
 import asp.plugin.v1.CheckpointAck;
 import asp.plugin.v1.ClientMessage;
+import asp.plugin.v1.DeliverUserInput;
 import asp.plugin.v1.Failed;
+import asp.plugin.v1.Resume;
 import asp.plugin.v1.ServerMessage;
+import com.google.protobuf.ByteString;
 import com.google.protobuf.Timestamp;
 import java.time.Instant;
 import java.util.List;
@@ -91,11 +94,25 @@ class CancelTest {
     }
 
     @Test
-    void aPreemptedCallWithoutACheckpointDoesNotYield() throws Exception {
+    void aPreemptedCallWithoutACheckpointGoesOnAndMayAsk() throws Exception {
         worker.invoke("early", Map.of("act", "clean-up"));
         worker.next(ServerMessage::hasElicitation);
         cancel(worker, "early", CancelRequest.Mode.PREEMPT);
-        assertFalse(failed(worker.end()).getYielded());
+        assertTrue(worker.next().hasCancel());
+        answer("early");
+        assertEquals("answered", text(worker.end()));
+    }
+
+    @Test
+    void aPreemptedCallThatResumedYieldsWhereItAsks() throws Exception {
+        worker.invoke(WorkerProcess.invocation("later", Map.of("act", "clean-up"))
+                .setResume(Resume.newBuilder()
+                        .setCapsule(ByteString.copyFromUtf8("{\"state\":1}"))
+                        .setSeq(1)
+                        .setAttempt(2)));
+        worker.next(ServerMessage::hasElicitation);
+        cancel(worker, "later", CancelRequest.Mode.PREEMPT);
+        assertTrue(failed(worker.end()).getYielded());
     }
 
     @Test
@@ -170,6 +187,15 @@ class CancelTest {
             own.endSession();
             assertEquals(0, own.exitCode());
         }
+    }
+
+    private static void answer(String id) {
+        worker.send(ClientMessage.newBuilder()
+                .setUserInput(DeliverUserInput.newBuilder()
+                        .setRequestId(id)
+                        .setElicitationId("first")
+                        .setAction(DeliverUserInput.Action.ACCEPT))
+                .build());
     }
 
     static void cancel(WorkerProcess worker, String id) {

@@ -40,6 +40,7 @@ final class Call {
     private Thread thread;
     private Stop stop = Stop.NONE;
     private String reason = "";
+    /** Whether a checkpoint of this call is stored, by this worker or a former one. */
     private boolean saved;
     private boolean ended;
 
@@ -47,6 +48,7 @@ final class Call {
     Call(Request request, Outbox<ServerMessage> outbox) {
         this.request = request;
         this.outbox = outbox;
+        this.saved = request.resume() != null && !request.resume().getCapsule().isEmpty();
     }
 
     /** Returns the call whose handler the current thread runs, or null. */
@@ -168,6 +170,7 @@ final class Call {
     synchronized void saved() {
         saved = true;
         if (stop == Stop.PREEMPT || stop == Stop.SOFT) {
+            closeQuestions();
             throw new CancelledException(reason);
         }
     }
@@ -178,14 +181,21 @@ final class Call {
         }
         stop = wanted;
         reason = why;
-        inputs.close(why);
-        delegations.close(why);
+        // A preempted call that has nothing to go on from would be lost: it may ask until it has saved.
+        if (wanted != Stop.PREEMPT || saved) {
+            closeQuestions();
+        }
         if (wanted.compareTo(Stop.HARD) >= 0) {
             checkpoints.close(why);
             if (thread != null) {
                 thread.interrupt();
             }
         }
+    }
+
+    private void closeQuestions() {
+        inputs.close(reason);
+        delegations.close(reason);
     }
 
     private synchronized void enter() {
