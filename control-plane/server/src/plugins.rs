@@ -9,6 +9,7 @@ pub mod folder;
 mod install;
 pub mod languages;
 pub mod local;
+pub mod output;
 pub mod pack;
 pub mod scaffold;
 pub mod stdio;

@@ -20,6 +20,10 @@ use crate::plugins::{self, Unit, build, examples, scaffold};
 
 /// How long one example may take.
 const EXAMPLE: Duration = Duration::from_secs(60);
+/// Log lines of one failed example.
+const MAX_LOG: usize = 20;
+/// Characters of a value that is not the expected one.
+const MAX_SHOWN: usize = 1000;
 
 pub fn run(command: &PluginCommand) -> Result<(), Failure> {
     match command {
@@ -54,7 +58,8 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
         for example in examples.get(&plugin.id).into_iter().flatten().filter(|_| wanted) {
             let Some(input) = &example.input else { continue };
             let title = format!("{}: {}", plugin.id, example.text);
-            let ended = local.call(&plugin, input, EXAMPLE, &mut |_| {}).await;
+            let mut log = Vec::new();
+            let ended = local.call(&plugin, input, EXAMPLE, &mut |message| keep_log(message, &mut log)).await;
             match fault(ended, example.output.as_ref()) {
                 None => {
                     passed += 1;
@@ -63,6 +68,7 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
                 Some(fault) => {
                     failed += 1;
                     print::line(&format!("FAILED {title}\n       {fault}"));
+                    log.iter().for_each(|line| print::line(&format!("       {line}")));
                 }
             }
         }
@@ -73,22 +79,60 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
         return Err(Failure::Refused);
     }
     if failed > 0 {
-        print::error(&format!("the runtime's last lines:\n{}", local.log_tail()));
+        tell_output(&local);
         return Err(Failure::Refused);
     }
     Ok(())
+}
+
+/// Keeps the log of a call that may fail, as far as a person reads it.
+fn keep_log(message: &Payload, log: &mut Vec<String>) {
+    if let Payload::Log(line) = message
+        && log.len() < MAX_LOG
+    {
+        log.push(format!("log: {}", line.message.replace('\n', "\n       ")));
+    }
+}
+
+fn tell_output(local: &Local) {
+    let lines = local.plugin_output();
+    if !lines.is_empty() {
+        print::error(&format!("the plugin's output:\n{}", lines.join("\n")));
+    }
 }
 
 /// What is wrong with how a call ended; `None` when it is what the example says.
 fn fault(ended: anyhow::Result<Ended>, expected: Option<&Value>) -> Option<String> {
     match ended {
         Ok(Ended::Completed(output)) => match expected {
-            Some(expected) if *expected != output => Some(format!("expected {expected}, got {output}")),
+            Some(expected) if *expected != output => {
+                Some(format!("expected {}, got {}", shown(expected), shown(&output)))
+            }
             _ => None,
         },
         Ok(Ended::Error(said)) => Some(format!("the tool says: {said}")),
-        Ok(Ended::Failed { code, message }) => Some(format!("{code}: {message}")),
+        Ok(Ended::Failed { code, message }) => Some(format!("{code}: {message}{}", way_out(&code))),
         Err(error) => Some(format!("{error:#}")),
+    }
+}
+
+/// What an author can do about a failure that the platform names.
+fn way_out(code: &str) -> &'static str {
+    match code {
+        "INVALID_ARGUMENT" => " (the input must fit input_schema)",
+        "INVALID_OUTPUT" => " (return what output_schema says, or change it; at most 4 MiB)",
+        "UNDECLARED" => " (name it in the spec's primitiveDependencies)",
+        "DEADLINE" => " (end sooner, or raise capabilities.maxRuntimeSeconds)",
+        _ => "",
+    }
+}
+
+/// A value as far as a person reads it.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}… ({} bytes)", text.get(..end).unwrap_or_default(), text.len()),
+        None => text,
     }
 }
 
@@ -113,7 +157,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
         }
         other => {
             print::error(&fault(other, None).unwrap_or_default());
-            print::error(&format!("the runtime's last lines:\n{}", local.log_tail()));
+            tell_output(&local);
             Err(Failure::Refused)
         }
     }

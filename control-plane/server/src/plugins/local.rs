@@ -28,7 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
 use super::languages::{Languages, runtime_binary};
-use super::{Existing, Installed, Unit, install};
+use super::{Existing, Installed, Unit, install, output};
 
 /// A runtime starts in well under a second.
 const START: Duration = Duration::from_secs(20);
@@ -59,6 +59,8 @@ pub struct Callable {
     pub id: String,
     /// What it is called by: a stdio server has its own names.
     name: String,
+    /// How long a call of it may take.
+    max_runtime: Option<Duration>,
     installed: Installed,
 }
 
@@ -131,14 +133,20 @@ impl Local {
         Ok(())
     }
 
-    /// The last lines of the runtime, plugin output among them.
-    pub fn log_tail(&self) -> String {
+    /// What the plugins wrote to standard output and error so far, and how their processes were lost.
+    pub fn plugin_output(&self) -> Vec<String> {
+        output::lines(&std::fs::read_to_string(&self.log).unwrap_or_default())
+    }
+
+    /// The last lines of the runtime itself.
+    fn log_tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
     }
 
-    /// Calls a plugin; `heard` gets every message of the worker before the end.
+    /// Calls a plugin, for at most `timeout` and what its spec allows; `heard` gets every message of the worker
+    /// before the end.
     pub async fn call(
         &mut self,
         plugin: &Callable,
@@ -146,6 +154,7 @@ impl Local {
         timeout: Duration,
         heard: &mut dyn FnMut(&server_message::Payload),
     ) -> anyhow::Result<Ended> {
+        let timeout = plugin.max_runtime.map_or(timeout, |most| most.min(timeout));
         let tunnel = self.allocate(plugin, timeout).await?;
         let (frames, outgoing) = mpsc::channel(OUTGOING);
         let mut sender = Sender { frames, tunnel };
@@ -211,7 +220,13 @@ fn callable(units: &[Unit], installed: &[Installed]) -> Vec<Callable> {
                 Some(Mode::McpStdio(stdio)) => stdio.tool.clone(),
                 _ => primitive.id.clone(),
             };
-            found.push(Callable { id: primitive.id.clone(), name, installed: installed.clone() });
+            let seconds = u64::from(primitive.max_runtime_seconds);
+            found.push(Callable {
+                id: primitive.id.clone(),
+                name,
+                max_runtime: (seconds > 0).then(|| Duration::from_secs(seconds)),
+                installed: installed.clone(),
+            });
         }
     }
     found

@@ -1,0 +1,75 @@
+//! What a plugin's processes wrote and how they ended, for its author, out of a runtime's log.
+//!
+//! Keeps true: a line that repeats is shown once, as a plugin that cannot be loaded is started several times.
+
+use serde_json::Value;
+
+/// At the end of a log is what the last failure was about.
+const MAX_LINES: usize = 40;
+const WROTE: &str = "worker log";
+const CRASHED: &str = "a worker crashed";
+
+/// The lines for a person, oldest first; empty when no worker wrote anything and none was lost.
+pub fn lines(log: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
+        let said = match text("message") {
+            WROTE => readable(text("line")),
+            CRASHED => vec![format!("(the process ended: {})", text("cause"))],
+            _ => continue,
+        };
+        for said in said {
+            if !found.contains(&said) {
+                found.push(said);
+            }
+        }
+    }
+    let first = found.len().saturating_sub(MAX_LINES);
+    found.split_off(first)
+}
+
+/// Node's shim writes what it has to say as JSON, a trace in one line.
+fn readable(line: &str) -> Vec<String> {
+    let Ok(Value::Object(said)) = serde_json::from_str::<Value>(line) else { return vec![line.to_owned()] };
+    match (said.get("shim").and_then(Value::as_str), said.get("error").and_then(Value::as_str)) {
+        (Some(what), Some(error)) => format!("{what}: {error}").lines().map(str::to_owned).collect(),
+        _ => vec![line.to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_workers_wrote_is_shown_once_and_the_runtimes_own_lines_are_not() {
+        let wrote = |line: &str| serde_json::json!({"message": "worker log", "line": line}).to_string();
+        let log = [
+            serde_json::json!({"message": "ready"}).to_string(),
+            wrote("import main.py: SyntaxError"),
+            serde_json::json!({"message": "a worker crashed", "cause": "it could not load"}).to_string(),
+            wrote("import main.py: SyntaxError"),
+            wrote(r#"{"shim": "handler failed", "error": "Error: no city\n    at main.mjs:3"}"#),
+            wrote(r#"{"level": "the plugin's own"}"#),
+            "no JSON".to_owned(),
+        ];
+        let shown = [
+            "import main.py: SyntaxError",
+            "(the process ended: it could not load)",
+            "handler failed: Error: no city",
+            "    at main.mjs:3",
+            r#"{"level": "the plugin's own"}"#,
+        ];
+        assert_eq!(lines(&log.join("\n")), shown);
+    }
+
+    #[test]
+    fn of_many_lines_the_last_are_shown() {
+        let log: Vec<String> = (0..100)
+            .map(|n| serde_json::json!({"message": "worker log", "line": n.to_string()}).to_string())
+            .collect();
+        let shown = lines(&log.join("\n"));
+        assert_eq!((shown.len(), shown.last().map(String::as_str)), (MAX_LINES, Some("99")));
+    }
+}
