@@ -102,14 +102,27 @@ impl Plugin {
     fn check_package(&self) -> Result<(), String> {
         let package = self.package();
         check_links(&package)?;
-        let is_file = matches!(self.manifest.language, Some(Language::Python | Language::Node));
-        if self.manifest.mode == Mode::Plugin && is_file {
-            let entry = package.join(&self.manifest.entrypoint);
-            if !entry.is_file() {
-                return Err(format!("the entrypoint {} is no file", self.manifest.entrypoint));
-            }
+        if self.manifest.mode == Mode::Plugin
+            && let Some(file) = self.entry_file()
+            && !package.join(file).is_file()
+        {
+            return Err(format!("the entrypoint {file} is no file of the package"));
         }
         Ok(())
+    }
+
+    /// The file that the entrypoint names; `None` where it names a class or a module. Python's may name a function
+    /// too: `file.py:function`, `package.module:function`.
+    fn entry_file(&self) -> Option<&str> {
+        let entrypoint = self.manifest.entrypoint.as_str();
+        match self.manifest.language? {
+            Language::Python => {
+                let (target, function) = entrypoint.split_once(':').unwrap_or((entrypoint, ""));
+                (target.ends_with(".py") || function.is_empty()).then_some(target)
+            }
+            Language::Node => Some(entrypoint),
+            Language::Java => None,
+        }
     }
 }
 
@@ -198,6 +211,27 @@ mod tests {
             PluginRef { entrypoint: "other.py".into(), ..reference() },
         ] {
             assert!(matches!(Plugin::load(&root, &wrong), Err(Refusal::NotInstalled(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn an_entrypoint_in_python_may_name_a_function_or_a_module() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let version = install(&root);
+        let load = |entrypoint: &str| {
+            let manifest = MANIFEST.replace("echo.py", entrypoint);
+            std::fs::write(version.join("plugin.json"), manifest).unwrap();
+            Plugin::load(&root, &reference())
+        };
+        for found in ["echo.py", "echo.py:run", "samples.echo:run"] {
+            load(found).unwrap();
+        }
+        for missing in ["other.py", "other.py:run", "other"] {
+            assert!(
+                load(missing).unwrap_err().to_string().contains("is no file of the package"),
+                "{missing}"
+            );
         }
     }
 
