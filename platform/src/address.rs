@@ -27,7 +27,9 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || (a == 100 && (64..128).contains(&b))
         || (a == 198 && (b == 18 || b == 19))
         || (a == 192 && b == 0 && c == 0)
-        || (a == 192 && b == 88 && c == 99))
+        || (a == 192 && b == 88 && c == 99)
+        // Azure's platform services answer a machine's own requests here (WireServer).
+        || address == Ipv4Addr::new(168, 63, 129, 16))
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
@@ -65,6 +67,7 @@ mod tests {
             "100.127.255.255",
             "127.0.0.1",
             "127.1.2.3",
+            "168.63.129.16",
             "169.254.169.254",
             "172.16.0.1",
             "172.31.255.255",

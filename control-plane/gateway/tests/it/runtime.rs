@@ -302,7 +302,10 @@ impl SharedStream {
                 }
                 Some("CloseTunnelRequest") => {
                     let request = CloseTunnelRequest::decode(any.value.as_slice()).unwrap();
-                    self.tunnels.remove(&frame.tunnel_id);
+                    // Its worker hears the end whichever name its frames went by.
+                    if let Some(closed) = self.tunnels.remove(&frame.tunnel_id) {
+                        self.tunnels.retain(|_, tunnel| !tunnel.same_channel(&closed));
+                    }
                     let answer = close(&self.told, request).encode_to_vec();
                     self.say(frame.tunnel_id, "CloseTunnelResponse", answer).await;
                 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: which declared primitive a question belongs to, the form, and the body that brings the answer.
 //! Refuses: a question that the spec's `primitiveDependencies` does not cover. Keeps true: a service gets an
-//! answer or an error to each question.
+//! answer or an error to each question; a question has the same id at every gateway, and no other question has it.
 
 use asp_proto::snapshot::Kind;
 use serde::Serialize;
@@ -14,6 +14,7 @@ use super::resource::{CallResource, Status};
 use crate::call::form;
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Ask, Question, put};
+use crate::digest;
 use crate::executors::Execution;
 use crate::executors::delegate::Fault;
 use crate::live::Dependency;
@@ -38,16 +39,12 @@ struct Error {
 }
 
 /// Asks and waits for the answer, the input timeout, the deadline or a cancel.
-pub(super) async fn ask(
-    execution: &Execution,
-    resource: &CallResource,
-    number: u32,
-) -> Result<Given, Refusal> {
+pub(super) async fn ask(execution: &Execution, resource: &CallResource) -> Result<Given, Refusal> {
     let is_form = resource.status == Status::AwaitingElicitationResult;
     let answered = match find(execution, resource, is_form) {
         None => Err(Fault::Undeclared),
         Some((id, found, params)) => {
-            let question = if number > 1 { format!("{id}.{number}") } else { id.to_owned() };
+            let question = question_id(id, resource, params);
             match is_form {
                 true => ask_user(execution, found, params, (id, question)).await,
                 false => {
@@ -68,6 +65,17 @@ pub(super) async fn ask(
         },
     });
     Ok(Given { answer, is_form, expired })
+}
+
+/// The id by which an answer is brought to its question: after a takeover a client may still bring the answer to
+/// the one the former gateway had open, and a late answer to an earlier one must not fit.
+fn question_id(id: &str, resource: &CallResource, params: &Map<String, Value>) -> String {
+    let [a, b, c, d, ..] = digest::of_parts(&[
+        &Value::Object(params.clone()).to_string(),
+        resource.server_data.as_deref().map_or("", RawValue::get),
+        resource.etag.as_deref().unwrap_or_default(),
+    ]);
+    format!("{id}.{}", u32::from_be_bytes([a, b, c, d]))
 }
 
 impl Given {
@@ -182,5 +190,23 @@ mod tests {
             r#"{"result":{"action":"cancel"},"error":{"code":"expired","message":""}}"#
         );
         assert_eq!(text(given(error(), false), None), r#"{"error":{"code":"expired","message":""}}"#);
+    }
+
+    #[test]
+    fn a_question_has_the_same_id_everywhere_and_another_one_a_different_id() {
+        let id = |etag: &str, data: &str, message: &str| {
+            let body = format!(
+                r#"{{"status":"awaitingElicitationResult","etag":"{etag}","serverData":"{data}",
+                "elicitationRequest":{{"message":"{message}"}}}}"#
+            );
+            let resource = super::super::resource::parse(body.as_bytes()).unwrap();
+            question_id("name", &resource, resource.asked.as_ref().unwrap())
+        };
+        let first = id("1", "a", "Who?");
+        assert!(first.starts_with("name."), "{first}");
+        assert_eq!(first, id("1", "a", "Who?"));
+        for other in [id("2", "a", "Who?"), id("1", "b", "Who?"), id("1", "a", "Which?")] {
+            assert_ne!(first, other);
+        }
     }
 }

@@ -189,7 +189,7 @@ impl<'a> Hosted<'a> {
         if self.questions > MAX_QUESTIONS {
             return Err(lost(self.call(), "the service asks too many questions"));
         }
-        let given = asking::ask(self.execution, &known.resource, self.questions).await?;
+        let given = asking::ask(self.execution, &known.resource).await?;
         self.expired = given.expired;
         let body = given.body(known.resource.server_data.as_deref())?;
         let (mut etag, mut unsure) = (known.etag.clone(), false);
