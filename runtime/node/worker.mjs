@@ -9,6 +9,7 @@
 //!        --allow-fs-read=<this directory> --allow-fs-read=<directory of plugin.json and package/>
 //!        --allow-fs-read=. --allow-fs-write=. [--use-env-proxy: with allowed domains]
 //!        --max-old-space-size=<heap> <this directory>/worker.mjs
+import { LoadError } from './src/errors.mjs';
 import { captureConsole, operatorLine } from './src/logs.mjs';
 import { EXIT, guardExit, leave } from './src/process.mjs';
 import { loadPlugin } from './src/load.mjs';
@@ -30,7 +31,7 @@ try {
   process.on('SIGTERM', () => server.end());
   await server.listen(process.env.ASP_WORKER_SOCKET);
 } catch (error) {
-  operatorLine('the plugin could not be loaded', { error: String(error?.stack ?? error) });
+  operatorLine('the plugin could not be loaded', { error: error instanceof LoadError ? error.message : String(error?.stack ?? error) });
   leave(EXIT.LOAD);
 }
 

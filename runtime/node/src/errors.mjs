@@ -33,6 +33,9 @@ export class ToolError extends Error {
   }
 }
 
+/** The plugin cannot be served; the message says it all, so that no stack is printed with it. */
+export class LoadError extends Error {}
+
 /** Whether this error says that the call was cancelled, preempted or ran out of time. */
 export function isCancelled(error) {
   return isCallError(error) && (error.code === 'CANCELLED' || error.code === 'DEADLINE');

@@ -4,6 +4,7 @@ import { realpathSync } from 'node:fs';
 import { isAbsolute, relative, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import * as module from 'node:module';
+import { LoadError } from './errors.mjs';
 
 const DEFINITION = Symbol.for('asp.plugin.definition');
 const API = new URL('./index.mjs', import.meta.url).href;
@@ -11,10 +12,13 @@ const API = new URL('./index.mjs', import.meta.url).href;
 /** Returns the default export of the entrypoint, as `tool`, `resource` or `prompt` made it. */
 export async function loadPlugin(manifest, codeDirectory) {
   provideApi();
-  const { default: definition } = await import(pathToFileURL(entrypoint(manifest, codeDirectory)).href);
+  const path = entrypoint(manifest, codeDirectory);
+  const { default: definition } = await import(pathToFileURL(path).href).catch((error) => {
+    throw missingLibrary(error) ?? error;
+  });
   const kind = definition?.[DEFINITION];
   if (kind !== manifest.definition) {
-    throw new Error(`${manifest.entrypoint} must export default ${manifest.definition}(...), not ${kind ?? typeof definition}`);
+    throw new LoadError(`${manifest.entrypoint} must export default ${manifest.definition}(...), not ${kind ?? typeof definition}`);
   }
   return definition;
 }
@@ -24,9 +28,17 @@ function entrypoint(manifest, codeDirectory) {
   const path = realpathSync(resolve(directory, manifest.entrypoint));
   const inside = relative(directory, path);
   if (inside === '' || inside.startsWith('..') || isAbsolute(inside)) {
-    throw new Error(`entrypoint ${manifest.entrypoint} is outside the package`);
+    throw new LoadError(`entrypoint ${manifest.entrypoint} is outside the package`);
   }
   return path;
+}
+
+/** Says where a library belongs that is not there: of `import`, and of CommonJS's `require`. */
+function missingLibrary(error) {
+  if (error?.code !== 'ERR_MODULE_NOT_FOUND' && error?.code !== 'MODULE_NOT_FOUND') return undefined;
+  const [, name] = /^Cannot find (?:package|module) '((?:@[^'/]+\/)?[^@'./][^'/]*)/.exec(error.message) ?? [];
+  if (name === undefined) return undefined;
+  return new LoadError(`there is no package ${name}: a library lies beside the code: npm install ${name}`);
 }
 
 function provideApi() {

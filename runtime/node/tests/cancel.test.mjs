@@ -84,6 +84,16 @@ test('what a handler returns after a soft cancel is its result', async () => {
   await worker.printed('went on');
 });
 
+test('a handler that catches the end of its question still has a result, after a soft cancel only', async () => {
+  for (const mode of [SOFT, HARD]) {
+    worker.invoke(`c${mode}`, { act: 'catch_end' });
+    await worker.next(({ elicitation }) => elicitation?.requestId === `c${mode}`);
+    await cancel(`c${mode}`, mode);
+  }
+  assert.deepEqual(read((await worker.result(`c${SOFT}`)).completed.output), { partial: [true, true, false] });
+  assert.equal((await worker.result(`c${HARD}`)).failed.code, 'CANCELLED');
+});
+
 test('a hard cancel after a soft one stops at once', async () => {
   await waiting('s2', 'wait');
   await cancel('s2', SOFT);
@@ -107,7 +117,7 @@ test('a preempted call that finishes first completes', async () => {
   await waiting('p2', 'ignore');
   await cancel('p2', PREEMPT);
   await release('p2');
-  assert.equal(read((await worker.result('p2')).completed.output).preempted, true);
+  assert.deepEqual(read((await worker.result('p2')).completed.output), { ignored: true, cancelled: false, preempted: true });
 });
 
 test('a call that waits for an answer yields at once when it has a checkpoint', async () => {

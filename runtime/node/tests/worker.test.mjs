@@ -143,6 +143,8 @@ test('a plugin that cannot be loaded ends the worker with 78 and one line', asyn
   const broken = [
     ['absent.mjs', {}, /ENOENT/],
     ['throws.mjs', {}, /no database/],
+    ['needs_library.mjs', {}, /"there is no package @absent\/library: a library lies beside the code: npm install @absent\/library"/],
+    ['requires_library.mjs', {}, /"there is no package absent-library: a library lies beside the code: npm install absent-library"/],
     ['no_export.mjs', {}, /must export default tool/],
     ['wrong_kind.mjs', {}, /must export default tool\(\.\.\.\), not prompt/],
     ['../plugin.json', {}, /outside the package/],

@@ -189,7 +189,8 @@ BROKEN = {
     "syntax": ("def (", {}, "SyntaxError"),
     "raises": ("raise ValueError('no\\nway')", {}, "ValueError"),
     "exits": ("import sys; sys.exit(0)", {}, "SystemExit"),
-    "no handler": ("x = 1", {}, "no handler"),
+    "no handler": ("x = 1", {}, "no handler: mark its function with @plugin.tool"),
+    "no library": ("import absent_library.part", {}, "pip install --target site-packages absent_library"),
     "two handlers": (
         "from asp_plugin import plugin\n@plugin.tool\ndef a(x, c): ...\n@plugin.tool\ndef b(x, c): ...",
         {},
@@ -199,7 +200,7 @@ BROKEN = {
     "missing file": ("", {"entrypoint": "other.py"}, "not in the package"),
     "outside": ("", {"entrypoint": "../../etc/x.py"}, "outside"),
     "no function": ("x = 1", {"entrypoint": "main.py:absent"}, "absent"),
-    "no module": ("", {"entrypoint": "absent.module:f"}, "absent"),
+    "no module": ("", {"entrypoint": "absent.module:f"}, "runtime.entrypoint"),
     "bad schema": (QUIET, {"inputSchema": {"type": "nonsense"}}, "inputSchema"),
     "remote schema": (QUIET, {"outputSchema": {"$ref": "http://127.0.0.1:1/x"}}, "outputSchema"),
     "bad kind": (QUIET, {"kind": "teapot"}, "teapot"),

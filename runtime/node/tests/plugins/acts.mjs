@@ -100,6 +100,14 @@ const ACTS = {
     process.stdout.write('went on\n');
     return {};
   },
+  async catch_end(args, ctx) {
+    try {
+      await ctx.elicit('approve');
+      return {};
+    } catch (error) {
+      return { partial: [isCancelled(error), ctx.cancelled, ctx.preempted] };
+    }
+  },
   async save_on(args, ctx) {
     console.log('waiting');
     await new Promise((resolve) => waiting.set(ctx.requestId, resolve));

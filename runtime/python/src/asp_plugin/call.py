@@ -15,7 +15,7 @@ import traceback
 
 from . import json_text
 from .context import Context
-from .errors import CheckpointError, PluginError, TooLarge
+from .errors import Cancelled, CheckpointError, PluginError, TooLarge
 from .questions import Questions
 from .sync_context import SyncContext
 from .values import Result, Resume, Secret
@@ -39,9 +39,9 @@ MAX_DETAILS = 64 * 1024
 # The call whose handler runs, for the logging handler.
 current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("asp_plugin_call", default=None)
 
-# Why a running handler is being stopped, and what the platform is told then.
+# How a call is stopped, and what the platform is told then where it gave no reason of its own.
 ENDINGS = {
-    "CANCELLED": "cancelled",
+    "CANCELLED": "the call was cancelled",
     "DEADLINE": "the deadline passed",
     "YIELDED": "yielded its place; goes on from its checkpoint",
 }
@@ -66,7 +66,13 @@ class Call:
         self.saved = False
         self.ended = False
         self._outbox = outbox
+        # What the call ends with, whatever its handler returns: CANCELLED or DEADLINE.
         self._stopping: str | None = None
+        # The platform's words for it.
+        self._reason = ""
+        # Whether the handler was told that its step is over: once, it may clean up and return.
+        self._step_ended = False
+        self._threaded = False
         self._started = False
         self._seq = 0
         self._acks: dict[int, asyncio.Future[str]] = {}
@@ -97,11 +103,11 @@ class Call:
         current.set(self)
         try:
             end = await self._outcome()
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Cancelled):
             end = self._stopped()
         except PluginError as error:
             end = self._failed(error.code, error.message, error.details)
-            if self._stopping is not None:
+            if self.cancelled:
                 # What a handler makes of its cancel is a cancel all the same.
                 end = self._stopped()
         except SystemExit as error:
@@ -109,7 +115,7 @@ class Call:
         except BaseException:
             self._log_now("error", traceback.format_exc())
             end = self._failed("INTERNAL", "the plugin failed; its log says why")
-            if self._stopping is not None:
+            if self.cancelled:
                 end = self._stopped()
         finally:
             if self._timer is not None:
@@ -134,12 +140,13 @@ class Call:
             await self._restore(context)
         returned = await self._handle(self.worker.plugin.handler, context, arguments)
         if self._stopping is not None:
-            # The handler swallowed the cancel.
+            # The handler swallowed the cancel. A milder request is another matter: a result counts.
             return self._stopped()
         return self._completed(returned, schemas)
 
     async def _handle(self, function: Any, context: Context, *arguments: Any) -> Any:
-        if self.worker.is_async(function):
+        self._threaded = not self.worker.is_async(function)
+        if not self._threaded:
             return await function(*arguments, context)
         blocking = SyncContext(context, asyncio.get_running_loop())
         return await self.worker.threads.run(blocking.release, function, *arguments, blocking)
@@ -163,16 +170,19 @@ class Call:
     def cancel(self, request: wire.CancelRequest) -> None:
         """Answers a cancel and acts on it."""
         answer = wire.CancelResponse(request_id=self.request_id, accepted=True)
-        if request.mode == wire.CancelRequest.SOFT:
-            self.soft = True
-        elif request.mode == wire.CancelRequest.PREEMPT:
-            self.preempted = answer.accepted = self.worker.plugin.resumable
-            answer.message = "" if answer.accepted else "the plugin cannot resume"
+        if request.mode == wire.CancelRequest.PREEMPT and not self.worker.plugin.resumable:
+            answer.accepted, answer.message = False, "the plugin cannot resume"
         self._outbox.urgent(wire.ServerMessage(cancel=answer))
+        if not answer.accepted:
+            return
         if request.mode == wire.CancelRequest.HARD:
-            self.stop("CANCELLED")
-        elif self.questions.any_open() and (reason := self.wants_to_stop()):
-            self.stop(reason)
+            self.stop("CANCELLED", request.reason)
+        elif request.mode == wire.CancelRequest.SOFT and not self.cancelled:
+            self.soft, self._reason = True, request.reason
+        elif request.mode == wire.CancelRequest.PREEMPT and not self.cancelled and not self.preempted:
+            self.preempted, self._reason = True, request.reason
+        if self._stopping is None and self.questions.any_open() and self.wants_to_stop() is not None:
+            self._end_step()
 
     def wants_to_stop(self) -> str | None:
         """How the call is to end where a step ends; None when it may go on."""
@@ -182,25 +192,37 @@ class Call:
             return "CANCELLED"
         return "YIELDED" if self.preempted and self.saved else None
 
-    def stop(self, reason: str) -> None:
-        """Cancels the handler; the first reason counts."""
+    def stop(self, code: str, reason: str = "") -> None:
+        """Cancels the handler, whatever it returns; the first code counts."""
         if self._stopping is not None or self.ended:
             return
-        self._stopping = reason
+        self._stopping, self._reason = code, reason
         # A task that never ran would be dropped without an end; it sees the reason when it starts.
         if self._task is not None and self._started:
             self._task.cancel()
 
+    def _end_step(self) -> None:
+        """Ends the step in hand: a handler that catches it may still return a result."""
+        told = self._step_ended or self._threaded or self.ended
+        if not told and self._task is not None and self._started:
+            # The handler itself and not only the task that asks: a group of tasks would take the end of one
+            # for nothing, and go on to a result that lacks its part.
+            self._step_ended = True
+            self._task.cancel()
+        # A thread is not struck in the middle of its work; what waits in the context ends.
+        self.questions.end()
+
     async def halt_here(self) -> None:
-        """Ends the call if it wants to stop: the cancel arrives while this waits."""
-        reason = self.wants_to_stop()
-        if reason is not None:
-            self.stop(reason)
-            await asyncio.get_running_loop().create_future()
+        """Ends the step if the call wants to stop: the cancel arrives while this waits."""
+        if self.wants_to_stop() is not None:
+            self._end_step()
+            await asyncio.sleep(0)
+            raise asyncio.CancelledError
 
     @property
     def cancelled(self) -> bool:
-        return self._stopping is not None or self.soft or self.preempted
+        """Whether the call is to end; not so for one that is to yield, which goes on elsewhere."""
+        return self._stopping is not None or self.soft
 
     # === what the context sends
 
@@ -282,13 +304,14 @@ class Call:
         return message
 
     def _stopped(self) -> wire.ServerMessage:
-        if self._stopping is None:
+        ending = self.wants_to_stop()
+        if ending is None:
             # A CancelledError of the handler's own making.
             self._log_now("error", "the handler was cancelled by its own code")
             return self._failed("INTERNAL", "the plugin failed; its log says why")
-        code = "CANCELLED" if self._stopping == "YIELDED" else self._stopping
-        message = self._failed(code, ENDINGS[self._stopping])
-        message.failed.yielded = self._stopping == "YIELDED"
+        code = "CANCELLED" if ending == "YIELDED" else ending
+        message = self._failed(code, self._reason or ENDINGS[ending])
+        message.failed.yielded = ending == "YIELDED"
         return message
 
     def _failed(self, code: str, message: str, details: Any = None) -> wire.ServerMessage:

@@ -50,8 +50,13 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call was asked to stop, in whatever mode."""
+        """Whether the call is to end: return what there is. A preempted one goes on, elsewhere."""
         return self._call.cancelled
+
+    @property
+    def preempted(self) -> bool:
+        """Whether the call is to save: its next checkpoint ends it here, to go on elsewhere."""
+        return self._call.preempted
 
     @property
     def deadline(self) -> datetime | None:

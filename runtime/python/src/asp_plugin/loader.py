@@ -34,16 +34,33 @@ def load(manifest: Manifest, code: str) -> Plugin:
         module = _file(code, target) if target.endswith(".py") else importlib.import_module(target)
     except LoadError:
         raise
+    except ModuleNotFoundError as error:
+        raise LoadError(_missing(target, error)) from error
     except BaseException as error:  # whatever the plugin's own code raised, sys.exit included
         raise LoadError(f"import {target}: {type(error).__name__}: {error}") from error
     wanted = SERVES[manifest.kind]
     if name:
         _choose(module, name, wanted)
     if plugin.handler is None:
-        raise LoadError(f"{manifest.entrypoint} defines no handler")
+        raise LoadError(
+            f"{manifest.entrypoint} defines no handler: mark its function with @plugin.{wanted}"
+            " (from asp_plugin import plugin)"
+        )
     if plugin.kind != wanted:
         raise LoadError(f"{manifest.entrypoint} defines a {plugin.kind}, the manifest says {manifest.kind}")
     return plugin
+
+
+def _missing(target: str, error: ModuleNotFoundError) -> str:
+    """Says where the module that is not there belongs."""
+    name = error.name or ""
+    if name and (target == name or target.startswith(f"{name}.")):
+        return f"there is no module {name} in the package; runtime.entrypoint names it"
+    wheel = name.partition(".")[0] or "..."
+    return (
+        f"import {target}: {error}: a library lies beside the code:"
+        f" pip install --target {DEPENDENCIES} {wheel}"
+    )
 
 
 def _file(code: str, target: str) -> ModuleType:

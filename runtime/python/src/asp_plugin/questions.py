@@ -23,6 +23,7 @@ class Questions:
 
     def __init__(self) -> None:
         self._open: dict[str, asyncio.Future[Any]] = {}
+        self._ended = False
         self._slots = asyncio.Semaphore(MAX_OPEN)
         self._inputs: dict[str, list[DeliverUserInput]] = {}
         self._results: dict[str, DeliverDelegationResult] = {}
@@ -43,6 +44,12 @@ class Questions:
 
     def any_open(self) -> bool:
         return bool(self._open)
+
+    def end(self) -> None:
+        """Ends every wait for an answer, and for room to ask: CancelledError where it waits."""
+        self._ended = True
+        for answer in self._open.values():
+            answer.cancel()
 
     def given(self, elicitation_id: str) -> DeliverUserInput | None:
         """The answer an earlier worker was given and the saved state does not know."""
@@ -71,6 +78,8 @@ class Questions:
         """Sends the question and waits for its answer. KeyError when the same one is open already;
         TimeoutError after `timeout` seconds."""
         async with self._slots:
+            if self._ended:
+                raise asyncio.CancelledError
             if key in self._open:
                 raise KeyError(key)
             answer = self._open[key] = asyncio.get_running_loop().create_future()

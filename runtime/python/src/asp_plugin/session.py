@@ -134,7 +134,7 @@ class Session:
     async def farewell(self) -> None:
         """Cancels what still runs and gives it a moment to clean up and to say so."""
         for call in list(self._calls.values()):
-            call.stop("CANCELLED")
+            call.stop("CANCELLED", "the worker is going")
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=FAREWELL_SECONDS)
             await self._outbox.flush(FLUSH_SECONDS)

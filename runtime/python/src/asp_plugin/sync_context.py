@@ -44,8 +44,13 @@ class SyncContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call was asked to stop, in whatever mode."""
+        """Whether the call is to end: return what there is. A preempted one goes on, elsewhere."""
         return self._context.cancelled
+
+    @property
+    def preempted(self) -> bool:
+        """Whether the call is to save: its next checkpoint ends it here, to go on elsewhere."""
+        return self._context.preempted
 
     @property
     def resume(self) -> Resume | None:

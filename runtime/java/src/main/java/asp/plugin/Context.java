@@ -16,8 +16,8 @@ import java.util.OptionalLong;
  * <p>Cancellation is native: the handler's thread is interrupted, {@link #cancelled} turns true, and methods that send
  * or wait throw {@link CancelledException}. A soft cancel (the deadline is near: finish the step in hand) and a
  * preemption (save a checkpoint and yield) interrupt nothing: questions throw (a preempted call's once it has a
- * checkpoint), {@link #cancelled} is true, the next {@link #checkpoint} throws once it is stored, and what the handler
- * returns is its result.
+ * checkpoint), {@link #cancelled} or {@link #preempted} is true, the next {@link #checkpoint} throws once it is stored,
+ * and what the handler returns is its result.
  */
 public interface Context {
     /** Tells how far the call is, in percent; values outside 0..100 are set to the nearer end. */
@@ -84,8 +84,14 @@ public interface Context {
     /** As above, with details. */
     void status(String phase, Map<String, ?> metadata);
 
-    /** True once the call is cancelled, preempted or out of time: a loop without other calls should look here. */
+    /**
+     * True once the call is cancelled, out of time or nearly so: a loop without other calls should look here, and end.
+     * Not true for a preempted call.
+     */
     boolean cancelled();
+
+    /** True once the call is to save: its next checkpoint ends it here, and it goes on from there elsewhere. */
+    boolean preempted();
 
     /** The absolute end of the call. */
     Optional<Instant> deadline();

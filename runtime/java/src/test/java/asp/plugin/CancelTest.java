@@ -134,10 +134,25 @@ class CancelTest {
 
     @Test
     void aPreemptedCallThatFinishesIsFinished() throws Exception {
-        worker.invoke("done", Map.of("act", "watch-flag"));
+        worker.invoke("done", Map.of("act", "watch-preempted"));
         worker.next(ServerMessage::hasProgress);
         cancel(worker, "done", CancelRequest.Mode.PREEMPT);
-        assertEquals("stopped by itself", text(worker.end()));
+        assertEquals("cancelled: false, preempted: true", text(worker.end()));
+    }
+
+    @Test
+    void aHandlerThatCatchesTheEndOfItsQuestionHasAResultAfterASoftCancelOnly() throws Exception {
+        for (CancelRequest.Mode mode : List.of(CancelRequest.Mode.SOFT, CancelRequest.Mode.HARD)) {
+            worker.invoke("caught-" + mode, Map.of("act", "catch-end"));
+            worker.next(ServerMessage::hasElicitation);
+            cancel(worker, "caught-" + mode, mode);
+            List<ServerMessage> all = worker.end();
+            if (mode == CancelRequest.Mode.SOFT) {
+                assertEquals("partial true false", text(all));
+            } else {
+                assertEquals("CANCELLED", failed(all).getCode());
+            }
+        }
     }
 
     @Test

@@ -166,10 +166,16 @@ class LifeTest {
 
     @Test
     void aPluginThatCannotBeLoadedEndsWith78AndOneLine() throws Exception {
-        for (String entrypoint : new String[] {
-            "asp.plugin.fixtures.Nowhere", "asp.plugin.fixtures.Pages", "asp.plugin.fixtures.Unmakeable"
-        }) {
-            refused(Manifests.of("tool", entrypoint), 78);
+        Map<String, String> reasons = Map.of(
+                "Nowhere", "there is no class asp.plugin.fixtures.Nowhere in the package; runtime.entrypoint names it",
+                "Pages", "asp.plugin.fixtures.Pages does not implement asp.plugin.Tool",
+                "Unmakeable", "asp.plugin.fixtures.Unmakeable cannot be made: java.lang.IllegalStateException: no way",
+                "NeedsLibrary",
+                        "asp.plugin.fixtures.NeedsLibrary needs the class org.junit.jupiter.api.Assertions, which is"
+                                + " not in the package: a library is a dependency in the pom.xml beside the code");
+        for (Map.Entry<String, String> reason : reasons.entrySet()) {
+            String said = refused(Manifests.of("tool", "asp.plugin.fixtures." + reason.getKey()), 78);
+            assertEquals(reason.getValue(), said);
         }
         refused(Manifests.of("dance", "asp.plugin.fixtures.Acts"), 78);
         Map<String, Object> badSchema = Manifests.of("tool", "asp.plugin.fixtures.Acts");
@@ -186,10 +192,12 @@ class LifeTest {
         }
     }
 
-    private static void refused(Map<String, Object> manifest, int code) throws Exception {
+    /** Returns the one line. */
+    private static String refused(Map<String, Object> manifest, int code) throws Exception {
         try (WorkerProcess worker = WorkerProcess.launch(manifest, Map.of(), WorkerProcess.TOKEN)) {
             assertEquals(code, worker.exitCode(), worker.errors());
             assertEquals(1, worker.errors().lines().count(), worker.errors());
+            return worker.errors().strip();
         }
     }
 

@@ -40,6 +40,7 @@ final class Call {
     private Thread thread;
     private Stop stop = Stop.NONE;
     private String reason = "";
+    private boolean preempted;
     /** Whether a checkpoint of this call is stored, by this worker or a former one. */
     private boolean saved;
     private boolean ended;
@@ -155,8 +156,13 @@ final class Call {
         stop(Stop.DEADLINE, "the call's time is over");
     }
 
+    /** Whether the call is to end; not so for one that is to yield, which goes on elsewhere. */
     synchronized boolean cancelled() {
-        return stop != Stop.NONE;
+        return stop.compareTo(Stop.SOFT) >= 0;
+    }
+
+    synchronized boolean preempted() {
+        return preempted;
     }
 
     /** Throws when the handler must not go on: after a hard cancel and after the deadline. */
@@ -181,6 +187,7 @@ final class Call {
         }
         stop = wanted;
         reason = why;
+        preempted |= wanted == Stop.PREEMPT;
         // A preempted call that has nothing to go on from would be lost: it may ask until it has saved.
         if (wanted != Stop.PREEMPT || saved) {
             closeQuestions();

@@ -201,6 +201,11 @@ final class CallContext implements Context {
     }
 
     @Override
+    public boolean preempted() {
+        return call.preempted();
+    }
+
+    @Override
     public Optional<Instant> deadline() {
         return Optional.ofNullable(request().deadline());
     }

@@ -20,6 +20,7 @@ import java.util.stream.Stream;
  */
 final class Plugin {
     private static final int MAX_JARS = 512;
+    private static final int MAX_CAUSES = 16;
 
     private final Manifest manifest;
     private final Object instance;
@@ -101,13 +102,30 @@ final class Plugin {
         try {
             return Class.forName(name, true, loader).getConstructor().newInstance();
         } catch (ClassNotFoundException fault) {
-            throw refusal("there is no class " + name + " in the package");
+            throw refusal("there is no class " + name + " in the package; runtime.entrypoint names it");
         } catch (NoSuchMethodException fault) {
             throw refusal(name + " has no public constructor without parameters");
         } catch (Exception | LinkageError fault) {
+            String library = missingClass(fault);
+            if (library != null) {
+                throw refusal(name + " needs the class " + library
+                        + ", which is not in the package: a library is a dependency in the pom.xml beside the code");
+            }
             Throwable cause = fault.getCause() == null ? fault : fault.getCause();
             throw refusal(name + " cannot be made: " + cause);
         }
+    }
+
+    /** Returns the class that something could not be linked to, or null where that is not the fault. */
+    private static String missingClass(Throwable fault) {
+        Throwable cause = fault;
+        for (int depth = 0; cause != null && depth < MAX_CAUSES; depth++) {
+            if (cause instanceof NoClassDefFoundError && cause.getCause() instanceof ClassNotFoundException missing) {
+                return missing.getMessage();
+            }
+            cause = cause.getCause();
+        }
+        return null;
     }
 
     private static Exit.Refusal refusal(String message) {

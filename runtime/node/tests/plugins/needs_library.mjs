@@ -1,0 +1,1 @@
+import '@absent/library/part';
