@@ -1,5 +1,6 @@
 //! The runtime's worker as /proc shows it: its command line and its memory.
 
+use std::collections::HashMap;
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -15,19 +16,41 @@ pub(crate) struct Memory {
 
 /// The process below `root` that has `argument` (a worker's own) in its command line, and that line.
 pub(super) fn find(root: u32, argument: &str) -> Result<(u32, Vec<String>)> {
-    let mut open = vec![root];
-    while let Some(parent) = open.pop() {
-        let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-        for task in tasks {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            open.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    let parents = parents()?;
+    let is_below = |mut pid: u32| {
+        // A chain of parents ends at 0; one that was read while it changed might not.
+        for _ in 0..parents.len() {
+            match parents.get(&pid) {
+                Some(parent) if *parent == root => return true,
+                Some(parent) => pid = *parent,
+                None => return false,
+            }
         }
-        let line = command_line(parent);
-        if parent != root && line.iter().any(|one| one.ends_with(argument)) {
-            return Ok((parent, line));
+        false
+    };
+    for pid in parents.keys().copied().filter(|pid| is_below(*pid)) {
+        let line = command_line(pid);
+        if line.iter().any(|one| one.ends_with(argument)) {
+            return Ok((pid, line));
         }
     }
     anyhow::bail!("no process of the runtime has {argument} in its command line")
+}
+
+/// Each process's parent. Not from `children` files: those leave some out while others end (proc(5)).
+fn parents() -> Result<HashMap<u32, u32>> {
+    let mut parents = HashMap::new();
+    for entry in fs::read_dir("/proc").context("read /proc")?.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // One that has ended meanwhile is left out.
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // After the name, which may hold anything: the state, then the parent.
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        parents.extend(parent.map(|parent| (pid, parent)));
+    }
+    Ok(parents)
 }
 
 fn command_line(pid: u32) -> Vec<String> {
