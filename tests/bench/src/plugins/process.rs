@@ -73,6 +73,9 @@ pub(super) fn memory(pid: u32) -> Result<Memory> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -81,13 +84,22 @@ mod tests {
         assert!(own.rss_kib >= own.pss_kib && own.pss_kib > 0, "{own:?}");
     }
 
-    #[tokio::test]
-    async fn a_child_is_found_by_its_argument() {
-        let mut child = std::process::Command::new("sleep").arg("60.25").spawn().unwrap();
-        let found = find(std::process::id(), "60.25");
-        child.kill().unwrap();
+    #[test]
+    fn a_child_is_found_by_its_argument() {
+        let argv = ["sh", "-c", "echo; read _", "the argument of one child"];
+        let mut child = Command::new(argv[0])
+            .args(&argv[1..])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // `spawn` may return before the command line stands in /proc; whoever says something has one.
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+        let found = find(std::process::id(), argv[3]);
+        drop(child.stdin.take());
+        let pid = child.id();
         child.wait().unwrap();
-        assert_eq!(found.unwrap(), (child.id(), vec!["sleep".to_owned(), "60.25".to_owned()]));
+        assert_eq!(found.unwrap(), (pid, argv.map(str::to_owned).to_vec()));
         assert!(find(std::process::id(), "no such argument").is_err());
     }
 }
