@@ -10,8 +10,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::{CgroupError, failed, write};
 
-/// Between two tries to remove a group that the kernel still empties.
-const REMOVE_POLL: Duration = Duration::from_millis(2);
+/// Between two tries to remove a group that the kernel still empties: seldom, because many processes that end at once
+/// leave the neighbours little of the processors already.
+const REMOVE_POLL: Duration = Duration::from_millis(10);
+/// Every so many tries what is still listed is killed again.
+const KILL_AGAIN: u32 = 20;
 
 #[derive(Debug, Clone)]
 pub(super) struct Dirs {
@@ -109,12 +112,16 @@ pub(super) fn remove_empty(parent: &Path) {
 
 fn remove_within(dirs: &[&Path], within: Duration) -> Result<(), CgroupError> {
     let started = Instant::now();
+    let mut tries = 0_u32;
     for dir in dirs {
         while let Err(source) = fs::remove_dir(dir) {
             match source.kind() {
                 io::ErrorKind::NotFound => break,
                 io::ErrorKind::ResourceBusy if started.elapsed() < within => {
-                    let _ = kill_listed(&dir.join("cgroup.procs"));
+                    tries += 1;
+                    if tries.is_multiple_of(KILL_AGAIN) {
+                        let _ = kill_listed(&dir.join("cgroup.procs"));
+                    }
                     thread::sleep(REMOVE_POLL);
                 }
                 _ => return Err(failed("remove the group", dir, source)),

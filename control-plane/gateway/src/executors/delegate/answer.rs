@@ -6,6 +6,9 @@
 use serde_json::{Map, Value};
 
 use super::Fault;
+use crate::call::Call;
+use crate::call::outcome::Refusal;
+use crate::call::question::{Answer, Asked};
 use crate::live::Entry;
 
 /// Longest name of a model or reason that is handed on, in bytes.
@@ -27,6 +30,17 @@ pub struct Answered {
 pub struct Usage {
     pub tokens_in: u64,
     pub tokens_out: u64,
+}
+
+/// What the client's model says to the question that was put to it.
+pub(crate) async fn of_client(asked: Asked, call: &Call) -> Result<Answered, Fault> {
+    match asked.answered(call).await {
+        Ok(Answer::Sampled(said)) => Ok(Answered { said, usage: Usage::default() }),
+        Ok(Answer::Failed(why)) => Err(Fault::Failed(why)),
+        Ok(_) => Err(Fault::Failed(String::new())),
+        Err(Refusal::Cancelled) => Err(Fault::Cancelled),
+        Err(_) => Err(Fault::Expired),
+    }
 }
 
 /// The result a plugin gets. The output schema is held against the value of the text, or the text itself where

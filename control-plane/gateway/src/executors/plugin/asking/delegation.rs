@@ -18,9 +18,8 @@ use super::super::Job;
 use super::super::history::{Delivery, History, Key};
 use super::super::results::parse;
 use super::AskedTwice;
-use crate::call::outcome::Refusal;
-use crate::call::question::{Answer, Ask, Asked, Question, put};
-use crate::executors::delegate::answer::{Answered, Usage};
+use crate::call::question::{Ask, Asked, Question, put};
+use crate::executors::delegate::answer::Usage;
 use crate::executors::delegate::{Delegation, Fault, Way, answer, record};
 use crate::live::Dependency;
 
@@ -123,7 +122,7 @@ fn ask_client(history: &mut History, delegation: &Delegation) -> Result<Asked, F
 async fn answered(delegation: Delegation, way: Way, asked: Option<Asked>) -> Result<Value, Fault> {
     let delegates = &delegation.pipeline.executors.delegates;
     let answer = match asked {
-        Some(asked) => client(&delegation, asked).await,
+        Some(asked) => answer::of_client(asked, &delegation.call).await,
         None => delegates.answer(way, &delegation).await,
     };
     let entry = &delegation.delegate()?.entry;
@@ -131,16 +130,6 @@ async fn answered(delegation: Delegation, way: Way, asked: Option<Asked>) -> Res
     let result = answer.and_then(|answered| answer::result(&answered.said, entry));
     record::ended(&delegation, way, result.as_ref().map(drop), usage).await;
     result
-}
-
-async fn client(delegation: &Delegation, asked: Asked) -> Result<Answered, Fault> {
-    match asked.answered(&delegation.call).await {
-        Ok(Answer::Sampled(said)) => Ok(Answered { said, usage: Usage::default() }),
-        Ok(Answer::Failed(why)) => Err(Fault::Failed(why)),
-        Ok(_) => Err(Fault::Failed(String::new())),
-        Err(Refusal::Cancelled) => Err(Fault::Cancelled),
-        Err(_) => Err(Fault::Expired),
-    }
 }
 
 /// The parameters of `sampling/createMessage`: the spec's constant part and the plugin's input as one message.

@@ -7,8 +7,7 @@
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::call::outcome::Refusal;
-use crate::call::question::{Answer, Ask, Question, input_timeout, put};
+use crate::call::question::{Ask, Question, input_timeout, put};
 use crate::executors::Execution;
 use crate::executors::delegate::answer::{Answered, Usage};
 use crate::executors::delegate::{Delegation, Fault, Way, answer, record};
@@ -66,13 +65,7 @@ pub(super) async fn sample(asking: Asking<'_>) -> Result<Value, Fault> {
 async fn client(delegation: &Delegation, id: String) -> Result<Answered, Fault> {
     let ask = Ask::Sampling(delegation.sampling.clone());
     let asked = put(&delegation.call, Question { id, ask }).map_err(|_| Fault::Unsupported)?;
-    match asked.answered(&delegation.call).await {
-        Ok(Answer::Sampled(said)) => Ok(Answered { said, usage: Usage::default() }),
-        Ok(Answer::Failed(why)) => Err(Fault::Failed(why)),
-        Ok(_) => Err(Fault::Failed(String::new())),
-        Err(Refusal::Cancelled) => Err(Fault::Cancelled),
-        Err(_) => Err(Fault::Expired),
-    }
+    answer::of_client(asked, &delegation.call).await
 }
 
 /// The service's messages with the spec's constants; what the spec leaves open the service may say.
