@@ -21,7 +21,7 @@ const SECRET: &str = "the-runtimes-secret";
 const NEIGHBOURS_SECRET: &str = "the-neighbours-secret";
 
 /// What every worker finds in its environment (runtime/README.md).
-const ENVIRONMENT: [&str; 10] = [
+pub(crate) const ENVIRONMENT: [&str; 10] = [
     "ASP_PLUGIN_CODE",
     "ASP_PLUGIN_MANIFEST",
     "ASP_WORKER_ID",
