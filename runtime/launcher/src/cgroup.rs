@@ -29,6 +29,8 @@ const MAIN: &str = "asp-main";
 const REMOVE_WITHIN: Duration = Duration::from_secs(3);
 const DROP_WITHIN: Duration = Duration::from_millis(50);
 const MAX_NAME_BYTES: usize = 64;
+/// More processes than these are not killed at once.
+const CROWD: usize = 8;
 
 /// Tells apart the groups of several [`Cgroups`] in one process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -53,6 +55,10 @@ pub struct Cgroup {
     dirs: Dirs,
     removed: bool,
 }
+
+/// Kills what a worker runs, by and by; see [`Cgroup::crowd`].
+#[derive(Debug)]
+pub struct Crowd(Dirs);
 
 /// What a worker used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -229,11 +235,28 @@ impl Cgroup {
         self.dirs.kill()
     }
 
+    /// So many processes that their end at once would keep the machine's processors from everybody else for tens of
+    /// milliseconds; `None` for the few that a worker mostly is.
+    #[must_use]
+    pub fn crowd(&self) -> Option<Crowd> {
+        let listed = text(self.dirs.pids.dir(), "cgroup.procs");
+        (listed.lines().count() > CROWD).then(|| Crowd(self.dirs.clone()))
+    }
+
     /// Kills what is left and removes the group. Blocks up to three seconds for the kernel.
     pub fn remove(mut self) -> Result<(), CgroupError> {
         self.kill()?;
         self.removed = true;
         self.dirs.remove_within(REMOVE_WITHIN)
+    }
+}
+
+// === impl Crowd ===
+
+impl Crowd {
+    /// Does what [`Cgroup::kill`] does, a few processes at a time. Blocks for half a second at most.
+    pub fn kill(self) -> Result<(), CgroupError> {
+        self.0.kill_by_and_by()
     }
 }
 

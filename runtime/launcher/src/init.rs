@@ -32,6 +32,7 @@ pub(crate) fn run(sandbox: &Sandbox, reporter: OwnedFd, signals: &SignalFd) -> R
     namespaces::name_host(&sandbox.hostname)?;
     let way_out = open_way_out(sandbox)?;
     mounts::build(sandbox)?;
+    let counted = namespaces::count_apart(sandbox)?;
     privileges::drop_all(sandbox)?;
     // A change of user takes the death signal away.
     die_with_watcher(&reporter)?;
@@ -46,7 +47,7 @@ pub(crate) fn run(sandbox: &Sandbox, reporter: OwnedFd, signals: &SignalFd) -> R
         }
     }
     match fork()? {
-        ForkResult::Child => worker::become_it(sandbox),
+        ForkResult::Child => worker::become_it(sandbox, counted),
         ForkResult::Parent { child } => {
             let end = reap_until(child, signals)?;
             rustix::io::write(&reporter, &end.to_bytes()).during("report")?;

@@ -10,7 +10,7 @@ mod command;
 mod probe;
 mod sandbox;
 
-pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, Stats};
+pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, Crowd, Stats};
 pub use command::{CommandError, Description, GroupFiles, command};
 pub use probe::{Probe, probe};
 pub use sandbox::{Egress, Level, Limits, Sandbox, SandboxError};

@@ -7,19 +7,20 @@ use asp_launcher::{Level, Sandbox};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::failure::{During, Failure};
+use crate::namespaces::Counted;
 
-/// The first process and the forwarder have the worker's user and count.
-const OWN_PROCESSES: u64 = 2;
+/// The first process has the worker's user and counts. Whoever asks for an egress forwarder allows it one more.
+const OWN_PROCESSES: u64 = 1;
 
 /// Bounds this process and all it becomes.
-pub(crate) fn apply(sandbox: &Sandbox) -> Result<(), Failure> {
+pub(crate) fn apply(sandbox: &Sandbox, counted: Counted) -> Result<(), Failure> {
     let limits = &sandbox.limits;
     no_core_dumps()?;
     lower(Resource::RLIMIT_NOFILE, limits.files)?;
     lower(Resource::RLIMIT_FSIZE, limits.file_bytes)?;
-    // Counts a user's processes on the whole machine, those of another supervisor's workers of that number too: at
-    // level 3 the control group counts instead, and counts right.
-    if sandbox.level < Level::L3 {
+    // A user's processes on the whole machine may be those of another supervisor's workers of that number: at level 3
+    // the control group counts right.
+    if sandbox.level < Level::L3 || counted == Counted::Apart {
         lower(Resource::RLIMIT_NPROC, u64::from(limits.pids) + OWN_PROCESSES)?;
     }
     match limits.cpu_seconds {

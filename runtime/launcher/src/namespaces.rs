@@ -1,17 +1,28 @@
 //! Namespaces: what the worker's processes see of the machine's users, processes, network and names.
 //!
-//! As root no user namespace is made: the worker gets a real user of its own. Without root the one user that may
-//! be mapped is our own, so workers differ from each other and from the supervisor by their namespaces only.
+//! As root the worker gets a real user of its own. Without root the one user that may be mapped is our own, so
+//! workers differ from each other and from the supervisor by their namespaces only.
 
 use std::fs;
 
 use asp_launcher::Sandbox;
+use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
-use nix::unistd::{getegid, geteuid, sethostname};
+use nix::unistd::{Gid, Uid, getegid, geteuid, seteuid, setgroups, sethostname, setresgid};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::thread::{capabilities, set_capabilities};
 
 use crate::failure::{During, Failure};
+
+/// Whose processes `RLIMIT_NPROC` counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// This worker's alone.
+    Apart,
+    /// Those of every process on the machine that has the worker's user.
+    WithOthers,
+}
 
 /// Enters new namespaces; the process namespace begins with the next child.
 pub(crate) fn enter(sandbox: &Sandbox) -> Result<(), Failure> {
@@ -34,11 +45,44 @@ pub(crate) fn hide_groups() {
 
 /// Without root: a user namespace in which our own user has the worker's number.
 pub(crate) fn map_user_unless_root(sandbox: &Sandbox) -> Result<(), Failure> {
-    let (user, group) = (geteuid(), getegid());
-    if user.is_root() {
+    if geteuid().is_root() {
         return Ok(());
     }
+    let outside = (geteuid(), getegid());
     unshare(CloneFlags::CLONE_NEWUSER).during("user namespace")?;
+    map_user(sandbox, outside)
+}
+
+/// Enters a user namespace of the worker's user alone, as which this process goes on, with every privilege in there
+/// and none outside. In it `RLIMIT_NPROC` counts this worker's processes and nobody else's: a fork above it is
+/// refused before anything is copied, which a control group does only after. Where the kernel gives no such
+/// namespace (`user.max_user_namespaces`), the control group alone counts.
+pub(crate) fn count_apart(sandbox: &Sandbox) -> Result<Counted, Failure> {
+    if geteuid().is_root() {
+        take_user(sandbox)?;
+    }
+    let outside = (geteuid(), getegid());
+    match unshare(CloneFlags::CLONE_NEWUSER) {
+        Ok(()) => map_user(sandbox, outside).map(|()| Counted::Apart),
+        Err(Errno::ENOSPC | Errno::EUSERS | Errno::EPERM | Errno::EINVAL) => Ok(Counted::WithOthers),
+        Err(error) => Err(Failure::new("user namespace", error)),
+    }
+}
+
+/// The namespace belongs to who makes it: the worker's user, who may map himself, with the privilege of root to make
+/// one where others may not.
+fn take_user(sandbox: &Sandbox) -> Result<(), Failure> {
+    let (uid, gid) = (Uid::from_raw(sandbox.uid), Gid::from_raw(sandbox.gid));
+    setgroups(&[]).during("user")?;
+    setresgid(gid, gid, gid).during("user")?;
+    seteuid(uid).during("user")?;
+    let mut sets = capabilities(None).during("capabilities")?;
+    sets.effective = sets.permitted;
+    set_capabilities(None, sets).during("capabilities")
+}
+
+/// Gives the worker's numbers to the one user and group that are `outside` the namespace just entered.
+fn map_user(sandbox: &Sandbox, (user, group): (Uid, Gid)) -> Result<(), Failure> {
     // The files below belong to root while this process may not be looked into.
     nix::sys::prctl::set_dumpable(true).during("user namespace")?;
     fs::write("/proc/self/setgroups", "deny").during("user namespace")?;
@@ -66,5 +110,5 @@ pub(crate) fn raise_loopback() -> Result<(), Failure> {
     let done = unsafe {
         libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&socket), libc::SIOCSIFFLAGS, &raw const request)
     };
-    nix::errno::Errno::result(done).map(drop).during("loopback")
+    Errno::result(done).map(drop).during("loopback")
 }

@@ -20,6 +20,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::failure::{During, Failure};
 use crate::fork::fork_into;
+use crate::namespaces::Counted;
 use crate::{init, limits, namespaces, privileges, syscalls, worker};
 
 /// How a worker ended, as it travels from the first process inside to the outermost.
@@ -153,7 +154,7 @@ fn become_without_namespaces(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
     if sandbox.level >= Level::L2 {
         syscalls::restrict(sandbox)?;
     }
-    worker::become_it(sandbox)
+    worker::become_it(sandbox, Counted::WithOthers)
 }
 
 /// Waits for the child's end, passing on what asks it to go; kills it when the supervisor is gone.

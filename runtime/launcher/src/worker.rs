@@ -8,16 +8,17 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use nix::sys::stat::{Mode, umask};
 
 use crate::failure::{During, Failure};
+use crate::namespaces::Counted;
 use crate::{file_access, limits};
 
 /// Becomes the worker's program; returns only when that fails.
-pub(crate) fn become_it(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
+pub(crate) fn become_it(sandbox: &Sandbox, counted: Counted) -> Result<ExitCode, Failure> {
     umask(Mode::from_bits_truncate(0o077));
     nix::unistd::chdir(&sandbox.work_dir).during("work directory")?;
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).during("signals")?;
     // What is ignored stays so over exec: SIGPIPE by Rust's runtime, others by whoever started the supervisor.
     Signal::iterator().for_each(default_action);
-    limits::apply(sandbox)?;
+    limits::apply(sandbox, counted)?;
     if sandbox.level >= Level::L2 {
         file_access::restrict(sandbox)?;
     }

@@ -71,6 +71,8 @@ pub struct Process {
     books: Books,
     home: Home,
     lease: Lease,
+    /// Its many processes are being killed.
+    thinned: bool,
     /// Ends with the process.
     _egress: Option<AbortOnDropHandle<()>>,
 }
@@ -173,6 +175,7 @@ impl Machine {
             books: Books { cgroup: Arc::new(Mutex::new(cgroup)), root },
             home,
             lease,
+            thinned: false,
             _egress: egress,
         };
         if plugin.manifest.mode == Mode::McpStdio {
@@ -295,12 +298,25 @@ impl Process {
         }
     }
 
-    /// Kills everything the worker started.
+    /// Kills everything the worker started: at once, or where that is very much within half a second.
     pub fn kill(&mut self) {
-        if let Some(cgroup) = &*self.books.cgroup.lock()
-            && let Err(error) = cgroup.kill()
-        {
-            tracing::error!(worker = self.id, %error, "a worker's control group was not killed");
+        if self.thinned {
+            return;
+        }
+        let told = |worker: &str, done: Result<(), CgroupError>| {
+            if let Err(error) = done {
+                tracing::error!(worker, %error, "a worker's control group was not killed");
+            }
+        };
+        if let Some(cgroup) = &*self.books.cgroup.lock() {
+            if let Some(crowd) = cgroup.crowd() {
+                self.thinned = true;
+                let worker = self.id.clone();
+                // The outermost process ends with the last of them.
+                tokio::task::spawn_blocking(move || told(&worker, crowd.kill()));
+                return;
+            }
+            told(&self.id, cgroup.kill());
         }
         // Err: it has ended already.
         let _ = self.child.start_kill();

@@ -4,10 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 const POLL: Duration = Duration::from_millis(10);
@@ -24,6 +27,13 @@ impl Known {
     pub(crate) fn alive(self) -> bool {
         // A zombie has ended; only its parent has not looked yet.
         stat(self.pid).is_some_and(|stat| stat.started == self.started && stat.state != 'Z')
+    }
+
+    /// Readable when it has ended; `None` when it has already.
+    fn end(self) -> Option<OwnedFd> {
+        let end = pidfd_open(Pid::from_raw(i32::try_from(self.pid).ok()?)?, PidfdFlags::empty()).ok()?;
+        // Looked at after it was opened, it is this process and none that got its id.
+        self.alive().then_some(end)
     }
 }
 
@@ -146,15 +156,26 @@ pub(crate) async fn cpu_within(processes: &[Known], length: Duration) -> f64 {
 
 /// Waits until all have ended; how long that took, or `None` and the number left at `bound`.
 pub(crate) async fn gone(processes: &[Known], bound: Duration) -> Result<Duration, usize> {
-    let began = Instant::now();
-    loop {
-        let left = processes.iter().filter(|known| known.alive()).count();
-        if left == 0 {
-            return Ok(began.elapsed());
-        }
-        if began.elapsed() > bound {
-            return Err(left);
-        }
-        sleep(POLL).await;
+    let (began, processes) = (Instant::now(), processes.to_vec());
+    let wait = move || {
+        // The kernel says when a process ends. To ask for its files again and again keeps it from ending, and the
+        // neighbours from a processor.
+        let ends: Vec<OwnedFd> = processes.iter().filter_map(|known| known.end()).collect();
+        let left = ends.iter().filter(|end| !ended(end, bound.saturating_sub(began.elapsed()))).count();
+        if left == 0 { Ok(began.elapsed()) } else { Err(left) }
+    };
+    match spawn_blocking(wait).await {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
     }
+}
+
+/// Whether a process ends, or has ended, within `bound`.
+fn ended(end: &OwnedFd, bound: Duration) -> bool {
+    let bound = Timespec {
+        tv_sec: i64::try_from(bound.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: bound.subsec_nanos().into(),
+    };
+    let mut end = [PollFd::new(end, PollFlags::IN)];
+    matches!(poll(&mut end, Some(&bound)), Ok(1..))
 }

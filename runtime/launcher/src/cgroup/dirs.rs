@@ -8,13 +8,19 @@ use std::{fs, io, thread};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::{CgroupError, failed, write};
+use super::{CROWD, CgroupError, failed, write};
 
 /// Between two tries to remove a group that the kernel still empties: seldom, because many processes that end at once
 /// leave the neighbours little of the processors already.
 const REMOVE_POLL: Duration = Duration::from_millis(10);
 /// Every so many tries what is still listed is killed again.
 const KILL_AGAIN: u32 = 20;
+/// So many processes die at once, and then nothing for so long: the end of a process is a millisecond or two of work
+/// inside the kernel, which lets others in between only at its end.
+const THIN_BY: usize = 2;
+const THIN_EVERY: Duration = Duration::from_millis(3);
+/// What is left then dies at once.
+const THIN_WITHIN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone)]
 pub(super) struct Dirs {
@@ -79,6 +85,33 @@ impl Dirs {
         kill_listed(&procs).map_err(|source| failed("kill", &procs, source))
     }
 
+    /// Kills a few at a time, the youngest first, so that the neighbours are served in between; at last all that is
+    /// left. Blocks for half a second at most.
+    pub(super) fn kill_by_and_by(&self) -> Result<(), CgroupError> {
+        let started = Instant::now();
+        // What dies must not be made up for, nor tried to: a refused fork costs what a process costs.
+        write(&self.pids.dir().join("pids.max"), "0")?;
+        if let Some(dir) = &self.unified {
+            // Err: before Linux 5.2 they run until their turn comes.
+            let _ = fs::write(dir.join("cgroup.freeze"), "1");
+        }
+        let procs = self.pids.dir().join("cgroup.procs");
+        let listed = fs::read_to_string(&procs).map_err(|source| failed("read", &procs, source))?;
+        let mut pids: Vec<i32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
+        // Ids are given in rising order, but for one turn at their end. The oldest is `worker-init`: its end is
+        // the end of all.
+        pids.sort_unstable();
+        let first = pids.len().min(CROWD);
+        let (_, young) = pids.split_at(first);
+        for few in young.rchunks(THIN_BY).take_while(|_| started.elapsed() < THIN_WITHIN) {
+            for pid in few {
+                kill_if_listed(&procs, *pid).map_err(|source| failed("kill", &procs, source))?;
+            }
+            thread::sleep(THIN_EVERY);
+        }
+        self.kill()
+    }
+
     pub(super) fn remove_within(&self, within: Duration) -> Result<(), CgroupError> {
         remove_within(&self.all(), within)
     }
@@ -132,13 +165,19 @@ fn remove_within(dirs: &[&Path], within: Duration) -> Result<(), CgroupError> {
 }
 
 fn kill_listed(procs: &Path) -> io::Result<()> {
-    for line in fs::read_to_string(procs)?.lines() {
-        let Some(pid) = line.parse().ok().and_then(Pid::from_raw) else { continue };
-        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
-        // The id may have gone to another process in between; a handle taken while it is listed is the one.
-        if fs::read_to_string(procs)?.lines().any(|other| other == line) {
-            let _ = pidfd_send_signal(&handle, Signal::KILL);
-        }
+    for pid in fs::read_to_string(procs)?.lines().filter_map(|line| line.parse().ok()) {
+        kill_if_listed(procs, pid)?;
+    }
+    Ok(())
+}
+
+fn kill_if_listed(procs: &Path, pid: i32) -> io::Result<()> {
+    let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+        return Ok(());
+    };
+    // The id may have gone to another process in between; a handle taken while it is listed is the one.
+    if fs::read_to_string(procs)?.lines().any(|line| line.parse() == Ok(pid)) {
+        let _ = pidfd_send_signal(&handle, Signal::KILL);
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use asp_launcher::{Egress, Level};
+use asp_launcher::{Cgroup, Egress, Level};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -161,6 +161,30 @@ fn the_file_bomb_in_memory_counts_as_memory() {
 
 #[test]
 fn a_runaway_fork_bomb_is_gone_within_three_seconds() {
+    gone_within_three_seconds(|cgroup| cgroup.kill().unwrap());
+}
+
+#[test]
+fn a_fork_bomb_killed_by_and_by_makes_no_more_and_is_gone_within_three_seconds() {
+    gone_within_three_seconds(|cgroup| {
+        cgroup.crowd().unwrap().kill().unwrap();
+        assert!(cgroup.crowd().is_none(), "{:?}", cgroup.stats());
+    });
+}
+
+#[test]
+fn the_few_processes_of_a_worker_are_no_crowd() {
+    let mut cell = Cell::new(Level::L3, &["/bin/sh", "-c", "echo on && exec sleep 60"], &[]);
+    let mut worker = cell.spawn();
+    worker.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
+    let cgroup = cell.cgroup.as_ref().unwrap();
+    assert!(cgroup.stats().pids > 0);
+    assert!(cgroup.crowd().is_none());
+    cgroup.kill().unwrap();
+    worker.wait().unwrap();
+}
+
+fn gone_within_three_seconds(kill: fn(&Cgroup)) {
     let scratch = scratch();
     let script = scratch.path().join("bomb.py");
     let bomb = "import os\nprint('on', flush=True)\nwhile True:\n try: os.fork()\n except OSError: pass\n";
@@ -172,10 +196,25 @@ fn a_runaway_fork_bomb_is_gone_within_three_seconds() {
     assert!(within(Duration::from_secs(20), || cgroup.stats().pids >= 60), "{:?}", cgroup.stats());
     assert!(cgroup.stats().pids <= 64 + 1, "{:?}", cgroup.stats());
     let started = Instant::now();
-    cgroup.kill().unwrap();
+    kill(cgroup);
     worker.wait().unwrap();
     assert!(within(Duration::from_secs(3), || cgroup.stats().pids == 0), "{:?}", cgroup.stats());
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+}
+
+/// So that a fork too many is refused before the kernel has copied anything for it.
+#[test]
+fn a_user_namespace_of_its_own_counts_a_workers_processes() {
+    let scratch = scratch();
+    let script = scratch.path().join("limit.py");
+    let look = "import resource\nprint(*open('/proc/self/uid_map').read().split(), *resource.getrlimit(resource.RLIMIT_NPROC))\n";
+    fs::write(&script, look).unwrap();
+    let mut cell = Cell::python(Level::L3, &script, &[]);
+    cell.sandbox.limits.pids = 32;
+    let uid = cell.sandbox.uid;
+    let output = cell.output();
+    // Its own number is the only one there is; the first process counts too.
+    assert_eq!(stdout(&output), format!("{uid} {uid} 1 33 33\n"), "{}", stderr(&output));
 }
 
 /// Two supervisors on a machine may give the same number to a worker each.

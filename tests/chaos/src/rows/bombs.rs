@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::death::millis;
@@ -21,6 +22,8 @@ const DEAD_WITHIN_MS: f64 = 3000.0;
 const AFTER_DEADLINE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(20);
 const SAMPLE: Duration = Duration::from_millis(50);
+/// A look at sixty processes is work too, on the processors of the neighbours.
+const SAMPLE_FORKS: Duration = Duration::from_secs(1);
 const NEIGHBOURS: f64 = 2.0;
 const FLOOD_SECONDS: u32 = 4;
 const MIB: f64 = 1_048_576.0;
@@ -86,11 +89,14 @@ async fn forks(bed: &Bed, sheet: &mut Sheet) -> Result<()> {
     let worker = running.worker.clone();
     let (mut most, mut known) = (0, Vec::<Known>::new());
     let end = loop {
-        if let Ok(end) = timeout(SAMPLE, running.end()).await {
+        if let Ok(end) = timeout(SAMPLE_FORKS, running.end()).await {
             break end?;
         }
+        let (runtime, worker) = (bed.pid(), worker.clone());
         // Err: it has just been killed.
-        let Ok(processes) = processes::of_worker(bed.pid(), &worker) else { continue };
+        let Ok(processes) = spawn_blocking(move || processes::of_worker(runtime, &worker)).await? else {
+            continue;
+        };
         most = most.max(processes::threads(&processes));
         known.extend(processes.into_iter().filter(|one| !known.contains(one)).collect::<Vec<_>>());
     };
