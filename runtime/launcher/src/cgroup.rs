@@ -56,7 +56,7 @@ pub struct Cgroup {
     removed: bool,
 }
 
-/// Kills what a worker runs, by and by; see [`Cgroup::crowd`].
+/// The frozen processes of a worker, to be killed by and by; see [`Cgroup::freeze_crowd`].
 #[derive(Debug)]
 pub struct Crowd(Dirs);
 
@@ -235,12 +235,12 @@ impl Cgroup {
         self.dirs.kill()
     }
 
-    /// So many processes that their end at once would keep the machine's processors from everybody else for tens of
-    /// milliseconds; `None` for the few that a worker mostly is.
+    /// Freezes so many processes that their end at once would keep the machine's processors from everybody else for
+    /// tens of milliseconds; what is frozen is to be killed. `None` for the few that a worker mostly is, and where
+    /// nothing can be frozen.
     #[must_use]
-    pub fn crowd(&self) -> Option<Crowd> {
-        let listed = text(self.dirs.pids.dir(), "cgroup.procs");
-        (listed.lines().count() > CROWD).then(|| Crowd(self.dirs.clone()))
+    pub fn freeze_crowd(&self) -> Option<Crowd> {
+        (self.dirs.has_more_than(CROWD) && self.dirs.freeze()).then(|| Crowd(self.dirs.clone()))
     }
 
     /// Kills what is left and removes the group. Blocks up to three seconds for the kernel.

@@ -38,6 +38,8 @@ const HOMES: &str = "w";
 /// Where the forwarder listens inside a sandbox with egress.
 const EGRESS_PORT: u16 = 3128;
 /// A killed process is gone at once unless the kernel is busy with it.
+/// The outermost process, after the others; a crowd has half a second.
+const END_WITHIN: Duration = Duration::from_secs(1);
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
 /// What all workers of this machine share.
@@ -309,7 +311,7 @@ impl Process {
             }
         };
         if let Some(cgroup) = &*self.books.cgroup.lock() {
-            if let Some(crowd) = cgroup.crowd() {
+            if let Some(crowd) = cgroup.freeze_crowd() {
                 self.thinned = true;
                 let worker = self.id.clone();
                 // The outermost process ends with the last of them.
@@ -329,6 +331,10 @@ impl Process {
     /// Kills what is left and takes away what the process had; ends when all is gone.
     pub async fn clear(mut self) {
         self.kill();
+        if tokio::time::timeout(END_WITHIN, self.child.wait()).await.is_err() {
+            // It ends with the last process inside, unless somebody has stopped it.
+            let _ = self.child.start_kill();
+        }
         // Err: the kernel is busy with it, and reaps it later.
         let _ = tokio::time::timeout(REAP_WITHIN, self.child.wait()).await;
         let cgroup = self.books.cgroup.lock().take();

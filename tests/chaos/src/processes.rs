@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -30,8 +31,11 @@ impl Known {
     }
 
     /// Readable when it has ended; `None` when it has already.
-    fn end(self) -> Option<OwnedFd> {
-        let end = pidfd_open(Pid::from_raw(i32::try_from(self.pid).ok()?)?, PidfdFlags::empty()).ok()?;
+    fn end(self) -> Option<Result<OwnedFd, Errno>> {
+        let end = match pidfd_open(Pid::from_raw(i32::try_from(self.pid).ok()?)?, PidfdFlags::empty()) {
+            Err(Errno::SRCH) => return None,
+            end => end,
+        };
         // Looked at after it was opened, it is this process and none that got its id.
         self.alive().then_some(end)
     }
@@ -160,8 +164,9 @@ pub(crate) async fn gone(processes: &[Known], bound: Duration) -> Result<Duratio
     let wait = move || {
         // The kernel says when a process ends. To ask for its files again and again keeps it from ending, and the
         // neighbours from a processor.
-        let ends: Vec<OwnedFd> = processes.iter().filter_map(|known| known.end()).collect();
-        let left = ends.iter().filter(|end| !ended(end, bound.saturating_sub(began.elapsed()))).count();
+        let ends: Vec<_> = processes.iter().filter_map(|known| known.end()).collect();
+        let has_ended = |end: &OwnedFd| ended(end, bound.saturating_sub(began.elapsed()));
+        let left = ends.iter().filter(|end| !end.as_ref().is_ok_and(has_ended)).count();
         if left == 0 { Ok(began.elapsed()) } else { Err(left) }
     };
     match spawn_blocking(wait).await {

@@ -2,6 +2,7 @@
 //!
 //! Owns making, killing and removing them. Knows nothing of bounds.
 
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
@@ -85,31 +86,49 @@ impl Dirs {
         kill_listed(&procs).map_err(|source| failed("kill", &procs, source))
     }
 
-    /// Kills a few at a time, the youngest first, so that the neighbours are served in between; at last all that is
-    /// left. Blocks for half a second at most.
-    pub(super) fn kill_by_and_by(&self) -> Result<(), CgroupError> {
-        let started = Instant::now();
+    /// Stops all that runs here until it is killed, without a fork more. False where that is not to be had: before
+    /// Linux 5.2, and without version 2.
+    pub(super) fn freeze(&self) -> bool {
+        let Some(dir) = &self.unified else { return false };
         // What dies must not be made up for, nor tried to: a refused fork costs what a process costs.
-        write(&self.pids.dir().join("pids.max"), "0")?;
-        if let Some(dir) = &self.unified {
-            // Err: before Linux 5.2 they run until their turn comes.
-            let _ = fs::write(dir.join("cgroup.freeze"), "1");
+        write(&self.pids.dir().join("pids.max"), "0").is_ok()
+            && fs::write(dir.join("cgroup.freeze"), "1").is_ok()
+    }
+
+    /// Whether more than `count` processes run here.
+    pub(super) fn has_more_than(&self, count: usize) -> bool {
+        let listed = fs::File::open(self.pids.dir().join("cgroup.procs"));
+        listed
+            .is_ok_and(|listed| io::BufReader::new(listed).lines().map_while(Result::ok).nth(count).is_some())
+    }
+
+    /// Kills what is frozen a few at a time, the youngest first, so that the neighbours are served in between; at last
+    /// all that is left. Blocks for half a second at most.
+    pub(super) fn kill_by_and_by(&self) -> Result<(), CgroupError> {
+        let thinned = self.thin();
+        match self.kill().and(thinned) {
+            // Whoever removed it killed it.
+            Err(_) if !self.pids.dir().exists() => Ok(()),
+            done => done,
         }
+    }
+
+    fn thin(&self) -> Result<(), CgroupError> {
+        let started = Instant::now();
         let procs = self.pids.dir().join("cgroup.procs");
         let listed = fs::read_to_string(&procs).map_err(|source| failed("read", &procs, source))?;
         let mut pids: Vec<i32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
         // Ids are given in rising order, but for one turn at their end. The oldest is `worker-init`: its end is
         // the end of all.
         pids.sort_unstable();
-        let first = pids.len().min(CROWD);
-        let (_, young) = pids.split_at(first);
+        let (_, young) = pids.split_at(pids.len().min(CROWD));
         for few in young.rchunks(THIN_BY).take_while(|_| started.elapsed() < THIN_WITHIN) {
             for pid in few {
                 kill_if_listed(&procs, *pid).map_err(|source| failed("kill", &procs, source))?;
             }
             thread::sleep(THIN_EVERY);
         }
-        self.kill()
+        Ok(())
     }
 
     pub(super) fn remove_within(&self, within: Duration) -> Result<(), CgroupError> {

@@ -89,16 +89,16 @@ async fn forks(bed: &Bed, sheet: &mut Sheet) -> Result<()> {
     let worker = running.worker.clone();
     let (mut most, mut known) = (0, Vec::<Known>::new());
     let end = loop {
-        if let Ok(end) = timeout(SAMPLE_FORKS, running.end()).await {
-            break end?;
-        }
+        let end = timeout(SAMPLE_FORKS, running.end()).await;
         let (runtime, worker) = (bed.pid(), worker.clone());
         // Err: it has just been killed.
-        let Ok(processes) = spawn_blocking(move || processes::of_worker(runtime, &worker)).await? else {
-            continue;
-        };
-        most = most.max(processes::threads(&processes));
-        known.extend(processes.into_iter().filter(|one| !known.contains(one)).collect::<Vec<_>>());
+        if let Ok(processes) = spawn_blocking(move || processes::of_worker(runtime, &worker)).await? {
+            most = most.max(processes::threads(&processes));
+            known.extend(processes.into_iter().filter(|one| !known.contains(one)).collect::<Vec<_>>());
+        }
+        if let Ok(end) = end {
+            break end?;
+        }
     };
     let ended = Instant::now();
     sheet.note(&format!("ends that were {:?}", end.text()), 1.0);
