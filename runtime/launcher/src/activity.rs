@@ -1,9 +1,10 @@
 //! What runs below a process, read from /proc: for workers without a control group.
 //!
 //! `worker-init` adopts what its worker abandons (watch.rs), so nothing below it gets out of sight. What cannot be
-//! read has ended.
+//! read has ended. Parents are asked for, not children: `/proc/<pid>/task/<tid>/children` leaves some out while others
+//! end (proc_pid_tid_children(5)).
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
 
@@ -11,41 +12,61 @@ use crate::Activity;
 
 /// USER_HZ: 100 on every Linux whose programs this runs (proc_pid_stat(5)).
 const TICKS_PER_SECOND: u64 = 100;
-/// Beyond the bound on a worker's processes; what is above is not looked at.
-const MAX_PROCESSES: usize = 4096;
+/// Processes of the machine that are looked at: as many as it can number by default.
+const MAX_PROCESSES: usize = 32_768;
+
+/// A process, as its /proc/<pid>/stat shows it.
+struct Seen {
+    pid: u32,
+    parent: u32,
+    /// Has ended, and nobody has waited for it.
+    ended: bool,
+    threads: u32,
+    cpu: Duration,
+}
 
 impl Activity {
     /// The process `root` and everything below it.
     #[must_use]
     pub fn below(root: u32) -> Activity {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut children: HashMap<u32, Vec<Seen>> = HashMap::new();
+        let mut open: Vec<Seen> = Vec::new();
+        for seen in pids.take(MAX_PROCESSES).filter_map(look) {
+            if seen.pid == root {
+                open.push(seen);
+            } else {
+                children.entry(seen.parent).or_default().push(seen);
+            }
+        }
         let mut found = Activity::default();
-        let (mut open, mut seen) = (vec![root], BTreeSet::new());
-        while let Some(pid) = open.pop() {
-            if seen.len() >= MAX_PROCESSES || !seen.insert(pid) {
-                continue;
+        while let Some(seen) = open.pop() {
+            if !seen.ended {
+                found.processes += 1;
+                found.tasks += seen.threads;
+                found.cpu += seen.cpu;
             }
-            let Some(cpu) = cpu_of(pid) else { continue };
-            found.processes += 1;
-            found.cpu += cpu;
-            for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-                found.tasks += 1;
-                let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-                open.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
-            }
+            // Taken out: whatever the numbers say, nothing is counted twice.
+            open.extend(children.remove(&seen.pid).into_iter().flatten());
         }
         found
     }
 }
 
-/// Processor time of a process that has not ended.
-fn cpu_of(pid: u32) -> Option<Duration> {
+fn look(pid: u32) -> Option<Seen> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name is in parentheses and may hold anything; the state follows it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    let used = ticks(11)?.saturating_add(ticks(12)?);
-    let ended = matches!(fields.first(), Some(&"Z" | &"X"));
-    (!ended).then(|| Duration::from_millis(used * 1000 / TICKS_PER_SECOND))
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let used = number(11)?.saturating_add(number(12)?);
+    Some(Seen {
+        pid,
+        parent: u32::try_from(number(1)?).ok()?,
+        ended: matches!(fields.first(), Some(&"Z" | &"X")),
+        threads: u32::try_from(number(17)?).ok()?,
+        cpu: Duration::from_millis(used * 1000 / TICKS_PER_SECOND),
+    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ Usage: isolation.py <facts> <probe>... Facts is a JSON object: where the things 
 inside a sandbox and, as the control, outside of any: there every probe must come out as allowed.
 """
 
+import contextlib
 import ctypes
 import errno
 import glob
@@ -15,6 +16,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 
 libc = ctypes.CDLL(None, use_errno=True)
 TIMEOUT = 2.0
@@ -168,26 +170,39 @@ def signal_supervisor(facts):
 
 
 def ptrace(facts):
-    child = subprocess.Popen(["/bin/sleep", "5"])
-    try:
-        checked(libc.ptrace(PTRACE_ATTACH, child.pid, 0, 0))
-    finally:
-        child.kill()
-        child.wait()
+    with a_child() as child:
+        checked(libc.ptrace(PTRACE_ATTACH, child, 0, 0))
 
 
 def process_memory(facts):
-    child = subprocess.Popen(["/bin/sleep", "5"])
-    try:
+    with a_child() as child:
         buffer = ctypes.create_string_buffer(8)
         local = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), 8)
-        with open(f"/proc/{child.pid}/maps") as maps:
-            start = int(maps.readline().split("-")[0], 16)
-        remote = (ctypes.c_size_t * 2)(start, 8)
-        checked(libc.syscall(PROCESS_VM_READV, child.pid, local, 1, remote, 1, 0))
+        remote = (ctypes.c_size_t * 2)(first_address(child), 8)
+        checked(libc.syscall(PROCESS_VM_READV, child, local, 1, remote, 1, 0))
+
+
+@contextlib.contextmanager
+def a_child():
+    child = subprocess.Popen(["/bin/sleep", "60"]).pid
+    try:
+        yield child
     finally:
-        child.kill()
-        child.wait()
+        # Not by Popen: it takes the stop of a process it traces for the end, and then kills nothing.
+        os.kill(child, signal.SIGKILL)
+        while os.WIFSTOPPED(os.waitpid(child, 0)[1]):
+            pass
+
+
+def first_address(pid):
+    # The program is there a moment after it was started.
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with open(f"/proc/{pid}/maps") as maps:
+            line = next((line for line in maps if "/" in line), None)
+        if line:
+            return int(line.split("-")[0], 16)
+    raise Denied("it maps no program")
 
 
 # ---------------------------------------------------------------- files

@@ -17,6 +17,14 @@ const MAX_ID: usize = 128;
 const TRACE_DIGITS: usize = 32;
 const SPAN_DIGITS: usize = 16;
 
+/// A line about a call.
+macro_rules! line {
+    ($level:ident, $subject:expr, $($field:ident,)* $text:literal) => {{
+        let Subject { call, plugin, worker, org, trace, span } = $subject;
+        tracing::$level!(runtime = true, call, plugin, worker, org, trace, span, $($field,)* $text);
+    }};
+}
+
 /// A call as its lines name it.
 #[derive(Debug, Default)]
 pub(super) struct Subject {
@@ -49,60 +57,24 @@ impl Subject {
     }
 
     pub(super) fn ended(&self, end: End, took: Duration) {
-        let Subject { call, plugin, worker, org, trace, span } = self;
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         match end {
-            End::Answered => {
-                tracing::debug!(
-                    runtime = true,
-                    call,
-                    plugin,
-                    worker,
-                    org,
-                    trace,
-                    span,
-                    took_ms,
-                    "a call ended"
-                );
-            }
+            End::Answered => line!(debug, self, took_ms, "a call ended"),
             End::Crashed(cause) => {
                 let cause = cause.name();
-                tracing::warn!(
-                    runtime = true,
-                    call,
-                    plugin,
-                    worker,
-                    org,
-                    trace,
-                    span,
-                    took_ms,
-                    cause,
-                    "a call was lost with its worker"
-                );
+                line!(warn, self, took_ms, cause, "a call was lost with its worker");
             }
         }
     }
 
     /// The call is cancelled, and why.
     pub(super) fn told_to_end(&self, reason: &str) {
-        let Subject { call, plugin, worker, org, trace, span } = self;
-        tracing::info!(
-            runtime = true,
-            call,
-            plugin,
-            worker,
-            org,
-            trace,
-            span,
-            reason,
-            "a call is told to end"
-        );
+        line!(info, self, reason, "a call is told to end");
     }
 
     /// The call did not end by its cancel.
     pub(super) fn did_not_end(&self) {
-        let Subject { call, plugin, worker, org, trace, span } = self;
-        tracing::warn!(runtime = true, call, plugin, worker, org, trace, span, "a call ignores its cancel");
+        line!(warn, self, "a call ignores its cancel");
     }
 }
 

@@ -24,8 +24,9 @@ const HARM: [(&str, &[&str]); 7] = [
     ("busy", &["deadline", "wedged"]),
     ("ignore", &["deadline"]),
     ("forks", &["deadline", "wedged", "cancelled", "oom"]),
-    // As fast as it can for as long as the deadline: held to its rate, or ended.
-    ("logs", &["done", "deadline", "wedged", "cancelled"]),
+    // As fast as it can for as long as the deadline: held to its rate, or ended. Node keeps what it cannot write, and may
+    // fill its memory with it.
+    ("logs", &["done", "deadline", "wedged", "cancelled", "oom", "exit"]),
 ];
 
 #[tokio::test]
