@@ -254,7 +254,7 @@ impl Cgroup {
 // === impl Crowd ===
 
 impl Crowd {
-    /// Does what [`Cgroup::kill`] does, a few processes at a time. Blocks for half a second at most.
+    /// Does what [`Cgroup::kill`] does, one process after another. Blocks for 0.6 s at most.
     pub fn kill(self) -> Result<(), CgroupError> {
         self.0.kill_by_and_by()
     }

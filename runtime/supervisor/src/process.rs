@@ -38,7 +38,7 @@ const HOMES: &str = "w";
 /// Where the forwarder listens inside a sandbox with egress.
 const EGRESS_PORT: u16 = 3128;
 /// A killed process is gone at once unless the kernel is busy with it.
-/// The outermost process, after the others; a crowd has half a second.
+/// The outermost process, after the others; a crowd has 0.6 s.
 const END_WITHIN: Duration = Duration::from_secs(1);
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -300,7 +300,7 @@ impl Process {
         }
     }
 
-    /// Kills everything the worker started: at once, or where that is very much within half a second.
+    /// Kills everything the worker started: at once, or where that is very much within 0.6 s.
     pub fn kill(&mut self) {
         if self.thinned {
             return;

@@ -16,12 +16,11 @@ use super::{CROWD, CgroupError, failed, write};
 const REMOVE_POLL: Duration = Duration::from_millis(10);
 /// Every so many tries what is still listed is killed again.
 const KILL_AGAIN: u32 = 20;
-/// So many processes die at once, and then nothing for so long: the end of a process is a millisecond or two of work
-/// inside the kernel, which lets others in between only at its end.
-const THIN_BY: usize = 2;
-const THIN_EVERY: Duration = Duration::from_millis(3);
+/// Between two processes of a crowd: the end of one is a millisecond or two of work inside the kernel, which lets
+/// nobody else have the processor.
+const THIN_EVERY: Duration = Duration::from_millis(8);
 /// What is left then dies at once.
-const THIN_WITHIN: Duration = Duration::from_millis(500);
+const THIN_WITHIN: Duration = Duration::from_millis(600);
 
 #[derive(Debug, Clone)]
 pub(super) struct Dirs {
@@ -102,8 +101,8 @@ impl Dirs {
             .is_ok_and(|listed| io::BufReader::new(listed).lines().map_while(Result::ok).nth(count).is_some())
     }
 
-    /// Kills what is frozen a few at a time, the youngest first, so that the neighbours are served in between; at last
-    /// all that is left. Blocks for half a second at most.
+    /// Kills what is frozen one after another, the youngest first, so that the neighbours are served in between; at
+    /// last all that is left. Blocks for `THIN_WITHIN` at most.
     pub(super) fn kill_by_and_by(&self) -> Result<(), CgroupError> {
         let thinned = self.thin();
         match self.kill().and(thinned) {
@@ -122,10 +121,8 @@ impl Dirs {
         // the end of all.
         pids.sort_unstable();
         let (_, young) = pids.split_at(pids.len().min(CROWD));
-        for few in young.rchunks(THIN_BY).take_while(|_| started.elapsed() < THIN_WITHIN) {
-            for pid in few {
-                kill_if_listed(&procs, *pid).map_err(|source| failed("kill", &procs, source))?;
-            }
+        for pid in young.iter().rev().take_while(|_| started.elapsed() < THIN_WITHIN) {
+            kill_if_listed(&procs, *pid).map_err(|source| failed("kill", &procs, source))?;
             thread::sleep(THIN_EVERY);
         }
         Ok(())
