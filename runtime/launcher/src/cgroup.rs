@@ -251,15 +251,6 @@ impl Cgroup {
     }
 }
 
-// === impl Crowd ===
-
-impl Crowd {
-    /// Does what [`Cgroup::kill`] does, one process after another. Blocks for 0.6 s at most.
-    pub fn kill(self) -> Result<(), CgroupError> {
-        self.0.kill_by_and_by()
-    }
-}
-
 impl Drop for Cgroup {
     fn drop(&mut self) {
         if !self.removed {
@@ -267,6 +258,15 @@ impl Drop for Cgroup {
             let _ = self.kill();
             let _ = self.dirs.remove_within(DROP_WITHIN);
         }
+    }
+}
+
+// === impl Crowd ===
+
+impl Crowd {
+    /// Does what [`Cgroup::kill`] does, one process after another. Blocks for 0.6 s at most.
+    pub fn kill(self) -> Result<(), CgroupError> {
+        self.0.kill_by_and_by()
     }
 }
 

@@ -37,9 +37,9 @@ use crate::spawner::Spawner;
 const HOMES: &str = "w";
 /// Where the forwarder listens inside a sandbox with egress.
 const EGRESS_PORT: u16 = 3128;
-/// A killed process is gone at once unless the kernel is busy with it.
 /// The outermost process, after the others; a crowd has 0.6 s.
 const END_WITHIN: Duration = Duration::from_secs(1);
+/// A killed process is gone at once unless the kernel is busy with it.
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
 /// What all workers of this machine share.
