@@ -595,6 +595,43 @@ def test_a_thread_that_ignores_the_cancel_does_not_hold_the_worker():
     run(test())
 
 
+def test_a_call_without_a_thread_is_refused_and_never_run():
+    source = """
+        import threading
+        from asp_plugin import plugin
+
+        ran = []
+        start = threading.Thread.start
+
+        def refuse(thread):
+            raise RuntimeError("can't start new thread")
+
+        @plugin.tool
+        def main(args, ctx):
+            ran.append(args["number"])
+            if args["number"] == 1:
+                threading.Thread.start = refuse
+                ctx.elicit("ask")
+                threading.Thread.start = start
+            return ran
+    """
+
+    async def test():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke({"number": 1})
+                asked = (await stream.next("elicitation")).elicitation.elicitation_id
+                await stream.invoke({"number": 2}, "r2")
+                assert (await stream.end("r2"))[1].code == "OVERLOADED"
+                await stream.send(user_input=wire.DeliverUserInput(request_id="r1", elicitation_id=asked))
+                assert await stream.output() == [1]
+                await stream.invoke({"number": 3})
+                assert await stream.output() == [1, 3]
+
+    run(test())
+
+
 def test_pongs_come_while_a_thread_computes():
     source = """
         from asp_plugin import plugin

@@ -14,6 +14,7 @@ mod it {
     mod attempts;
     mod calls;
     mod checkpoints;
+    mod crowd;
     mod death;
     mod egress;
     mod faults;

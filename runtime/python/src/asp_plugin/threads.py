@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import threading
 
-from .errors import Cancelled
+from .errors import Cancelled, PluginError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class Threads:
         """Runs `function(*args)` and returns its result.
 
         When the awaiting task is cancelled, raises Cancelled in the thread, calls `on_cancel` to wake it
-        from what it waits for, and ends when the function has ended.
+        from what it waits for, and ends when the function has ended. PluginError when there is no thread for
+        it, because the plugin has taken all that the worker may have; the function is not run then.
         """
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +40,12 @@ class Threads:
             self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="handler")
         job = _Job(function, args)
         context = contextvars.copy_context()
-        future = asyncio.get_running_loop().run_in_executor(self._pool, context.run, job.run)
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._pool, context.run, job.run)
+        except RuntimeError:
+            # The executor has queued it all the same, and would run it once a thread is free.
+            job.interrupt()
+            raise PluginError("OVERLOADED", "the worker has no thread for this call") from None
         cancelled = False
         while not future.done():
             try:

@@ -2,9 +2,7 @@
 
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
-use asp_proto::plugin::{
-    ContentChunk, DeliverUserInput, GetPromptRequest, GetPromptResponse, InitRequest, Json,
-};
+use asp_proto::plugin::{ContentChunk, GetPromptRequest, GetPromptResponse, InitRequest};
 use asp_proto::plugin::{Ping, ReadResourceRequest};
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{CloseTunnelRequest, EnsurePluginRequest};
@@ -51,13 +49,7 @@ async fn a_question_is_answered_through_the_tunnel() {
     tunnel.invoke("one", &json!({"mode": "ask"})).await;
     let asked = tunnel.until_message().await;
     assert!(matches!(&asked, Said::Message(Out::Elicitation(asked)) if asked.elicitation_id == "age"));
-    let answer = DeliverUserInput {
-        request_id: "one".into(),
-        elicitation_id: "age".into(),
-        fields: Some(Json { value: json!({"age": 42}).to_string().into_bytes() }),
-        ..DeliverUserInput::default()
-    };
-    tunnel.say(In::UserInput(answer)).await;
+    tunnel.answer("one", "age", &json!({"age": 42})).await;
     assert_eq!(output(&tunnel.rest().await).unwrap(), json!({"age": 42}));
 }
 

@@ -9,12 +9,12 @@ use tonic::Streaming;
 
 use super::harness::{PATIENCE, Stack, eventually, output, plain, start};
 
-async fn listen(stack: &Stack, name: &str) -> Streaming<MetricsEvent> {
+pub(super) async fn listen(stack: &Stack, name: &str) -> Streaming<MetricsEvent> {
     let filter = [("name".to_owned(), name.to_owned())].into();
     stack.client.clone().metrics_stream(MetricsStreamRequest { filter }).await.unwrap().into_inner()
 }
 
-async fn next(events: &mut Streaming<MetricsEvent>) -> (MetricsEvent, Value) {
+pub(super) async fn next(events: &mut Streaming<MetricsEvent>) -> (MetricsEvent, Value) {
     let event = timeout(PATIENCE, events.message()).await.unwrap().unwrap().unwrap();
     let figures = plain(Kind::StructValue(event.fields.clone().unwrap()));
     (event, figures)

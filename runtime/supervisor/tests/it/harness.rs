@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
-use asp_proto::plugin::{CancelRequest, ClientMessage, InvokeRequest, Json, ServerMessage};
+use asp_proto::plugin::{CancelRequest, ClientMessage, DeliverUserInput, InvokeRequest, Json, ServerMessage};
 use asp_proto::supervisor::admission::Status as Admitted;
 use asp_proto::supervisor::ppp_server_frame::Payload;
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
@@ -338,6 +338,17 @@ impl Tunnel {
             ..InvokeRequest::default()
         };
         self.say(In::Invoke(invoke)).await;
+    }
+
+    /// Answers a question of the call.
+    pub(super) async fn answer(&self, request_id: &str, elicitation_id: &str, fields: &Value) {
+        let answer = DeliverUserInput {
+            request_id: request_id.into(),
+            elicitation_id: elicitation_id.into(),
+            fields: Some(Json { value: fields.to_string().into_bytes() }),
+            ..DeliverUserInput::default()
+        };
+        self.say(In::UserInput(answer)).await;
     }
 
     pub(super) async fn cancel(&self, request_id: &str) {

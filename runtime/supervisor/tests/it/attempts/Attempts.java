@@ -55,6 +55,9 @@ public final class Attempts implements Tool {
             harm(arguments.string("harm"));
             return Map.of();
         }
+        if (arguments.has("crowd")) {
+            return crowd(context);
+        }
         if (arguments.has("knobs")) {
             return knobs();
         }
@@ -271,6 +274,21 @@ public final class Attempts implements Tool {
         for (long until = System.nanoTime() + 1_500_000_000L; System.nanoTime() < until; ) {
             System.out.print(line.repeat(64));
         }
+    }
+
+    /** Takes every process and thread it may have, keeps them while it asks, and ends them. */
+    private static Map<String, Object> crowd(Context context) {
+        int started = 0;
+        try {
+            for (; ; started++) {
+                new ProcessBuilder("/bin/sleep", "60").start();
+            }
+        } catch (IOException | OutOfMemoryError full) {
+            context.elicit("room");
+        } finally {
+            ProcessHandle.current().children().forEach(ProcessHandle::destroyForcibly);
+        }
+        return Map.of("started", started);
     }
 
     // ---------------------------------------------------------------- the language's own bounds

@@ -191,6 +191,21 @@ HARM = {
 }  # fmt: skip
 
 
+def crowd(ctx):
+    """Takes every process it may have, keeps them while it asks, and ends them."""
+    started = []
+    try:
+        while True:
+            started.append(subprocess.Popen(["/bin/sleep", "60"]))
+    except OSError:
+        ctx.elicit("room")
+    finally:
+        for one in started:
+            one.kill()
+            one.wait()
+    return {"started": len(started)}
+
+
 # ---------------------------------------------------------------- the language's own bounds
 
 
@@ -252,6 +267,8 @@ def main(args, ctx):
         ctx.progress(1, "begun")
         HARM[args["harm"]]()
         return {}
+    if "crowd" in args:
+        return crowd(ctx)
     if "knobs" in args:
         return knobs()
     if "fetch" in args:

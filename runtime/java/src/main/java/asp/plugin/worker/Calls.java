@@ -10,7 +10,10 @@ import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
-/** The threads that handlers run on, at most {@link Limits#CALLS}, and the clock of their deadlines. */
+/**
+ * The threads that handlers run on, at most {@link Limits#CALLS}, and one beside them for deadlines and figures, which
+ * is there from the start: a plugin may have taken all that its worker may have.
+ */
 final class Calls {
     /** Idle threads go after this long: a burst must not cost memory for ever. */
     private static final long KEEP_SECONDS = 30;
@@ -29,6 +32,12 @@ final class Calls {
                 0, Limits.CALLS, KEEP_SECONDS, TimeUnit.SECONDS, new SynchronousQueue<>(), factory);
         clock = new ScheduledThreadPoolExecutor(1, factory);
         clock.setRemoveOnCancelPolicy(true);
+        clock.prestartCoreThread();
+    }
+
+    /** Runs something short that is no call. */
+    void beside(Runnable work) {
+        clock.execute(work);
     }
 
     /** Runs `work` for `call` on a thread of its own and watches its deadline; false when there are too many. */
@@ -45,7 +54,8 @@ final class Calls {
                 }
             });
             return true;
-        } catch (RejectedExecutionException full) {
+        } catch (RejectedExecutionException | OutOfMemoryError full) {
+            // A full heap ends the process (-XX:+ExitOnOutOfMemoryError): this error says that there is no thread.
             return false;
         }
     }

@@ -46,7 +46,12 @@ public final class Exit {
         orderly = true;
         Thread watch = new Thread(() -> haltAfterHooks(code), "halt");
         watch.setDaemon(true);
-        watch.start();
+        try {
+            watch.start();
+        } catch (OutOfMemoryError noThread) {
+            // The plugin has taken all; its hooks, which are threads too, could not run either.
+            Runtime.getRuntime().halt(code);
+        }
         System.exit(code);
     }
 

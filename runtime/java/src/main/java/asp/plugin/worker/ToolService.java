@@ -40,9 +40,7 @@ final class ToolService extends ToolPluginGrpc.ToolPluginImplBase {
     @Override
     public void health(Empty request, StreamObserver<InitResponse> answer) {
         // Elsewhere: the reader's thread carries calls, and the first look at the figures loads classes.
-        Thread reading = new Thread(() -> tell(answer), "vitals");
-        reading.setDaemon(true);
-        reading.start();
+        serving.calls().beside(() -> tell(answer));
     }
 
     private void tell(StreamObserver<InitResponse> answer) {

@@ -1,0 +1,48 @@
+//! Plugins that take every process and thread their worker may have: their session goes on, other calls of the same
+//! worker end as calls do, and when there is room again the worker serves as before. Node's permissions (DESIGN §10)
+//! let a plugin start neither processes nor threads.
+
+use asp_proto::plugin::server_message::Payload as Out;
+use serde_json::json;
+
+use super::attempts::{Language, PIDS, start};
+use super::figures::{listen, next};
+use super::harness::{Said, output};
+
+#[tokio::test]
+async fn a_python_plugin_that_takes_all_processes_keeps_its_session() {
+    keeps_its_session(Language::Python).await;
+}
+
+#[tokio::test]
+async fn a_java_plugin_that_takes_all_processes_and_threads_keeps_its_session() {
+    keeps_its_session(Language::Java).await;
+}
+
+async fn keeps_its_session(language: Language) {
+    let manifest = json!({"pool": {"max": 1, "concurrency": 2}, "elicitations": ["room"]});
+    let stack = start(|plugins| language.install(plugins, "crowd", &manifest), |command| command).await;
+    let mut first = stack.tunnel("crowd").await;
+    first.invoke("first", &json!({"crowd": true})).await;
+    let asked = first.until_message().await;
+    assert!(matches!(asked, Said::Message(Out::Elicitation(_))), "{asked:?}");
+
+    // Answered or refused, as there is room for it.
+    let names = json!({"names": true});
+    let beside = stack.call("crowd", "beside", &names).await;
+    let refused = beside.iter().any(|said| said.failed() == Some("OVERLOADED"));
+    assert!(output(&beside).is_some() || refused, "{beside:?}");
+
+    // Two samples: before the second, the worker was asked for its figures while it was full.
+    let mut samples = listen(&stack, "worker_sample").await;
+    for _ in 0..2 {
+        while next(&mut samples).await.0.name != "worker_sample" {}
+    }
+
+    first.answer("first", "room", &json!({})).await;
+    let said = first.rest().await;
+    let started = output(&said).unwrap_or_else(|| panic!("{said:?}"))["started"].as_u64();
+    assert!((1..=PIDS).contains(&started.unwrap()), "{started:?}");
+    assert!(output(&stack.call("crowd", "after", &names).await).is_some());
+    assert_eq!(stack.figure("crowd@1.0.0", "crashes").await, 0);
+}
