@@ -15,8 +15,9 @@ use crate::message::{legacy, modern, open_session};
 use crate::trial::Shared;
 
 const CLIENTS: usize = 200;
-/// Maglev moves 1 session in 2000 that need not move: one among 200 is chance, three are a fault.
-const ASTRAY: usize = 2;
+/// How many sessions Maglev moves that need not move depends on the ports: among 1200 random sets of four it was 0.07 %
+/// in the mean and 2.4 % at most. Other policies move an eighth.
+const ASTRAY: usize = CLIENTS / 20;
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![

@@ -23,11 +23,14 @@ async fn seen(stack: &Stack) -> Result<()> {
     let answer = client.call(CSV, SUMMARY, &json!({"csv": "id,amount\n1,5\n2,7\n"}), &script).await?;
     answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
 
-    // The interpreter is asked every five seconds.
-    let (runtime, worker) = wait::until("the worker tells of its heap", wait::CONVERGE, || async {
+    // Interpreters are asked every five seconds, and again then when one was too busy. Other tests call the plugin
+    // too: some of its workers may have just begun.
+    let (runtime, worker) = wait::until("a worker that served tells of its heap", wait::START, || async {
         let runtime = listed(stack).await.ok()?;
-        let worker = plugin(&runtime)?["workerList"].get(0)?.clone();
-        worker.get("heapUsedBytes")?;
+        let workers = plugin(&runtime)?["workerList"].as_array()?;
+        let tells =
+            |worker: &&Value| worker.get("heapUsedBytes").is_some() && worker["calls"].as_u64() >= Some(1);
+        let worker = workers.iter().find(tells)?.clone();
         Some((runtime, worker))
     })
     .await?;
@@ -35,7 +38,7 @@ async fn seen(stack: &Stack) -> Result<()> {
     ensure!(runtime["report"]["isolationLevel"] == 3, "{runtime}");
     let summary = plugin(&runtime).context("the plugin is listed")?;
     ensure!(summary["language"] == "node" && summary["starts"].as_u64() >= Some(1), "{summary}");
-    ensure!(worker["rssBytes"].as_u64() > Some(0) && worker["calls"].as_u64() >= Some(1), "{worker}");
+    ensure!(worker["rssBytes"].as_u64() > Some(0), "{worker}");
     ensure!(worker["heapUsedBytes"].as_u64() < worker["heapLimitBytes"].as_u64(), "{worker}");
 
     let wanted = [
@@ -45,7 +48,7 @@ async fn seen(stack: &Stack) -> Result<()> {
         format!("asp_worker_gc_seconds_total{{plugin=\"{SUMMARY}@"),
         format!("asp_worker_call_duration_seconds_count{{plugin=\"{SUMMARY}@"),
     ];
-    wait::until("the gateway's metrics have it", wait::CONVERGE, || async {
+    wait::until("the gateway's metrics have it", wait::START, || async {
         let metrics = http1::get(stack.gateway(), "/metrics", &[]).await.ok()?.text();
         wanted.iter().all(|line| metrics.contains(line)).then_some(())
     })

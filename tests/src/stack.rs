@@ -75,7 +75,7 @@ pub struct Ports {
 }
 
 impl Stack {
-    /// Starts everything and waits until Envoy answers `/healthz` with what the gateway says.
+    /// Starts everything and waits until the gateway is ready and Envoy answers `/healthz` with what it says.
     pub async fn start(options: Options) -> Result<Stack> {
         let (state, port, tls) = (tempfile::tempdir()?, Reserved::new()?, options.tls.is_some());
         let public_url = options.public_url.clone().unwrap_or_else(|| format!("http://{}", port.address()));
@@ -189,8 +189,10 @@ impl Stack {
 
     /// Ready is what a client sees; behind TLS, that Envoy has its gateway and its snapshot.
     async fn wait_ready(&mut self, tls: bool) -> Result<()> {
-        let (edge, envoy) = (self.edge(), &self.envoy);
+        let (edge, gateway, envoy) = (self.edge(), self.gateway(), &self.envoy);
         let healthy = wait::until("the edge serves", wait::START, || async move {
+            // A gateway is alive (`/healthz`) before it has its snapshot.
+            http1::get(gateway, "/readyz", &[]).await.ok().filter(|answer| answer.status == 200)?;
             if tls {
                 let gateways = envoy.stat("cluster.gateway.membership_healthy").await.ok()?;
                 let pushed = envoy

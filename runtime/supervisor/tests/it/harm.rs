@@ -103,6 +103,6 @@ async fn ends_by(stack: &Stack, harm: &str, ends: Vec<&str>) {
         None if output(&said).is_some() => "done".to_owned(),
         None => format!("{said:?}"),
     };
-    assert!(ends.contains(&end.as_str()), "{harm}: {end}");
+    assert!(ends.contains(&end.as_str()), "{harm}: {end}: {said:?}");
     assert!(said.iter().any(|said| matches!(said, Said::Message(_))), "{harm}: it had begun: {said:?}");
 }
