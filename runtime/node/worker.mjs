@@ -10,7 +10,7 @@
 //!        --allow-fs-read=. --allow-fs-write=. [--use-env-proxy: with allowed domains]
 //!        --max-old-space-size=<heap> <this directory>/worker.mjs
 import { LoadError } from './src/errors.mjs';
-import { captureConsole, operatorLine } from './src/logs.mjs';
+import { captureConsole, operatorLine, writeInStep } from './src/logs.mjs';
 import { EXIT, guardExit, leave } from './src/process.mjs';
 import { loadPlugin } from './src/load.mjs';
 import { readManifest } from './src/manifest.mjs';
@@ -20,6 +20,7 @@ import { routeThroughProxy } from './src/egress.mjs';
 import { WorkerServer } from './src/serve/server.mjs';
 
 guardExit();
+writeInStep();
 captureConsole();
 try {
   const token = readToken();

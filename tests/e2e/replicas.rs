@@ -104,6 +104,8 @@ async fn control_lost() -> Result<()> {
         let answer = http1::send(edge, &list).await?;
         assert_eq!(answer.status, 200, "traffic goes on: {}", answer.text());
     }
+    let (changes, updates) = ("cluster.gateway.membership_change", "cluster.gateway.update_success");
+    let (changed, updated) = (cluster.envoy.stat(changes).await?, cluster.envoy.stat(updates).await?);
     cluster.restart_control().await?;
     let admin = std::net::SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
     let bearer = format!("Bearer {}", cluster.token(&["--admin", "--user", "root"]).await?);
@@ -118,6 +120,13 @@ async fn control_lost() -> Result<()> {
     let other = cluster.token(&["--org", "acme", "--user", "bob"]).await?;
     let answer = http1::send(edge, &modern(&other, "tools/list", json!({}), &[])).await?;
     assert_eq!(answer.status, 200, "others go on: {}", answer.text());
+    let pushed = || async { cluster.envoy.stat(updates).await.ok().filter(|pushed| *pushed > updated) };
+    wait::until("Envoy hears of its gateways again", wait::CONVERGE, pushed).await?;
+    assert_eq!(
+        cluster.envoy.stat(changes).await?,
+        changed,
+        "the gateways that come back one by one stay all the while"
+    );
     Ok(())
 }
 

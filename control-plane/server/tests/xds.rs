@@ -76,6 +76,7 @@ impl Control {
             world: handle.world(),
             subscribers: Arc::clone(&subscribers),
             endpoints,
+            began: tokio::time::Instant::now(),
             stop: stop.clone(),
         };
         tokio::spawn(publisher.run(stop.clone()));

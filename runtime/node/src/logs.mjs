@@ -15,6 +15,14 @@ export function within(call, run) {
   return current.run(call, run);
 }
 
+/**
+ * Makes a write to standard output or error wait until it is written. Else Node keeps what a plugin writes faster than
+ * it is read, and the process ends with a full heap or by an error that nobody listens for (ENOBUFS).
+ */
+export function writeInStep() {
+  for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
+}
+
 /** Replaces the global console. */
 export function captureConsole() {
   const captured = new Console({ stdout: process.stdout, stderr: process.stderr });

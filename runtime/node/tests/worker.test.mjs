@@ -65,6 +65,13 @@ test('health tells of the heap and of collections', async () => {
   await worker.stop();
 });
 
+test('what is written faster than it is read is not kept', async () => {
+  const worker = await (await startWorker('acts.mjs')).session();
+  worker.invoke('1', { act: 'shout' });
+  assert.deepEqual(read((await worker.result('1')).completed.output), { kept: [0, 0] });
+  await worker.stop();
+});
+
 test('a second session is refused and the first goes on', async () => {
   const worker = await (await startWorker('acts.mjs')).session();
   const second = worker.client('ToolPlugin').Session(worker.metadata());

@@ -2,7 +2,7 @@
 //!
 //! A process is known by its id and its start time, so that a reused id is no survivor.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -43,6 +43,7 @@ impl Known {
 
 struct Stat {
     state: char,
+    parent: u32,
     /// Clock ticks of its own, and of the children it has reaped.
     own: u64,
     reaped: u64,
@@ -56,28 +57,27 @@ fn stat(pid: u32) -> Option<Stat> {
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     Some(Stat {
         state: fields.first()?.chars().next()?,
+        parent: u32::try_from(number(1)?).ok()?,
         own: number(11)? + number(12)?,
         reaped: number(13)? + number(14)?,
         started: number(19)?,
     })
 }
 
-/// Every process below `root`, parents before children.
+/// Every process below `root`, parents before children. Parents are asked for: `/proc/<pid>/task/<tid>/children` leaves
+/// some out while others end (proc_pid_tid_children(5)).
 pub(crate) fn below(root: u32) -> Vec<Known> {
-    let (mut all, mut open, mut seen) = (Vec::new(), vec![root], BTreeSet::new());
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut children: BTreeMap<u32, Vec<Known>> = BTreeMap::new();
+    for (pid, stat) in pids.filter_map(|pid| Some((pid, stat(pid)?))) {
+        children.entry(stat.parent).or_default().push(Known { pid, started: stat.started });
+    }
+    let (mut all, mut open) = (Vec::new(), vec![root]);
     while let Some(parent) = open.pop() {
-        let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-        for task in tasks {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            for pid in children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()) {
-                if let Some(stat) = stat(pid)
-                    && seen.insert(pid)
-                {
-                    all.push(Known { pid, started: stat.started });
-                    open.push(pid);
-                }
-            }
-        }
+        let found = children.remove(&parent).unwrap_or_default();
+        open.extend(found.iter().map(|known| known.pid));
+        all.extend(found);
     }
     all
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::google::protobuf::value;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
@@ -20,12 +22,18 @@ use crate::settings::DEFAULT_POOL;
 /// At most one push of each kind is unanswered, so no more than this can wait.
 const OUTBOUND: usize = Kind::ALL.len();
 
+/// How long a control plane that has just started leaves an Envoy the endpoints it has. Gateways come back within a
+/// second or two (`client.rs`), one by one: the first of them would get everybody's requests.
+const SETTLE: Duration = Duration::from_secs(3);
+
 /// What a stream needs to know of the control plane.
 #[derive(Clone)]
 pub struct Context {
     pub world: WorldReceiver,
     pub subscribers: Arc<Subscribers>,
     pub endpoints: Arc<Endpoints>,
+    /// When this control plane began to serve.
+    pub began: Instant,
     pub stop: CancellationToken,
 }
 
@@ -45,6 +53,7 @@ pub fn serve(
     let stream = StreamState {
         world: context.world.clone(),
         endpoints: Arc::clone(&context.endpoints),
+        settled: context.began + SETTLE,
         entry,
         default_kind,
         node: Node::default(),
@@ -65,6 +74,8 @@ pub fn serve(
 struct StreamState {
     world: WorldReceiver,
     endpoints: Arc<Endpoints>,
+    /// When the gateways that are alive are known.
+    settled: Instant,
     entry: subscribers::Stream,
     default_kind: Option<Kind>,
     /// Sent with the first request only.
@@ -78,7 +89,12 @@ impl StreamState {
     async fn run(mut self, mut inbound: Streaming<DiscoveryRequest>, outbound: mpsc::Sender<Push>) {
         loop {
             let world = self.world.borrow_and_update().clone();
+            let mut held = false;
             for (kind, subscription) in &mut self.subscriptions {
+                if *kind == Kind::Endpoints && subscription.is_resumed() && Instant::now() < self.settled {
+                    held = true;
+                    continue;
+                }
                 let Some(push) = subscription.next_push(&world) else {
                     continue;
                 };
@@ -103,6 +119,7 @@ impl StreamState {
                     }
                 },
                 changed = self.world.changed() => if changed.is_err() { return },
+                () = sleep_until(self.settled), if held => {}
             }
         }
     }

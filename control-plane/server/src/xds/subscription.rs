@@ -43,12 +43,14 @@ pub struct Subscription {
     sent: Option<Sent>,
     /// Names changed since the last push.
     wanted: bool,
+    /// The subscriber came with a version that it has from another stream.
+    resumed: bool,
     pushes: u64,
 }
 
 impl Subscription {
     pub fn new(kind: Kind) -> Subscription {
-        Subscription { kind, names: Vec::new(), sent: None, wanted: false, pushes: 0 }
+        Subscription { kind, names: Vec::new(), sent: None, wanted: false, resumed: false, pushes: 0 }
     }
 
     /// Takes a request of this kind.
@@ -58,6 +60,7 @@ impl Subscription {
         }
         let Some(sent) = &mut self.sent else {
             // Nothing was sent on this stream: whatever nonce it names is from another one.
+            self.resumed = !request.version_info.is_empty();
             self.names = request.resource_names;
             self.wanted = true;
             return Event::Subscribed;
@@ -79,6 +82,11 @@ impl Subscription {
                 Event::Rejected { revision: sent.revision, reason: shortened(detail.message, MAX_REASON) }
             }
         }
+    }
+
+    /// Whether the subscriber has resources of an earlier stream, perhaps of an earlier control plane.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
     }
 
     /// The next response, if one is due: the last was answered and there is something new.

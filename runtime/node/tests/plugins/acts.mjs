@@ -13,6 +13,10 @@ const ACTS = {
     for (let round = 0; round < 200; round += 1) Array.from({ length: 20_000 }, () => ({ round }));
     return {};
   },
+  shout() {
+    for (const stream of [process.stdout, process.stderr]) stream.write('x'.repeat(8 << 20));
+    return { kept: [process.stdout.writableLength, process.stderr.writableLength] };
+  },
   facts: (args, ctx) => ({
     caller: ctx.caller, requestId: ctx.requestId, taskId: ctx.taskId, deadline: ctx.deadline?.toISOString(),
     budget: ctx.budget, token: String(ctx.token), revealed: ctx.token?.reveal(), json: JSON.stringify(ctx.token),
