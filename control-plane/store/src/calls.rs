@@ -26,10 +26,11 @@ const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a claim whose holder died is remembered: as long as an answer would be.
 const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 3] = [
+const MIGRATIONS: [(i64, &str, &str); 4] = [
     (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
     (2, "active", include_str!("../migrations/calls/0002_active.sql")),
     (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),
+    (4, "holders", include_str!("../migrations/calls/0004_holders.sql")),
 ];
 
 /// The file could not be opened or brought up to date.

@@ -1,8 +1,8 @@
 //! The idempotency ledger: one execution per key, and its answer for everyone who asks again.
 //!
 //! Owns: the [`Ledger`] port and its in-process backend. Refuses: choosing keys and lifetimes (the ledger
-//! stage does). Keeps true: while a key is held, no second execution of it begins; a key seen with another
-//! request hash is a conflict, never a replay (design §6 stage 6).
+//! stage does). Keeps true: while a key is held, no second execution of it begins, and nobody but its holder
+//! ends that; a key seen with another request hash is a conflict, never a replay (design §6 stage 6).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,11 +25,17 @@ pub struct LedgerKey(pub [u8; 32]);
 /// SHA-256 of the request: same key, other hash means another request under a used key.
 pub type RequestHash = [u8; 32];
 
+/// The execution that holds a key: the id of its call, on whatever gateway it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder(pub [u8; 16]);
+
 /// What a key stands for when it is claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The key is new and held by the caller now, who must end with `complete` or `release`.
+    /// The key is new and held by the claimant now, who must end with `complete` or `release`.
     New,
+    /// The claimant held it already; its lease begins anew, also where it had ended.
+    Held,
     /// The stored answer of the finished execution.
     Replay(Bytes),
     /// The key was used for another request.
@@ -51,20 +57,27 @@ pub enum LedgerError {
 /// Remembers which keys are running and what the finished ones answered.
 #[async_trait]
 pub trait Ledger: Send + Sync {
-    /// Claims `key` for at most `lease`; where it is running, waits for its answer until `wait_until`.
+    /// Claims `key` for at most `lease`; where another holder runs it, waits for its answer until `wait_until`.
     async fn claim(
         &self,
         key: LedgerKey,
         hash: RequestHash,
+        holder: Holder,
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim, LedgerError>;
 
-    /// Stores the answer of a claimed key for `keep`.
-    async fn complete(&self, key: LedgerKey, answer: Bytes, keep: Duration) -> Result<(), LedgerError>;
+    /// Stores the answer of a held key for `keep`; false, and nothing is stored, where `holder` does not hold it.
+    async fn complete(
+        &self,
+        key: LedgerKey,
+        holder: Holder,
+        answer: Bytes,
+        keep: Duration,
+    ) -> Result<bool, LedgerError>;
 
-    /// Gives a claimed key back: nothing was executed, the next claim is new.
-    async fn release(&self, key: LedgerKey) -> Result<(), LedgerError>;
+    /// Gives a held key back: nothing was executed, the next claim is new. Nothing where `holder` does not hold it.
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError>;
 }
 
 /// The ledger of one process.
@@ -76,6 +89,7 @@ pub struct MemoryLedger {
 
 struct Entry {
     hash: RequestHash,
+    holder: Holder,
     state: watch::Sender<State>,
     /// The end of the lease while running, of the answer after.
     expires: Instant,
@@ -94,11 +108,12 @@ impl Ledger for MemoryLedger {
         &self,
         key: LedgerKey,
         hash: RequestHash,
+        holder: Holder,
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim, LedgerError> {
         loop {
-            let mut running = match self.look(key, hash, lease)? {
+            let mut running = match self.look(key, hash, holder, lease)? {
                 Looked::Answer(claim) => return Ok(claim),
                 Looked::Running(state) => state,
             };
@@ -111,19 +126,36 @@ impl Ledger for MemoryLedger {
         }
     }
 
-    async fn complete(&self, key: LedgerKey, answer: Bytes, keep: Duration) -> Result<(), LedgerError> {
-        if let Some(entry) = self.keys.lock().get_mut(&key) {
-            entry.expires = Instant::now() + keep;
-            entry.state.send_replace(State::Done(answer));
-        }
-        Ok(())
+    async fn complete(
+        &self,
+        key: LedgerKey,
+        holder: Holder,
+        answer: Bytes,
+        keep: Duration,
+    ) -> Result<bool, LedgerError> {
+        let mut keys = self.keys.lock();
+        let Some(entry) = keys.get_mut(&key).filter(|entry| entry.is_held_by(holder)) else {
+            return Ok(false);
+        };
+        entry.expires = Instant::now() + keep;
+        entry.state.send_replace(State::Done(answer));
+        Ok(true)
     }
 
-    async fn release(&self, key: LedgerKey) -> Result<(), LedgerError> {
-        if let Some(entry) = self.keys.lock().remove(&key) {
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+        let mut keys = self.keys.lock();
+        if keys.get(&key).is_some_and(|entry| entry.is_held_by(holder))
+            && let Some(entry) = keys.remove(&key)
+        {
             entry.state.send_replace(State::Released);
         }
         Ok(())
+    }
+}
+
+impl Entry {
+    fn is_held_by(&self, holder: Holder) -> bool {
+        self.holder == holder && matches!(*self.state.borrow(), State::Running)
     }
 }
 
@@ -133,16 +165,26 @@ enum Looked {
 }
 
 impl MemoryLedger {
-    fn look(&self, key: LedgerKey, hash: RequestHash, lease: Duration) -> Result<Looked, LedgerError> {
+    fn look(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<Looked, LedgerError> {
         let now = Instant::now();
         let mut keys = self.keys.lock();
-        if let Some(entry) = keys.get(&key) {
+        if let Some(entry) = keys.get_mut(&key) {
             let state = entry.state.borrow().clone();
             let expired = entry.expires <= now;
             match state {
                 State::Done(_) if expired => {}
                 _ if entry.hash != hash => return Ok(Looked::Answer(Claim::Conflict)),
                 State::Done(answer) => return Ok(Looked::Answer(Claim::Replay(answer))),
+                State::Running if entry.holder == holder => {
+                    entry.expires = now + lease;
+                    return Ok(Looked::Answer(Claim::Held));
+                }
                 State::Running if expired => return Ok(Looked::Answer(Claim::Abandoned)),
                 State::Running | State::Released => return Ok(Looked::Running(entry.state.subscribe())),
             }
@@ -159,7 +201,7 @@ impl MemoryLedger {
             return Err(LedgerError::Full);
         }
         let (state, _) = watch::channel(State::Running);
-        keys.insert(key, Entry { hash, state, expires: now + lease });
+        keys.insert(key, Entry { hash, holder, state, expires: now + lease });
         Ok(Looked::Answer(Claim::New))
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_store::active::{ActiveCalls, ActiveKey, OwnerId};
 use asp_store::calls::{AuditLog, CallEvent, SqliteCalls};
-use asp_store::ledger::{Claim, Ledger, LedgerKey, suite};
+use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey, suite};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -32,20 +32,24 @@ async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("calls.db");
     let (key, hash) = (LedgerKey([1; 32]), [2; 32]);
+    let (holder, another) = (Holder([3; 16]), Holder([4; 16]));
     let lease = Duration::from_secs(60);
     let first = SqliteCalls::open(&path).await.unwrap();
     let other = Arc::new(SqliteCalls::open(&path).await.unwrap());
-    assert_eq!(first.claim(key, hash, Instant::now(), lease).await.unwrap(), Claim::New);
+    assert_eq!(first.claim(key, hash, holder, Instant::now(), lease).await.unwrap(), Claim::New);
     let waiting = tokio::spawn({
         let other = other.clone();
-        async move { other.claim(key, hash, Instant::now() + Duration::from_secs(30), lease).await.unwrap() }
+        async move {
+            let until = Instant::now() + Duration::from_secs(30);
+            other.claim(key, hash, another, until, lease).await.unwrap()
+        }
     });
-    first.complete(key, Bytes::from_static(b"done"), lease).await.unwrap();
+    assert!(first.complete(key, holder, Bytes::from_static(b"done"), lease).await.unwrap());
     assert_eq!(waiting.await.unwrap(), Claim::Replay(Bytes::from_static(b"done")));
     drop(first);
     let again = SqliteCalls::open(&path).await.unwrap();
     again.sweep().await.unwrap();
-    let claim = again.claim(key, hash, Instant::now(), lease).await.unwrap();
+    let claim = again.claim(key, hash, another, Instant::now(), lease).await.unwrap();
     assert_eq!(claim, Claim::Replay(Bytes::from_static(b"done")));
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
-use asp_store::ledger::{Claim, Ledger, LedgerError, LedgerKey, RequestHash};
+use asp_store::ledger::{Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,6 +30,15 @@ const LEASE_SLACK: Duration = Duration::from_secs(5);
 pub struct Held {
     ledger: Arc<dyn Ledger>,
     claim: LedgerClaim,
+    holder: Holder,
+}
+
+/// How a key stands that a call held on a gateway that is gone.
+pub(super) enum HeldAgain {
+    /// The call holds it, here now.
+    Held(Held),
+    /// The call has ended: there is an answer, or the key was given back, or another execution has it.
+    Ended,
 }
 
 /// A claimed key as a call's record keeps it.
@@ -87,9 +96,7 @@ pub async fn enter(
         IdempotencyKey::Explicit(_) => call.deadline,
         IdempotencyKey::SessionRequest { .. } => Instant::now(),
     };
-    // A holder that died is told apart from one that is slow by its deadline and a little more.
-    let lease = call.deadline.saturating_duration_since(Instant::now()) + LEASE_SLACK;
-    let claim = match ledger.claim(hashed, hash, until, lease).await {
+    let claim = match ledger.claim(hashed, hash, holder(call), until, lease(call)).await {
         // A read may run again; without its ledger it only loses the replay.
         Err(error) if !mutating => {
             tracing::debug!(error = %error, "read runs without its idempotency key");
@@ -98,9 +105,9 @@ pub async fn enter(
         claim => claim.map_err(|e| Refusal::Internal(e.to_string()))?,
     };
     match (claim, key) {
-        (Claim::New, _) => {
+        (Claim::New | Claim::Held, _) => {
             let claim = LedgerClaim { key: hashed.0, hash, mutating };
-            Ok(Entered::Held(Held { ledger: ledger.clone(), claim }))
+            Ok(Entered::Held(Held { ledger: ledger.clone(), claim, holder: holder(call) }))
         }
         (Claim::Replay(bytes), _) => replay(&bytes),
         (Claim::Conflict, _) => Err(Refusal::KeyConflict),
@@ -118,17 +125,22 @@ pub struct Ledgers {
 }
 
 impl Ledgers {
-    /// The key that a call held on a gateway that is gone.
-    pub(super) fn held_again(&self, claim: LedgerClaim) -> Held {
+    /// Holds the key again that `call` held on a gateway that is gone.
+    pub(super) async fn hold_again(&self, call: &Call, claim: LedgerClaim) -> Result<HeldAgain, LedgerError> {
         let ledger = if claim.mutating { &self.durable } else { &self.quick };
-        Held { ledger: ledger.clone(), claim }
-    }
-
-    /// Whether the answer of a claimed key is there already.
-    pub(super) async fn is_answered(&self, claim: &LedgerClaim) -> Result<bool, LedgerError> {
-        let ledger = if claim.mutating { &self.durable } else { &self.quick };
-        let (key, now) = (LedgerKey(claim.key), Instant::now());
-        Ok(matches!(ledger.claim(key, claim.hash, now, LEASE_SLACK).await?, Claim::Replay(_)))
+        let key = LedgerKey(claim.key);
+        let claimed = ledger.claim(key, claim.hash, holder(call), Instant::now(), lease(call)).await?;
+        let held = Held { ledger: ledger.clone(), holder: holder(call), claim };
+        match claimed {
+            Claim::Held => Ok(HeldAgain::Held(held)),
+            // The quick ledger is this gateway's alone; what reads may run again.
+            Claim::New if !held.claim.mutating => Ok(HeldAgain::Held(held)),
+            Claim::New => {
+                held.give_back().await?;
+                Ok(HeldAgain::Ended)
+            }
+            Claim::Replay(_) | Claim::Conflict | Claim::InFlight | Claim::Abandoned => Ok(HeldAgain::Ended),
+        }
     }
 }
 
@@ -151,17 +163,33 @@ impl Held {
             return self.release().await;
         }
         let keep = if self.claim.mutating { KEEP_MUTATING } else { KEEP_READING };
-        self.ledger
-            .complete(LedgerKey(self.claim.key), Bytes::from(bytes), keep)
-            .await
+        match self.ledger.complete(LedgerKey(self.claim.key), self.holder, Bytes::from(bytes), keep).await {
+            Ok(true) => Ok(()),
+            // What reads only loses its replay.
+            Ok(false) if !self.claim.mutating => Ok(()),
             // The effect may have happened, but its answer is not safe: do not acknowledge it.
-            .map_err(|_| Refusal::OutcomeUnknown)
+            Ok(false) | Err(_) => Err(Refusal::OutcomeUnknown),
+        }
     }
 
     /// Nothing was executed: the key is free again.
     pub(super) async fn release(self) -> Result<(), Refusal> {
-        self.ledger.release(LedgerKey(self.claim.key)).await.map_err(|e| Refusal::Internal(e.to_string()))
+        self.give_back().await.map_err(|e| Refusal::Internal(e.to_string()))
     }
+
+    async fn give_back(&self) -> Result<(), LedgerError> {
+        self.ledger.release(LedgerKey(self.claim.key), self.holder).await
+    }
+}
+
+/// The execution, wherever it goes on.
+fn holder(call: &Call) -> Holder {
+    Holder(call.id.into_bytes())
+}
+
+/// A holder that died is told apart from one that is slow by its deadline and a little more.
+fn lease(call: &Call) -> Duration {
+    call.deadline.saturating_duration_since(Instant::now()) + LEASE_SLACK
 }
 
 /// Executors answer [`Refusal::Upstream`] only when the request was never delivered.

@@ -1,8 +1,9 @@
 //! Goes on with calls whose gateway is gone (I-3, design §5 and §10).
 //!
 //! Owns: the judgement whether such a call may go on here, and its way through what is left of the pipeline.
-//! Keeps true: exactly one gateway takes a call; one whose answer is in the ledger does not run again; one that
-//! no executor had begun frees its key; one that may no longer run ends as unknown.
+//! Keeps true: exactly one gateway takes a call; one that does not hold its key any more, because it was answered or
+//! another execution has it, does not run again; one that no executor had begun frees its key; one that may no longer
+//! run ends as unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use uuid::Uuid;
 
 use super::active::{ActiveFault, Left};
 use super::entitlement;
+use super::ledger::{Held, HeldAgain};
 use super::outcome::{Output, Refusal};
 use super::pipeline::{Pipeline, Running};
 use super::{Call, Invocation, audit, execute, output};
@@ -66,30 +68,34 @@ impl Pipeline {
         call.id = Uuid::from_bytes(left.call);
         let call = Arc::new(call);
         self.active.adopted(&call);
+        let mut held = None;
         if let Some(claim) = &left.record.claim {
             call.tenure.claims(claim.clone());
-            match self.ledgers.is_answered(claim).await {
-                Ok(false) => {}
-                Ok(true) => return self.active.ends(&call),
+            match self.ledgers.hold_again(&call, claim.clone()).await {
+                Ok(HeldAgain::Held(again)) if left.record.handed_over => held = Some(again),
+                Ok(HeldAgain::Held(again)) => {
+                    tracing::info!(call = %call.id, "a call that had not begun may begin again");
+                    if let Err(error) = again.release().await {
+                        tracing::warn!(call = %call.id, %error, "its key stays held");
+                    }
+                    return self.active.ends(&call);
+                }
+                Ok(HeldAgain::Ended) => {
+                    tracing::info!(call = %call.id, "a call that was left behind had ended");
+                    return self.active.ends(&call);
+                }
                 Err(error) => {
                     // It may have its answer. Without one, its key says in time that the outcome is unknown.
                     tracing::warn!(call = %call.id, %error, "a call that was left behind does not go on");
                     return self.active.ends(&call);
                 }
             }
-            if !left.record.handed_over {
-                tracing::info!(call = %call.id, "a call that had not begun may begin again");
-                if let Err(error) = self.ledgers.held_again(claim.clone()).release().await {
-                    tracing::warn!(call = %call.id, %error, "its key stays held");
-                }
-                return self.active.ends(&call);
-            }
         }
         tracing::info!(call = %call.id, primitive = %call.entry.primitive.id, "goes on with a call that was left behind");
         call.hand_over();
         self.adopted.insert(call.clone());
         let running = Running { pipeline: self.clone(), call };
-        self.calls.spawn(async move { running.go_on(live, left).await });
+        self.calls.spawn(async move { running.go_on(live, left, held).await });
     }
 
     /// Lets the calls that another gateway can go on with save and yield: a step of a shutdown. One that does not
@@ -129,14 +135,13 @@ impl Pipeline {
 }
 
 impl Running {
-    async fn go_on(self, live: Arc<Live>, left: Left) {
+    async fn go_on(self, live: Arc<Live>, left: Left, held: Option<Held>) {
         self.pipeline.metrics.call_began();
         self.pipeline.audit.record(audit::resumed(&self.call)).await;
         let result = self.again(&live, left).await;
-        let claim = self.call.tenure.claim().cloned();
-        let settled = match claim {
-            Some(claim) if self.pipeline.active.is_ours(&self.call).await => {
-                self.pipeline.ledgers.held_again(claim).settle(&self.call, &result).await
+        let settled = match held {
+            Some(held) if self.pipeline.active.is_ours(&self.call).await => {
+                held.settle(&self.call, &result).await
             }
             _ => Ok(()),
         };

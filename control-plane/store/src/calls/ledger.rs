@@ -8,7 +8,7 @@ use sqlx::Row;
 use tokio::time::Instant;
 
 use super::{SqliteCalls, milliseconds, now_ms};
-use crate::ledger::{Claim, Ledger, LedgerError, LedgerKey, RequestHash};
+use crate::ledger::{Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
 /// How often a claim held by another process is looked at.
 const POLL: Duration = Duration::from_millis(50);
@@ -25,12 +25,13 @@ impl Ledger for SqliteCalls {
         &self,
         key: LedgerKey,
         hash: RequestHash,
+        holder: Holder,
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim, LedgerError> {
         loop {
             let ended = self.ended.notified();
-            if let Some(claim) = self.try_claim(key, hash, lease).await? {
+            if let Some(claim) = self.try_claim(key, hash, holder, lease).await? {
                 return Ok(claim);
             }
             if Instant::now() >= wait_until {
@@ -42,22 +43,34 @@ impl Ledger for SqliteCalls {
         }
     }
 
-    async fn complete(&self, key: LedgerKey, answer: Bytes, keep: Duration) -> Result<(), LedgerError> {
-        sqlx::query("UPDATE ledger SET state = $1, answer = $2, expires_ms = $3 WHERE claim_key = $4")
-            .bind(ANSWERED)
-            .bind(answer.as_ref())
-            .bind(now_ms().saturating_add(milliseconds(keep)))
-            .bind(key.0.as_slice())
-            .execute(&self.pool)
-            .await
-            .map_err(unavailable)?;
+    async fn complete(
+        &self,
+        key: LedgerKey,
+        holder: Holder,
+        answer: Bytes,
+        keep: Duration,
+    ) -> Result<bool, LedgerError> {
+        let stored = sqlx::query(
+            "UPDATE ledger SET state = $1, answer = $2, expires_ms = $3 \
+             WHERE claim_key = $4 AND holder = $5 AND state = $6",
+        )
+        .bind(ANSWERED)
+        .bind(answer.as_ref())
+        .bind(now_ms().saturating_add(milliseconds(keep)))
+        .bind(key.0.as_slice())
+        .bind(holder.0.as_slice())
+        .bind(RUNNING)
+        .execute(&self.pool)
+        .await
+        .map_err(unavailable)?;
         self.ended.notify_waiters();
-        Ok(())
+        Ok(stored.rows_affected() == 1)
     }
 
-    async fn release(&self, key: LedgerKey) -> Result<(), LedgerError> {
-        sqlx::query("DELETE FROM ledger WHERE claim_key = $1 AND state = $2")
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+        sqlx::query("DELETE FROM ledger WHERE claim_key = $1 AND holder = $2 AND state = $3")
             .bind(key.0.as_slice())
+            .bind(holder.0.as_slice())
             .bind(RUNNING)
             .execute(&self.pool)
             .await
@@ -73,9 +86,11 @@ impl SqliteCalls {
         &self,
         key: LedgerKey,
         hash: RequestHash,
+        holder: Holder,
         lease: Duration,
     ) -> Result<Option<Claim>, LedgerError> {
         let now = now_ms();
+        let until = now.saturating_add(milliseconds(lease));
         // An answer past its time is as good as none.
         sqlx::query("DELETE FROM ledger WHERE claim_key = $1 AND state = $2 AND expires_ms <= $3")
             .bind(key.0.as_slice())
@@ -85,27 +100,30 @@ impl SqliteCalls {
             .await
             .map_err(unavailable)?;
         let inserted = sqlx::query(
-            "INSERT INTO ledger (claim_key, hash, state, expires_ms) VALUES ($1, $2, $3, $4) \
+            "INSERT INTO ledger (claim_key, hash, holder, state, expires_ms) VALUES ($1, $2, $3, $4, $5) \
              ON CONFLICT (claim_key) DO NOTHING",
         )
         .bind(key.0.as_slice())
         .bind(hash.as_slice())
+        .bind(holder.0.as_slice())
         .bind(RUNNING)
-        .bind(now.saturating_add(milliseconds(lease)))
+        .bind(until)
         .execute(&self.pool)
         .await
         .map_err(unavailable)?;
         if inserted.rows_affected() == 1 {
             return Ok(Some(Claim::New));
         }
-        let row = sqlx::query("SELECT hash, state, answer, expires_ms FROM ledger WHERE claim_key = $1")
-            .bind(key.0.as_slice())
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(unavailable)?;
+        let row =
+            sqlx::query("SELECT hash, holder, state, answer, expires_ms FROM ledger WHERE claim_key = $1")
+                .bind(key.0.as_slice())
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(unavailable)?;
         // Gone between the two statements: the next look claims it.
         let Some(row) = row else { return Ok(None) };
         let stored: Vec<u8> = row.try_get("hash").map_err(unavailable)?;
+        let held_by: Option<Vec<u8>> = row.try_get("holder").map_err(unavailable)?;
         let state: i64 = row.try_get("state").map_err(unavailable)?;
         let expires: i64 = row.try_get("expires_ms").map_err(unavailable)?;
         if stored != hash {
@@ -115,6 +133,24 @@ impl SqliteCalls {
             let answer: Option<Vec<u8>> = row.try_get("answer").map_err(unavailable)?;
             return Ok(Some(Claim::Replay(Bytes::from(answer.unwrap_or_default()))));
         }
+        if held_by.as_deref() == Some(holder.0.as_slice()) {
+            return self.renew(key, holder, until).await;
+        }
         Ok((expires <= now).then_some(Claim::Abandoned))
+    }
+
+    /// Begins the lease of a held key anew; `None` where it has just ended.
+    async fn renew(&self, key: LedgerKey, holder: Holder, until: i64) -> Result<Option<Claim>, LedgerError> {
+        let renewed = sqlx::query(
+            "UPDATE ledger SET expires_ms = $1 WHERE claim_key = $2 AND holder = $3 AND state = $4",
+        )
+        .bind(until)
+        .bind(key.0.as_slice())
+        .bind(holder.0.as_slice())
+        .bind(RUNNING)
+        .execute(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        Ok((renewed.rows_affected() == 1).then_some(Claim::Held))
     }
 }

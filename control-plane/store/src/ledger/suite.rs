@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Claim, Ledger, LedgerKey};
+use super::{Claim, Holder, Ledger, LedgerKey};
 
 const HASH: [u8; 32] = [2; 32];
 const KEEP: Duration = Duration::from_secs(60);
@@ -19,8 +19,18 @@ fn key(n: u8) -> LedgerKey {
     LedgerKey([n; 32])
 }
 
+/// The one who claims first in every case, and everybody else.
+const HOLDER: Holder = Holder([1; 16]);
+const ANOTHER: Holder = Holder([2; 16]);
+
+/// HOLDER's claim, which never waits.
+async fn hold(ledger: &dyn Ledger, n: u8) -> Claim {
+    ledger.claim(key(n), HASH, HOLDER, Instant::now(), LEASE).await.unwrap()
+}
+
+/// ANOTHER's claim.
 async fn claim(ledger: &dyn Ledger, n: u8, hash: [u8; 32], wait: Duration) -> Claim {
-    ledger.claim(key(n), hash, Instant::now() + wait, LEASE).await.unwrap()
+    ledger.claim(key(n), hash, ANOTHER, Instant::now() + wait, LEASE).await.unwrap()
 }
 
 const NOW: Duration = Duration::ZERO;
@@ -34,48 +44,51 @@ pub async fn run(ledger: Arc<dyn Ledger>) {
     waits_for_the_running_one(&ledger).await;
     frees_a_released_key_for_exactly_one(&ledger).await;
     says_that_a_dead_holder_left_the_outcome_open(&*ledger).await;
+    is_ended_by_its_holder_alone(&*ledger).await;
 }
 
 async fn replays_until_it_expires(ledger: &dyn Ledger) {
-    assert_eq!(claim(ledger, 1, HASH, NOW).await, Claim::New);
-    ledger.complete(key(1), Bytes::from_static(b"42"), KEEP).await.unwrap();
-    for _ in 0..2 {
-        assert_eq!(claim(ledger, 1, HASH, NOW).await, Claim::Replay(Bytes::from_static(b"42")));
-    }
-    assert_eq!(claim(ledger, 2, HASH, NOW).await, Claim::New);
-    ledger.complete(key(2), Bytes::new(), Duration::ZERO).await.unwrap();
+    assert_eq!(hold(ledger, 1).await, Claim::New);
+    assert!(ledger.complete(key(1), HOLDER, Bytes::from_static(b"42"), KEEP).await.unwrap());
+    let answer = Claim::Replay(Bytes::from_static(b"42"));
+    assert_eq!((claim(ledger, 1, HASH, NOW).await, hold(ledger, 1).await), (answer.clone(), answer));
+    assert_eq!(hold(ledger, 2).await, Claim::New);
+    assert!(ledger.complete(key(2), HOLDER, Bytes::new(), Duration::ZERO).await.unwrap());
     assert_eq!(claim(ledger, 2, HASH, NOW).await, Claim::New);
 }
 
 async fn refuses_another_request(ledger: &dyn Ledger) {
-    assert_eq!(claim(ledger, 3, HASH, NOW).await, Claim::New);
+    assert_eq!(hold(ledger, 3).await, Claim::New);
     assert_eq!(claim(ledger, 3, [9; 32], NOW).await, Claim::Conflict);
-    ledger.complete(key(3), Bytes::new(), KEEP).await.unwrap();
+    assert!(ledger.complete(key(3), HOLDER, Bytes::new(), KEEP).await.unwrap());
     assert_eq!(claim(ledger, 3, [9; 32], NOW).await, Claim::Conflict);
 }
 
 async fn waits_for_the_running_one(ledger: &Arc<dyn Ledger>) {
-    assert_eq!(claim(&**ledger, 4, HASH, NOW).await, Claim::New);
+    assert_eq!(hold(&**ledger, 4).await, Claim::New);
     assert_eq!(claim(&**ledger, 4, HASH, NOW).await, Claim::InFlight);
     let waiting = tokio::spawn({
         let ledger = ledger.clone();
         async move { claim(&*ledger, 4, HASH, LONG).await }
     });
     tokio::task::yield_now().await;
-    ledger.complete(key(4), Bytes::from_static(b"ok"), KEEP).await.unwrap();
+    assert!(ledger.complete(key(4), HOLDER, Bytes::from_static(b"ok"), KEEP).await.unwrap());
     assert_eq!(waiting.await.unwrap(), Claim::Replay(Bytes::from_static(b"ok")));
 }
 
 async fn frees_a_released_key_for_exactly_one(ledger: &Arc<dyn Ledger>) {
-    assert_eq!(claim(&**ledger, 5, HASH, NOW).await, Claim::New);
-    let waiters: Vec<_> = (0..10)
-        .map(|_| {
+    assert_eq!(hold(&**ledger, 5).await, Claim::New);
+    let waiters: Vec<_> = (10..20)
+        .map(|n| {
             let ledger = ledger.clone();
-            tokio::spawn(async move { claim(&*ledger, 5, HASH, Duration::from_millis(500)).await })
+            let until = Instant::now() + Duration::from_millis(500);
+            tokio::spawn(
+                async move { ledger.claim(key(5), HASH, Holder([n; 16]), until, LEASE).await.unwrap() },
+            )
         })
         .collect();
     tokio::task::yield_now().await;
-    ledger.release(key(5)).await.unwrap();
+    ledger.release(key(5), HOLDER).await.unwrap();
     let mut new = 0;
     for waiter in waiters {
         match waiter.await.unwrap() {
@@ -88,8 +101,24 @@ async fn frees_a_released_key_for_exactly_one(ledger: &Arc<dyn Ledger>) {
 }
 
 async fn says_that_a_dead_holder_left_the_outcome_open(ledger: &dyn Ledger) {
-    let claimed = ledger.claim(key(6), HASH, Instant::now(), Duration::ZERO).await.unwrap();
+    let claimed = ledger.claim(key(6), HASH, HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
     assert_eq!(claimed, Claim::New);
     assert_eq!(claim(ledger, 6, HASH, LONG).await, Claim::Abandoned);
     assert_eq!(claim(ledger, 6, [9; 32], LONG).await, Claim::Conflict);
+    assert_eq!(hold(ledger, 6).await, Claim::Held, "the execution goes on elsewhere");
+    assert_eq!(claim(ledger, 6, HASH, NOW).await, Claim::InFlight);
+}
+
+async fn is_ended_by_its_holder_alone(ledger: &dyn Ledger) {
+    assert_eq!(hold(ledger, 7).await, Claim::New);
+    ledger.release(key(7), ANOTHER).await.unwrap();
+    assert!(!ledger.complete(key(7), ANOTHER, Bytes::from_static(b"not its own"), KEEP).await.unwrap());
+    assert_eq!(claim(ledger, 7, HASH, NOW).await, Claim::InFlight);
+    ledger.release(key(7), HOLDER).await.unwrap();
+    assert_eq!(claim(ledger, 7, HASH, NOW).await, Claim::New);
+    assert!(!ledger.complete(key(7), HOLDER, Bytes::from_static(b"late"), KEEP).await.unwrap());
+    assert!(ledger.complete(key(7), ANOTHER, Bytes::from_static(b"42"), KEEP).await.unwrap());
+    assert!(!ledger.complete(key(7), ANOTHER, Bytes::from_static(b"twice"), KEEP).await.unwrap());
+    ledger.release(key(7), ANOTHER).await.unwrap();
+    assert_eq!(hold(ledger, 7).await, Claim::Replay(Bytes::from_static(b"42")), "an answer stays");
 }

@@ -39,13 +39,25 @@ async fn take_over(fixture: &Fixture) {
 /// The row of the only call of a runtime, once `holds`.
 async fn row(fixture: &Fixture, runtime: &Runtime, holds: impl Fn(&ActiveCall) -> bool) -> ActiveCall {
     until("a worker is allocated", || !runtime.told.allocations.lock().is_empty()).await;
-    let id = runtime.told.allocations.lock()[0].ctx.clone().unwrap().correlation_id;
-    let call = *uuid::Uuid::parse_str(&id).unwrap().as_bytes();
+    let call = call_id(runtime);
     loop {
         match fixture.active.find(call).await.unwrap() {
             Some(row) if holds(&row) => return row,
             _ => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
         }
+    }
+}
+
+/// The id of the only call of a runtime, as stores have it.
+fn call_id(runtime: &Runtime) -> [u8; 16] {
+    let id = runtime.told.allocations.lock()[0].ctx.clone().unwrap().correlation_id;
+    *uuid::Uuid::parse_str(&id).unwrap().as_bytes()
+}
+
+/// Waits until the row of a call is gone.
+async fn row_ends(fixture: &Fixture, call: [u8; 16]) {
+    while fixture.active.find(call).await.unwrap().is_some() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
 
@@ -120,8 +132,7 @@ async fn a_gateway_gives_up_a_call_that_has_ended_on_another() {
     active.renew().await.unwrap();
     let waiting = send(request("order", Some("k")), &first);
     let owner = row(&first, &runtime, |row| row.seq == 1).await.owner;
-    let id = runtime.told.allocations.lock()[0].ctx.clone().unwrap().correlation_id;
-    let call = *uuid::Uuid::parse_str(&id).unwrap().as_bytes();
+    let call = call_id(&runtime);
     // It is silent for too long; another one takes the call and ends it.
     first.active.renew(owner, std::time::Duration::ZERO).await.unwrap();
     let another = OwnerId([9; 16]);
@@ -250,6 +261,54 @@ async fn what_can_neither_resume_nor_repeat_is_recorded_as_unknown() {
     let result = last_result(&request("order", Some("k")).send(&second).await);
     assert_eq!(result["_meta"]["asp/reason"], "outcome_unknown", "{result}");
     assert!(living.told.allocations.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_whose_key_another_execution_has_does_not_go_on() {
+    let dead = Runtime::start(saves_and_hangs());
+    let first = fixture(&dead);
+    let _waiting = send(request("order", Some("k")), &first);
+    row(&first, &dead, |row| row.seq == 1).await;
+    let (go, went) = tokio::sync::oneshot::channel::<()>();
+    let went = Arc::new(tokio::sync::Mutex::new(Some(went)));
+    let living = Runtime::start(Script::of(move |n, mut worker: Worker| {
+        let went = went.clone();
+        async move {
+            assert_eq!(n, 0, "one execution only");
+            let invoke = worker.begin(&[("checkpoint", "true")]).await;
+            assert!(invoke.resume.is_none(), "it begins anew");
+            went.lock().await.take().unwrap().await.unwrap();
+            worker.complete(&invoke, &json!({"ok": true})).await;
+        }
+    }));
+    // The key was given back, and its giver died before the row was gone.
+    let second = Fixture { ledger: Arc::default(), ..first.clone() }.beside(living.runtimes());
+    let anew = send(request("order", Some("k")), &second);
+    until("it executes", || !living.told.allocations.lock().is_empty()).await;
+    take_over(&second).await;
+    row_ends(&first, call_id(&dead)).await;
+    go.send(()).unwrap();
+    assert_eq!(last_result(&anew.await.unwrap())["structuredContent"], json!({"ok": true}));
+    assert_eq!(living.told.allocations.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn a_call_whose_key_is_free_has_ended() {
+    let dead = Runtime::start(saves_and_hangs());
+    let first = fixture(&dead);
+    let _waiting = send(request("order", Some("k")), &first);
+    row(&first, &dead, |row| row.seq == 1).await;
+    let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let second = Fixture { ledger: Arc::default(), ..first.clone() }.beside(living.runtimes());
+    take_over(&second).await;
+    row_ends(&first, call_id(&dead)).await;
+    assert!(living.told.allocations.lock().is_empty(), "it does not run");
+    let anew = last_result(&request("order", Some("k")).send(&second).await);
+    assert_eq!(anew["structuredContent"], json!({"ok": true}), "the key is free");
+    assert!(anew["_meta"].get("asp/replayed").is_none(), "{anew}");
 }
 
 #[tokio::test]
