@@ -11,7 +11,7 @@
 //!        --max-old-space-size=<heap> <this directory>/worker.mjs
 import { LoadError } from './src/errors.mjs';
 import { captureConsole, operatorLine, writeInStep } from './src/logs.mjs';
-import { EXIT, guardExit, leave } from './src/process.mjs';
+import { EXIT, guardExit, leave, leaveBy } from './src/process.mjs';
 import { loadPlugin } from './src/load.mjs';
 import { readManifest } from './src/manifest.mjs';
 import { readToken } from './src/token.mjs';
@@ -32,8 +32,10 @@ try {
   process.on('SIGTERM', () => server.end());
   await server.listen(process.env.ASP_WORKER_SOCKET);
 } catch (error) {
-  operatorLine('the plugin could not be loaded', { error: error instanceof LoadError ? error.message : String(error?.stack ?? error) });
-  leave(EXIT.LOAD);
+  const said = error instanceof LoadError || error instanceof SyntaxError ? error.message : String(error?.stack ?? error);
+  operatorLine('the plugin could not be loaded', { error: said });
+  if (error instanceof SyntaxError) leaveBy(error, EXIT.LOAD);
+  else leave(EXIT.LOAD);
 }
 
 async function load() {

@@ -13,6 +13,20 @@ export function guardExit() {
   });
 }
 
+/**
+ * Ends the process with this code by an error that nobody catches. Only so does Node print where a module does not
+ * parse; the error itself does not tell.
+ */
+export function leaveBy(error, code) {
+  leaving = true;
+  process.on('exit', () => {
+    process.exitCode = code;
+  });
+  process.nextTick(() => {
+    throw error;
+  });
+}
+
 /** Ends the process with this code. */
 export function leave(code) {
   leaving = true;

@@ -103,7 +103,7 @@ test('a delegation without an answer ends at its timeout and a late answer is dr
 
 test('a call has at most 16 open questions', async () => {
   worker.invoke('d5', { act: 'flood', count: 17 });
-  assert.equal((await worker.result('d5')).failed.code, 'OVERLOAD');
+  assert.equal((await worker.result('d5')).failed.code, 'OVERLOADED');
   assert.equal(worker.inbox.filter(({ delegation }) => delegation).length, 16);
   worker.inbox.length = 0;
 });

@@ -132,7 +132,7 @@ test('more calls than the pool allows are refused', async () => {
   worker.invoke('1', { act: 'ignore' });
   await worker.next(({ log }) => log);
   worker.invoke('2', { act: 'echo' });
-  assert.equal((await worker.result('2')).failed.code, 'OVERLOAD');
+  assert.equal((await worker.result('2')).failed.code, 'OVERLOADED');
   await worker.stop();
 });
 
@@ -166,6 +166,13 @@ test('a plugin that cannot be loaded ends the worker with 78 and one line', asyn
     assert.match(worker.stderr, reason);
     assert.equal(worker.stderr.trimEnd().split('\n').filter((line) => !line.includes('Warning')).length, 1, worker.stderr);
   }));
+});
+
+test('of a module that does not parse the place is shown', async () => {
+  const worker = await startWorker('unparsable.mjs');
+  assert.deepEqual(await worker.ended, LOAD);
+  assert.match(worker.stderr, /"error":"Unexpected token '='"/);
+  assert.match(worker.stderr, /unparsable\.mjs:4\nconst = 5;\n +\^\n/);
 });
 
 test('TypeScript and CommonJS run as they are from Node 22.18 on, and are refused before', async () => {

@@ -61,7 +61,7 @@ function judge(call, spec, emitted) {
 function reserve(call, name) {
   if (call.artifactNames.has(name)) throw new CallError('FAILED_PRECONDITION', `artifact ${name} was sent already`);
   if (call.artifactNames.size >= call.limits.artifacts) {
-    throw new CallError('OVERLOAD', `more than ${call.limits.artifacts} artifacts in a call`);
+    throw new CallError('OVERLOADED', `more than ${call.limits.artifacts} artifacts in a call`);
   }
   call.artifactNames.add(name);
 }

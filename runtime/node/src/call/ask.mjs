@@ -88,7 +88,7 @@ function correlation(delegated, id, body) {
   const question = `${id}.${createHash('sha256').update(body).digest('hex').slice(0, 16)}`;
   const times = (delegated.get(question) ?? 0) + 1;
   if (times === 1 && delegated.size >= MAX_DELEGATIONS) {
-    throw new CallError('OVERLOAD', `more than ${MAX_DELEGATIONS} delegations in a call`);
+    throw new CallError('OVERLOADED', `more than ${MAX_DELEGATIONS} delegations in a call`);
   }
   delegated.set(question, times);
   return times === 1 ? question : `${question}.${times}`;

@@ -41,7 +41,7 @@ export class Outgoing {
   async room() {
     if (!this.#full() && this.#waiting.length === 0) return;
     if (this.#waiting.length >= MAX_WAITING) {
-      throw new CallError('OVERLOAD', 'too many unsent messages: await chunk() and artifact()');
+      throw new CallError('OVERLOADED', 'too many unsent messages: await chunk() and artifact()');
     }
     await new Promise((resolve) => this.#waiting.push(resolve));
   }

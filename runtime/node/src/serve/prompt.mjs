@@ -18,7 +18,7 @@ export function promptHandlers(definition, plugin) {
 
 async function list(definition, context) {
   const found = definition.list ? await definition.list(context) : [];
-  if (found.length > MAX_MESSAGES) throw new CallError('OVERLOAD', `more than ${MAX_MESSAGES} prompts`);
+  if (found.length > MAX_MESSAGES) throw new CallError('OVERLOADED', `more than ${MAX_MESSAGES} prompts`);
   return { prompts: found.map(({ name, title, description }) => ({ name: String(name), title, description })) };
 }
 
@@ -28,7 +28,7 @@ async function get(definition, plugin, request, context) {
   if (typeof found === 'string') return { messages: [message({ role: 'user', content: found })] };
   const { description = '', messages } = Array.isArray(found) ? { messages: found } : (found ?? {});
   if (!Array.isArray(messages)) throw new TypeError('prompt: give a text, messages, or {description, messages}');
-  if (messages.length > MAX_MESSAGES) throw new CallError('OVERLOAD', `more than ${MAX_MESSAGES} messages`);
+  if (messages.length > MAX_MESSAGES) throw new CallError('OVERLOADED', `more than ${MAX_MESSAGES} messages`);
   return { description: String(description), messages: messages.map(message) };
 }
 

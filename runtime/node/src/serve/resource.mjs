@@ -23,7 +23,7 @@ async function list(definition, context) {
   const found = definition.list ? await definition.list(context) : [];
   const resources = [];
   for (const { uri, name, title, description, mimeType } of found) {
-    if (resources.length >= MAX_LISTED) throw new CallError('OVERLOAD', `more than ${MAX_LISTED} resources`);
+    if (resources.length >= MAX_LISTED) throw new CallError('OVERLOADED', `more than ${MAX_LISTED} resources`);
     resources.push({ uri: String(uri), name: String(name ?? uri), title, description, mimeType });
   }
   return { resources };

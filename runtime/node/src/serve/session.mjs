@@ -89,7 +89,7 @@ export class Session {
       // The first call keeps the id; a `failed` under it would end that one.
       operatorLine('duplicate request_id dropped', { requestId });
     } else if (this.#calls.size >= this.#plugin.manifest.concurrency) {
-      this.#out.send({ failed: { requestId, taskId, code: 'OVERLOAD', message: 'the worker has no free place' } });
+      this.#out.send({ failed: { requestId, taskId, code: 'OVERLOADED', message: 'the worker has no free place' } });
     } else {
       this.#run(new Call(request, this.#plugin, this.#out));
     }
