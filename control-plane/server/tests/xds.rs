@@ -76,7 +76,6 @@ impl Control {
             world: handle.world(),
             subscribers: Arc::clone(&subscribers),
             endpoints,
-            began: tokio::time::Instant::now(),
             stop: stop.clone(),
         };
         tokio::spawn(publisher.run(stop.clone()));
@@ -130,9 +129,13 @@ impl Stream {
     }
 
     async fn endpoints(control: &Control) -> Stream {
+        Stream::endpoints_from(control, first("gateway")).await
+    }
+
+    async fn endpoints_from(control: &Control, first: DiscoveryRequest) -> Stream {
         let mut client = EndpointDiscoveryServiceClient::connect(control.url()).await.unwrap();
         let (requests, receiver) = mpsc::channel(8);
-        requests.send(first("gateway")).await.unwrap();
+        requests.send(first).await.unwrap();
         let pushes = client.stream_endpoints(ReceiverStream::new(receiver)).await.unwrap().into_inner();
         Stream { requests, pushes }
     }
@@ -260,6 +263,23 @@ async fn a_gateway_is_an_endpoint_from_its_first_snapshot_to_its_end() {
     envoy.requests.send(answer).await.unwrap();
     gateway.stop.cancel();
     assert_eq!(addresses(&envoy.next().await), 0);
+}
+
+#[tokio::test]
+async fn an_envoy_with_endpoints_of_an_earlier_control_plane_keeps_them_until_the_gateways_are_back() {
+    let control = Control::start().await;
+    let again = DiscoveryRequest { version_info: "7".into(), ..first("gateway") };
+    let mut known = Stream::endpoints_from(&control, again.clone()).await;
+    let mut new = Stream::endpoints(&control).await;
+    let one = Gateway::start(&control, "127.0.0.1:4711");
+    one.has(1).await;
+    assert_eq!(addresses(&new.next().await), 1, "one that has nothing takes what there is");
+    let another = Gateway::start(&control, "127.0.0.1:4712");
+    another.has(1).await;
+    assert_eq!(addresses(&known.next().await), 2, "one that has some never sees the first one alone");
+    // The time for that is over.
+    let mut late = Stream::endpoints_from(&control, again).await;
+    assert_eq!(addresses(&late.next().await), 2);
 }
 
 #[tokio::test]

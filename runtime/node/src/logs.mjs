@@ -17,7 +17,8 @@ export function within(call, run) {
 
 /**
  * Makes a write to standard output or error wait until it is written. Else Node keeps what a plugin writes faster than
- * it is read, and the process ends with a full heap or by an error that nobody listens for (ENOBUFS).
+ * it is read, and the process ends with a full heap or by an error that nobody listens for (ENOBUFS). Worker threads,
+ * which a plugin may start before Node 22.15, write through this thread and are not held so.
  */
 export function writeInStep() {
   for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);

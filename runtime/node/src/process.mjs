@@ -22,6 +22,9 @@ export function leaveBy(error, code) {
   process.on('exit', () => {
     process.exitCode = code;
   });
+  // What the plugin has loaded so far may have put up its own.
+  process.removeAllListeners('uncaughtException');
+  process.setUncaughtExceptionCaptureCallback(null);
   process.nextTick(() => {
     throw error;
   });

@@ -175,6 +175,12 @@ test('of a module that does not parse the place is shown', async () => {
   assert.match(worker.stderr, /unparsable\.mjs:4\nconst = 5;\n +\^\n/);
 });
 
+test('a plugin that listens for errors hides none of its load', async () => {
+  const worker = await startWorker('bad_config.mjs');
+  assert.deepEqual(await worker.ended, LOAD);
+  assert.match(worker.stderr, /bad_config\.mjs:4/);
+});
+
 test('TypeScript and CommonJS run as they are from Node 22.18 on, and are refused before', async () => {
   const [major, minor] = NODE_VERSION.split('.').map(Number);
   const able = major > 22 || (major === 22 && minor >= 18);

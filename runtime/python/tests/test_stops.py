@@ -595,7 +595,7 @@ def test_a_thread_that_ignores_the_cancel_does_not_hold_the_worker():
     run(test())
 
 
-def test_a_call_without_a_thread_is_refused_and_never_run():
+def test_a_call_without_a_thread_is_refused_and_never_run_and_the_next_ones_are():
     source = """
         import threading
         from asp_plugin import plugin
@@ -611,23 +611,33 @@ def test_a_call_without_a_thread_is_refused_and_never_run():
             ran.append(args["number"])
             if args["number"] == 1:
                 threading.Thread.start = refuse
+            if args["ask"]:
                 ctx.elicit("ask")
-                threading.Thread.start = start
+            threading.Thread.start = start
             return ran
     """
 
     async def test():
-        async with worker(source) as started:
+        async with worker(source, pool={"concurrency": 2}) as started:
             await started.ready()
             async with started.session() as stream:
-                await stream.invoke({"number": 1})
-                asked = (await stream.next("elicitation")).elicitation.elicitation_id
-                await stream.invoke({"number": 2}, "r2")
+
+                async def ask(number, request_id):
+                    await stream.invoke({"number": number, "ask": True}, request_id)
+                    asked = (await stream.next("elicitation")).elicitation.elicitation_id
+                    return wire.DeliverUserInput(request_id=request_id, elicitation_id=asked)
+
+                answer = await ask(1, "r1")
+                await stream.invoke({"number": 2, "ask": False}, "r2")
                 assert (await stream.end("r2"))[1].code == "OVERLOADED"
-                await stream.send(user_input=wire.DeliverUserInput(request_id="r1", elicitation_id=asked))
+                await stream.send(user_input=answer)
                 assert await stream.output() == [1]
-                await stream.invoke({"number": 3})
-                assert await stream.output() == [1, 3]
+                # One that waits takes no other's thread.
+                answer = await ask(3, "r3")
+                await stream.invoke({"number": 4, "ask": False}, "r4")
+                assert await stream.output("r4") == [1, 3, 4]
+                await stream.send(user_input=answer)
+                assert await stream.output("r3") == [1, 3, 4]
 
     run(test())
 

@@ -9,7 +9,6 @@ use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::{DiskPackages, Packages, Quota};
 use asp_store::sqlite::SqliteStore;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -72,7 +71,6 @@ pub(super) async fn start(
         world: handle.world(),
         subscribers: Arc::clone(&subscribers),
         endpoints,
-        began: Instant::now(),
         stop: process.stop_background.clone(),
     };
     let peer = process.peer.clone();

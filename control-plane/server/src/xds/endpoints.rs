@@ -9,12 +9,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Addresses by cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSet {
     /// Rises with every change; 0 before the first gateway.
     pub version: u64,
+    /// When the first gateway came.
+    pub since: Option<Instant>,
     pub clusters: BTreeMap<String, BTreeSet<SocketAddr>>,
 }
 
@@ -53,7 +56,10 @@ impl Endpoints {
         for (cluster, address) in streams.keys() {
             clusters.entry(cluster.clone()).or_default().insert(*address);
         }
-        self.set.send_modify(|set| *set = Arc::new(EndpointSet { version: set.version + 1, clusters }));
+        self.set.send_modify(|set| {
+            let since = set.since.or_else(|| Some(Instant::now()));
+            *set = Arc::new(EndpointSet { version: set.version + 1, since, clusters });
+        });
     }
 }
 

@@ -22,9 +22,10 @@ use crate::settings::DEFAULT_POOL;
 /// At most one push of each kind is unanswered, so no more than this can wait.
 const OUTBOUND: usize = Kind::ALL.len();
 
-/// How long a control plane that has just started leaves an Envoy the endpoints it has. Gateways come back within a
-/// second or two (`client.rs`), one by one: the first of them would get everybody's requests.
-const SETTLE: Duration = Duration::from_secs(3);
+/// How long after its first gateway a control plane leaves an Envoy the endpoints of an earlier one. Gateways whose
+/// connection was reset come back within a second and a little (`client.rs`), one by one: the first of them would get
+/// everybody's requests. One that notices the loss by its keepalive only comes later, and is added then.
+const SETTLE: Duration = Duration::from_millis(1500);
 
 /// What a stream needs to know of the control plane.
 #[derive(Clone)]
@@ -32,8 +33,6 @@ pub struct Context {
     pub world: WorldReceiver,
     pub subscribers: Arc<Subscribers>,
     pub endpoints: Arc<Endpoints>,
-    /// When this control plane began to serve.
-    pub began: Instant,
     pub stop: CancellationToken,
 }
 
@@ -53,7 +52,6 @@ pub fn serve(
     let stream = StreamState {
         world: context.world.clone(),
         endpoints: Arc::clone(&context.endpoints),
-        settled: context.began + SETTLE,
         entry,
         default_kind,
         node: Node::default(),
@@ -74,8 +72,6 @@ pub fn serve(
 struct StreamState {
     world: WorldReceiver,
     endpoints: Arc<Endpoints>,
-    /// When the gateways that are alive are known.
-    settled: Instant,
     entry: subscribers::Stream,
     default_kind: Option<Kind>,
     /// Sent with the first request only.
@@ -89,11 +85,14 @@ impl StreamState {
     async fn run(mut self, mut inbound: Streaming<DiscoveryRequest>, outbound: mpsc::Sender<Push>) {
         loop {
             let world = self.world.borrow_and_update().clone();
-            let mut held = false;
+            let settled = world.endpoints.since.map(|since| since + SETTLE);
+            let mut held = None;
             for (kind, subscription) in &mut self.subscriptions {
-                if *kind == Kind::Endpoints && subscription.is_resumed() && Instant::now() < self.settled {
-                    held = true;
-                    continue;
+                if *kind == Kind::Endpoints && subscription.is_resumed() {
+                    held = settled.filter(|settled| Instant::now() < *settled);
+                    if held.is_some() {
+                        continue;
+                    }
                 }
                 let Some(push) = subscription.next_push(&world) else {
                     continue;
@@ -119,7 +118,7 @@ impl StreamState {
                     }
                 },
                 changed = self.world.changed() => if changed.is_err() { return },
-                () = sleep_until(self.settled), if held => {}
+                () = sleep_until(held.unwrap_or_else(Instant::now)), if held.is_some() => {}
             }
         }
     }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Threads:
-    """The threads of a worker, at most `limit`, started when first used."""
+    """The threads of a worker, at most `limit` of one executor, started when first used."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -43,8 +43,11 @@ class Threads:
         try:
             future = asyncio.get_running_loop().run_in_executor(self._pool, context.run, job.run)
         except RuntimeError:
-            # The executor has queued it all the same, and would run it once a thread is free.
+            # The executor has queued it all the same, would run it once a thread is free, and has lost count of
+            # its idle threads: it ends with what it has, and the next call gets another.
             job.interrupt()
+            self._pool.shutdown(wait=False)
+            self._pool = None
             raise PluginError("OVERLOADED", "the worker has no thread for this call") from None
         cancelled = False
         while not future.done():

@@ -1,5 +1,6 @@
 //! Workers and runtimes that die.
 
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
@@ -8,21 +9,29 @@ use serde_json::json;
 
 use super::harness::{Stack, crash, eventually, output, start};
 
-/// The processes below the runtime, deepest last.
+/// The processes below the runtime, deepest last. Parents are asked for: `/proc/<pid>/task/<tid>/children` leaves some
+/// out while others end (proc_pid_tid_children(5)).
 pub(super) fn descendants(of: u32) -> Vec<u32> {
-    let mut all = Vec::new();
-    let mut open = vec![of];
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (pid, parent) in pids.filter_map(|pid| Some((pid, parent(pid)?))) {
+        children.entry(parent).or_default().push(pid);
+    }
+    let (mut all, mut open) = (Vec::new(), vec![of]);
     while let Some(parent) = open.pop() {
-        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-        for task in tasks {
-            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-                all.push(child);
-                open.push(child);
-            }
-        }
+        let found = children.remove(&parent).unwrap_or_default();
+        open.extend(&found);
+        all.extend(found);
     }
     all
+}
+
+/// `None` when there is no such process any more.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may hold anything; the state and the parent follow it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn send(pid: u32, signal: Signal) {

@@ -58,6 +58,10 @@ public final class Attempts implements Tool {
         if (arguments.has("crowd")) {
             return crowd(context);
         }
+        if (arguments.has("ask")) {
+            context.elicit("room");
+            return Map.of();
+        }
         if (arguments.has("knobs")) {
             return knobs();
         }

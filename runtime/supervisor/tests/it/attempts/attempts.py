@@ -269,6 +269,9 @@ def main(args, ctx):
         return {}
     if "crowd" in args:
         return crowd(ctx)
+    if "ask" in args:
+        ctx.elicit("room")
+        return {}
     if "knobs" in args:
         return knobs()
     if "fetch" in args:

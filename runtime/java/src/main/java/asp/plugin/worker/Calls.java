@@ -4,6 +4,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadFactory;
@@ -35,12 +36,12 @@ final class Calls {
         clock.prestartCoreThread();
     }
 
-    /** Runs something short that is no call. */
-    void beside(Runnable work) {
-        clock.execute(work);
+    /** For something short that is no call. */
+    ScheduledExecutorService clock() {
+        return clock;
     }
 
-    /** Runs `work` for `call` on a thread of its own and watches its deadline; false when there are too many. */
+    /** Runs `work` for `call` on a thread of its own and watches its deadline; false when there is no thread. */
     boolean start(Call call, Runnable work) {
         try {
             threads.execute(() -> {

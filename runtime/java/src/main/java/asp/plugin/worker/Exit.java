@@ -5,7 +5,8 @@ import sun.misc.Signal;
 /**
  * How the process ends. An end that did not come through here is the plugin's doing (`System.exit`), and a shutdown
  * hook turns it into exit code 70: a crash. SIGTERM is an orderly end; a shutdown hook alone could not tell the two
- * apart, and only sun.misc.Signal (in jdk.unsupported) can.
+ * apart, and only sun.misc.Signal (in jdk.unsupported) can. Java makes a thread for a signal when it comes: where a
+ * plugin has taken every thread, SIGTERM does nothing, and the supervisor's SIGKILL follows.
  */
 public final class Exit {
     public static final int WRONG_ENVIRONMENT = 64;

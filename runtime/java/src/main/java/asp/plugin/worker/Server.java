@@ -18,8 +18,8 @@ public final class Server {
     /** Handlers get this long to clean up after the Session has ended. */
     private static final long CLEANUP_MILLIS = 500;
 
-    /** One accepts, one reads the supervisor's connection, and one writes to it. */
-    private static final int TRANSPORT_THREADS = 3;
+    /** One accepts, one reads the supervisor's connection, one writes to it, and one takes over from the writer. */
+    private static final int TRANSPORT_THREADS = 4;
 
     private Server() {}
 
@@ -58,7 +58,8 @@ public final class Server {
                 // One thread is enough: nothing there runs a plugin's code or waits. It cannot be the transport's
                 // own, which delivers under the transport's lock: a sending handler has our locks and wants that one.
                 .executor(reader())
-                .transportExecutor(new Standing(TRANSPORT_THREADS, "transport"))
+                .transportExecutor(new Standing(TRANSPORT_THREADS, Standing.daemons("transport")))
+                .scheduledExecutorService(serving.calls().clock())
                 .maxInboundMessageSize(Limits.MESSAGE_BYTES)
                 .maxInboundMetadataSize(16 << 10)
                 // The supervisor may ping as often as it likes: HTTP/2 stacks measure with pings.

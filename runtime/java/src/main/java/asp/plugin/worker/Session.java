@@ -92,7 +92,7 @@ final class Session implements StreamObserver<ClientMessage> {
             return;
         }
         if (!serving.calls().start(call, () -> run(call))) {
-            finish(call, Events.failed(call.request(), new Failure("OVERLOADED", "too many calls at once")));
+            finish(call, Events.failed(call.request(), new Failure("OVERLOADED", "the worker has no thread for this call")));
         }
     }
 

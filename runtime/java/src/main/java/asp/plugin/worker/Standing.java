@@ -16,9 +16,9 @@ final class Standing implements Executor {
     private final SynchronousQueue<Runnable> handover = new SynchronousQueue<>();
     private final ThreadPoolExecutor threads;
 
-    Standing(int standing, String name) {
+    Standing(int standing, ThreadFactory factory) {
         threads = new ThreadPoolExecutor(
-                standing, Integer.MAX_VALUE, KEEP_SECONDS, TimeUnit.SECONDS, handover, daemons(name));
+                standing, Integer.MAX_VALUE, KEEP_SECONDS, TimeUnit.SECONDS, handover, factory);
         threads.prestartAllCoreThreads();
     }
 
@@ -36,13 +36,26 @@ final class Standing implements Executor {
         try {
             threads.execute(work);
         } catch (OutOfMemoryError noThread) {
-            // A standing one that has just done its work takes it in a moment.
+            handOver(work);
+        }
+    }
+
+    /**
+     * Waits for a standing thread that has just done its work. An interrupt is for the caller's own work: what was taken
+     * on is not dropped, or gRPC would take it for under way for ever.
+     */
+    private void handOver(Runnable work) {
+        boolean interrupted = false;
+        while (true) {
             try {
                 handover.put(work);
-            } catch (InterruptedException interrupted) {
-                Thread.currentThread().interrupt();
-                throw noThread;
+                break;
+            } catch (InterruptedException again) {
+                interrupted = true;
             }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
     }
 }

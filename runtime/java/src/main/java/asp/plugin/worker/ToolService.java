@@ -40,7 +40,7 @@ final class ToolService extends ToolPluginGrpc.ToolPluginImplBase {
     @Override
     public void health(Empty request, StreamObserver<InitResponse> answer) {
         // Elsewhere: the reader's thread carries calls, and the first look at the figures loads classes.
-        serving.calls().beside(() -> tell(answer));
+        serving.calls().clock().execute(() -> tell(answer));
     }
 
     private void tell(StreamObserver<InitResponse> answer) {

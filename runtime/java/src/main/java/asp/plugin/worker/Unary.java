@@ -26,7 +26,7 @@ final class Unary {
             }
         });
         if (!started) {
-            outbox.close(Status.RESOURCE_EXHAUSTED.withDescription("OVERLOADED: too many calls at once"));
+            outbox.close(Status.RESOURCE_EXHAUSTED.withDescription("OVERLOADED: the worker has no thread for this call"));
         }
     }
 }
