@@ -190,6 +190,7 @@ mod tests {
         assert!(batch(&world, Kind::Endpoints, &names).is_none());
         let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
         let set = super::super::endpoints::EndpointSet {
+            since: None,
             version: 3,
             clusters: [("gateway".to_owned(), BTreeSet::from([address]))].into(),
         };
