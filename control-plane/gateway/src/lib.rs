@@ -147,7 +147,11 @@ impl Gateway {
             artifacts: artifacts.clone(),
             pipeline: Arc::new(Pipeline {
                 limiter: Limiter::new(Arc::new(MemoryCounters::default())),
-                ledgers: Ledgers { durable: config.stores.ledger, quick: Arc::new(MemoryLedger::default()) },
+                ledgers: Ledgers {
+                    durable: config.stores.ledger,
+                    quick: Arc::new(MemoryLedger::default()),
+                    owner: active.owner(),
+                },
                 executors: executors::Executors::new(plugins, artifacts, config.delegates)?,
                 metrics,
                 audit: Audit::new(config.stores.audit),

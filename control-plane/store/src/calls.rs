@@ -20,7 +20,8 @@ use tokio::sync::Notify;
 pub use audit::{AuditError, AuditLog, CallEvent, MemoryAudit};
 
 const MAX_CONNECTIONS: u32 = 4;
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Shorter than gateways wait for a statement (`call/active.rs`): one that they gave up must not be done later.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How long events of calls are kept.
 const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long a claim whose holder died is remembered: as long as an answer would be.

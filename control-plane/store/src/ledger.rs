@@ -25,17 +25,20 @@ pub struct LedgerKey(pub [u8; 32]);
 /// SHA-256 of the request: same key, other hash means another request under a used key.
 pub type RequestHash = [u8; 32];
 
-/// The execution that holds a key: the id of its call, on whatever gateway it goes on.
+/// Who holds a key: a call, on the one gateway that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder(pub [u8; 16]);
+pub struct Holder {
+    /// The id of the call, which stays when another gateway goes on with it.
+    pub call: [u8; 16],
+    /// One run of one gateway.
+    pub owner: [u8; 16],
+}
 
 /// What a key stands for when it is claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The key is new and held by the claimant now, who must end with `complete` or `release`.
     New,
-    /// The claimant held it already; its lease begins anew, also where it had ended.
-    Held,
     /// The stored answer of the finished execution.
     Replay(Bytes),
     /// The key was used for another request.
@@ -66,6 +69,19 @@ pub trait Ledger: Send + Sync {
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim, LedgerError>;
+
+    /// Makes the key that the holder's call holds, wherever that ran, the holder's own, with a new lease; false, and
+    /// nothing changes, where that call does not hold it for this request.
+    async fn seize(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError>;
+
+    /// Begins the lease of a held key anew; false where `holder` does not hold it.
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError>;
 
     /// Stores the answer of a held key for `keep`; false, and nothing is stored, where `holder` does not hold it.
     async fn complete(
@@ -126,6 +142,31 @@ impl Ledger for MemoryLedger {
         }
     }
 
+    async fn seize(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let mut keys = self.keys.lock();
+        let its =
+            |entry: &&mut Entry| entry.hash == hash && entry.holder.call == holder.call && entry.is_running();
+        let Some(entry) = keys.get_mut(&key).filter(its) else { return Ok(false) };
+        entry.holder = holder;
+        entry.expires = Instant::now() + lease;
+        Ok(true)
+    }
+
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+        let mut keys = self.keys.lock();
+        let Some(entry) = keys.get_mut(&key).filter(|entry| entry.is_held_by(holder)) else {
+            return Ok(false);
+        };
+        entry.expires = Instant::now() + lease;
+        Ok(true)
+    }
+
     async fn complete(
         &self,
         key: LedgerKey,
@@ -155,7 +196,11 @@ impl Ledger for MemoryLedger {
 
 impl Entry {
     fn is_held_by(&self, holder: Holder) -> bool {
-        self.holder == holder && matches!(*self.state.borrow(), State::Running)
+        self.holder == holder && self.is_running()
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(*self.state.borrow(), State::Running)
     }
 }
 
@@ -174,17 +219,13 @@ impl MemoryLedger {
     ) -> Result<Looked, LedgerError> {
         let now = Instant::now();
         let mut keys = self.keys.lock();
-        if let Some(entry) = keys.get_mut(&key) {
+        if let Some(entry) = keys.get(&key) {
             let state = entry.state.borrow().clone();
             let expired = entry.expires <= now;
             match state {
                 State::Done(_) if expired => {}
                 _ if entry.hash != hash => return Ok(Looked::Answer(Claim::Conflict)),
                 State::Done(answer) => return Ok(Looked::Answer(Claim::Replay(answer))),
-                State::Running if entry.holder == holder => {
-                    entry.expires = now + lease;
-                    return Ok(Looked::Answer(Claim::Held));
-                }
                 State::Running if expired => return Ok(Looked::Answer(Claim::Abandoned)),
                 State::Running | State::Released => return Ok(Looked::Running(entry.state.subscribe())),
             }

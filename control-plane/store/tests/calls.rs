@@ -32,7 +32,8 @@ async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("calls.db");
     let (key, hash) = (LedgerKey([1; 32]), [2; 32]);
-    let (holder, another) = (Holder([3; 16]), Holder([4; 16]));
+    let holder = Holder { call: [3; 16], owner: [5; 16] };
+    let another = Holder { call: [4; 16], ..holder };
     let lease = Duration::from_secs(60);
     let first = SqliteCalls::open(&path).await.unwrap();
     let other = Arc::new(SqliteCalls::open(&path).await.unwrap());

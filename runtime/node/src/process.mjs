@@ -4,6 +4,9 @@
 
 export const EXIT = { OK: 0, CRASH: 70, PROTOCOL: 76, LOAD: 78 };
 
+// As Node has it: a plugin that loads `domain` replaces it.
+const capture = process.setUncaughtExceptionCaptureCallback.bind(process);
+
 let leaving = false;
 
 /** Makes every end that is not `leave` a crash. */
@@ -24,7 +27,7 @@ export function leaveBy(error, code) {
   });
   // What the plugin has loaded so far may have put up its own.
   process.removeAllListeners('uncaughtException');
-  process.setUncaughtExceptionCaptureCallback(null);
+  capture(null);
   process.nextTick(() => {
     throw error;
   });

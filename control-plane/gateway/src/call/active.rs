@@ -55,11 +55,23 @@ pub struct Left {
     orphan: Orphan,
 }
 
+impl Left {
+    /// The call, taken for one that an executor has begun.
+    pub fn begun(mut self) -> Left {
+        self.record.handed_over = true;
+        self
+    }
+}
+
 impl ActiveTable {
     pub fn new(store: Arc<dyn ActiveCalls>, sealer: Arc<Sealer>) -> ActiveTable {
         let (owner, ending) = (OwnerId(rand::random()), TaskTracker::new());
         let (kept, held_until) = (Mutex::default(), Mutex::default());
         ActiveTable { store, sealer, owner, kept, held_until, unsure: AtomicBool::new(false), ending }
+    }
+
+    pub fn owner(&self) -> OwnerId {
+        self.owner
     }
 
     /// Makes or replaces the row of a call.

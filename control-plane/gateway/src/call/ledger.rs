@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
+use asp_store::active::OwnerId;
 use asp_store::ledger::{Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -31,14 +32,6 @@ pub struct Held {
     ledger: Arc<dyn Ledger>,
     claim: LedgerClaim,
     holder: Holder,
-}
-
-/// How a key stands that a call held on a gateway that is gone.
-pub(super) enum HeldAgain {
-    /// The call holds it, here now.
-    Held(Held),
-    /// The call has ended: there is an answer, or the key was given back, or another execution has it.
-    Ended,
 }
 
 /// A claimed key as a call's record keeps it.
@@ -96,7 +89,7 @@ pub async fn enter(
         IdempotencyKey::Explicit(_) => call.deadline,
         IdempotencyKey::SessionRequest { .. } => Instant::now(),
     };
-    let claim = match ledger.claim(hashed, hash, holder(call), until, lease(call)).await {
+    let claim = match ledger.claim(hashed, hash, ledgers.holder(call), until, lease(call)).await {
         // A read may run again; without its ledger it only loses the replay.
         Err(error) if !mutating => {
             tracing::debug!(error = %error, "read runs without its idempotency key");
@@ -105,12 +98,13 @@ pub async fn enter(
         claim => claim.map_err(|e| Refusal::Internal(e.to_string()))?,
     };
     match (claim, key) {
-        (Claim::New | Claim::Held, _) => {
+        (Claim::New, _) => {
             let claim = LedgerClaim { key: hashed.0, hash, mutating };
-            Ok(Entered::Held(Held { ledger: ledger.clone(), claim, holder: holder(call) }))
+            Ok(Entered::Held(Held { ledger: ledger.clone(), claim, holder: ledgers.holder(call) }))
         }
         (Claim::Replay(bytes), _) => replay(&bytes),
         (Claim::Conflict, _) => Err(Refusal::KeyConflict),
+        (Claim::Abandoned, _) if !mutating => Ok(Entered::Keyless),
         (Claim::Abandoned, _) => Err(Refusal::OutcomeUnknown),
         (Claim::InFlight, IdempotencyKey::Explicit(_)) => Err(Refusal::InFlight),
         (Claim::InFlight, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::DuplicateId),
@@ -122,25 +116,28 @@ pub async fn enter(
 pub struct Ledgers {
     pub durable: Arc<dyn Ledger>,
     pub quick: Arc<dyn Ledger>,
+    /// This run of this gateway.
+    pub owner: OwnerId,
 }
 
 impl Ledgers {
-    /// Holds the key again that `call` held on a gateway that is gone.
-    pub(super) async fn hold_again(&self, call: &Call, claim: LedgerClaim) -> Result<HeldAgain, LedgerError> {
+    /// The key that `call` held on a gateway that is gone, held here now; `None` where the call has ended: there is an
+    /// answer, or the key was given back, and perhaps another execution has it.
+    pub(super) async fn seize(&self, call: &Call, claim: LedgerClaim) -> Result<Option<Held>, LedgerError> {
         let ledger = if claim.mutating { &self.durable } else { &self.quick };
-        let key = LedgerKey(claim.key);
-        let claimed = ledger.claim(key, claim.hash, holder(call), Instant::now(), lease(call)).await?;
-        let held = Held { ledger: ledger.clone(), holder: holder(call), claim };
-        match claimed {
-            Claim::Held => Ok(HeldAgain::Held(held)),
-            // The quick ledger is this gateway's alone; what reads may run again.
-            Claim::New if !held.claim.mutating => Ok(HeldAgain::Held(held)),
-            Claim::New => {
-                held.give_back().await?;
-                Ok(HeldAgain::Ended)
-            }
-            Claim::Replay(_) | Claim::Conflict | Claim::InFlight | Claim::Abandoned => Ok(HeldAgain::Ended),
-        }
+        let (key, holder) = (LedgerKey(claim.key), self.holder(call));
+        let held = if claim.mutating {
+            ledger.seize(key, claim.hash, holder, lease(call)).await?
+        } else {
+            // The quick ledger is one gateway's alone, and what reads may run again.
+            ledger.claim(key, claim.hash, holder, Instant::now(), lease(call)).await?;
+            true
+        };
+        Ok(held.then(|| Held { ledger: ledger.clone(), claim, holder }))
+    }
+
+    fn holder(&self, call: &Call) -> Holder {
+        Holder { call: call.id.into_bytes(), owner: self.owner.0 }
     }
 }
 
@@ -172,19 +169,18 @@ impl Held {
         }
     }
 
+    /// Whether the key is still held, after a time in which another gateway could have taken the call. A read may run
+    /// in any case.
+    pub(super) async fn still(&self, call: &Call) -> Result<bool, LedgerError> {
+        let key = LedgerKey(self.claim.key);
+        Ok(!self.claim.mutating || self.ledger.renew(key, self.holder, lease(call)).await?)
+    }
+
     /// Nothing was executed: the key is free again.
     pub(super) async fn release(self) -> Result<(), Refusal> {
-        self.give_back().await.map_err(|e| Refusal::Internal(e.to_string()))
+        let released = self.ledger.release(LedgerKey(self.claim.key), self.holder).await;
+        released.map_err(|e| Refusal::Internal(e.to_string()))
     }
-
-    async fn give_back(&self) -> Result<(), LedgerError> {
-        self.ledger.release(LedgerKey(self.claim.key), self.holder).await
-    }
-}
-
-/// The execution, wherever it goes on.
-fn holder(call: &Call) -> Holder {
-    Holder(call.id.into_bytes())
 }
 
 /// A holder that died is told apart from one that is slow by its deadline and a little more.

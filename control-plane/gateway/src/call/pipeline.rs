@@ -18,7 +18,7 @@ use super::active::ActiveTable;
 use super::adopted::Adopted;
 use super::audit::Audit;
 use super::entitlement::{self, Entitled};
-use super::ledger::{Entered, Ledgers};
+use super::ledger::{Entered, Held, Ledgers};
 use super::limits::{Grant, Limiter};
 use super::outcome::{Outcome, Output, Refusal};
 use super::question::input_timeout;
@@ -202,10 +202,10 @@ impl Running {
         metrics.stage(Stage::Ledger, started);
         match entered? {
             Entered::Replay(output) => Ok((output, true)),
-            Entered::Keyless => Ok((self.perform(live, entitled, arguments, &grant).await?, false)),
+            Entered::Keyless => Ok((self.perform(live, entitled, arguments, &grant, None).await?, false)),
             Entered::Held(held) => {
                 call.tenure.claims(held.claim().clone());
-                let result = self.perform(live, entitled, arguments, &grant).await;
+                let result = self.perform(live, entitled, arguments, &grant, Some(&held)).await;
                 if pipeline.active.is_ours(call).await {
                     held.settle(call, &result).await?;
                 }
@@ -251,6 +251,7 @@ impl Running {
         entitled: Entitled,
         arguments: Value,
         grant: &Grant,
+        held: Option<&Held>,
     ) -> Result<Output, Refusal> {
         let metrics = &self.pipeline.metrics;
         if entitled.needs_approval {
@@ -261,6 +262,13 @@ impl Running {
             approved?;
         }
         self.keep(&arguments, grant, true).await?;
+        if entitled.needs_approval
+            && let Some(held) = held
+            && !held.still(&self.call).await.map_err(|e| Refusal::Internal(e.to_string()))?
+        {
+            // This gateway was thought dead while the call waited.
+            return Err(Refusal::Upstream("another gateway has given the call's key back".into()));
+        }
         let execution = Execution {
             call: self.call.clone(),
             arguments,

@@ -8,12 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_proto::snapshot::Mutation;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::active::{ActiveFault, Left};
 use super::entitlement;
-use super::ledger::{Held, HeldAgain};
+use super::ledger::Held;
 use super::outcome::{Output, Refusal};
 use super::pipeline::{Pipeline, Running};
 use super::{Call, Invocation, audit, execute, output};
@@ -50,6 +51,11 @@ impl Pipeline {
                 continue;
             };
             if self.executors.runs(&invocation.entry.primitive) && self.active.take(&left).await? {
+                // What it had come to until it was taken; where that cannot be read, it may have begun.
+                let left = match self.active.left(orphan).await {
+                    Ok(Some(taken)) => taken,
+                    Ok(None) | Err(_) => left.begun(),
+                };
                 if self.calls.are_left() {
                     // The end of this gateway's lease leaves it to the next.
                     break;
@@ -71,16 +77,16 @@ impl Pipeline {
         let mut held = None;
         if let Some(claim) = &left.record.claim {
             call.tenure.claims(claim.clone());
-            match self.ledgers.hold_again(&call, claim.clone()).await {
-                Ok(HeldAgain::Held(again)) if left.record.handed_over => held = Some(again),
-                Ok(HeldAgain::Held(again)) => {
+            match self.ledgers.seize(&call, claim.clone()).await {
+                Ok(Some(seized)) if left.record.handed_over => held = Some(seized),
+                Ok(Some(seized)) => {
                     tracing::info!(call = %call.id, "a call that had not begun may begin again");
-                    if let Err(error) = again.release().await {
+                    if let Err(error) = seized.release().await {
                         tracing::warn!(call = %call.id, %error, "its key stays held");
                     }
                     return self.active.ends(&call);
                 }
-                Ok(HeldAgain::Ended) => {
+                Ok(None) => {
                     tracing::info!(call = %call.id, "a call that was left behind had ended");
                     return self.active.ends(&call);
                 }
@@ -167,7 +173,18 @@ impl Running {
             pipeline: self.pipeline.clone(),
             former: Some(Former { seq, state }),
         };
-        let output = execute::execute(&self.pipeline.executors, execution).await?;
+        let executed = execute::execute(&self.pipeline.executors, execution).await;
+        let output = executed.map_err(|refusal| after_hand_over(call, refusal))?;
         output::check(entry, &output).map(|()| output)
+    }
+}
+
+/// The gateway that is gone had handed the call over: that its executor cannot be reached from here says nothing of
+/// what it has done.
+fn after_hand_over(call: &Call, refusal: Refusal) -> Refusal {
+    match (refusal, call.entry.primitive.mutation()) {
+        (Refusal::Upstream(why), Mutation::ReadOnly | Mutation::Idempotent) => Refusal::Upstream(why),
+        (Refusal::Upstream(_), _) => Refusal::OutcomeUnknown,
+        (refusal, _) => refusal,
     }
 }

@@ -23,12 +23,12 @@ use tonic::transport::{Endpoint, Uri};
 use super::peer::Peer;
 use super::{GATEWAY_RESOURCE, Kind, MAX_MESSAGE};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A control plane that vanished silently is noticed after the two together.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Reconnects are spread over this range, so that a restarted control plane is not stampeded.
-const BACKOFF_MS: std::ops::Range<u64> = 200..1_000;
+pub(super) const BACKOFF_MS: std::ops::Range<u64> = 200..1_000;
 /// gRPC status code INVALID_ARGUMENT, in a rejection.
 const INVALID_ARGUMENT: i32 = 3;
 

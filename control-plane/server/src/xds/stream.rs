@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
+use super::client;
 use super::endpoints::{Alive, Endpoints};
 use super::subscribers::{self, Subscribers};
 use super::subscription::{Event, Subscription};
@@ -22,10 +23,11 @@ use crate::settings::DEFAULT_POOL;
 /// At most one push of each kind is unanswered, so no more than this can wait.
 const OUTBOUND: usize = Kind::ALL.len();
 
-/// How long after its first gateway a control plane leaves an Envoy the endpoints of an earlier one. Gateways whose
-/// connection was reset come back within a second and a little (`client.rs`), one by one: the first of them would get
-/// everybody's requests. One that notices the loss by its keepalive only comes later, and is added then.
-const SETTLE: Duration = Duration::from_millis(1500);
+/// How long after its first gateway a control plane leaves an Envoy the endpoints of an earlier one. Gateways come back
+/// one by one, each within a try and a pause (`client.rs`): the first of them would get everybody's requests. One that
+/// notices the loss by its keepalive only comes later, and is added then.
+const SETTLE: Duration =
+    client::CONNECT_TIMEOUT.saturating_add(Duration::from_millis(client::BACKOFF_MS.end + 500));
 
 /// What a stream needs to know of the control plane.
 #[derive(Clone)]

@@ -1,2 +1,4 @@
--- A key is completed and released by the execution that holds it and by no other: the id of its call, 16 bytes.
-ALTER TABLE ledger ADD COLUMN holder BLOB;
+-- A key is completed and released by its holder and by no other: a call (its id, 16 bytes) on the gateway that runs it
+-- (as in active_owners). Another gateway that goes on with the call takes its key over.
+ALTER TABLE ledger ADD COLUMN call_id BLOB;
+ALTER TABLE ledger ADD COLUMN owner BLOB;

@@ -43,6 +43,45 @@ impl Ledger for SqliteCalls {
         }
     }
 
+    async fn seize(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let seized = sqlx::query(
+            "UPDATE ledger SET owner = $1, expires_ms = $2 \
+             WHERE claim_key = $3 AND hash = $4 AND call_id = $5 AND state = $6",
+        )
+        .bind(holder.owner.as_slice())
+        .bind(now_ms().saturating_add(milliseconds(lease)))
+        .bind(key.0.as_slice())
+        .bind(hash.as_slice())
+        .bind(holder.call.as_slice())
+        .bind(RUNNING)
+        .execute(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        Ok(seized.rows_affected() == 1)
+    }
+
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+        let renewed = sqlx::query(
+            "UPDATE ledger SET expires_ms = $1 \
+             WHERE claim_key = $2 AND call_id = $3 AND owner = $4 AND state = $5",
+        )
+        .bind(now_ms().saturating_add(milliseconds(lease)))
+        .bind(key.0.as_slice())
+        .bind(holder.call.as_slice())
+        .bind(holder.owner.as_slice())
+        .bind(RUNNING)
+        .execute(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        Ok(renewed.rows_affected() == 1)
+    }
+
     async fn complete(
         &self,
         key: LedgerKey,
@@ -52,13 +91,14 @@ impl Ledger for SqliteCalls {
     ) -> Result<bool, LedgerError> {
         let stored = sqlx::query(
             "UPDATE ledger SET state = $1, answer = $2, expires_ms = $3 \
-             WHERE claim_key = $4 AND holder = $5 AND state = $6",
+             WHERE claim_key = $4 AND call_id = $5 AND owner = $6 AND state = $7",
         )
         .bind(ANSWERED)
         .bind(answer.as_ref())
         .bind(now_ms().saturating_add(milliseconds(keep)))
         .bind(key.0.as_slice())
-        .bind(holder.0.as_slice())
+        .bind(holder.call.as_slice())
+        .bind(holder.owner.as_slice())
         .bind(RUNNING)
         .execute(&self.pool)
         .await
@@ -68,9 +108,10 @@ impl Ledger for SqliteCalls {
     }
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
-        sqlx::query("DELETE FROM ledger WHERE claim_key = $1 AND holder = $2 AND state = $3")
+        sqlx::query("DELETE FROM ledger WHERE claim_key = $1 AND call_id = $2 AND owner = $3 AND state = $4")
             .bind(key.0.as_slice())
-            .bind(holder.0.as_slice())
+            .bind(holder.call.as_slice())
+            .bind(holder.owner.as_slice())
             .bind(RUNNING)
             .execute(&self.pool)
             .await
@@ -90,7 +131,6 @@ impl SqliteCalls {
         lease: Duration,
     ) -> Result<Option<Claim>, LedgerError> {
         let now = now_ms();
-        let until = now.saturating_add(milliseconds(lease));
         // An answer past its time is as good as none.
         sqlx::query("DELETE FROM ledger WHERE claim_key = $1 AND state = $2 AND expires_ms <= $3")
             .bind(key.0.as_slice())
@@ -100,30 +140,29 @@ impl SqliteCalls {
             .await
             .map_err(unavailable)?;
         let inserted = sqlx::query(
-            "INSERT INTO ledger (claim_key, hash, holder, state, expires_ms) VALUES ($1, $2, $3, $4, $5) \
-             ON CONFLICT (claim_key) DO NOTHING",
+            "INSERT INTO ledger (claim_key, hash, call_id, owner, state, expires_ms) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (claim_key) DO NOTHING",
         )
         .bind(key.0.as_slice())
         .bind(hash.as_slice())
-        .bind(holder.0.as_slice())
+        .bind(holder.call.as_slice())
+        .bind(holder.owner.as_slice())
         .bind(RUNNING)
-        .bind(until)
+        .bind(now.saturating_add(milliseconds(lease)))
         .execute(&self.pool)
         .await
         .map_err(unavailable)?;
         if inserted.rows_affected() == 1 {
             return Ok(Some(Claim::New));
         }
-        let row =
-            sqlx::query("SELECT hash, holder, state, answer, expires_ms FROM ledger WHERE claim_key = $1")
-                .bind(key.0.as_slice())
-                .fetch_optional(&self.pool)
-                .await
-                .map_err(unavailable)?;
+        let row = sqlx::query("SELECT hash, state, answer, expires_ms FROM ledger WHERE claim_key = $1")
+            .bind(key.0.as_slice())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(unavailable)?;
         // Gone between the two statements: the next look claims it.
         let Some(row) = row else { return Ok(None) };
         let stored: Vec<u8> = row.try_get("hash").map_err(unavailable)?;
-        let held_by: Option<Vec<u8>> = row.try_get("holder").map_err(unavailable)?;
         let state: i64 = row.try_get("state").map_err(unavailable)?;
         let expires: i64 = row.try_get("expires_ms").map_err(unavailable)?;
         if stored != hash {
@@ -133,24 +172,6 @@ impl SqliteCalls {
             let answer: Option<Vec<u8>> = row.try_get("answer").map_err(unavailable)?;
             return Ok(Some(Claim::Replay(Bytes::from(answer.unwrap_or_default()))));
         }
-        if held_by.as_deref() == Some(holder.0.as_slice()) {
-            return self.renew(key, holder, until).await;
-        }
         Ok((expires <= now).then_some(Claim::Abandoned))
-    }
-
-    /// Begins the lease of a held key anew; `None` where it has just ended.
-    async fn renew(&self, key: LedgerKey, holder: Holder, until: i64) -> Result<Option<Claim>, LedgerError> {
-        let renewed = sqlx::query(
-            "UPDATE ledger SET expires_ms = $1 WHERE claim_key = $2 AND holder = $3 AND state = $4",
-        )
-        .bind(until)
-        .bind(key.0.as_slice())
-        .bind(holder.0.as_slice())
-        .bind(RUNNING)
-        .execute(&self.pool)
-        .await
-        .map_err(unavailable)?;
-        Ok((renewed.rows_affected() == 1).then_some(Claim::Held))
     }
 }

@@ -20,8 +20,10 @@ fn key(n: u8) -> LedgerKey {
 }
 
 /// The one who claims first in every case, and everybody else.
-const HOLDER: Holder = Holder([1; 16]);
-const ANOTHER: Holder = Holder([2; 16]);
+const HOLDER: Holder = Holder { call: [1; 16], owner: [7; 16] };
+const ANOTHER: Holder = Holder { call: [2; 16], owner: [7; 16] };
+/// HOLDER's call on another gateway.
+const SUCCESSOR: Holder = Holder { owner: [8; 16], ..HOLDER };
 
 /// HOLDER's claim, which never waits.
 async fn hold(ledger: &dyn Ledger, n: u8) -> Claim {
@@ -45,6 +47,7 @@ pub async fn run(ledger: Arc<dyn Ledger>) {
     frees_a_released_key_for_exactly_one(&ledger).await;
     says_that_a_dead_holder_left_the_outcome_open(&*ledger).await;
     is_ended_by_its_holder_alone(&*ledger).await;
+    goes_on_with_its_call(&*ledger).await;
 }
 
 async fn replays_until_it_expires(ledger: &dyn Ledger) {
@@ -82,9 +85,9 @@ async fn frees_a_released_key_for_exactly_one(ledger: &Arc<dyn Ledger>) {
         .map(|n| {
             let ledger = ledger.clone();
             let until = Instant::now() + Duration::from_millis(500);
-            tokio::spawn(
-                async move { ledger.claim(key(5), HASH, Holder([n; 16]), until, LEASE).await.unwrap() },
-            )
+            tokio::spawn(async move {
+                ledger.claim(key(5), HASH, Holder { call: [n; 16], ..HOLDER }, until, LEASE).await.unwrap()
+            })
         })
         .collect();
     tokio::task::yield_now().await;
@@ -105,8 +108,25 @@ async fn says_that_a_dead_holder_left_the_outcome_open(ledger: &dyn Ledger) {
     assert_eq!(claimed, Claim::New);
     assert_eq!(claim(ledger, 6, HASH, LONG).await, Claim::Abandoned);
     assert_eq!(claim(ledger, 6, [9; 32], LONG).await, Claim::Conflict);
-    assert_eq!(hold(ledger, 6).await, Claim::Held, "the execution goes on elsewhere");
+    assert!(ledger.renew(key(6), HOLDER, LEASE).await.unwrap(), "nobody else has it");
     assert_eq!(claim(ledger, 6, HASH, NOW).await, Claim::InFlight);
+}
+
+async fn goes_on_with_its_call(ledger: &dyn Ledger) {
+    assert!(!ledger.seize(key(8), HASH, HOLDER, LEASE).await.unwrap(), "a free key is nobody's");
+    let claimed = ledger.claim(key(8), HASH, HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
+    assert_eq!(claimed, Claim::New);
+    assert!(!ledger.seize(key(8), HASH, ANOTHER, LEASE).await.unwrap(), "another call");
+    assert!(!ledger.seize(key(8), [9; 32], SUCCESSOR, LEASE).await.unwrap(), "another request");
+    assert!(ledger.seize(key(8), HASH, SUCCESSOR, LEASE).await.unwrap());
+    assert_eq!(claim(ledger, 8, HASH, NOW).await, Claim::InFlight, "its lease begins anew");
+    assert!(!ledger.renew(key(8), HOLDER, LEASE).await.unwrap());
+    ledger.release(key(8), HOLDER).await.unwrap();
+    assert!(!ledger.complete(key(8), HOLDER, Bytes::from_static(b"late"), KEEP).await.unwrap());
+    assert!(ledger.renew(key(8), SUCCESSOR, LEASE).await.unwrap());
+    assert!(ledger.complete(key(8), SUCCESSOR, Bytes::from_static(b"42"), KEEP).await.unwrap());
+    assert!(!ledger.seize(key(8), HASH, HOLDER, LEASE).await.unwrap(), "answered");
+    assert_eq!(claim(ledger, 8, HASH, NOW).await, Claim::Replay(Bytes::from_static(b"42")));
 }
 
 async fn is_ended_by_its_holder_alone(ledger: &dyn Ledger) {

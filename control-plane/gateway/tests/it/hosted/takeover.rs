@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use asp_gateway::Gateway;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_proto::snapshot::Mutation;
+use asp_proto::snapshot::{GatewaySnapshot, Mutation};
 use serde_json::{Value, json};
 
 use super::{Service, Step, done, error, hosted, modern, reply, result, state};
@@ -20,9 +20,14 @@ fn gateway(service: &Service) -> Fixture {
 
 /// Another gateway, which takes over what is left behind.
 fn successor(first: &Fixture, service: &Service) -> Fixture {
+    successor_with(first, service, |_| {})
+}
+
+fn successor_with(first: &Fixture, service: &Service, change: impl Fn(&mut GatewaySnapshot)) -> Fixture {
     let second = first.beside(Runtimes::none());
     let mut snapshot = hosted(&service.url, |primitive| primitive.set_mutation(Mutation::NonIdempotent));
     snapshot.revision = 2;
+    change(&mut snapshot);
     second.gateway.apply(snapshot).unwrap();
     tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&second.gateway)));
     second
@@ -66,6 +71,19 @@ async fn a_call_left_behind_that_the_service_does_not_know_is_unknown() {
     let _waiting = begun(&first, &service).await;
     let second = successor(&first, &service);
     assert_eq!(error(&order(&second).await).1, "outcome_unknown");
+}
+
+#[tokio::test]
+async fn a_call_left_behind_whose_service_cannot_be_reached_any_more_is_unknown() {
+    let service = Service::start([state("running", json!({"etag": "1"})), Step::Hang]).await;
+    let first = gateway(&service);
+    let _waiting = begun(&first, &service).await;
+    let second = successor_with(&first, &service, |snapshot| snapshot.upstreams.clear());
+    assert_eq!(error(&order(&second).await).1, "outcome_unknown");
+    // Its key says so to everybody, also when the service is there again.
+    let third = successor(&first, &service);
+    assert_eq!(error(&order(&third).await).1, "outcome_unknown");
+    assert_eq!(service.requests(), [format!("PUT {ID}"), format!("GET {ID}")]);
 }
 
 #[tokio::test]

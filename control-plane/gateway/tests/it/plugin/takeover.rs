@@ -312,25 +312,31 @@ async fn a_call_whose_key_is_free_has_ended() {
 }
 
 #[tokio::test]
-async fn a_call_that_had_not_begun_may_begin_again() {
+async fn a_call_that_had_not_begun_may_begin_again_and_then_does_not_begin_where_it_was() {
     let idle = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[]).await;
         worker.complete(&invoke, &json!({"ok": true})).await;
     }));
+    let approval = |asked: &Value| {
+        let mut approving = request("purge", Some("k"));
+        approving.body["params"]["requestState"] = asked["requestState"].clone();
+        approving.body["params"]["inputResponses"] =
+            json!({"asp.approve": {"action": "accept", "content": {"approve": true}}});
+        approving
+    };
     let first = fixture(&idle);
-    let asked = last_result(&request("purge", Some("k")).send(&first).await);
-    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let asked_first = last_result(&request("purge", Some("k")).send(&first).await);
+    assert_eq!(asked_first["resultType"], "input_required", "{asked_first}");
     let second = first.beside(idle.runtimes());
     take_over(&second).await;
     // Another request under the key, at a gateway that knows nothing of the first one's question.
     let asked = last_result(&request("purge", Some("k")).send(&second).await);
     assert!(asked["inputRequests"]["asp.approve"].is_object(), "{asked}");
-    let mut approving = request("purge", Some("k"));
-    approving.body["params"]["requestState"] = asked["requestState"].clone();
-    approving.body["params"]["inputResponses"] =
-        json!({"asp.approve": {"action": "accept", "content": {"approve": true}}});
-    let result = last_result(&approving.send(&second).await);
+    let result = last_result(&approval(&asked).send(&second).await);
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    // The first gateway was only slow.
+    let late = last_result(&approval(&asked_first).send(&first).await);
+    assert_eq!(late["_meta"]["asp/reason"], "upstream_unavailable", "{late}");
     assert_eq!(idle.told.allocations.lock().len(), 1);
 }
 
