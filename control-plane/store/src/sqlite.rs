@@ -59,8 +59,9 @@ impl SqliteStore {
 
     async fn connect(options: SqliteConnectOptions, connections: u32) -> Result<SqliteStore, StoreError> {
         let pool = SqlitePoolOptions::new()
+            // No `min_connections`: the pool would open one beside the first, and of two that bring a new file into
+            // WAL mode at once SQLite turns one away, whatever the busy timeout says. What is open stays open.
             .max_connections(connections)
-            .min_connections(1)
             .idle_timeout(None)
             .max_lifetime(None)
             .connect_with(options)
