@@ -1,22 +1,21 @@
 //! Puts servers, policy and limits together to one snapshot.
 //!
-//! Owns the order, the digests and the coarse limits. Refuses nothing: every part was checked when it came
-//! in. Keeps true: the same inputs give the same bytes, and a coarse limit is never stricter than the exact
-//! one it stands for.
+//! Owns the order and the digests; the coarse limits are [`coarse`]'s. Refuses nothing: every part was checked
+//! when it came in. Keeps true: the same inputs give the same bytes.
+
+mod coarse;
 
 use std::collections::BTreeMap;
 
 use asp_proto::snapshot::{
-    AuthScheme, Binding, CoarseLimit, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, Limit,
-    Listing, Primitive, Region, RevokedBefore, Route, Upstream,
+    AuthScheme, Binding, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, Limit, Primitive, Region,
+    RevokedBefore, Route, Upstream,
 };
 use prost::Message as _;
 use sha2::{Digest, Sha256};
 
 use crate::CompiledServer;
 
-/// Every Envoy worker keeps a bucket for each; beyond this the broad limits alone must do at the edge.
-const MAX_COARSE_LIMITS: usize = 5_000;
 /// How far above the exact limit the edge lets traffic pass when the operator names no multiple.
 const DEFAULT_COARSE_MULTIPLE: f64 = 10.0;
 
@@ -43,7 +42,7 @@ pub struct Inputs {
     pub workers: u32,
     /// The server whose card stands at the root; "" for none.
     pub default_agent: String,
-    /// Coarse limit = exact limit × this; below 1 counts as 1.
+    /// Coarse limit = exact limit × this, or more where there are many workers.
     pub coarse_multiple: f64,
 }
 
@@ -83,7 +82,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         inputs.servers.retain(|server| !server.edge.schemes().any(|scheme| scheme == AuthScheme::None));
     }
     inputs.servers.sort_by(|a, b| a.server.name.cmp(&b.server.name));
-    let coarse_limits = coarse_limits(&inputs);
+    let coarse_limits = coarse::limits(&inputs);
     let mut primitives: BTreeMap<(String, String), Primitive> = BTreeMap::new();
     let mut edge_servers = Vec::with_capacity(inputs.servers.len());
     let mut servers = Vec::with_capacity(inputs.servers.len());
@@ -106,7 +105,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         coarse_limits,
         routes: inputs.routes,
         revoked: sorted_set(inputs.revoked),
-        revoked_before: sorted(inputs.revoked_before, |revoked| (revoked.org.clone(), revoked.user.clone())),
+        revoked_before: latest(inputs.revoked_before),
         public_url: inputs.public_url,
         dev: inputs.dev,
         default_agent: inputs.default_agent,
@@ -118,21 +117,33 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         edge: Some(edge),
         servers,
         primitives: primitives.into_values().collect(),
-        bindings: sorted(inputs.bindings, |binding| {
-            (
-                binding.org.clone(),
-                binding.target_kind,
-                binding.target.clone(),
-                binding.primitive.clone(),
-                binding.protocol,
-            )
-        }),
+        bindings: bindings(inputs.bindings),
         limits: sorted(inputs.limits, limit_key),
         upstreams: sorted(inputs.upstreams, |upstream| (upstream.name.clone(), upstream.url.clone())),
         regions: sorted(inputs.regions, |region| (region.org.clone(), region.region.clone())),
     };
     snapshot.digest = digest(&snapshot.encode_to_vec());
     snapshot
+}
+
+/// Compared by reference: an org may have ten thousand of them.
+fn bindings(mut list: Vec<Binding>) -> Vec<Binding> {
+    fn key(binding: &Binding) -> (&str, i32, &str, &str, i32) {
+        (&binding.org, binding.target_kind, &binding.target, &binding.primitive, binding.protocol)
+    }
+    list.sort_by(|a, b| key(a).cmp(&key(b)));
+    list
+}
+
+/// Of several moments for one org and user the last one counts.
+fn latest(list: Vec<RevokedBefore>) -> Vec<RevokedBefore> {
+    let mut latest: BTreeMap<(String, String), RevokedBefore> = BTreeMap::new();
+    for revoked in list {
+        let known =
+            latest.entry((revoked.org.clone(), revoked.user.clone())).or_insert_with(|| revoked.clone());
+        known.not_after_iat = known.not_after_iat.max(revoked.not_after_iat);
+    }
+    latest.into_values().collect()
 }
 
 fn limit_key(limit: &Limit) -> [String; 5] {
@@ -152,62 +163,6 @@ fn sorted_set(mut hashes: Vec<[u8; 16]>) -> Vec<u8> {
 
 fn digest(encoded: &[u8]) -> Vec<u8> {
     Sha256::digest(encoded).to_vec()
-}
-
-/// The edge sees exposed names where a limit names primitive ids, so a limit on some primitives becomes one
-/// coarse limit for each name it covers.
-fn coarse_limits(inputs: &Inputs) -> Vec<CoarseLimit> {
-    let multiple = if inputs.coarse_multiple >= 1.0 { inputs.coarse_multiple } else { 1.0 };
-    let mut limits: Vec<&Limit> = inputs.limits.iter().collect();
-    // Broad limits first, so that the cap cuts the narrow ones.
-    limits.sort_by_key(|limit| (limit.primitive != "*", limit_key(limit)));
-    let mut coarse = Vec::new();
-    for limit in limits {
-        if limit.primitive == "*" {
-            coarse.push(scaled(limit, &limit.server, "*".into(), multiple));
-            continue;
-        }
-        let servers = inputs.servers.iter().filter(|server| selects(&limit.server, &server.server.name));
-        for server in servers {
-            for listing in &server.server.listings {
-                if selects(&limit.primitive, &listing.id) && !listing.mcp_name.is_empty() {
-                    coarse.push(scaled(limit, &server.server.name, edge_pattern(listing), multiple));
-                }
-            }
-        }
-    }
-    coarse.truncate(MAX_COARSE_LIMITS);
-    coarse
-}
-
-fn scaled(limit: &Limit, server: &str, primitive: String, multiple: f64) -> CoarseLimit {
-    let burst = (limit.capacity as f64 * multiple).ceil();
-    CoarseLimit {
-        org: limit.org.clone(),
-        server: server.to_string(),
-        user: limit.user.clone(),
-        wcit: limit.wcit.clone(),
-        primitive,
-        rate_per_second: limit.refill_per_second * multiple,
-        // Saturating: a float beyond the range casts to the largest integer.
-        burst: (burst as u32).max(1),
-    }
-}
-
-/// What the edge reads in a request for this listing: the name, the URI, or the fixed start of a template.
-fn edge_pattern(listing: &Listing) -> String {
-    match listing.mcp_name.split_once('{') {
-        Some((fixed, _)) => format!("{fixed}*"),
-        None => listing.mcp_name.clone(),
-    }
-}
-
-/// Exact, `prefix*` or `*`.
-fn selects(pattern: &str, value: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => value.starts_with(prefix),
-        None => pattern == value,
-    }
 }
 
 #[cfg(test)]

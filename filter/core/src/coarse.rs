@@ -10,13 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use asp_proto::snapshot::CoarseLimit;
 
 use crate::pattern::{Pattern, exact_or_any};
-use crate::snapshot::SnapshotError;
 
 /// Sets of the table; 16,384 buckets in all, 256 KiB.
 const SETS: usize = 4096;
 const WAYS: usize = 4;
 const MICROS: f64 = 1_000_000.0;
-/// A bucket that refills more slowly than this is no rate limit.
+/// Slower rates count as this one: the time stamps of a bucket stay exact.
 const MIN_RATE: f64 = 0.000_01;
 
 /// What a limit is matched against.
@@ -58,15 +57,17 @@ struct Rule {
 }
 
 impl Limits {
-    pub(crate) fn index(messages: &[CoarseLimit], workers: u32) -> Result<Limits, SnapshotError> {
+    /// Limits whose rate is no positive number are left out: one limit that means nothing here must not refuse a
+    /// snapshot, its revocations among it, and the gateway's exact limit holds anyway.
+    pub(crate) fn index(messages: &[CoarseLimit], workers: u32) -> Limits {
         let workers = f64::from(workers.max(1));
         let mut rules = Vec::new();
-        for (position, limit) in messages.iter().enumerate() {
-            let path = format!("coarse_limits[{position}].rate_per_second");
-            if !limit.rate_per_second.is_finite() || limit.rate_per_second < MIN_RATE {
-                return Err(SnapshotError::invalid(path, "is not a positive rate"));
+        for limit in messages {
+            let rate = limit.rate_per_second;
+            if !rate.is_finite() || rate <= 0.0 {
+                continue;
             }
-            let interval = MICROS * workers / limit.rate_per_second;
+            let interval = MICROS * workers / rate.max(MIN_RATE);
             let burst = (f64::from(limit.burst) / workers).ceil().max(1.0);
             rules.push(Rule {
                 identity: identity(limit),
@@ -79,7 +80,7 @@ impl Limits {
                 tolerance: interval * (burst - 1.0),
             });
         }
-        Ok(Limits { rules })
+        Limits { rules }
     }
 }
 

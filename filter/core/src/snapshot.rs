@@ -71,7 +71,7 @@ impl Snapshot {
     /// Checks and indexes a decoded message (the gateway's copy comes inside its own snapshot).
     ///
     /// Refused: a public URL that is no origin, server names outside `[a-z0-9-]{1,63}` or given twice, unknown
-    /// or repeated issuers, keys that do not fit their algorithm, unsorted revocations, rates that are none.
+    /// or repeated issuers, keys that do not fit their algorithm, unsorted revocations.
     pub fn from_message(mut message: EdgeSnapshot) -> Result<Snapshot, SnapshotError> {
         check_public_url(&message.public_url)?;
         let revocations = Revocations::take(&mut message)?;
@@ -89,7 +89,7 @@ impl Snapshot {
             servers,
             issuers,
             exceptions: Exceptions::index(&message.exposure_exceptions)?,
-            limits: Limits::index(&message.coarse_limits, message.workers)?,
+            limits: Limits::index(&message.coarse_limits, message.workers),
             routes: Routes::index(&message.routes)?,
             revocations,
             public_url: message.public_url,

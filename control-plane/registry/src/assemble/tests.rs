@@ -1,5 +1,5 @@
-use asp_proto::snapshot::{AuthScheme, EdgeServer, Issuer, Limit, Listing, Primitive, Server};
-use prost::Message as _;
+use asp_proto::snapshot::{AuthScheme, CoarseLimit, EdgeServer, Issuer, Limit, Listing, Primitive, Server};
+use prost::Message;
 use sha2::{Digest, Sha256};
 
 use super::{Inputs, assemble};
@@ -109,43 +109,120 @@ fn a_server_open_to_everybody_exists_in_development_only() {
     assert!(has_open(open));
 }
 
+fn coarse_by(limits: Vec<Limit>, workers: u32, multiple: f64) -> Vec<CoarseLimit> {
+    let inputs = Inputs { limits, workers, coarse_multiple: multiple, ..inputs() };
+    assemble(inputs).edge.expect("the edge part").coarse_limits
+}
+
 fn coarse(limits: Vec<Limit>, multiple: f64) -> Vec<(String, String, f64, u32)> {
-    let inputs = Inputs { limits, coarse_multiple: multiple, ..inputs() };
-    let edge = assemble(inputs).edge.expect("the edge part");
-    let limits = edge.coarse_limits.into_iter();
+    let limits = coarse_by(limits, 1, multiple).into_iter();
     limits.map(|limit| (limit.server, limit.primitive, limit.rate_per_second, limit.burst)).collect()
 }
 
 #[test]
 fn coarse_limits_are_the_exact_ones_times_the_multiple() {
-    assert_eq!(coarse(vec![limit("*", "*", 1000, 100.0)], 2.0), [("*".into(), "*".into(), 200.0, 2000)]);
-    assert_eq!(coarse(vec![limit("b", "*", 3, 0.5)], 1.5), [("b".into(), "*".into(), 0.75, 5)]);
+    assert_eq!(coarse(vec![limit("*", "*", 1000, 100.0)], 8.0), [("*".into(), "*".into(), 800.0, 8000)]);
+    assert_eq!(coarse(vec![limit("b", "*", 3, 0.5)], 4.5), [("b".into(), "*".into(), 2.25, 14)]);
 }
 
 #[test]
 fn a_coarse_limit_names_what_the_edge_sees() {
-    let found = coarse(vec![limit("*", "x.*", 10, 1.0)], 2.0);
-    assert_eq!(found, [("a".into(), "one".into(), 2.0, 20), ("b".into(), "two".into(), 2.0, 20)]);
-    let found = coarse(vec![limit("*", "doc", 10, 1.0)], 2.0);
-    assert_eq!(found, [("b".into(), "demo://docs/*".into(), 2.0, 20)]);
-    assert_eq!(coarse(vec![limit("*", "hidden", 10, 1.0)], 2.0), []);
-    assert_eq!(coarse(vec![limit("a", "x.two", 10, 1.0)], 2.0), []);
+    let found = coarse(vec![limit("*", "x.*", 10, 1.0)], 5.0);
+    assert_eq!(found, [("a".into(), "one".into(), 5.0, 50), ("b".into(), "two".into(), 5.0, 50)]);
+    let found = coarse(vec![limit("*", "doc", 10, 1.0)], 5.0);
+    assert_eq!(found, [("b".into(), "demo://docs/*".into(), 5.0, 50)]);
+    assert_eq!(coarse(vec![limit("b", "x.*", 10, 1.0)], 5.0), [("b".into(), "two".into(), 5.0, 50)]);
+    assert_eq!(coarse(vec![limit("*", "hidden", 10, 1.0)], 5.0), []);
+    assert_eq!(coarse(vec![limit("a", "x.two", 10, 1.0)], 5.0), []);
 }
 
 #[test]
-fn a_coarse_limit_is_never_stricter_than_the_exact_one() {
-    for multiple in [0.0, 0.5, -1.0, f64::NAN] {
-        assert_eq!(coarse(vec![limit("*", "*", 10, 1.0)], multiple), [("*".into(), "*".into(), 1.0, 10)]);
+fn each_worker_alone_grants_more_than_the_exact_rate() {
+    for workers in [0, 1, 2, 3, 8, 32, 1_024] {
+        for multiple in [10.0, 1.0, 0.0, -1.0, f64::NAN] {
+            let found = coarse_by(vec![limit("*", "*", 10, 1.0)], workers, multiple);
+            let share = f64::from(workers.max(1));
+            assert!(found[0].rate_per_second / share >= 4.0, "{workers} {multiple}: {found:?}");
+            assert!(f64::from(found[0].burst) / share >= 40.0, "{workers} {multiple}: {found:?}");
+        }
     }
-    let found = coarse(vec![limit("*", "*", u64::MAX, 1.0)], 2.0);
-    assert_eq!(found[0].3, u32::MAX);
+    assert_eq!(coarse(vec![limit("*", "*", u64::MAX, 1.0)], 2.0)[0].3, u32::MAX);
+}
+
+#[test]
+fn no_rate_makes_a_coarse_limit_that_an_edge_refuses() {
+    for rate in [0.001 / 3_600.0 / 10.0, f64::MIN_POSITIVE, 0.0, 1e6, f64::NAN, f64::INFINITY] {
+        let limits = vec![limit("*", "*", 1, rate), limit("*", "x.one", 1, 1.0)];
+        let found = coarse_by(limits, 1, 10.0);
+        assert!(found.iter().any(|limit| limit.primitive == "one"), "{rate}");
+        // What edges of every version take.
+        let taken = |rate: f64| rate.is_finite() && rate >= 0.000_01;
+        assert!(found.iter().all(|limit| taken(limit.rate_per_second)), "{rate}: {found:?}");
+    }
+}
+
+#[test]
+fn a_name_that_stands_for_other_primitives_too_is_limited_only_with_them() {
+    let listings = [
+        ("t.search", "search"),
+        ("p.search", "search"),
+        ("doc", "demo://docs/{id}"),
+        ("doc.readme", "demo://docs/readme"),
+        ("any", "demo://{kind}"),
+    ];
+    let found = |primitive: &str| {
+        let servers = vec![server("s", AuthScheme::Jwt, &listings)];
+        let inputs = Inputs { servers, limits: vec![limit("*", primitive, 10, 1.0)], ..inputs() };
+        let edge = assemble(inputs).edge.expect("the edge part");
+        edge.coarse_limits.into_iter().map(|limit| limit.primitive).collect::<Vec<_>>()
+    };
+    assert_eq!(found("t.search"), [""; 0], "the prompt of that name has no limit");
+    assert_eq!(found("doc"), [""; 0], "it would count reads of the readme");
+    assert_eq!(found("doc.readme"), ["demo://docs/readme"]);
+    assert_eq!(found("any"), [""; 0]);
+    let both = vec![server("s", AuthScheme::Jwt, &[("x.a", "search"), ("x.b", "search")])];
+    let inputs = Inputs { servers: both, limits: vec![limit("*", "x.*", 10, 1.0)], ..inputs() };
+    assert_eq!(
+        assemble(inputs).edge.expect("the edge part").coarse_limits.len(),
+        1,
+        "one bucket, charged once"
+    );
+}
+
+fn of_user(org: &str, user: usize, primitive: &str) -> Limit {
+    Limit { org: org.into(), user: format!("user-{user}"), ..limit("*", primitive, 10, 1.0) }
 }
 
 #[test]
 fn when_there_are_too_many_coarse_limits_the_broad_ones_stay() {
-    let mut limits: Vec<Limit> = (0..6_000).map(|_| limit("*", "x.one", 10, 1.0)).collect();
+    let mut limits: Vec<Limit> = (0..6_000).map(|user| of_user("acme", user, "x.one")).collect();
     limits.push(limit("*", "*", 10, 1.0));
-    let found = coarse(limits, 2.0);
+    let found = coarse(limits, 5.0);
     assert_eq!(found.len(), 5_000);
     assert_eq!(found[0].1, "*");
+}
+
+#[test]
+fn an_org_with_many_coarse_limits_leaves_the_others_their_room() {
+    let mut limits: Vec<Limit> = (0..6_000).map(|user| of_user("aaa", user, "*")).collect();
+    limits.extend((0..100).map(|user| of_user("zzz", user, "x.one")));
+    let found = coarse_by(limits, 1, 10.0);
+    assert_eq!(found.iter().filter(|limit| limit.org == "zzz").count(), 100);
+    assert_eq!(found.len(), 5_000);
+}
+
+#[test]
+fn a_thousand_limits_over_ten_thousand_listings_are_not_expanded() {
+    let names: Vec<String> = (0..10_000).map(|number| format!("a.{number}")).collect();
+    let listings: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), name.as_str())).collect();
+    let servers = vec![server("s", AuthScheme::Jwt, &listings)];
+    let wide = |user: usize| Limit { user: format!("{user:0>250}"), ..limit("*", "a*", 10, 1.0) };
+    let limits = (0..1_000).map(wide).collect();
+    let before = std::time::Instant::now();
+    let found = assemble(Inputs { servers, limits, ..inputs() }).edge.expect("the edge part").coarse_limits;
+    // Ten million of them take half a minute in this profile.
+    assert!(before.elapsed() < std::time::Duration::from_secs(5), "{:?}", before.elapsed());
+    let bytes: usize = found.iter().map(Message::encoded_len).sum();
+    assert!(found.len() <= 5_000 && bytes <= 512 * 1024, "{} entries, {bytes} bytes", found.len());
+    assert!(found.len() > 1_000);
 }

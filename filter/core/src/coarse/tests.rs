@@ -32,7 +32,7 @@ fn passed(
 
 #[test]
 fn a_burst_passes_and_then_the_rate() {
-    let limits = Limits::index(&[limit("*", "*", "*", 10.0, 5)], 1).unwrap();
+    let limits = Limits::index(&[limit("*", "*", "*", 10.0, 5)], 1);
     let buckets = Buckets::default();
     let alice = subject("acme", "alice", None);
     assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_000, 20), 5);
@@ -47,7 +47,7 @@ fn a_burst_passes_and_then_the_rate() {
 
 #[test]
 fn each_worker_grants_its_share() {
-    let limits = Limits::index(&[limit("*", "*", "*", 100.0, 8)], 4).unwrap();
+    let limits = Limits::index(&[limit("*", "*", "*", 100.0, 8)], 4);
     let buckets = Buckets::default();
     let alice = subject("acme", "alice", None);
     assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_000, 50), 2);
@@ -56,7 +56,7 @@ fn each_worker_grants_its_share() {
 
 #[test]
 fn orgs_have_buckets_of_their_own_and_other_callers_are_not_counted() {
-    let limits = Limits::index(&[limit("*", "alice", "*", 1.0, 1)], 1).unwrap();
+    let limits = Limits::index(&[limit("*", "alice", "*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     for org in ["acme", "beta"] {
         assert_eq!(passed(&buckets, &limits, &subject(org, "alice", None), Stage::Every, 1, 3), 1);
@@ -66,7 +66,7 @@ fn orgs_have_buckets_of_their_own_and_other_callers_are_not_counted() {
 
 #[test]
 fn a_limit_over_a_name_is_asked_when_the_name_is_known() {
-    let limits = Limits::index(&[limit("*", "*", "heavy.*", 1.0, 1)], 1).unwrap();
+    let limits = Limits::index(&[limit("*", "*", "heavy.*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     let heavy = subject("acme", "alice", Some("heavy.x"));
     assert_eq!(passed(&buckets, &limits, &heavy, Stage::Every, 1, 3), 3);
@@ -76,8 +76,7 @@ fn a_limit_over_a_name_is_asked_when_the_name_is_known() {
 
 #[test]
 fn a_refusal_by_one_limit_takes_nothing_from_another() {
-    let limits =
-        Limits::index(&[limit("*", "*", "*", 1.0, 10), limit("*", "alice", "*", 1.0, 1)], 1).unwrap();
+    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 10), limit("*", "alice", "*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     assert_eq!(passed(&buckets, &limits, &subject("acme", "alice", None), Stage::Every, 1, 50), 1);
     assert_eq!(passed(&buckets, &limits, &subject("acme", "bob", None), Stage::Every, 1, 50), 9);
@@ -85,7 +84,7 @@ fn a_refusal_by_one_limit_takes_nothing_from_another() {
 
 #[test]
 fn the_wait_is_told_in_whole_seconds() {
-    let limits = Limits::index(&[limit("*", "*", "*", 0.1, 1)], 1).unwrap();
+    let limits = Limits::index(&[limit("*", "*", "*", 0.1, 1)], 1);
     let buckets = Buckets::default();
     let alice = subject("acme", "alice", None);
     assert_eq!(buckets.take(&limits, &alice, Stage::Every, 0), Ok(()));
@@ -96,7 +95,7 @@ fn the_wait_is_told_in_whole_seconds() {
 
 #[test]
 fn a_clock_that_goes_back_does_not_open_the_bucket() {
-    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 1)], 1).unwrap();
+    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     let alice = subject("acme", "alice", None);
     assert_eq!(buckets.take(&limits, &alice, Stage::Every, 100_000), Ok(()));
@@ -105,7 +104,7 @@ fn a_clock_that_goes_back_does_not_open_the_bucket() {
 
 #[test]
 fn a_million_orgs_take_no_more_memory_than_the_table() {
-    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 1)], 1).unwrap();
+    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     for number in 0..1_000_000 {
         let org = number.to_string();
@@ -119,8 +118,28 @@ fn a_million_orgs_take_no_more_memory_than_the_table() {
 }
 
 #[test]
-fn a_rate_that_is_none_is_refused() {
+fn a_rate_that_is_none_limits_nothing_and_leaves_the_others_in_force() {
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        assert!(Limits::index(&[limit("*", "*", "*", rate, 1)], 1).is_err(), "{rate}");
+        let limits = Limits::index(&[limit("*", "*", "*", rate, 1), limit("*", "bob", "*", 1.0, 1)], 1);
+        let buckets = Buckets::default();
+        assert_eq!(
+            passed(&buckets, &limits, &subject("acme", "alice", None), Stage::Every, 1, 3),
+            3,
+            "{rate}"
+        );
+        assert_eq!(passed(&buckets, &limits, &subject("acme", "bob", None), Stage::Every, 1, 3), 1, "{rate}");
+    }
+}
+
+#[test]
+fn the_slowest_rate_still_lets_its_burst_through() {
+    for rate in [f64::MIN_POSITIVE, 0.001 / 3_600.0, 0.000_01] {
+        let limits = Limits::index(&[limit("*", "*", "*", rate, 2)], 1);
+        let buckets = Buckets::default();
+        assert_eq!(
+            passed(&buckets, &limits, &subject("acme", "alice", None), Stage::Every, 1, 5),
+            2,
+            "{rate}"
+        );
     }
 }
