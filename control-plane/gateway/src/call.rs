@@ -139,6 +139,8 @@ pub struct Call {
     pub abilities: ClientAbilities,
     pub started: Instant,
     pub deadline: Instant,
+    /// The deadline is the caller's wish, earlier than the spec's.
+    pub is_shortened: bool,
     pub bytes_in: usize,
     pub parent: Option<Parent>,
     pub events: Arc<EventLog>,
@@ -171,6 +173,7 @@ impl Call {
             abilities: invocation.abilities,
             started,
             deadline,
+            is_shortened: invocation.deadline == Some(deadline),
             bytes_in: invocation.bytes_in,
             parent: invocation.parent,
             events: Arc::default(),

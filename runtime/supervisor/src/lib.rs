@@ -6,7 +6,6 @@
 
 pub mod api;
 pub mod backoff;
-pub mod breaker;
 pub mod budget;
 pub mod call;
 pub mod cause;

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::breaker::Outcome;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
-use crate::breaker::Outcome;
 use crate::budget::Lease;
 use crate::call::Rules;
 use crate::cause::Cause;

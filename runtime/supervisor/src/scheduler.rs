@@ -12,10 +12,10 @@ mod slot;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use asp_platform::breaker::{Breaker, Outcome};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
-use crate::breaker::{Breaker, Outcome};
 use crate::fair_queue::{FairQueue, Full};
 use crate::leftovers::Idle;
 use crate::quarantine::Quarantine;
@@ -74,6 +74,7 @@ pub struct Place {
 /// A seated call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
+    pub ticket: TicketId,
     pub took: Duration,
     pub outcome: Outcome,
     /// It was told to end, by its caller or its deadline: something of it may go on.
@@ -133,20 +134,22 @@ impl Scheduler {
         if let Some(rest) = self.quarantine.remaining(now) {
             return Err(Refusal::Quarantined { rest });
         }
-        if !self.breaker.admit(now) {
+        if !self.breaker.admit(call.ticket, now.into_std()) {
             return Err(Refusal::BreakerOpen);
         }
         call.fresh |= self.policy.ephemeral;
+        let ticket = call.ticket;
         let tenant = call.tenant.clone();
         match self.queue.push(&tenant, call) {
             Ok(displaced) => {
-                if displaced.is_some() {
-                    self.breaker.ended(Outcome::Abandoned, now);
+                let displaced = displaced.map(|waiting| waiting.ticket);
+                if let Some(displaced) = displaced {
+                    self.abandoned(displaced, now);
                 }
-                Ok(displaced.map(|waiting| waiting.ticket))
+                Ok(displaced)
             }
             Err(full) => {
-                self.breaker.ended(Outcome::Abandoned, now);
+                self.abandoned(ticket, now);
                 Err(match full {
                     Full::Tenant => Refusal::Throttled,
                     Full::All => Refusal::Overload,
@@ -203,7 +206,7 @@ impl Scheduler {
 
     /// A seated call has ended, and its place is free.
     pub fn release(&mut self, worker: WorkerId, tenant: &str, spent: Spent, now: Instant) {
-        self.breaker.ended(spent.outcome, now);
+        self.breaker.ended(spent.ticket, spent.outcome, now.into_std());
         if spent.outcome != Outcome::Abandoned {
             let milliseconds = spent.took.as_secs_f64() * 1000.0;
             self.mean_call = self.mean_call * (1.0 - ALPHA) + milliseconds * ALPHA;
@@ -224,8 +227,8 @@ impl Scheduler {
     /// Takes a waiting call out; false when it does not wait any more.
     pub fn cancel(&mut self, ticket: TicketId, now: Instant) -> bool {
         let removed = self.queue.remove(|waiting| waiting.ticket == ticket);
-        for _ in &removed {
-            self.breaker.ended(Outcome::Abandoned, now);
+        for waiting in &removed {
+            self.abandoned(waiting.ticket, now);
         }
         !removed.is_empty()
     }
@@ -312,7 +315,7 @@ impl Scheduler {
     pub fn refuse_waiting(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         for waiting in self.queue.remove(|_| true) {
-            self.breaker.ended(Outcome::Abandoned, now);
+            self.abandoned(waiting.ticket, now);
             actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Draining });
         }
         actions
@@ -373,15 +376,20 @@ impl Scheduler {
         self.workers.values().filter(|slot| matches!(slot.phase, Phase::Starting)).count()
     }
 
+    /// An admitted call ends without having run: it says nothing about the plugin.
+    fn abandoned(&mut self, ticket: TicketId, now: Instant) {
+        self.breaker.ended(ticket, Outcome::Abandoned, now.into_std());
+    }
+
     fn refuse(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let late = self.queue.remove(|waiting| waiting.deadline <= now);
         for waiting in late {
-            self.breaker.ended(Outcome::Abandoned, now);
+            self.abandoned(waiting.ticket, now);
             actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Late });
         }
         let Some(rest) = self.quarantine.remaining(now) else { return };
         for waiting in self.queue.remove(|_| true) {
-            self.breaker.ended(Outcome::Abandoned, now);
+            self.abandoned(waiting.ticket, now);
             actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Quarantined { rest } });
         }
     }

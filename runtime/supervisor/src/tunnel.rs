@@ -14,6 +14,7 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::breaker::Outcome;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{ClientMessage, Failed, InitResponse, Pong, ServerMessage, client_message};
 use asp_proto::supervisor::PppServerFrame;
@@ -21,7 +22,6 @@ use asp_proto::supervisor::tunnel_event::Type;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::breaker::Outcome;
 use crate::call::End;
 use crate::cause::Cause;
 use crate::handles::{Attached, Handles, TunnelStats};

@@ -20,7 +20,7 @@ mod http;
 pub mod mcp;
 pub mod outbound;
 
-use breaker::Breakers;
+use breaker::{Breakers, patience};
 use calls::Calls;
 use outbound::{Outbound, OutboundError};
 
@@ -45,7 +45,7 @@ impl Proxy {
 
     /// One HTTP/JSON request.
     pub async fn http(&self, mapping: &ProxyHttp, execution: &Execution) -> Result<Output, Refusal> {
-        let permit = self.breakers.enter(&origin(&mapping.url))?;
+        let permit = self.breakers.enter(&origin(&mapping.url), patience(&execution.call))?;
         let result = http::run(&self.outbound, mapping, execution).await;
         permit.leave(&result);
         result
@@ -53,7 +53,7 @@ impl Proxy {
 
     /// One request to an upstream MCP server.
     pub async fn mcp(&self, target: &ProxyMcp, execution: &Execution) -> Result<Output, Refusal> {
-        let permit = self.breakers.enter(&origin(&target.url))?;
+        let permit = self.breakers.enter(&origin(&target.url), patience(&execution.call))?;
         let result = self.upstreams.run(target, execution).await;
         permit.leave(&result);
         result

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::breaker::Outcome;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Pool, TicketState, Wanted};
-use crate::breaker::Outcome;
 use crate::refusal::Refusal;
 use crate::scheduler::{Spent, TicketId};
 
@@ -61,7 +61,7 @@ impl Ticket {
                         self.pool.tally.call(took);
                     }
                     let stopped = worker.take_stopped();
-                    let spent = Spent { took, outcome, stopped };
+                    let spent = Spent { ticket: self.id, took, outcome, stopped };
                     inner.scheduler.release(worker.number, &self.tenant, spent, now);
                     prove = !inner.proving && inner.scheduler.is_held_back();
                     inner.proving |= prove;

@@ -46,7 +46,12 @@ impl Rig {
     }
 
     fn end_call(&mut self, worker: WorkerId, stopped: bool) {
-        let spent = Spent { took: Duration::from_millis(10), outcome: Outcome::Success, stopped };
+        let spent = Spent {
+            ticket: self.next_ticket - 1,
+            took: Duration::from_millis(10),
+            outcome: Outcome::Success,
+            stopped,
+        };
         self.scheduler.release(worker, "t", spent, self.now);
     }
 

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::Upstream;
 use http::HeaderValue;
 use http::header::{AUTHORIZATION, RETRY_AFTER};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use super::answer::Answered;
 use super::endpoint::Endpoint;
 use super::{Fault, chat};
-use crate::executors::proxy::breaker::Breakers;
+use crate::executors::proxy::breaker::{Breakers, FAIR_TIME};
 use crate::executors::proxy::origin;
 use crate::executors::proxy::outbound::{self, Destination, Outbound, OutboundError};
 
@@ -27,8 +28,6 @@ const MAX_ANSWER: usize = 1 << 20;
 const MAX_REQUESTS: u32 = 4;
 /// Pause before the second request where the endpoint names none; doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// An endpoint that was given as long as this and said nothing has failed; a shorter time is the plugin's choice.
-const FAIR_TIME: Duration = Duration::from_secs(10);
 
 /// What is asked of whom.
 pub(super) struct Asked<'a> {
@@ -49,20 +48,17 @@ pub(super) async fn ask(
         tracing::warn!(url = endpoint.url, "a delegate's key is not configured for its endpoint");
         return Err(Fault::Unavailable);
     }
-    let permit = breakers.enter(&origin(endpoint.url)).map_err(|_| Fault::Unavailable)?;
-    let given = asked.until.saturating_duration_since(Instant::now());
-    match tokio::time::timeout_at(asked.until, requests(outbound, asked)).await {
-        Ok(answered) => {
-            permit.settle(!matches!(answered, Err(Fault::Unavailable)));
-            answered
-        }
-        Err(_) => {
-            if given >= FAIR_TIME {
-                permit.settle(false);
-            }
-            Err(Fault::Expired)
-        }
-    }
+    let is_fair = asked.until.saturating_duration_since(Instant::now()) >= FAIR_TIME;
+    let permit = breakers
+        .enter(&origin(endpoint.url), is_fair.then_some(asked.until))
+        .map_err(|_| Fault::Unavailable)?;
+    let answered =
+        tokio::time::timeout_at(asked.until, requests(outbound, asked)).await.map_err(|_| Fault::Expired)?;
+    permit.settle(match answered {
+        Err(Fault::Unavailable) => Outcome::Failure,
+        _ => Outcome::Success,
+    });
+    answered
 }
 
 async fn requests(outbound: &Outbound, asked: &Asked<'_>) -> Result<Answered, Fault> {

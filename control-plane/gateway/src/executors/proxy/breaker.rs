@@ -1,186 +1,204 @@
 //! Circuit breakers, one per upstream origin.
 //!
-//! Opens when half of the last 20 requests failed (of at least 10), for 10 s; then lets 3 probes through and
-//! closes when they succeed. Only failures of the infrastructure count, never a tool's own error.
+//! Owns: which breaker a request meets, and what its end says about the service. Keeps true: only failures of the
+//! infrastructure count, never a tool's own error; a service that says nothing until a fair deadline has failed; what
+//! a caller gave up, or gave too little time, says nothing; a permit that is dropped gives its place back.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::breaker::{Breaker, Outcome};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
+use crate::call::pipeline::runtime_bound;
 
-const WINDOW: usize = 20;
-const LEAST: usize = 10;
-const OPEN_FOR: Duration = Duration::from_secs(10);
-const PROBES: u32 = 3;
 /// Most origins; specs name them, so this bounds a mistake, not a client.
 const MAX_ORIGINS: usize = 10_000;
+/// Whoever was given as long as this and said nothing has failed; a shorter time is the asker's choice.
+pub(in crate::executors) const FAIR_TIME: Duration = Duration::from_secs(10);
 
 /// The breakers by origin.
 #[derive(Default)]
 pub(in crate::executors) struct Breakers {
-    by_origin: Mutex<HashMap<String, Arc<Mutex<Breaker>>>>,
+    by_origin: Mutex<HashMap<String, Arc<Mutex<Origin>>>>,
 }
 
-enum Breaker {
-    Closed { recent: VecDeque<bool> },
-    Open { until: Instant },
-    HalfOpen { sent: u32, succeeded: u32 },
+#[derive(Default)]
+struct Origin {
+    breaker: Breaker,
+    /// The number of the last request.
+    requests: u64,
 }
 
-/// Leave to send one request. Dropped without an end, it counts as not used.
+/// Leave to send one request. Dropped, it was given up, or the service was silent for too long.
 pub(in crate::executors) struct Permit {
-    breaker: Arc<Mutex<Breaker>>,
+    origin: Arc<Mutex<Origin>>,
+    number: u64,
+    patience: Option<Instant>,
     settled: bool,
 }
 
 impl Breakers {
-    /// Refuses at once while the origin's breaker is open.
-    pub(in crate::executors) fn enter(&self, origin: &str) -> Result<Permit, Refusal> {
-        let breaker = {
+    /// Refuses at once while the origin's breaker is open. Silence beyond `patience` is the service's failure;
+    /// `None` where no end of the waiting says anything about it.
+    pub(in crate::executors) fn enter(
+        &self,
+        origin: &str,
+        patience: Option<Instant>,
+    ) -> Result<Permit, Refusal> {
+        let origin = {
             let mut by_origin = self.by_origin.lock();
             if by_origin.len() >= MAX_ORIGINS && !by_origin.contains_key(origin) {
                 by_origin.clear();
             }
-            let closed = || Arc::new(Mutex::new(Breaker::Closed { recent: VecDeque::new() }));
-            by_origin.entry(origin.to_owned()).or_insert_with(closed).clone()
+            by_origin.entry(origin.to_owned()).or_default().clone()
         };
-        if breaker.lock().admits() {
-            Ok(Permit { breaker, settled: false })
-        } else {
-            Err(Refusal::Upstream("the service has failed repeatedly and is given a pause".into()))
+        let number = {
+            let mut origin = origin.lock();
+            origin.requests += 1;
+            let number = origin.requests;
+            origin.breaker.admit(number, Instant::now().into_std()).then_some(number)
+        };
+        match number {
+            Some(number) => Ok(Permit { origin, number, patience, settled: false }),
+            None => Err(Refusal::Upstream("the service has failed repeatedly and is given a pause".into())),
         }
     }
+}
+
+/// Until when a service that runs `call` may be silent. `None` where the caller shortened the time, or so little is
+/// left that its end says nothing: callers must not be able to shut a service for others.
+pub(in crate::executors) fn patience(call: &Call) -> Option<Instant> {
+    let fair = FAIR_TIME.min(runtime_bound(&call.entry.primitive, false) / 2);
+    let given = call.deadline.saturating_duration_since(Instant::now());
+    (given >= fair && !call.is_shortened).then_some(call.deadline)
 }
 
 impl Permit {
     /// Records how the request went.
     pub(in crate::executors) fn leave(self, result: &Result<Output, Refusal>) {
-        let failed =
-            matches!(result, Err(Refusal::Upstream(_) | Refusal::OutcomeUnknown | Refusal::Deadline));
-        self.settle(!failed);
+        match result {
+            Err(Refusal::Upstream(_) | Refusal::OutcomeUnknown | Refusal::Deadline) => {
+                self.settle(Outcome::Failure);
+            }
+            Ok(_)
+            | Err(Refusal::Relayed { .. } | Refusal::Limited { .. } | Refusal::InvalidOutput { .. }) => {
+                self.settle(Outcome::Success);
+            }
+            // Cancelled, or never sent.
+            Err(_) => {}
+        }
     }
 
     /// Records how the request went, where no output says it.
-    pub(in crate::executors) fn settle(mut self, succeeded: bool) {
+    pub(in crate::executors) fn settle(mut self, outcome: Outcome) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
         self.settled = true;
-        self.breaker.lock().record(succeeded);
+        self.origin.lock().breaker.ended(self.number, outcome, Instant::now().into_std());
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.settled {
-            return;
-        }
-        // A probe that nobody waited for says nothing; another one may be sent.
-        if let Breaker::HalfOpen { sent, .. } = &mut *self.breaker.lock() {
-            *sent = sent.saturating_sub(1);
-        }
-    }
-}
-
-impl Breaker {
-    fn admits(&mut self) -> bool {
-        if let Breaker::Open { until } = self
-            && Instant::now() >= *until
-        {
-            *self = Breaker::HalfOpen { sent: 0, succeeded: 0 };
-        }
-        match self {
-            Breaker::Closed { .. } => true,
-            Breaker::Open { .. } => false,
-            Breaker::HalfOpen { sent, .. } => {
-                *sent += 1;
-                *sent <= PROBES
-            }
-        }
-    }
-
-    fn record(&mut self, succeeded: bool) {
-        let open = || Breaker::Open { until: Instant::now() + OPEN_FOR };
-        match self {
-            Breaker::Closed { recent } => {
-                if recent.len() == WINDOW {
-                    recent.pop_front();
-                }
-                recent.push_back(succeeded);
-                let failures = recent.iter().filter(|ok| !**ok).count();
-                if recent.len() >= LEAST && failures * 2 >= recent.len() {
-                    *self = open();
-                }
-            }
-            Breaker::HalfOpen { .. } if !succeeded => *self = open(),
-            Breaker::HalfOpen { succeeded: good, .. } => {
-                *good += 1;
-                if *good >= PROBES {
-                    *self = Breaker::Closed { recent: VecDeque::new() };
-                }
-            }
-            // A request from before the breaker opened.
-            Breaker::Open { .. } => {}
+        if !self.settled {
+            let is_late = self.patience.is_some_and(|end| Instant::now() >= end);
+            self.end(if is_late { Outcome::Failure } else { Outcome::Abandoned });
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use asp_platform::breaker::REST;
+
     use super::*;
 
     fn outcome(ok: bool) -> Result<Output, Refusal> {
         if ok { Ok(Output::tool_error("its own fault")) } else { Err(Refusal::Upstream("x".into())) }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_failing_origin_is_paused_and_its_neighbour_is_not() {
+    fn opened() -> Breakers {
         let breakers = Breakers::default();
-        for _ in 0..LEAST {
-            breakers.enter("a").unwrap().leave(&outcome(false));
+        while let Ok(permit) = breakers.enter("a", None) {
+            permit.leave(&outcome(false));
         }
-        assert!(breakers.enter("a").is_err());
-        assert!(breakers.enter("b").is_ok());
-        tokio::time::advance(OPEN_FOR).await;
-        let probes: Vec<_> = (0..PROBES).map(|_| breakers.enter("a").unwrap()).collect();
-        assert!(breakers.enter("a").is_err());
-        for probe in probes {
-            probe.leave(&outcome(true));
-        }
-        assert!(breakers.enter("a").is_ok());
+        breakers
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_was_given_up_makes_room_for_another() {
+    async fn a_failing_origin_is_paused_and_its_neighbour_is_not() {
+        let breakers = opened();
+        assert!(breakers.enter("a", None).is_err());
+        assert!(breakers.enter("b", None).is_ok());
+        tokio::time::advance(REST).await;
+        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("a", None).ok()).collect();
+        assert_eq!(probes.len(), 3);
+        for probe in probes {
+            probe.leave(&outcome(true));
+        }
+        assert!(breakers.enter("a", None).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_refused_while_probes_run_do_not_keep_it_shut() {
+        let breakers = opened();
+        tokio::time::advance(REST).await;
+        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("a", None).ok()).collect();
+        for _ in 0..100 {
+            assert!(breakers.enter("a", None).is_err());
+        }
+        drop(probes);
+        for _ in 0..3 {
+            breakers.enter("a", None).unwrap().settle(Outcome::Success);
+        }
+        assert!(breakers.enter("a", None).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_is_silent_until_a_fair_deadline_has_failed() {
         let breakers = Breakers::default();
-        for _ in 0..LEAST {
-            breakers.enter("a").unwrap().leave(&outcome(false));
+        for _ in 0..10 {
+            let permit = breakers.enter("a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            permit.leave(&Err(Refusal::Cancelled));
         }
-        tokio::time::advance(OPEN_FOR).await;
-        for _ in 0..2 * PROBES {
-            drop(breakers.enter("a").unwrap());
+        assert!(breakers.enter("a", None).is_err(), "hangs open it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_callers_cancel_and_its_bad_arguments_say_nothing() {
+        let breakers = Breakers::default();
+        let bad = Err(Refusal::InvalidArguments { pointer: String::new(), message: String::new() });
+        for given_up in [Err(Refusal::Cancelled), bad] {
+            for _ in 0..100 {
+                let permit = breakers.enter("a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
+                permit.leave(&given_up);
+            }
         }
-        for _ in 0..PROBES {
-            breakers.enter("a").unwrap().settle(true);
+        // They would have outweighed these, or closed the breaker by themselves.
+        for _ in 0..10 {
+            breakers.enter("a", None).unwrap().leave(&outcome(false));
         }
-        assert!(breakers.enter("a").is_ok());
+        assert!(breakers.enter("a", None).is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_probe_pauses_again_and_tool_errors_never_count() {
         let breakers = Breakers::default();
-        for _ in 0..WINDOW {
-            breakers.enter("a").unwrap().leave(&outcome(true));
+        for _ in 0..20 {
+            breakers.enter("b", None).unwrap().leave(&outcome(true));
         }
-        assert!(breakers.enter("a").is_ok());
-        for _ in 0..WINDOW {
-            if let Ok(permit) = breakers.enter("a") {
-                permit.leave(&outcome(false));
-            }
-        }
-        tokio::time::advance(OPEN_FOR).await;
-        breakers.enter("a").unwrap().leave(&outcome(false));
-        assert!(breakers.enter("a").is_err());
+        assert!(breakers.enter("b", None).is_ok());
+        let breakers = opened();
+        tokio::time::advance(REST).await;
+        breakers.enter("a", None).unwrap().leave(&outcome(false));
+        assert!(breakers.enter("a", None).is_err());
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::ProxyCalls;
 use reqwest::header::{
     ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, RETRY_AFTER,
@@ -14,7 +15,7 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::super::breaker::Breakers;
+use super::super::breaker::{Breakers, patience};
 use super::super::{deadline_ms, origin, outbound};
 use crate::call::Call;
 use crate::call::outcome::Refusal;
@@ -40,9 +41,8 @@ pub(super) struct Service {
     /// The base URL, judged.
     base: Url,
     tool: String,
-    call: String,
+    call: Arc<Call>,
     headers: HeaderMap,
-    deadline: Instant,
     breakers: Arc<Breakers>,
     origin: String,
 }
@@ -81,9 +81,8 @@ impl Service {
             client: destination.client.clone(),
             base: destination.url,
             tool: target.tool.clone(),
-            call: execution.call.id.to_string(),
+            call: execution.call.clone(),
             headers: headers(&execution.call),
-            deadline: execution.call.deadline,
             breakers: breakers.clone(),
             origin: origin(&target.url),
         })
@@ -137,7 +136,8 @@ impl Service {
     }
 
     fn call_request(&self, method: Method, verb: Option<&str>) -> Result<RequestBuilder, Fault> {
-        let path = ["tools", &self.tool, "calls", &self.call];
+        let id = self.call.id.to_string();
+        let path = ["tools", &self.tool, "calls", &id];
         let url = self.url(&[&path[..], verb.as_slice()].concat())?;
         Ok(self.request(method, url))
     }
@@ -157,10 +157,15 @@ impl Service {
     }
 
     async fn exchange(&self, request: RequestBuilder) -> Result<Answer, Fault> {
-        let permit = self.breakers.enter(&self.origin).map_err(Fault::Paused)?;
-        let left = self.deadline.saturating_duration_since(Instant::now());
+        let permit = self.breakers.enter(&self.origin, patience(&self.call)).map_err(Fault::Paused)?;
+        let left = self.call.deadline.saturating_duration_since(Instant::now());
         let answered = answer(request.timeout(left.min(MAX_REQUEST))).await;
-        permit.settle(answered.as_ref().is_ok_and(|answer| !answer.status.is_server_error()));
+        match &answered {
+            Ok(answer) if !answer.status.is_server_error() => permit.settle(Outcome::Success),
+            // Its own time was not up: whether the service failed is for the permit to judge.
+            Err(_) if Instant::now() >= self.call.deadline => drop(permit),
+            Ok(_) | Err(_) => permit.settle(Outcome::Failure),
+        }
         answered
     }
 }
