@@ -32,7 +32,6 @@ pub mod schema;
 pub mod seal;
 pub mod sessions;
 pub mod suspended;
-pub mod uri_template;
 
 use call::active::ActiveTable;
 use call::adopted::Adopted;

@@ -12,6 +12,7 @@ use asp_proto::snapshot::{
     AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, Kind, Limit, Listing, Mutation,
     Primitive, Protocol, Runtime, Server, Sessions, Upstream,
 };
+use asp_registry::uri_template::UriTemplate;
 use serde_json::{Map, Value, json};
 
 use crate::executors::{self, artifacts};
@@ -19,7 +20,6 @@ use crate::faces::mcp::param_headers::ParamHeaders;
 use crate::faces::mcp::revision::Revision;
 use crate::policy::Policy;
 use crate::schema::Schema;
-use crate::uri_template::UriTemplate;
 
 /// An indexed, immutable gateway snapshot.
 pub struct Live {
@@ -208,7 +208,8 @@ impl Entry {
         };
         let template = match primitive.kind() {
             Kind::ResourceTemplate => Some(
-                UriTemplate::parse(&listing.mcp_name).ok_or("the URI template is not RFC 6570 level 1")?,
+                UriTemplate::parse_matching(&listing.mcp_name)
+                    .map_err(|fault| format!("the URI template: {fault}"))?,
             ),
             _ => None,
         };

@@ -20,6 +20,7 @@ mod server_file;
 mod source;
 mod spec;
 mod structure;
+pub mod uri_template;
 
 pub use assemble::{Inputs, assemble};
 pub use check::{Catalog, CompiledServer, Report, check};

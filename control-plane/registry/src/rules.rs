@@ -23,6 +23,7 @@ use serde_json::Value;
 use crate::document::Document;
 use crate::fault::{FaultCode, Findings};
 use crate::spec::Spec;
+use crate::uri_template::UriTemplate;
 
 /// An example shows a call; judging a large one against a large schema takes long.
 const MAX_EXAMPLE_BYTES: usize = 16 * 1024;
@@ -179,17 +180,9 @@ fn check_places(spec: &Spec, findings: &mut Findings<'_>) {
         }
     }
     let Some(template) = &spec.schema.uri_template else { return };
-    let judged = uri::template_variables(template).and_then(|variables| {
-        let is_repeated = variables
-            .iter()
-            .enumerate()
-            .any(|(index, name)| variables.iter().skip(index + 1).any(|other| other == name));
-        if variables.is_empty() || is_repeated || template.contains("}{") {
-            // A URI must match in one way only.
-            return Err("a template has variables, each once, with fixed text between them".into());
-        }
-        uri::resource_uri(&uri::filled(template))
-    });
+    let judged = UriTemplate::parse_matching(template)
+        .map_err(|fault| fault.to_string())
+        .and_then(|template| uri::resource_uri(&template.filled()));
     if let Err(reason) = judged {
         let hint = "use plain {name} expressions (RFC 6570 level 1), e.g. demo://items/{id}";
         findings.add(FaultCode::BadUriTemplate, "/primitiveSchema/uriTemplate", reason, hint);

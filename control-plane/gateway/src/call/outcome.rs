@@ -1,6 +1,7 @@
 //! How a call ends: with an output or with a refusal, each independent of any protocol.
 
 use asp_edge::Reason;
+use asp_registry::uri_template::ExpandFault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -136,6 +137,12 @@ pub enum Disapproval {
 }
 
 impl Refusal {
+    /// An argument that may not stand where a URI template puts it.
+    pub fn misplaced(fault: &ExpandFault) -> Refusal {
+        let escaped = fault.argument().replace('~', "~0").replace('/', "~1");
+        Refusal::InvalidArguments { pointer: format!("/{escaped}"), message: fault.to_string() }
+    }
+
     /// The normalized reason for metrics, audit and every wire.
     pub const fn reason(&self) -> Reason {
         match self {

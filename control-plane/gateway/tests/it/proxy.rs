@@ -94,6 +94,51 @@ async fn a_call_is_mapped_to_one_http_request_and_back() {
     assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));
 }
 
+/// An argument fills its place in the service's path and reaches no other one.
+#[tokio::test]
+async fn an_argument_never_climbs_out_of_its_place_in_the_services_path() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let record = seen.clone();
+    let service = axum::Router::new().fallback(async move |request: Request| {
+        record.lock().push(request.uri().to_string());
+        axum::Json(json!({"ok": true}))
+    });
+    let upstream = format!("http://{}", serve(service).await);
+    let fixture = |url: &str, query: &str, header: &str| {
+        let mapping = ProxyHttp {
+            query: [("q".to_owned(), query.to_owned())].into(),
+            headers: [("x-path".to_owned(), header.to_owned())].into(),
+            ..http_mapping(url)
+        };
+        Fixture::of(with_runtime("echo", Mode::ProxyHttp(mapping), Mutation::ReadOnly, &upstream))
+    };
+    let climbs =
+        ["..", ".", "%2e%2e", "../admin", "a/../../admin", "..\\admin", "..;x", "%252e%252e%252fadmin"];
+    for (url, query, header) in [
+        ("/users/{message}/profile", "", ""),
+        ("/users/{message}{message}", "", ""),
+        ("/users/{message}", "", ""),
+        ("/fixed", "/users/{message}", ""),
+        ("/fixed", "", "/users/{message}"),
+    ] {
+        let fixture = fixture(url, query, header);
+        let messages = if url.contains("}{") { &["."][..] } else { &climbs };
+        for message in messages {
+            let answer = echo(&fixture, message).await;
+            assert_eq!(
+                answer["result"]["_meta"]["asp/reason"], "invalid_params",
+                "{url} {message}: {answer}"
+            );
+            let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+            assert!(text.contains("/message"), "{text}");
+        }
+    }
+    assert_eq!(*seen.lock(), Vec::<String>::new());
+    let answer = echo(&fixture("/users/{message}", "{message}", "{message}"), "a..b/c").await;
+    assert_eq!(answer["result"]["isError"], false, "{answer}");
+    assert_eq!(*seen.lock(), ["/users/a..b%2Fc?q=a..b%2Fc"]);
+}
+
 #[tokio::test]
 async fn the_services_errors_are_tool_errors_and_what_may_have_happened_is_said() {
     let service = axum::Router::new()

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{name, uri};
 use crate::fault::{FaultCode, Findings};
 use crate::spec::{Body, CallsProxy, HttpProxy, Kind, Spec};
+use crate::uri_template::UriTemplate;
 
 /// Headers that carry credentials, frame the message or belong to the platform.
 const REFUSED_HEADERS: [&str; 14] = [
@@ -105,15 +106,15 @@ fn check_http(spec: &Spec, http: &HttpProxy, findings: &mut Findings<'_>) {
 
 fn check_url_template(http: &HttpProxy, arguments: &Arguments<'_>, findings: &mut Findings<'_>) {
     let path = "/runtime/http/url";
-    check_url(&uri::filled(&http.url), path, findings);
+    let Some(template) = check_template(&http.url, path, arguments, findings) else { return };
+    check_url(&template.filled(), path, findings);
     let authority = http.url.split_once("://").map_or("", |(_, rest)| rest);
     if authority.split(['/', '?']).next().is_some_and(|authority| authority.contains(['{', '}'])) {
         let hint = "write the host out; only path and query may hold arguments";
         findings.add(FaultCode::BadUrl, path, "an argument would choose the host", hint);
     }
-    let Some(variables) = check_template(&http.url, path, arguments, findings) else { return };
-    for variable in variables {
-        if arguments.knows(&variable) && !arguments.always(&variable) {
+    for variable in template.variables() {
+        if arguments.knows(variable) && !arguments.always(variable) {
             let message = format!("`{variable}` may be absent, and the URL would have a hole");
             let hint = "make the argument required or give it a default";
             findings.add(FaultCode::BadMapping, path, message, hint);
@@ -121,28 +122,28 @@ fn check_url_template(http: &HttpProxy, arguments: &Arguments<'_>, findings: &mu
     }
 }
 
-/// Checks a template; its variables when it is one.
+/// Checks a text as a template over the arguments.
 fn check_template(
     template: &str,
     path: &str,
     arguments: &Arguments<'_>,
     findings: &mut Findings<'_>,
-) -> Option<Vec<String>> {
-    match uri::template_variables(template) {
-        Err(reason) => {
+) -> Option<UriTemplate> {
+    match UriTemplate::parse(template) {
+        Err(fault) => {
             let hint = "use plain {name} expressions (RFC 6570 level 1)";
-            findings.add(FaultCode::BadUriTemplate, path, reason, hint);
+            findings.add(FaultCode::BadUriTemplate, path, fault.to_string(), hint);
             None
         }
-        Ok(variables) => {
-            for variable in &variables {
+        Ok(template) => {
+            for variable in template.variables() {
                 if !arguments.knows(variable) {
                     let message = format!("no argument is called `{variable}`");
                     let hint = "name a top-level property of the input schema";
                     findings.add(FaultCode::BadMapping, path, message, hint);
                 }
             }
-            Some(variables.into_iter().map(str::to_string).collect())
+            Some(template)
         }
     }
 }
@@ -228,6 +229,6 @@ impl<'a> Arguments<'a> {
 
     fn in_template(&self, argument: &str) -> bool {
         let template = self.spec.schema.uri_template.as_deref().unwrap_or_default();
-        uri::template_variables(template).is_ok_and(|variables| variables.contains(&argument))
+        UriTemplate::parse(template).is_ok_and(|template| template.variables().any(|name| name == argument))
     }
 }

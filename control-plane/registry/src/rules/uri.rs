@@ -1,9 +1,11 @@
-//! URIs, templates, hosts and origins, judged by their text alone.
+//! URIs, hosts and origins, judged by their text alone.
 //!
 //! Owns strict parsers without normalisation: what is not written in its canonical form is refused, so two
-//! programs cannot disagree about the host. Sources: RFC 3986, RFC 6570 level 1, RFC 1123, RFC 6454.
+//! programs cannot disagree about the host. Sources: RFC 3986, RFC 1123, RFC 6454.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use asp_platform::address::is_public;
 
 const MAX_URI_BYTES: usize = 2048;
 /// Schemes that reach into the machine or run code in a client.
@@ -114,80 +116,16 @@ pub(super) fn is_host_name(text: &str) -> bool {
 /// A host the proxy executor reaches only through an upstream entry of the operator.
 pub(super) fn is_private_host(host: &str) -> bool {
     if let Ok(address) = host.parse::<IpAddr>() {
-        return match address {
-            IpAddr::V4(v4) => !is_public_v4(v4),
-            IpAddr::V6(v6) => match v6.to_ipv4() {
-                Some(v4) => !is_public_v4(v4),
-                // Global unicast is 2000::/3 (RFC 4291).
-                None => v6.segments().first().is_none_or(|first| first & 0xe000 != 0x2000),
-            },
-        };
+        return !is_public(address);
     }
     let lower = host.to_ascii_lowercase();
     !lower.contains('.')
         || [".localhost", ".local", ".internal", ".svc"].iter().any(|suffix| lower.ends_with(suffix))
 }
 
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [first, second, ..] = address.octets();
-    !(address.is_private()
-        || address.is_loopback()
-        || address.is_link_local()
-        || address.is_broadcast()
-        || address.is_documentation()
-        || address.is_unspecified()
-        || address.is_multicast()
-        || first == 0
-        || first >= 240
-        || (first == 100 && (64..128).contains(&second))
-        || (first == 198 && (18..20).contains(&second)))
-}
-
 /// A web origin: scheme, host, optional port, nothing else (RFC 6454 section 6.2).
 pub(super) fn is_origin(text: &str) -> bool {
     http_url(text).is_ok_and(|url| url.path.is_empty() && !text.bytes().any(|byte| byte.is_ascii_uppercase()))
-}
-
-/// The variables of an RFC 6570 level 1 template, in order.
-pub(super) fn template_variables(text: &str) -> Result<Vec<&str>, String> {
-    let mut variables = Vec::new();
-    let mut rest = text;
-    while let Some(open) = rest.find(['{', '}']) {
-        let (_, tail) = rest.split_at(open);
-        let Some(tail) = tail.strip_prefix('{') else { return Err("a `}` without its `{`".into()) };
-        let Some((variable, after)) = tail.split_once('}') else {
-            return Err("a `{` without its `}`".into());
-        };
-        if !is_variable(variable) {
-            return Err(format!(
-                "`{{{}}}` is no plain variable of letters, digits and underscores",
-                super::name::shown(variable)
-            ));
-        }
-        variables.push(variable);
-        rest = after;
-    }
-    Ok(variables)
-}
-
-/// The template with every variable filled by a plain letter, to judge the rest of it as a URI.
-pub(super) fn filled(template: &str) -> String {
-    let mut text = String::new();
-    let mut rest = template;
-    while let Some((before, tail)) = rest.split_once('{') {
-        text.push_str(before);
-        text.push('v');
-        rest = tail.split_once('}').map_or("", |(_, after)| after);
-    }
-    text.push_str(rest);
-    text
-}
-
-fn is_variable(text: &str) -> bool {
-    (1..=128).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.')
-        && !text.starts_with('.')
-        && !text.ends_with('.')
 }
 
 fn is_scheme(text: &str) -> bool {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use asp_proto::snapshot::{Kind, Mutation, ProxyHttp};
+use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -13,7 +14,6 @@ use super::{deadline_ms, lost, refusal_of};
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::executors::Execution;
-use crate::uri_template::UriTemplate;
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -83,22 +83,20 @@ fn request(
     let no_arguments = Map::new();
     let arguments = execution.arguments.as_object().unwrap_or(&no_arguments);
     let invalid = |what: &str| Refusal::Internal(format!("proxy mapping: {what}"));
-    let url = UriTemplate::parse(&mapping.url).and_then(|template| template.expand(arguments)).ok_or_else(
-        || Refusal::InvalidArguments {
-            pointer: String::new(),
-            message: "an argument of the service's URL is missing".into(),
-        },
-    )?;
+    let url = expanded(&mapping.url, arguments)?.ok_or_else(|| Refusal::InvalidArguments {
+        pointer: String::new(),
+        message: "an argument of the service's URL is missing".into(),
+    })?;
     let destination = outbound
         .destination(&url, &execution.upstreams)
         .map_err(|error| Refusal::Upstream(error.to_string()))?;
     let mut url = destination.url;
-    add_query(&mut url, mapping, arguments);
+    add_query(&mut url, mapping, arguments)?;
     let method = Method::from_bytes(mapping.method.as_bytes()).map_err(|_| invalid("method"))?;
     let mut request = destination.client.request(method, url);
     for (name, template) in &mapping.headers {
         // Level 1 expansion leaves no control character; a header whose argument is absent is left out.
-        if let Some(value) = UriTemplate::parse(template).and_then(|template| template.expand(arguments)) {
+        if let Some(value) = expanded(template, arguments)? {
             request = request.header(name, value);
         }
     }
@@ -127,15 +125,14 @@ fn request(
 }
 
 /// A parameter whose argument is absent is left out.
-fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Map<String, Value>) {
+fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Map<String, Value>) -> Result<(), Refusal> {
     let mut written = String::new();
     for (name, template) in &mapping.query {
-        let expanded = UriTemplate::parse(template).and_then(|template| template.expand(arguments));
-        if let Some(value) = expanded {
+        if let Some(value) = expanded(template, arguments)? {
             if !written.is_empty() {
                 written.push('&');
             }
-            crate::uri_template::percent_encode(name, &mut written);
+            written.push_str(&uri_template::encoded(name));
             written.push('=');
             written.push_str(&value);
         }
@@ -143,6 +140,18 @@ fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Map<String, Value>)
     if !written.is_empty() {
         let query = url.query().map_or_else(|| written.clone(), |query| format!("{query}&{written}"));
         url.set_query(Some(&query));
+    }
+    Ok(())
+}
+
+/// The template filled with the arguments; `None` where one of them is absent.
+fn expanded(template: &str, arguments: &Map<String, Value>) -> Result<Option<String>, Refusal> {
+    let template =
+        UriTemplate::parse(template).map_err(|fault| Refusal::Internal(format!("proxy mapping: {fault}")))?;
+    match template.expand(arguments) {
+        Ok(text) => Ok(Some(text)),
+        Err(ExpandFault::Missing(_)) => Ok(None),
+        Err(fault) => Err(Refusal::misplaced(&fault)),
     }
 }
 

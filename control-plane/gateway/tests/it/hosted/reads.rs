@@ -43,6 +43,18 @@ async fn a_resource_that_is_not_there_is_unknown() {
     assert!(answer.to_string().contains("page://x"), "{answer}");
 }
 
+/// Whoever reads it, a service or a plugin, takes the variable for a name.
+#[tokio::test]
+async fn a_resources_variable_is_no_dot_segment() {
+    let service = Service::start([bytes("text/plain", b"x")]).await;
+    for uri in ["page://..", "page://%2e%2e", "page://..%2fadmin", "page://%252e."] {
+        let answer = ask(&fixture(&service), "resources/read", json!({"uri": uri})).await;
+        assert_eq!(answer["error"]["data"]["reason"], "invalid_params", "{answer}");
+        assert_eq!(answer["error"]["data"]["pointer"], "/id", "{answer}");
+    }
+    assert!(service.seen().is_empty());
+}
+
 #[tokio::test]
 async fn a_prompt_is_the_services_messages() {
     let messages = json!([{"role": "user", "content": {"type": "text", "text": "hi"}}]);

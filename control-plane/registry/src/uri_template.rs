@@ -1,0 +1,295 @@
+//! URI templates of RFC 6570 level 1 (`{name}`): read, expanded with a call's arguments, and matched in linear time.
+//!
+//! Owns: the one reading of a template, so that what the linter accepts is what the gateway expands. Refuses:
+//! operators, modifiers and percent-encoded names, which level 1 does not need. Keeps true: an argument fills the
+//! place its template gives it and reaches no other one: it never makes a dot segment or removes a segment, also
+//! where somebody on the way decodes the path once more (RFC 3986 sections 5.2.4 and 6.2.2.3).
+
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde_json::{Map, Value};
+
+/// Longest URI that is matched, in bytes.
+const MAX_URI_LEN: usize = 8 * 1024;
+/// Longest name of a variable, in bytes.
+const MAX_NAME: usize = 128;
+/// How often a value is decoded to see what it hides. Nobody on the way to a service decodes more often.
+const MAX_DECODES: usize = 8;
+/// All but the unreserved characters (RFC 3986 section 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A parsed template: literals and variables in turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UriTemplate {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Literal(String),
+    Variable(String),
+}
+
+/// Why a text is no template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateFault {
+    #[error("a `{{` without its `}}`")]
+    NotClosed,
+    #[error("a `}}` without its `{{`")]
+    NotOpened,
+    #[error("`{{{0}}}` is no plain variable of letters, digits, underscores and single dots between them")]
+    NotPlain(String),
+    #[error("a template that is matched has variables, each once, with fixed text between them")]
+    Ambiguous,
+}
+
+/// Why a template cannot be filled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExpandFault {
+    /// It is absent, or neither string, number nor boolean.
+    #[error("`{0}` is missing, or is neither text nor a number nor a boolean")]
+    Missing(String),
+    /// Comma-separated where several fill one path segment.
+    #[error("`{0}` must not be or hold a `.` or `..` between slashes, in any encoding")]
+    DotSegment(String),
+    #[error("`{0}` must not be empty: it fills a segment of a path")]
+    EmptySegment(String),
+}
+
+impl ExpandFault {
+    /// The argument at fault; the first where several are.
+    pub fn argument(&self) -> &str {
+        let (ExpandFault::Missing(names) | ExpandFault::DotSegment(names) | ExpandFault::EmptySegment(names)) =
+            self;
+        names.split('`').next().unwrap_or(names)
+    }
+}
+
+impl UriTemplate {
+    /// Reads a template that is only expanded.
+    pub fn parse(text: &str) -> Result<UriTemplate, TemplateFault> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (literal, after) = match rest.split_once('{') {
+                None => (rest, None),
+                Some((literal, after)) => (literal, Some(after)),
+            };
+            if literal.contains('}') {
+                return Err(TemplateFault::NotOpened);
+            }
+            if !literal.is_empty() {
+                parts.push(Part::Literal(literal.into()));
+            }
+            let Some(after) = after else { break };
+            let (name, tail) = after.split_once('}').ok_or(TemplateFault::NotClosed)?;
+            if !is_variable(name) {
+                return Err(TemplateFault::NotPlain(name.chars().take(MAX_NAME).collect()));
+            }
+            parts.push(Part::Variable(name.into()));
+            rest = tail;
+        }
+        Ok(UriTemplate { parts })
+    }
+
+    /// Reads a template that URIs are matched against: a URI must match in one way only, and without backtracking
+    /// (CVE-2026-0621 was a matcher that did).
+    pub fn parse_matching(text: &str) -> Result<UriTemplate, TemplateFault> {
+        let template = UriTemplate::parse(text)?;
+        let names: Vec<&str> = template.variables().collect();
+        let is_repeated =
+            names.iter().enumerate().any(|(at, name)| names.iter().skip(at + 1).any(|other| other == name));
+        let is_adjacent =
+            template.parts.windows(2).any(|pair| matches!(pair, [Part::Variable(_), Part::Variable(_)]));
+        if names.is_empty() || is_repeated || is_adjacent {
+            Err(TemplateFault::Ambiguous)
+        } else {
+            Ok(template)
+        }
+    }
+
+    /// The variables of `uri`, percent-decoded; `None` when it does not match. A variable is not empty and
+    /// holds no `/`, as level 1 expansion encodes one.
+    pub fn matches(&self, uri: &str) -> Option<Map<String, Value>> {
+        if uri.len() > MAX_URI_LEN {
+            return None;
+        }
+        let mut variables = Map::new();
+        let mut rest = uri;
+        let mut parts = self.parts.iter().peekable();
+        while let Some(part) = parts.next() {
+            match part {
+                Part::Literal(literal) => rest = rest.strip_prefix(literal.as_str())?,
+                Part::Variable(name) => {
+                    let end = match parts.peek() {
+                        Some(Part::Literal(next)) => rest.find(next.as_str())?,
+                        _ => rest.len(),
+                    };
+                    let (value, tail) = rest.split_at_checked(end)?;
+                    if value.is_empty() || value.contains('/') {
+                        return None;
+                    }
+                    variables.insert(name.clone(), Value::String(decoded(value)?));
+                    rest = tail;
+                }
+            }
+        }
+        rest.is_empty().then_some(variables)
+    }
+
+    /// The template with every variable replaced by its percent-encoded value.
+    pub fn expand(&self, values: &Map<String, Value>) -> Result<String, ExpandFault> {
+        let mut filling = Filling::default();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => filling.literal(literal)?,
+                Part::Variable(name) => {
+                    let value = values.get(name).and_then(written);
+                    let value = value.ok_or_else(|| ExpandFault::Missing(name.clone()))?;
+                    filling.variable(name, &value);
+                }
+            }
+        }
+        filling.done()
+    }
+
+    /// The template with every variable replaced by a plain letter, to judge the rest of it as a URI.
+    pub fn filled(&self) -> String {
+        let text = self.parts.iter().map(|part| match part {
+            Part::Literal(literal) => literal.as_str(),
+            Part::Variable(_) => "v",
+        });
+        text.collect()
+    }
+
+    /// The names of the variables, in order.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Variable(name) => Some(name.as_str()),
+            Part::Literal(_) => None,
+        })
+    }
+}
+
+/// An expansion on its way. What stands between two slashes is judged as a whole: several variables, or a variable
+/// and fixed text, may make a dot segment together.
+#[derive(Default)]
+struct Filling<'a> {
+    done: String,
+    segment: String,
+    /// The variables of the segment.
+    names: Vec<&'a str>,
+    /// A slash stands before the segment: text without one, such as a query's value, is no path.
+    is_in_path: bool,
+    /// What follows the path's end (`?`, `#`, and `&` in a query) belongs to no segment.
+    is_over: bool,
+}
+
+impl<'a> Filling<'a> {
+    fn literal(&mut self, text: &str) -> Result<(), ExpandFault> {
+        for character in text.chars() {
+            match character {
+                '/' => {
+                    self.is_in_path = true;
+                    self.judge()?;
+                    self.is_over = false;
+                }
+                '?' | '#' | '&' if !self.is_over => {
+                    self.judge()?;
+                    self.is_over = true;
+                }
+                _ if !self.is_over => self.segment.push(character),
+                _ => {}
+            }
+            self.done.push(character);
+        }
+        Ok(())
+    }
+
+    fn variable(&mut self, name: &'a str, value: &str) {
+        let encoded = utf8_percent_encode(value, RESERVED);
+        if !self.is_over {
+            self.segment.extend(encoded.clone());
+            self.names.push(name);
+        }
+        self.done.extend(encoded);
+    }
+
+    fn judge(&mut self) -> Result<(), ExpandFault> {
+        let segment = std::mem::take(&mut self.segment);
+        let names = std::mem::take(&mut self.names);
+        if names.is_empty() || !self.is_in_path {
+            return Ok(());
+        }
+        let shown = || names.join("`, `");
+        if segment.is_empty() {
+            return Err(ExpandFault::EmptySegment(shown()));
+        }
+        if hides_dots(&segment) { Err(ExpandFault::DotSegment(shown())) } else { Ok(()) }
+    }
+
+    fn done(mut self) -> Result<String, ExpandFault> {
+        self.judge()?;
+        Ok(self.done)
+    }
+}
+
+/// Percent-encodes everything but the unreserved characters (RFC 3986 section 2.3).
+pub fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut escapes = text.split('%');
+    escapes.next();
+    let is_complete =
+        |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    if !escapes.all(is_complete) {
+        return None;
+    }
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
+}
+
+/// A value as text; `None` where it has no plain one.
+fn written(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::String(text) => Some(Cow::Borrowed(text)),
+        Value::Number(number) => Some(Cow::Owned(number.to_string())),
+        Value::Bool(flag) => Some(Cow::Borrowed(if *flag { "true" } else { "false" })),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Whether a segment is or becomes a dot segment for somebody who decodes it, takes a backslash for a slash, drops
+/// control characters, or cuts off parameters (`..;x`, RFC 3986 section 3.3).
+fn hides_dots(segment: &str) -> bool {
+    let mut text = segment.to_owned();
+    for _ in 0..MAX_DECODES {
+        if text.split(['/', '\\']).any(is_dots) {
+            return true;
+        }
+        let next = percent_decode_str(&text).decode_utf8_lossy().into_owned();
+        if next == text {
+            return false;
+        }
+        text = next;
+    }
+    text.split(['/', '\\']).any(is_dots)
+}
+
+fn is_dots(piece: &str) -> bool {
+    let visible: String = piece.chars().filter(|character| !character.is_control()).collect();
+    matches!(visible.split([';', '?', '#']).next(), Some("." | ".."))
+}
+
+/// RFC 6570 section 2.3 without percent-encoded triplets.
+fn is_variable(text: &str) -> bool {
+    let is_plain = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    text.len() <= MAX_NAME && text.split('.').all(is_plain)
+}
+
+#[cfg(test)]
+mod tests;
