@@ -42,7 +42,10 @@ pub struct CompiledServer {
     pub server: snapshot::Server,
     /// What it lists and the elicitations and delegates those depend on, sorted by id.
     pub primitives: Vec<snapshot::Primitive>,
-    /// Lower-case hex SHA-256 of the three above.
+    /// What A2A clients would get, as JSON; empty when the server does not list a2a. It is for the server's
+    /// author: while no face serves A2A, the snapshot has no card.
+    pub agent_card: String,
+    /// Lower-case hex SHA-256 of all of the above.
     pub content_hash: String,
     /// Paths of the sources it was compiled from, sorted.
     pub files: Vec<String>,

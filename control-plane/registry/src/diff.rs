@@ -24,8 +24,16 @@ pub struct Change {
     pub message: String,
     /// Whether a caller of the old version may fail with the new one.
     pub breaking: bool,
-    /// Whether the version rose as the change asks for: a major for a breaking one, anything for others.
+    /// Whether the version rose as the change asks for: a major for a breaking one, anything for others. The
+    /// version is the primitive's, or the server's where the change is its own or the primitive is gone.
     pub versioned: bool,
+}
+
+impl Change {
+    /// Whether callers of the old version may fail with the new one, and no major version warns them.
+    pub fn breaks_callers(&self) -> bool {
+        self.breaking && !self.versioned
+    }
 }
 
 /// The changes from `old` to `new`, in the order of the old list, then what is new.
@@ -36,7 +44,8 @@ pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
         let mut found = Found { id: &listing.id, versions: (&listing.version, ""), changes: &mut changes };
         let successor = new.server.listings.iter().find(|other| other.id == listing.id);
         let (Some(successor), Some(before)) = (successor, primitive(old, listing)) else {
-            // Nothing is left to carry a version.
+            // Nothing else is left to carry a version.
+            found.versions = (&old.server.version, &new.server.version);
             found.push("", "the primitive is gone", true);
             continue;
         };
@@ -68,7 +77,7 @@ impl Found<'_> {
         let versioned = match (Version::parse(self.versions.0), Version::parse(self.versions.1)) {
             (Ok(old), Ok(new)) if breaking => new.major > old.major,
             (Ok(old), Ok(new)) => new > old,
-            // New or gone: there are no two versions to compare.
+            // New: there are no two versions to compare.
             _ => !breaking,
         };
         self.changes.push(Change {
@@ -107,7 +116,7 @@ fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<
     if before.sessions != after.sessions {
         found.push("/sessions", "sessions are handled differently", true);
     }
-    if old.server.a2a_card != new.server.a2a_card {
+    if old.agent_card != new.agent_card {
         found.push("/card", "the agent card differs", false);
     }
 }

@@ -38,7 +38,7 @@ pub enum FaultCode {
     BadPath,
     /// More items than the platform keeps.
     TooMany,
-    /// A character that hides or reorders text (zero-width, bidi, tag, control).
+    /// A character that hides or reorders text (zero-width, blank, bidi, tag, control).
     BadText,
     /// A text longer than 64 KiB.
     TextTooLong,
@@ -80,7 +80,7 @@ pub enum FaultCode {
     SchemaRef,
     /// A `$ref` that leads back to itself at the same place of the instance.
     SchemaLoop,
-    /// A regular expression that is not linear or too large.
+    /// A regular expression that is not linear, too large, or no ECMA-262 pattern.
     SchemaPattern,
     /// A tool schema whose root is not `type: object`.
     SchemaRoot,
@@ -114,6 +114,8 @@ pub enum FaultCode {
     BadPlaceholder,
     /// A question beyond what MCP elicitation can ask.
     BadElicitation,
+    /// A scheme that nothing judges, or protocols none of which is served.
+    NotServed,
     /// Warning: `nullable: true` was compiled to a union with null.
     NullableRewritten,
     /// Warning: a primitive without a summary.
@@ -128,6 +130,14 @@ pub enum FaultCode {
     PrivateUpstream,
     /// Warning: a primitive no server lists and nothing depends on.
     UnlistedPrimitive,
+    /// Warning: a protocol that is not served yet beside one that is.
+    UnservedProtocol,
+    /// Warning: a name that some clients or model providers refuse or change.
+    UnportableName,
+    /// Warning: two names of a server that differ in case only.
+    CaseTwins,
+    /// Warning: two resource templates of a server that match the same URIs.
+    OverlappingTemplates,
 }
 
 impl FaultCode {
@@ -182,6 +192,7 @@ impl FaultCode {
         FaultCode::BadRateLimit,
         FaultCode::BadPlaceholder,
         FaultCode::BadElicitation,
+        FaultCode::NotServed,
         FaultCode::NullableRewritten,
         FaultCode::NoSummary,
         FaultCode::NoMutation,
@@ -189,6 +200,10 @@ impl FaultCode {
         FaultCode::UnknownFormat,
         FaultCode::PrivateUpstream,
         FaultCode::UnlistedPrimitive,
+        FaultCode::UnservedProtocol,
+        FaultCode::UnportableName,
+        FaultCode::CaseTwins,
+        FaultCode::OverlappingTemplates,
     ];
 
     /// The stable name in JSON output.
@@ -243,6 +258,7 @@ impl FaultCode {
             FaultCode::BadRateLimit => "bad_rate_limit",
             FaultCode::BadPlaceholder => "bad_placeholder",
             FaultCode::BadElicitation => "bad_elicitation",
+            FaultCode::NotServed => "not_served",
             FaultCode::NullableRewritten => "nullable_rewritten",
             FaultCode::NoSummary => "no_summary",
             FaultCode::NoMutation => "no_mutation",
@@ -250,6 +266,10 @@ impl FaultCode {
             FaultCode::UnknownFormat => "unknown_format",
             FaultCode::PrivateUpstream => "private_upstream",
             FaultCode::UnlistedPrimitive => "unlisted_primitive",
+            FaultCode::UnservedProtocol => "unserved_protocol",
+            FaultCode::UnportableName => "unportable_name",
+            FaultCode::CaseTwins => "case_twins",
+            FaultCode::OverlappingTemplates => "overlapping_templates",
         }
     }
 

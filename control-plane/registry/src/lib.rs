@@ -33,4 +33,5 @@ pub use manifest::{
     stdio_manifest, stdio_package,
 };
 pub use published::{server_schema, spec_schema};
+pub use server_file::is_served;
 pub use source::{MAX_FILES, ReadError, Source, read_dir};

@@ -5,17 +5,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::compile::{self, Member};
+use crate::compile::Member;
 use crate::fault::{FaultCode, Findings};
 use crate::server_file::ServerFile;
 use crate::spec::{Dependency, Kind, Scheme, Spec};
 
 mod delegate;
+mod names;
 
 pub(crate) use delegate::{check_delegate, check_listed};
-
-/// More tools than models choose from well.
-const MANY_TOOLS: usize = 64;
 
 /// A spec and where it stands.
 pub(crate) struct Declared<'a> {
@@ -113,7 +111,7 @@ pub(crate) fn members<'a>(
         check_scheme(server, found.spec, &path, findings);
         members.push(Member { spec: found.spec, alias: listed.alias.as_deref(), file: found.file });
     }
-    check_names(server, &members, findings);
+    names::check(server, &members, findings);
     members
 }
 
@@ -125,42 +123,6 @@ fn check_scheme(server: &ServerFile, spec: &Spec, path: &str, findings: &mut Fin
     let message = format!("`{}` wants {}, which is not in auth.schemes", spec.id, auth.scheme.word());
     let hint = "add the scheme to the server, or list the primitive elsewhere";
     findings.add(FaultCode::AuthConflict, path, message, hint);
-}
-
-fn check_names(server: &ServerFile, members: &[Member<'_>], findings: &mut Findings<'_>) {
-    let mut seen = HashSet::new();
-    let mut tools = 0;
-    for (position, member) in members.iter().enumerate() {
-        let listing = compile::listing(server, member);
-        // Tools, prompts and resources have lists of their own in MCP.
-        let list = match member.spec.kind {
-            Kind::Tool | Kind::Task => "mcp tool",
-            Kind::Prompt => "mcp prompt",
-            _ => "mcp resource",
-        };
-        tools += usize::from(list == "mcp tool" && !listing.mcp_name.is_empty());
-        let names = [
-            (list, listing.mcp_name),
-            ("a2a skill", listing.a2a_skill),
-            ("rest operation", listing.rest_name),
-        ];
-        for (list, name) in names {
-            if !name.is_empty() && !seen.insert((list, name.clone())) {
-                let path = format!("/primitives/{position}");
-                let message = format!("a second {list} called `{name}`");
-                findings.add(
-                    FaultCode::DuplicateName,
-                    &path,
-                    message,
-                    "give one of them another name with `as`",
-                );
-            }
-        }
-    }
-    if tools > MANY_TOOLS {
-        let message = format!("{tools} tools; models choose badly from more than {MANY_TOOLS}");
-        findings.add(FaultCode::ManyTools, "/primitives", message, "split the server by task");
-    }
 }
 
 /// The elicitations and delegates the members depend on, each once.

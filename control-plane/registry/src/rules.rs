@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use crate::document::Document;
 use crate::fault::{FaultCode, Findings};
-use crate::spec::Spec;
+use crate::spec::{Scheme, Spec};
 use crate::uri_template::UriTemplate;
 
 /// An example shows a call; judging a large one against a large schema takes long.
@@ -56,6 +56,15 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     prompt::check(spec, findings);
     proxy::check(spec, findings);
     delegate::check(spec, findings);
+}
+
+/// Nothing judges the other schemes, so that every call of a server with them would be refused.
+fn check_served(scheme: Scheme, path: &str, findings: &mut Findings<'_>) {
+    if !scheme.is_served() {
+        let message = format!("the scheme {} is not served yet: every call would be refused", scheme.word());
+        let hint = "use jwt with an issuer; in development mode `none` serves everybody";
+        findings.add(FaultCode::NotServed, path, message, hint);
+    }
 }
 
 fn check_input(spec: &Spec, findings: &mut Findings<'_>) -> Option<jsonschema::Validator> {

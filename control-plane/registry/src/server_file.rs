@@ -3,6 +3,7 @@
 //! Owns the keys and their defaults. Refuses unknown keys. What they may hold beyond their types is
 //! judged in `rules/server.rs`.
 
+use asp_proto::snapshot;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -61,6 +62,36 @@ pub(crate) enum Protocol {
     Mcp,
     A2a,
     Rest,
+}
+
+/// Whether the gateway has a face for a protocol. What is not served is compiled for its author to see, and
+/// nothing of it reaches a snapshot.
+pub fn is_served(protocol: snapshot::Protocol) -> bool {
+    protocol == snapshot::Protocol::Mcp
+}
+
+impl Protocol {
+    pub(crate) fn is_served(self) -> bool {
+        is_served(self.wire())
+    }
+
+    /// The snapshot's word for it.
+    pub(crate) fn wire(self) -> snapshot::Protocol {
+        match self {
+            Protocol::Mcp => snapshot::Protocol::Mcp,
+            Protocol::A2a => snapshot::Protocol::A2a,
+            Protocol::Rest => snapshot::Protocol::Rest,
+        }
+    }
+
+    /// The word of `server.yaml`.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Protocol::Mcp => "mcp",
+            Protocol::A2a => "a2a",
+            Protocol::Rest => "rest",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]

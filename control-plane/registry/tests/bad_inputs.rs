@@ -268,13 +268,21 @@ fn deceptive_texts_are_refused_wherever_they_stand() {
         "\\u0007",
         "\\u2028",
         "\\U000E0100",
+        "\\u3164",
+        "\\u2800",
+        "\\uFE00",
+        "\\uFE0F",
+        "👍\\uFE0F\\uFE0F",
+        "\\u115F",
+        "\\uFFA0",
+        "\\u034F",
     ] {
         let text = format!("{BUILTIN}\ntags: [\"a{escape}b\"]");
         assert_table(escape, tool(&text), &[("bad_text", "/tags/0")]);
     }
     let inside = tool(&format!("{BUILTIN}\nannotations: {{title: \"a\\u202Eb\"}}"));
     assert_table("annotation", inside, &[("bad_text", "/annotations/title")]);
-    let plain = tool(&format!("{BUILTIN}\ntags: [\"grün 日本語 👍🏽 \\t tab\"]"));
+    let plain = tool(&format!("{BUILTIN}\ntags: [\"grün 日本語 👍🏽 ⚠️ \\t tab\"]"));
     assert_table("plain text of any language", plain, &[]);
 }
 
@@ -384,13 +392,16 @@ fn questions_are_flat_forms() {
 
 #[test]
 fn servers_are_judged_key_by_key() {
-    let table: [(&str, &[(&str, &str)]); 17] = [
+    let table: [(&str, &[(&str, &str)]); 20] = [
         ("", &[("missing_key", "/auth"), ("missing_key", "/protocols")]),
         ("protocols: []\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
         ("protocols: [mcp, mcp]\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
         ("protocols: [soap]\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols/0")]),
         ("protocols: [mcp]\nauth: {schemes: [jwt]}", &[("auth_conflict", "/auth/issuers")]),
-        ("protocols: [mcp]\nauth: {schemes: [psk], issuers: [dev]}", &[("auth_conflict", "/auth/issuers")]),
+        (
+            "protocols: [mcp]\nauth: {schemes: [psk], issuers: [dev]}",
+            &[("auth_conflict", "/auth/issuers"), ("not_served", "/auth/schemes/0")],
+        ),
         ("protocols: [mcp]\nauth: {schemes: [none], scopes: [a]}", &[("auth_conflict", "/auth/schemes")]),
         (
             "protocols: [mcp]\nauth: {schemes: [jwt], issuers: [dev], scopes: [\"a b\"]}",
@@ -413,7 +424,13 @@ fn servers_are_judged_key_by_key() {
             "protocols: [mcp]\nauth: {schemes: [none]}\ncard: {defaultInputModes: [text]}",
             &[("bad_value", "/card/defaultInputModes/0")],
         ),
-        ("protocols: [a2a]\nauth: {schemes: [none]}", &[("no_summary", "/description")]),
+        (
+            "protocols: [a2a]\nauth: {schemes: [none]}",
+            &[("not_served", "/protocols"), ("no_summary", "/description")],
+        ),
+        ("protocols: [mcp, rest]\nauth: {schemes: [none]}", &[("unserved_protocol", "/protocols/1")]),
+        ("protocols: [mcp]\nauth: {schemes: [opaque]}", &[("not_served", "/auth/schemes/0")]),
+        ("protocols: [mcp]\nauth: {schemes: [mtls]}", &[("not_served", "/auth/schemes/0")]),
     ];
     for (lines, expected) in table {
         assert_table(lines, server(lines), expected);

@@ -58,7 +58,8 @@ fn a_primitive_appears_under_its_id_where_nothing_else_is_said() {
     assert_eq!((listing.id.as_str(), listing.version.as_str()), ("x", "1.2.3"));
     assert_eq!(
         (listing.mcp_name, listing.a2a_skill, listing.rest_name),
-        ("x".into(), "x".into(), "x".into())
+        ("x".into(), String::new(), String::new()),
+        "a name over a protocol without a face would end in 404"
     );
 }
 
@@ -70,37 +71,35 @@ fn exposure_renames_and_hides_by_protocol() {
     let listing = &server.server.listings[0];
     assert_eq!(
         (listing.mcp_name.as_str(), listing.a2a_skill.as_str(), listing.rest_name.as_str()),
-        ("my_x", "agent://x", "")
+        ("my_x", "", "")
     );
     assert_eq!(compile_mcp(&server, "2025-11-25")["tools"][0]["name"], "my_x");
-    assert_eq!(json_of(&server.server.a2a_card)["skills"][0]["id"], "agent://x");
+    assert_eq!(json_of(&server.agent_card)["skills"][0]["id"], "agent://x");
 
     let renamed = server_with(SERVER, "{ref: demo/x, as: other}", &spec);
     let listing = &renamed.server.listings[0];
     assert_eq!(
         (listing.mcp_name.as_str(), listing.a2a_skill.as_str(), listing.rest_name.as_str()),
-        ("other", "other", "")
+        ("other", "", "")
     );
     assert_eq!(compile_mcp(&renamed, "2025-11-25")["tools"][0]["name"], "other");
-    assert_eq!(json_of(&renamed.server.a2a_card)["skills"][0]["id"], "other");
+    assert_eq!(json_of(&renamed.agent_card)["skills"][0]["id"], "other");
 
     let hidden = tool(&format!("{BUILTIN}\nexposure: {{mcp: {{tool: {{enabled: false}}}}}}"));
     assert_eq!(compile_mcp(&compiled(&hidden), "2025-11-25")["tools"], json!([]));
 }
 
 #[test]
-fn a_protocol_the_server_does_not_speak_has_no_names() {
-    let server = server_with(
-        "protocols: [rest]\nauth: {schemes: [jwt], issuers: [dev]}",
-        "{ref: demo/x}",
-        &tool(BUILTIN),
-    );
-    let listing = &server.server.listings[0];
-    assert_eq!(
-        (listing.mcp_name.as_str(), listing.a2a_skill.as_str(), listing.rest_name.as_str()),
-        ("", "", "x")
-    );
+fn nothing_of_a_protocol_without_a_face_reaches_the_snapshot() {
+    let server = compiled(&tool(BUILTIN));
+    assert_eq!(server.edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp]);
     assert_eq!(server.server.a2a_card, "");
+    assert_ne!(server.agent_card, "", "its author can look at it");
+    let other = format!("{SERVER}\ncard: {{iconUrl: \"https://example.com/i.png\"}}");
+    let changed = server_with(&other, "{ref: demo/x}", &tool(BUILTIN));
+    assert_ne!(changed.content_hash, server.content_hash, "a changed card is a changed server");
+    let plain = server_with("protocols: [mcp]\nauth: {schemes: [none]}", "{ref: demo/x}", &tool(BUILTIN));
+    assert_eq!(plain.agent_card, "");
 }
 
 #[test]
@@ -232,13 +231,13 @@ fn hints_follow_from_mutation() {
 #[test]
 fn the_edge_gets_what_server_yaml_says() {
     let file = "protocols: [mcp, rest]\nsessions: both\ndefaultExposure: allow\nmaxBodyBytes: 2048\n\
-        auth: {schemes: [jwt, mtls], issuers: [dev, corp], scopes: [s], audiences: [\"urn:a\"]}\n\
+        auth: {schemes: [jwt], issuers: [dev, corp], scopes: [s], audiences: [\"urn:a\"]}\n\
         origins: [\"https://app.example.com\"]\nhosts: [\"API.example.com:8443\"]";
     let edge = server_with(file, "{ref: demo/x}", &tool(BUILTIN)).edge;
     assert_eq!(edge.name, "demo");
-    assert_eq!(edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp, Protocol::Rest]);
+    assert_eq!(edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp]);
     assert!(edge.default_allow);
-    assert_eq!(edge.schemes().collect::<Vec<_>>(), [AuthScheme::Jwt, AuthScheme::Mtls]);
+    assert_eq!(edge.schemes().collect::<Vec<_>>(), [AuthScheme::Jwt]);
     assert_eq!(
         (edge.issuers, edge.scopes, edge.audiences),
         (vec!["dev".to_string(), "corp".into()], vec!["s".to_string()], vec!["urn:a".to_string()])
@@ -257,18 +256,17 @@ fn the_edge_gets_what_server_yaml_says() {
 fn a_card_declares_its_schemes_in_both_forms() {
     let card = |auth: &str| {
         let file = format!(
-            "protocols: [a2a]\nversion: 2.0.0\nauth: {auth}\ncard: {{capabilities: {{streaming: true}}}}"
+            "protocols: [mcp, a2a]\nversion: 2.0.0\nauth: {auth}\ncard: {{capabilities: {{streaming: true}}}}"
         );
-        json_of(&server_with(&file, "{ref: demo/x}", &tool(BUILTIN)).server.a2a_card)
+        json_of(&server_with(&file, "{ref: demo/x}", &tool(BUILTIN)).agent_card)
     };
     let open = card("{schemes: [none]}");
     assert_eq!(open.get("securitySchemes"), None);
     assert_eq!((&open["version"], &open["capabilities"]), (&json!("2.0.0"), &json!({"streaming": true})));
     assert_eq!(open["url"], "${public_url}/demo/a2a");
-    let secured = card("{schemes: [jwt, psk, mtls], issuers: [dev], scopes: [s]}");
-    assert_eq!(secured["securitySchemes"]["mtls"], json!({"type": "mutualTLS", "mtlsSecurityScheme": {}}));
-    assert_eq!(secured["securitySchemes"]["bearer-psk"]["scheme"], "bearer");
-    assert_eq!(secured["security"], json!([{"bearer-jwt": ["s"]}, {"bearer-psk": ["s"]}, {"mtls": ["s"]}]));
+    let secured = card("{schemes: [jwt], issuers: [dev], scopes: [s]}");
+    assert_eq!(secured["securitySchemes"]["bearer-jwt"]["scheme"], "bearer");
+    assert_eq!(secured["security"], json!([{"bearer-jwt": ["s"]}]));
     assert_eq!(secured["securityRequirements"][0], json!({"schemes": {"bearer-jwt": {"list": ["s"]}}}));
 }
 

@@ -20,7 +20,7 @@ fn server(lines: &str, spec: &str) -> CompiledServer {
     report.catalog.expect("no fault").servers.remove(0)
 }
 
-const LINES: &str = "protocols: [mcp, rest]\nauth: {schemes: [jwt], issuers: [dev]}\ndefaultExposure: allow\nprimitives: [{ref: demo/x}]";
+const LINES: &str = "protocols: [mcp]\nauth: {schemes: [jwt], issuers: [dev]}\ndefaultExposure: allow\nprimitives: [{ref: demo/x}]";
 
 fn spec(version: &str, schema: &str, rest: &str) -> String {
     format!(
@@ -139,9 +139,9 @@ fn promises_beside_the_schema_are_compared() {
             true,
         ),
         (
-            "mutation: read_only\nexposure: {rest: {operation: {enabled: false}}}",
+            "mutation: read_only\nexposure: {mcp: {tool: {enabled: false}}}",
             "mutation: read_only",
-            "/exposure/rest",
+            "/exposure/mcp",
             false,
         ),
         ("mutation: read_only\nidempotency: {argument: k}", "mutation: read_only", "/idempotency", true),
@@ -194,11 +194,15 @@ fn servers_and_lists_are_compared() {
     };
     let closed = LINES.replace("defaultExposure: allow", "defaultExposure: deny");
     assert_eq!(paths(&closed), [(String::new(), "/defaultExposure".into(), true)]);
-    let narrowed = LINES.replace("[mcp, rest]", "[mcp]");
-    let expected = [(String::new(), "/protocols".into(), true), ("x".into(), "/exposure/rest".into(), true)];
-    assert_eq!(paths(&narrowed), expected);
+    let other = LINES.replace("issuers: [dev]", "issuers: [corp]");
+    assert_eq!(paths(&other), [(String::new(), "/auth/issuers".into(), true)]);
     let emptied = LINES.replace("[{ref: demo/x}]", "[]");
     assert_eq!(paths(&emptied), [("x".into(), String::new(), true)]);
+    let gone = |version: &str| {
+        let changes = compare(&old, &server(&format!("version: {version}\n{emptied}"), &one));
+        changes[0].breaks_callers()
+    };
+    assert_eq!((gone("0.9.0"), gone("1.0.0")), (true, false), "the server's major version announces it");
     let added = compare(&server(&emptied, &one), &old);
     assert_eq!(added.len(), 1);
     assert_eq!((added[0].primitive.as_str(), added[0].breaking, added[0].versioned), ("x", false, true));

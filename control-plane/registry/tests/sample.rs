@@ -77,7 +77,7 @@ fn the_tool_is_the_printed_one_but_for_nullable() {
 
 #[test]
 fn the_card_is_the_printed_one_and_what_a2a_1_0_adds() {
-    let card: Value = serde_json::from_str(&compliance().server.a2a_card).expect("the card is JSON");
+    let card: Value = serde_json::from_str(&compliance().agent_card).expect("the card is JSON");
     let mut found = Vec::new();
     let added = ["supportedInterfaces", "securityRequirements", "httpAuthSecurityScheme"];
     differences(&printed("card.json"), &card, &added, "", &mut found);
@@ -102,7 +102,7 @@ fn the_comparison_finds_a_difference() {
 }
 
 #[test]
-fn the_nullable_argument_is_reported_and_nothing_else() {
+fn the_nullable_argument_and_the_unserved_protocol_are_reported_and_nothing_else() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
     let report = check(&read_dir(&root).expect("primitives/ is readable"));
     let warnings: Vec<_> = report
@@ -111,7 +111,11 @@ fn the_nullable_argument_is_reported_and_nothing_else() {
         .filter(|w| w.file.starts_with("webex-compliance/"))
         .map(|w| (w.code.as_str(), w.file.as_str(), w.line))
         .collect();
-    assert_eq!(warnings, [("nullable_rewritten", "webex-compliance/cdcsr.json", 52)]);
+    let expected = [
+        ("nullable_rewritten", "webex-compliance/cdcsr.json", 52),
+        ("unserved_protocol", "webex-compliance/server.yaml", 7),
+    ];
+    assert_eq!(warnings, expected);
 }
 
 #[test]
@@ -139,7 +143,7 @@ fn compiled_output_equals_the_golden_files() {
         server.primitives.iter().find(|primitive| primitive.id == "approve_remediation").expect("it");
     let compiled = [
         ("cdcsr.mcp.json", compile_mcp(&server, "2026-07-28")),
-        ("cdcsr.card.json", serde_json::from_str(&server.server.a2a_card).expect("the card is JSON")),
+        ("cdcsr.card.json", serde_json::from_str(&server.agent_card).expect("the card is JSON")),
         ("cdcsr.manifest.json", runtime_manifest(task)),
         ("approve_remediation.json", serde_json::from_str(&question.question).expect("the question is JSON")),
     ];

@@ -1,6 +1,6 @@
 //! Primitives that come in a request's body or from a single file: one spec, or a set of files.
 
-use asp_registry::{Report, Source};
+use asp_registry::{FaultCode, Report, Source};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -25,11 +25,16 @@ struct OnlyId {
 /// Checks the body of `validate` and `compile`: `{"files": [...]}`, or the text of one primitive spec, which
 /// then stands in a server of its own.
 pub fn check(text: &Text) -> Result<Checked, Problem> {
-    let sources = match files(text)? {
-        Some(files) => catalog::sources(&files.files),
-        None => lone_spec(text),
+    let (sources, is_lone) = match files(text)? {
+        Some(files) => (catalog::sources(&files.files), false),
+        None => (lone_spec(text), true),
     };
-    Ok(Checked { report: asp_registry::check(&sources) })
+    let mut report = asp_registry::check(&sources);
+    if is_lone {
+        // The server around it is ours, and so is what a check says of its protocols.
+        report.warnings.retain(|warning| warning.code != FaultCode::UnservedProtocol);
+    }
+    Ok(Checked { report })
 }
 
 fn files(text: &Text) -> Result<Option<Files>, Problem> {

@@ -32,7 +32,7 @@ pub(crate) fn compile_server(
         members.iter().chain(needed).map(|member| compile_primitive(member.spec)).collect();
     primitives.sort_by(|a, b| (&a.id, &a.version).cmp(&(&b.id, &b.version)));
     primitives.dedup_by(|a, b| a.id == b.id && a.version == b.version);
-    let listings: Vec<_> = members.iter().map(|member| listing(file, member)).collect();
+    let listings = members.iter().map(|member| listing(file, member)).collect();
     let mut server = snapshot::Server {
         name: file.name.clone(),
         title: file.title.clone().unwrap_or_else(|| file.name.clone()),
@@ -42,14 +42,31 @@ pub(crate) fn compile_server(
         listings,
         a2a_card: String::new(),
     };
-    if file.protocols.contains(&Protocol::A2a) {
-        server.a2a_card = card::card(file, &server, &primitives).to_string();
+    let speaks_a2a = file.protocols.contains(&Protocol::A2a);
+    let agent_card = match speaks_a2a {
+        true => card::card(file, &server, &primitives).to_string(),
+        false => String::new(),
+    };
+    if Protocol::A2a.is_served() {
+        server.a2a_card.clone_from(&agent_card);
     }
+    server.listings.iter_mut().for_each(hide_unserved);
     let edge = edge_server(file);
-    let content_hash = content_hash(&edge, &server, &primitives);
+    let content_hash = content_hash(&edge, &server, &primitives, &agent_card);
     let mut files = BTreeSet::from([path.to_string()]);
     files.extend(members.iter().chain(needed).map(|member| member.file.to_string()));
-    CompiledServer { edge, server, primitives, content_hash, files: files.into_iter().collect() }
+    CompiledServer { edge, server, primitives, agent_card, content_hash, files: files.into_iter().collect() }
+}
+
+/// A name over a protocol without a face would be a promise that ends in 404.
+fn hide_unserved(listing: &mut snapshot::Listing) {
+    for (protocol, name) in
+        [(Protocol::A2a, &mut listing.a2a_skill), (Protocol::Rest, &mut listing.rest_name)]
+    {
+        if !protocol.is_served() {
+            name.clear();
+        }
+    }
 }
 
 pub(super) fn version(file: &ServerFile) -> &str {
@@ -95,7 +112,8 @@ fn enabled(exposed: Option<&Exposed>) -> bool {
 }
 
 fn edge_server(file: &ServerFile) -> snapshot::EdgeServer {
-    let protocols = file.protocols.iter().map(|protocol| wire_protocol(*protocol).into()).collect();
+    let served = file.protocols.iter().filter(|protocol| protocol.is_served());
+    let protocols = served.map(|protocol| protocol.wire().into()).collect();
     let sessions = match file.sessions {
         Sessions::Stateful => snapshot::Sessions::Stateful,
         Sessions::Stateless => snapshot::Sessions::Stateless,
@@ -116,19 +134,12 @@ fn edge_server(file: &ServerFile) -> snapshot::EdgeServer {
     }
 }
 
-fn wire_protocol(protocol: Protocol) -> snapshot::Protocol {
-    match protocol {
-        Protocol::Mcp => snapshot::Protocol::Mcp,
-        Protocol::A2a => snapshot::Protocol::A2a,
-        Protocol::Rest => snapshot::Protocol::Rest,
-    }
-}
-
-/// Lower-case hex SHA-256 over the encoded messages, each after its length.
+/// Lower-case hex SHA-256 over the encoded messages, each after its length, and the agent card.
 fn content_hash(
     edge: &snapshot::EdgeServer,
     server: &snapshot::Server,
     primitives: &[snapshot::Primitive],
+    agent_card: &str,
 ) -> String {
     let mut hash = Sha256::new();
     hash.update(edge.encode_length_delimited_to_vec());
@@ -136,5 +147,6 @@ fn content_hash(
     for primitive in primitives {
         hash.update(primitive.encode_length_delimited_to_vec());
     }
+    hash.update(agent_card);
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

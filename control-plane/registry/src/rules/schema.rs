@@ -229,6 +229,10 @@ impl Checker<'_> {
             if let Err(error) = options().build(&json!({"pattern": pattern})) {
                 let hint = "use a pattern without look-around and back-references, with small repeat counts";
                 self.faults.push(found(FaultCode::SchemaPattern, &path, error.to_string(), hint));
+            } else if let Err(error) = as_clients_read(pattern) {
+                let message = format!("clients cannot read the pattern: {error}");
+                let hint = "write it as ECMA-262 with the flag u has it, e.g. [aA] for (?i)a, ^ for \\A";
+                self.faults.push(found(FaultCode::SchemaPattern, &path, message, hint));
             }
         }
     }
@@ -296,6 +300,14 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// JSON Schema patterns are ECMA-262's (JSON Schema 2020-12 Core section 6.4), and clients that validate compile
+/// them with the flag `u`: one that only our own engine reads makes them refuse the whole tool.
+fn as_clients_read(pattern: &str) -> Result<(), String> {
+    let flags = regress::Flags { unicode: true, ..regress::Flags::default() };
+    let parsed = regress::backends::try_parse(pattern.chars().map(u32::from), flags);
+    parsed.map(|_| ()).map_err(|error| error.text)
 }
 
 /// The schema without its own `$id`, so that [`SELF`] names it.

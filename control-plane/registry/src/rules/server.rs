@@ -21,6 +21,7 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
     if let Some(version) = &file.version {
         name::check_version(version, findings);
     }
+    check_protocols(file, findings);
     check_auth(file, findings);
     check_hosts(file, findings);
     check_card(&file.card, findings);
@@ -32,8 +33,27 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
     }
 }
 
+/// A server may be written for protocols to come, as long as clients reach it by one that is served.
+fn check_protocols(file: &ServerFile, findings: &mut Findings<'_>) {
+    if !file.protocols.iter().any(|protocol| protocol.is_served()) {
+        let message = "none of these protocols is served yet, so no client could reach the server";
+        findings.add(FaultCode::NotServed, "/protocols", message, "add mcp");
+        return;
+    }
+    for (index, protocol) in file.protocols.iter().enumerate() {
+        if !protocol.is_served() {
+            let message = format!("{} is not served yet: clients reach the server over mcp", protocol.word());
+            let hint = "keep it for later, or remove it; nothing of it is advertised";
+            findings.add(FaultCode::UnservedProtocol, &format!("/protocols/{index}"), message, hint);
+        }
+    }
+}
+
 fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
     let auth = &file.auth;
+    for (index, scheme) in auth.schemes.iter().enumerate() {
+        super::check_served(*scheme, &format!("/auth/schemes/{index}"), findings);
+    }
     let has = |scheme| auth.schemes.contains(&scheme);
     if has(Scheme::None) && auth.schemes.len() > 1 {
         let message = "`none` beside another scheme lets every caller choose to be nobody";

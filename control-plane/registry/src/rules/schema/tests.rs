@@ -131,6 +131,11 @@ fn hostile_schemas_are_refused_quickly_with_their_code() {
             tool(json!({"a": {"pattern": "(a{1,1000}){1,1000}"}})),
             FaultCode::SchemaPattern,
         ),
+        ("a flag inside the pattern", tool(json!({"a": {"pattern": "(?i)a"}})), FaultCode::SchemaPattern),
+        ("an anchor of other engines", tool(json!({"a": {"pattern": "\\Aa"}})), FaultCode::SchemaPattern),
+        ("an escape that needs none", tool(json!({"a": {"pattern": "a\\-b"}})), FaultCode::SchemaPattern),
+        ("a named group of Python", tool(json!({"a": {"pattern": "(?P<n>a)"}})), FaultCode::SchemaPattern),
+        ("a class in a class", tool(json!({"a": {"pattern": "[[:alpha:]]"}})), FaultCode::SchemaPattern),
         ("an open group", tool(json!({"a": {"pattern": "(a"}})), FaultCode::SchemaPattern),
         (
             "a bad key pattern",
