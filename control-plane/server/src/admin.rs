@@ -82,6 +82,7 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 /// The whole admin port.
 pub fn router(state: Arc<AdminState>) -> Router {
     Router::new()
+        .route("/", get(openapi::root))
         .route("/healthz", get(status::health))
         .route("/readyz", get(status::ready))
         .route("/metrics", get(status::metrics))

@@ -7,9 +7,19 @@ use clap::{Args, Parser, Subcommand};
 use crate::plugins::scaffold::Language;
 use crate::settings::ENVIRONMENT_HELP;
 
-/// The Agentic Server Platform: a gateway for MCP and A2A.
+/// The Agentic Server Platform: a gateway for MCP.
 #[derive(Debug, Parser)]
-#[command(name = "asp", version, arg_required_else_help = true)]
+#[command(
+    name = "asp",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  asp plugin new greet --language python mine   a server with one tool that works
+  asp lint mine                                 every fault of its files
+  asp serve --dev --primitives mine             control plane and gateway on this machine
+  asp token --org acme --user alice             a token to call it with"
+)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -138,6 +148,11 @@ pub struct PluginInstallArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Example:
+  asp explain --org acme --user alice --group ops --server demo --primitive echo
+
+Ends with 0 when the call would be allowed, 1 when not.")]
 pub struct ExplainArgs {
     #[arg(long)]
     pub org: String,
@@ -157,7 +172,7 @@ pub struct ExplainArgs {
     /// The primitive's id
     #[arg(long, value_name = "ID")]
     pub primitive: String,
-    /// mcp, a2a or rest
+    /// mcp; a2a and rest are not served yet
     #[arg(long, default_value = "mcp")]
     pub protocol: String,
     /// For programs
@@ -166,9 +181,14 @@ pub struct ExplainArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp lint                        every fault and warning of ./primitives
+  asp lint primitives/demo/echo.yaml   one file; what it refers to is read from the files beside it")]
 pub struct LintArgs {
-    #[arg(value_name = "DIR", default_value = "primitives")]
-    pub directory: PathBuf,
+    /// A directory of primitives, or one file of it
+    #[arg(value_name = "PATH", default_value = "primitives")]
+    pub path: PathBuf,
     /// For programs
     #[arg(long)]
     pub json: bool,
@@ -187,18 +207,29 @@ pub struct CompileArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp apply primitives --dry-run   what would change
+  asp apply primitives
+
+Ends with 3 when a contract breaks without a new major version.")]
 pub struct ApplyArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
     /// Says what would change, and changes nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Applies what breaks callers without a new major version too; the audit says so
+    #[arg(long)]
+    pub force: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Ends with 0 when nothing breaks callers, 3 when something does without a new major version: a gate for a merge pipeline.")]
 pub struct DiffArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
@@ -208,6 +239,11 @@ pub struct DiffArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Example:
+  asp import --mcp http://127.0.0.1:3001/mcp --server tickets
+
+A tool without hints is taken as MCP's defaults say: destructive and in an open world.")]
 pub struct ImportArgs {
     /// The upstream's Streamable HTTP endpoint
     #[arg(long, value_name = "URL")]
@@ -254,8 +290,15 @@ pub struct ServeArgs {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "asp token --org <ORG> --user <USER> [OPTIONS]\n       asp token --admin --user <USER> [--role <ROLE>] [OPTIONS]",
+    after_help = "\
+Examples:
+  asp token --org acme --user alice --group ops --ttl 15m
+  asp token --admin --user ops --role platform:read"
+)]
 pub struct TokenArgs {
-    /// The caller's organisation
+    /// The caller's organisation; needed unless --admin is given
     #[arg(long, required_unless_present = "admin")]
     pub org: Option<String>,
     /// The caller

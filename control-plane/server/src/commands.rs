@@ -17,6 +17,9 @@ use crate::EXIT_BAD_CONFIGURATION;
 use crate::args::Command;
 use crate::settings::source::Fault;
 
+/// `asp diff` and `asp apply` found a contract that breaks without a new major version.
+const EXIT_BREAKING: u8 = 3;
+
 /// Why a command ends with an exit code other than 0.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -26,6 +29,9 @@ pub enum Failure {
     /// The command ran and the answer is no; it has said why.
     #[error("failed")]
     Refused,
+    /// What was compared breaks callers without a new major version; it has said where.
+    #[error("breaks callers")]
+    Breaking,
     #[error(transparent)]
     Other(#[from] anyhow::Error),
 }
@@ -60,6 +66,7 @@ pub fn run(command: Command) -> ExitCode {
             ExitCode::from(EXIT_BAD_CONFIGURATION)
         }
         Err(Failure::Refused) => ExitCode::FAILURE,
+        Err(Failure::Breaking) => ExitCode::from(EXIT_BREAKING),
         Err(Failure::Other(error)) => {
             print::error(&format!("{error:#}"));
             ExitCode::FAILURE

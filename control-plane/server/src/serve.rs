@@ -73,6 +73,13 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", SocketAddr::new(settings.listen.bind, ports.edge))
     });
+    if settings.dev && is_beyond_this_machine(&public_url) {
+        tracing::warn!(
+            %public_url,
+            "development mode behind a public name: whoever reads the state directory mints tokens for anybody, and \
+             servers with the scheme none are open to all; start without --dev and name issuers (ASP_ISSUERS)"
+        );
+    }
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
     let token_keys = token_keys(&settings)?;
     let peer = settings.peer.as_ref().map(Peer::read).transpose().context("read the peer certificate")?;
@@ -115,6 +122,14 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Reads or creates the development issuer and tells it the audience of its tokens.
+/// Whether clients reach the platform by another name than this machine's own.
+fn is_beyond_this_machine(public_url: &str) -> bool {
+    let uri = public_url.parse::<http::Uri>().ok();
+    let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    !host.eq_ignore_ascii_case("localhost") && !address.is_ok_and(|address| address.is_loopback())
+}
+
 fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIssuer>> {
     let mut issuer = DevIssuer::load_or_create(&settings.state_dir).context("open the development issuer")?;
     issuer.set_audience(public_url).context("record the audience")?;

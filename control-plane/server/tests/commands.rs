@@ -102,6 +102,58 @@ fn what_is_compiled_is_what_clients_would_get() {
     assert!(names.contains(&"echo"), "{names:?}");
 }
 
+#[test]
+fn one_file_is_linted_with_what_stands_beside_it_or_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let lint = |path: &Path| {
+        let output = run(asp(state.path()).args(["lint", "--json"]).arg(path));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        (output.status.code(), report)
+    };
+    let (code, report) = lint(&primitives().join("demo/echo.yaml"));
+    assert_eq!((code, &report["valid"]), (Some(0), &Value::Bool(true)), "{report}");
+    let (code, report) = lint(&primitives().join("invalid/bad_id.yaml"));
+    assert_eq!((code, &report["errors"][0]["code"]), (Some(1), &Value::from("bad_id")), "{report}");
+    let (code, report) = lint(&primitives().join("invalid/unresolved_ref/demo/server.yaml"));
+    assert_eq!((code, &report["errors"][0]["code"]), (Some(1), &Value::from("unresolved_ref")), "{report}");
+    let (code, _) = lint(&primitives().join("README.md"));
+    assert_eq!(code, Some(1), "no primitive's file");
+}
+
+#[test]
+fn without_a_server_a_command_says_one_line_with_the_way_out() {
+    let state = tempfile::tempdir().unwrap();
+    // Bound and let go: nothing listens there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}");
+    let output =
+        run(asp(state.path()).arg("status").env("ASP_ADMIN_URL", &url).env("ASP_ADMIN_TOKEN", "a.b.c"));
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains(&url) && said.contains("asp serve --dev"), "{said}");
+}
+
+#[test]
+fn the_usage_of_token_says_when_an_org_is_needed() {
+    let state = tempfile::tempdir().unwrap();
+    let usage = text(&run(asp(state.path()).args(["token", "--user", "alice"])).stderr);
+    assert!(usage.contains("asp token --org <ORG>") && usage.contains("asp token --admin"), "{usage}");
+}
+
+#[test]
+fn development_mode_behind_a_public_name_is_warned_of() {
+    let state = tempfile::tempdir().unwrap();
+    let warned = |url: &str| {
+        // A directory that is not there ends the start after the settings.
+        let output = run(asp(state.path())
+            .args(["serve", "--dev", "--primitives", "/nonexistent"])
+            .env("ASP_PUBLIC_URL", url));
+        (text(&output.stdout) + &text(&output.stderr)).contains("development mode behind a public name")
+    };
+    assert!(warned("https://mcp.example.com"));
+    assert!(!warned("https://localhost:8443"));
+}
+
 /// A running `asp serve`, killed with the test.
 struct Serving {
     child: std::process::Child,
@@ -195,4 +247,39 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let ended = until(|| serving.child.try_wait().unwrap()).await;
     assert!(ended.success(), "{ended}");
+}
+
+#[tokio::test]
+async fn what_breaks_callers_ends_diff_and_apply_with_3_until_it_is_forced() {
+    let state = tempfile::tempdir().unwrap();
+    let serving = Serving::start(state.path()).await;
+    answers_200(&serving.url("admin", "/readyz")).await;
+    let mine = state.path().join("mine/demo");
+    std::fs::create_dir_all(&mine).unwrap();
+    for entry in std::fs::read_dir(primitives().join("demo")).unwrap() {
+        let file = entry.unwrap().path();
+        if file.is_file() {
+            let text = std::fs::read_to_string(&file).unwrap().replace("maxLength: 65536", "maxLength: 10");
+            // Another server lists the same primitive at its first version.
+            let text = text.replace("version: 1.0.0", "version: 1.1.0");
+            std::fs::write(mine.join(file.file_name().unwrap()), text).unwrap();
+        }
+    }
+    let token =
+        text(&run(asp(state.path()).args(["token", "--admin", "--user", "ops"])).stdout).trim().to_owned();
+    let admin = |args: &[&str]| {
+        let mut command = asp(state.path());
+        command.env("ASP_ADMIN_URL", serving.url("admin", "")).env("ASP_ADMIN_TOKEN", &token);
+        run(command.args(args).arg(state.path().join("mine")))
+    };
+    let diff = admin(&["diff"]);
+    assert_eq!(diff.status.code(), Some(3), "{}", text(&diff.stderr));
+    assert!(text(&diff.stdout).contains("BREAKING without a new major version"), "{}", text(&diff.stdout));
+    let refused = admin(&["apply"]);
+    assert_eq!(refused.status.code(), Some(3), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("breaking_change"), "{}", text(&refused.stderr));
+    let forced = admin(&["apply", "--force"]);
+    assert_eq!(forced.status.code(), Some(0), "{}", text(&forced.stderr));
+    assert!(text(&forced.stdout).contains("BREAKING"), "apply prints the changes: {}", text(&forced.stdout));
+    assert_eq!(admin(&["diff"]).status.code(), Some(0), "now it is what is stored");
 }

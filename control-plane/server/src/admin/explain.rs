@@ -35,7 +35,7 @@ pub struct Question {
     pub server: String,
     /// The primitive's id.
     pub primitive: String,
-    /// `mcp`, `a2a` or `rest`
+    /// `mcp`; `a2a` and `rest` are not served yet.
     pub protocol: String,
 }
 
@@ -44,7 +44,7 @@ pub struct Question {
 pub struct Explanation {
     /// Whether the call would reach the limits.
     pub allowed: bool,
-    /// `allowed`, `needs_approval`, `unknown_server`, `unknown_primitive`, `not_exposed`, `denied` or
+    /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_exposed`, `denied` or
     /// `insufficient_scope`
     pub outcome: String,
     /// The stage and the rule that decided.
@@ -85,6 +85,10 @@ fn decide(
     question: &Question,
     protocol: Protocol,
 ) -> Result<(&'static str, Value), Problem> {
+    if !asp_registry::is_served(protocol) {
+        let rule = format!("{} is not served yet; clients reach servers over mcp", question.protocol);
+        return Ok(("not_served", json!({ "stage": "protocol", "rule": rule })));
+    }
     let Some(server) = snapshot.servers.iter().find(|server| server.name == question.server) else {
         return Ok(("unknown_server", json!({ "stage": "resolve" })));
     };

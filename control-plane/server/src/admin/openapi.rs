@@ -67,6 +67,38 @@ pub async fn document() -> Json<utoipa::openapi::OpenApi> {
     Json(Document::openapi())
 }
 
+/// With what `asp serve --dev` leaves in the state directory's `env`.
+const EXAMPLES: &str = "\
+source .asp/env
+auth=\"Authorization: Bearer $ASP_ADMIN_TOKEN\"
+curl -s -H \"$auth\" $ASP_ADMIN_URL/api/registry/servers
+curl -s -H \"$auth\" $ASP_ADMIN_URL/api/registry/orgs/acme/primitives
+curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/policy/orgs/acme/bindings --json \\
+  '{\"target\": {\"type\": \"user\", \"idOrPattern\": \"bob\"}, \"primitive\": {\"name\": \"echo\"}, \"allowed\": false}'
+curl -s -H \"$auth\" $ASP_ADMIN_URL/api/policy/explain --json \\
+  '{\"org\": \"acme\", \"user\": \"bob\", \"server\": \"demo\", \"primitive\": \"echo\", \"protocol\": \"mcp\"}'
+curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/ratelimits/orgs/acme --json \\
+  '[{\"selector\": {\"user\": \"*\"}, \"policy\": {\"capacity\": 20, \"refill\": \"5/s\"}}]'
+curl -s -H \"$auth\" $ASP_ADMIN_URL/api/revocations --json '{\"type\": \"user\", \"org\": \"acme\", \"id\": \"bob\"}'
+";
+
+const STYLE: &str = "<style>body{font:16px sans-serif;margin:2em;max-width:70em}td{padding:.2em 1em .2em 0;\
+    vertical-align:top}td:nth-child(2),pre{font-family:monospace}pre{background:#eee;padding:1em}</style>";
+
+/// What stands at the port's root: where to go on from. Public.
+pub async fn root() -> Html<String> {
+    Html(format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>ASP control plane</title>{STYLE}\
+         <h1>Agentic Server Platform: control plane</h1><p>This is the admin port. MCP clients go to the public URL, \
+         <code>/&lt;server&gt;/mcp</code>.</p><ul>\
+         <li><a href=/api/docs>/api/docs</a>: the admin API's operations; <a href=/api/openapi.json>openapi.json</a>\
+         <li><a href=/readyz>/readyz</a>: whether a snapshot is published; <a href=/healthz>/healthz</a>, \
+         <a href=/metrics>/metrics</a></ul>\
+         <p>On a terminal: <code>asp status</code>, <code>asp explain</code>, <code>asp apply</code>; \
+         <code>asp --help</code> lists the rest.</p></html>"
+    ))
+}
+
 /// A page of the operations for people: no script, nothing loaded from elsewhere. Public.
 pub async fn page() -> Html<String> {
     let document = serde_json::to_value(Document::openapi()).unwrap_or_default();
@@ -79,12 +111,12 @@ pub async fn page() -> Html<String> {
         }
     }
     Html(format!(
-        "<!doctype html><html lang=en><meta charset=utf-8><title>ASP admin API</title>\
-         <style>body{{font:16px sans-serif;margin:2em}}td{{padding:.2em 1em .2em 0;vertical-align:top}}\
-         td:nth-child(2){{font-family:monospace}}</style>\
+        "<!doctype html><html lang=en><meta charset=utf-8><title>ASP admin API</title>{STYLE}\
          <h1>Admin API</h1><p>Every operation wants an admin token (<code>asp token --admin --user NAME</code>) \
          as <code>Authorization: Bearer</code>. The whole contract: <a href=openapi.json>openapi.json</a>.</p>\
-         <table>\n{rows}</table></html>"
+         <h2>Try it</h2><pre>{EXAMPLES}</pre><h2>Operations</h2><table>\n{rows}</table>\
+         <p>A refusal is a problem document (RFC 9457) with a stable <code>code</code>. Answers carry an ETag where \
+         <code>If-Match</code> guards a change.</p></html>"
     ))
 }
 

@@ -29,6 +29,7 @@ pub enum Code {
     InvalidPrimitives,
     DigestMismatch,
     ArtifactInUse,
+    BreakingChange,
     PreconditionFailed,
     LimitReached,
     Internal,
@@ -53,6 +54,7 @@ impl Code {
             Code::InvalidPrimitives => "invalid_primitives",
             Code::DigestMismatch => "digest_mismatch",
             Code::ArtifactInUse => "artifact_in_use",
+            Code::BreakingChange => "breaking_change",
             Code::PreconditionFailed => "precondition_failed",
             Code::LimitReached => "limit_reached",
             Code::Internal => "internal",
@@ -72,7 +74,7 @@ impl Code {
             Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Code::InvalidPrimitives | Code::DigestMismatch => StatusCode::UNPROCESSABLE_ENTITY,
             Code::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
-            Code::LimitReached | Code::ArtifactInUse => StatusCode::CONFLICT,
+            Code::LimitReached | Code::ArtifactInUse | Code::BreakingChange => StatusCode::CONFLICT,
             Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -95,6 +97,7 @@ impl Code {
             Code::InvalidPrimitives => "the primitives have faults",
             Code::DigestMismatch => "the body has another digest than the path says",
             Code::ArtifactInUse => "the artifact is in use",
+            Code::BreakingChange => "the change breaks callers without a new major version",
             Code::PreconditionFailed => "the resource has changed since",
             Code::LimitReached => "a limit of the platform is reached",
             Code::Internal => "the control plane failed",
@@ -117,6 +120,10 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     errors: Vec<asp_registry::Fault>,
+    /// For `breaking_change`: every difference from what is stored, the harmless ones too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    changes: Vec<asp_registry::Change>,
 }
 
 impl Problem {
@@ -128,6 +135,7 @@ impl Problem {
             code,
             detail: detail.into(),
             errors: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -146,6 +154,16 @@ impl Problem {
     pub fn primitives(errors: Vec<asp_registry::Fault>) -> Problem {
         let detail = format!("{} faults, all listed in `errors`", errors.len());
         Problem { errors, ..Problem::new(Code::InvalidPrimitives, detail) }
+    }
+
+    /// A new version that breaks callers of the stored one.
+    pub fn breaking(changes: Vec<asp_registry::Change>) -> Problem {
+        let count = changes.iter().filter(|change| change.breaks_callers()).count();
+        let detail = format!(
+            "{count} of the differences in `changes` break callers: raise the major version of what they are in \
+             (the server's for a primitive that is gone), or send ?force=true"
+        );
+        Problem { changes, ..Problem::new(Code::BreakingChange, detail) }
     }
 
     pub fn code(&self) -> Code {

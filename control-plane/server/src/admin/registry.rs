@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{Kind, Protocol};
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
-use asp_store::control::{BindingRecord, ControlState, ExposureRecord, SourceFile};
+use asp_store::control::{BindingRecord, ControlState, ExposureRecord, Note, Precondition, SourceFile};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -24,6 +24,9 @@ use crate::patterns;
 
 /// The MCP revision that `compile` shows unless asked otherwise.
 pub const DEFAULT_REVISION: &str = "2026-07-28";
+
+/// Broken changes that the audit names; a whole rewritten server has thousands.
+const MAX_NOTED: usize = 20;
 
 /// A server's files; other folders' files that it lists come along.
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -89,7 +92,7 @@ pub fn compiled(server: &CompiledServer, revision: &str) -> Value {
         .iter()
         .map(|primitive| (primitive.id.clone(), runtime_manifest(primitive)))
         .collect();
-    let card: Value = serde_json::from_str(&server.server.a2a_card).unwrap_or(Value::Null);
+    let card: Value = serde_json::from_str(&server.agent_card).unwrap_or(Value::Null);
     json!({
         "server": server.server.name,
         "contentHash": server.content_hash,
@@ -99,14 +102,23 @@ pub fn compiled(server: &CompiledServer, revision: &str) -> Value {
     })
 }
 
-/// Stores a server: atomic, and a no-op when nothing changed.
+#[derive(Deserialize, IntoParams)]
+pub struct PutQuery {
+    /// Stores a version that breaks callers without a new major version; the audit says so.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Stores a server: atomic, and a no-op when nothing changed. Refuses what breaks callers without a new major
+/// version, unless forced.
 #[utoipa::path(put, path = "/api/registry/servers/{server}", tag = "registry", request_body = Files,
-    params(("server" = String, Path)),
-    responses((status = 200, body = Object), (status = 412, body = Problem), (status = 422, body = Problem)))]
+    params(("server" = String, Path), PutQuery),
+    responses((status = 200, body = Object), (status = 409, body = Problem), (status = 412, body = Problem),
+        (status = 422, body = Problem)))]
 pub async fn put_server(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
-    Path(name): Path<String>,
+    (Path(name), Query(query)): (Path<String>, Query<PutQuery>),
     headers: HeaderMap,
     Body(body): Body<Files>,
 ) -> Result<Response, Problem> {
@@ -135,8 +147,15 @@ pub async fn put_server(
     if !conflicts.is_empty() {
         return Err(Problem::primitives(conflicts));
     }
+    let breaks_callers = changes.iter().any(asp_registry::Change::breaks_callers);
+    if breaks_callers && !query.force {
+        return Err(Problem::breaking(changes));
+    }
     let written =
         state.published(state.store.put_server(&change, &name, &body.files, &server.content_hash).await?);
+    if breaks_callers {
+        note_force(&state, &admin, &name, &changes).await?;
+    }
     Ok(tagged(
         written.revision,
         json!({
@@ -148,6 +167,24 @@ pub async fn put_server(
             "changes": changes,
         }),
     ))
+}
+
+/// Audits that callers were broken knowingly, beside the write itself.
+async fn note_force(
+    state: &AdminState,
+    admin: &Admin,
+    name: &str,
+    changes: &[asp_registry::Change],
+) -> Result<(), Problem> {
+    let broken = changes.iter().filter(|change| change.breaks_callers());
+    let detail: Vec<String> = broken
+        .take(MAX_NOTED)
+        .map(|change| format!("{}{}: {}", change.primitive, change.path, change.message))
+        .collect();
+    let resource = format!("server/{name}");
+    let note = Note { action: "server.force", resource: &resource, org: "", detail: &detail.join("; ") };
+    state.store.note(&state.change(admin, Precondition::None), note).await?;
+    Ok(())
 }
 
 /// A server's files as they were stored.

@@ -7,25 +7,34 @@ use asp_store::control::SourceFile;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::client::{AdminClient, block_on};
+use super::client::{AdminClient, block_on, change_in_words};
 use super::{Failure, print};
 use crate::args::{ApplyArgs, DiffArgs};
 use crate::catalog::{self, Bundle};
 use crate::settings::source::ProcessEnvironment;
 
-/// Sends every server of the directory; the API skips what has not changed.
+/// Sends every server of the directory; the API skips what has not changed, and refuses what breaks callers
+/// without a new major version unless `--force` is given.
 pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
     let bundles = read(&args.directory)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
     block_on(async {
         let mut results = Vec::with_capacity(bundles.len());
+        let mut breaks_callers = false;
         for bundle in &bundles {
             let name = &bundle.server.server.name;
             let result = if args.dry_run {
-                shown(name, &compare(&api, bundle).await?)
+                let difference = compare(&api, bundle).await?;
+                breaks_callers |= !args.force && difference.breaks_callers();
+                shown(name, &difference)
             } else {
-                let path = format!("/api/registry/servers/{name}");
+                let query = if args.force { "?force=true" } else { "" };
+                let path = format!("/api/registry/servers/{name}{query}");
                 let answer = api.put(&path, &json!({ "files": bundle.files })).await?;
+                if answer.body.get("code").and_then(Value::as_str) == Some("breaking_change") {
+                    print::error(&format!("{name}: {}", answer.refusal()));
+                    return Err(Failure::Breaking);
+                }
                 answer.accepted()?
             };
             if !args.json {
@@ -36,18 +45,21 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
         if args.json {
             print::json(&results);
         }
-        Ok(())
+        if breaks_callers { Err(Failure::Breaking) } else { Ok(()) }
     })
 }
 
-/// Says which servers are new, changed or the same, and which the registry has beyond the directory.
+/// Says which servers are new, changed or the same, and which the registry has beyond the directory. Fails
+/// when one breaks callers without a new major version.
 pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let bundles = read(&args.directory)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
     block_on(async {
         let mut results: Vec<Value> = Vec::new();
+        let mut breaks_callers = false;
         for bundle in &bundles {
             let difference = compare(&api, bundle).await?;
+            breaks_callers |= difference.breaks_callers();
             results.push(shown(&bundle.server.server.name, &difference));
         }
         let stored = api.get("/api/registry/servers").await?.accepted()?;
@@ -64,38 +76,42 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
                 print::line(&told(result.get("server").and_then(Value::as_str).unwrap_or_default(), result));
             }
         }
-        Ok(())
+        if breaks_callers { Err(Failure::Breaking) } else { Ok(()) }
     })
 }
 
+/// A result in words: what happened, then its changes and warnings, one a line.
 fn told(name: &str, result: &Value) -> String {
-    if let Some(state) = result.get("state").and_then(Value::as_str) {
-        let changes = result.get("changes").and_then(Value::as_array).into_iter().flatten();
-        return changes
-            .fold(format!("{name}: {state}"), |line, change| format!("{line}\n  {}", described(change)));
-    }
     let revision = result.get("revision").and_then(Value::as_u64).unwrap_or(0);
-    match result.get("changed").and_then(Value::as_bool) {
-        Some(true) => format!("{name}: applied at revision {revision}"),
-        _ => format!("{name}: unchanged since revision {revision}"),
-    }
+    let state = result.get("state").and_then(Value::as_str);
+    let mut lines = match (state, result.get("changed").and_then(Value::as_bool)) {
+        (Some(state), _) => format!("{name}: {state}"),
+        (None, Some(true)) => format!("{name}: applied at revision {revision}"),
+        (None, _) => format!("{name}: unchanged since revision {revision}"),
+    };
+    let list = |key: &str| result.get(key).and_then(Value::as_array).into_iter().flatten();
+    list("changes").for_each(|change| lines.push_str(&format!("\n  {}", change_in_words(change))));
+    list("warnings")
+        .for_each(|warning| lines.push_str(&format!("\n  warning: {}", warning_in_words(warning))));
+    lines
 }
 
-fn described(change: &Value) -> String {
-    let text = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or_default();
-    let is = |key: &str| change.get(key).and_then(Value::as_bool).unwrap_or(false);
-    let weight = match (is("breaking"), is("versioned")) {
-        (true, true) => "breaking, in a new major version",
-        (true, false) => "BREAKING without a new major version",
-        (false, _) => "compatible",
-    };
-    format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message"))
+fn warning_in_words(warning: &Value) -> String {
+    let text = |key: &str| warning.get(key).and_then(Value::as_str).unwrap_or_default();
+    let line = warning.get("line").and_then(Value::as_u64).unwrap_or(0);
+    format!("{}:{line}: {}: {}; {}", text("file"), text("code"), text("message"), text("hint"))
 }
 
 /// How a server of the directory differs from the registry's.
 struct Difference {
     state: &'static str,
     changes: Vec<asp_registry::Change>,
+}
+
+impl Difference {
+    fn breaks_callers(&self) -> bool {
+        self.changes.iter().any(asp_registry::Change::breaks_callers)
+    }
 }
 
 async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failure> {

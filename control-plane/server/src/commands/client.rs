@@ -81,7 +81,7 @@ impl AdminClient {
     /// Writes an answer's bytes into a file, at most `bound` of them; `None` when the API has no such thing.
     pub async fn download(&self, path: &str, file: &Path, bound: u64) -> Result<Option<()>, Failure> {
         let request = self.request(Method::GET, path).timeout(TRANSFER);
-        let mut response = request.send().await.with_context(|| format!("ask {}", self.url))?;
+        let mut response = request.send().await.map_err(|error| self.unanswered(&error))?;
         if response.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -106,7 +106,21 @@ impl AdminClient {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Answer, Failure> {
-        read(request.send().await.with_context(|| format!("ask {}", self.url))?).await
+        read(request.send().await.map_err(|error| self.unanswered(&error))?).await
+    }
+
+    /// One line in place of the client library's nested ones, which name neither setting nor remedy.
+    fn unanswered(&self, error: &reqwest::Error) -> Failure {
+        let problem = if error.is_connect() {
+            "nothing answers there: start one with `make run` or `asp serve --dev`, or name another with \
+             ASP_ADMIN_URL"
+        } else if error.is_timeout() {
+            "no answer in time: look at its log, or try again"
+        } else {
+            tracing::debug!(%error, "the admin API could not be asked");
+            "the request failed: is ASP_ADMIN_URL (scheme, host and port) the admin API's?"
+        };
+        Failure::Other(anyhow::anyhow!("{}: {problem}", self.url))
     }
 }
 
@@ -138,8 +152,23 @@ impl Answer {
             let at = fault.get("line").and_then(Value::as_u64).unwrap_or(0);
             line = format!("{line}\n  {}:{at}: {}: {}", field("file"), field("code"), field("message"));
         }
+        for change in self.body.get("changes").and_then(Value::as_array).into_iter().flatten() {
+            line = format!("{line}\n  {}", change_in_words(change));
+        }
         line
     }
+}
+
+/// One difference between two versions of a server, as the API and `asp diff` have it.
+pub fn change_in_words(change: &Value) -> String {
+    let text = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or_default();
+    let is = |key: &str| change.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let weight = match (is("breaking"), is("versioned")) {
+        (true, true) => "breaking, in a new major version",
+        (true, false) => "BREAKING without a new major version",
+        (false, _) => "compatible",
+    };
+    format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message"))
 }
 
 /// Runs the future of a command that talks to the API.

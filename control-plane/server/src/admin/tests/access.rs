@@ -127,6 +127,21 @@ async fn a_revoked_admin_token_opens_nothing_any_more() {
 }
 
 #[tokio::test]
+async fn the_root_and_the_docs_say_where_to_go_on_from_without_a_token() {
+    let api = Api::start().await;
+    for (path, wanted) in
+        [("/", "href=/api/docs"), ("/api/docs", "/api/policy/explain"), ("/api/docs", "curl -s")]
+    {
+        let request = Request::get(path).header(header::HOST, "localhost:8081").body(Body::empty()).unwrap();
+        let response = api.raw(request).await;
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        let page = response.into_body().collect().await.unwrap().to_bytes();
+        let page = String::from_utf8(page.to_vec()).unwrap();
+        assert!(page.contains(wanted) && !page.contains("<script"), "{path}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn every_operation_of_the_document_exists_and_wants_a_token() {
     let api = Api::start().await;
     let document = serde_json::to_value(openapi::Document::openapi()).unwrap();

@@ -122,9 +122,10 @@ async fn explain_names_the_rule_that_decides() {
         "allowed": false
     });
     api.put("org:acme", "/api/policy/orgs/acme/bindings", binding.clone()).await;
-    let off = json!({ "server": "demo", "protocol": "rest", "enabled": false });
+    let off = json!({ "server": "conformance", "protocol": "mcp", "enabled": false });
+    api.put("platform", "/api/registry/servers/conformance", sample("conformance")).await;
     api.put("org:acme", "/api/policy/orgs/acme/exposure", off).await;
-    api.published(|snapshot| snapshot.revision == 3).await;
+    api.published(|snapshot| snapshot.revision == 4).await;
     let ask = |server: &str, primitive: &str, protocol: &str, groups: Value| {
         let question = json!({
             "org": "acme", "user": "alice", "groups": groups,
@@ -139,7 +140,11 @@ async fn explain_names_the_rule_that_decides() {
     assert_eq!((&denied["outcome"], &denied["decidedBy"]["binding"]), (&json!("denied"), &binding));
     let allowed = ask("demo", "echo", "mcp", json!([])).await;
     assert_eq!((&allowed["outcome"], &allowed["allowed"]), (&json!("allowed"), &json!(true)));
-    let hidden = ask("demo", "echo", "rest", json!([])).await;
+    for protocol in ["a2a", "rest"] {
+        let unserved = ask("demo", "echo", protocol, json!([])).await;
+        assert_eq!((&unserved["outcome"], &unserved["allowed"]), (&json!("not_served"), &json!(false)));
+    }
+    let hidden = ask("conformance", "echo", "mcp", json!([])).await;
     assert_eq!(
         (&hidden["outcome"], &hidden["decidedBy"]["rule"]),
         (&json!("not_exposed"), &json!("the org's exception"))

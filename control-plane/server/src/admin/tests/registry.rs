@@ -96,7 +96,7 @@ async fn specs_are_validated_and_compiled_alone_or_as_files() {
 async fn an_org_sees_its_primitives_with_exposure_and_policy() {
     let api = Api::start().await;
     api.put("platform", DEMO, sample("demo")).await;
-    let off = json!({ "server": "demo", "protocol": "a2a", "enabled": false });
+    let off = json!({ "server": "demo", "protocol": "mcp", "enabled": false });
     api.put("org:acme", "/api/policy/orgs/acme/exposure", off).await;
     let bound = json!({
         "target": { "type": "group", "idOrPattern": "ops" }, "primitive": { "name": "ec*" }, "allowed": false
@@ -104,10 +104,60 @@ async fn an_org_sees_its_primitives_with_exposure_and_policy() {
     api.put("org:acme", "/api/policy/orgs/acme/bindings", bound).await;
     let listed = api.get("org:acme", "/api/registry/orgs/acme/primitives").await.body;
     let echo = listed.as_array().unwrap().iter().find(|primitive| primitive["name"] == "echo").unwrap();
-    assert_eq!(echo["exposure"]["mcp"], "echo");
-    assert_eq!(echo["exposure"]["a2a"], Value::Null, "switched off for this org");
+    assert_eq!(echo["exposure"]["mcp"], Value::Null, "switched off for this org");
     assert_eq!(echo["policy"][0]["primitive"]["protocol"], "*");
     let other = api.get("platform", "/api/registry/orgs/other/primitives").await.body;
     let echo = other.as_array().unwrap().iter().find(|primitive| primitive["name"] == "echo").unwrap();
-    assert_ne!(echo["exposure"]["a2a"], Value::Null);
+    assert_eq!(
+        echo["exposure"],
+        json!({ "mcp": "echo", "a2a": null, "rest": null }),
+        "what no face serves is no exposure"
+    );
+}
+
+/// A changed copy of a sample's file.
+fn edited(files: &Value, path: &str, from: &str, to: &str) -> Value {
+    let mut files = files.clone();
+    let list = files["files"].as_array_mut().unwrap();
+    let file = list.iter_mut().find(|file| file["path"] == path).unwrap();
+    let text = file["text"].as_str().unwrap();
+    assert!(text.contains(from), "{text}");
+    file["text"] = json!(text.replace(from, to));
+    files
+}
+
+#[tokio::test]
+async fn a_contract_that_breaks_without_a_new_major_is_refused_unless_forced_and_the_audit_says_so() {
+    let api = Api::start().await;
+    let stored = api.put("platform", DEMO, sample("demo")).await;
+    // The primitive's version rises, and not far enough.
+    let files = edited(&sample("demo"), "demo/echo.yaml", "version: 1.0.0", "version: 1.1.0");
+    let broken = edited(&files, "demo/echo.yaml", "maxLength: 65536", "maxLength: 10");
+    let refused = api.put("platform", DEMO, broken.clone()).await;
+    assert_eq!((refused.status, &refused.body["code"]), (StatusCode::CONFLICT, &json!("breaking_change")));
+    let changes = refused.body["changes"].as_array().unwrap();
+    assert!(
+        changes.iter().any(|change| change["breaking"] == true && change["primitive"] == "echo"),
+        "{changes:?}"
+    );
+    assert_eq!(api.get("platform", DEMO).await.etag, stored.etag, "nothing was stored");
+
+    let gone = edited(&sample("demo"), "demo/server.yaml", "  - ref: demo/echo\n", "");
+    assert_eq!(
+        api.put("platform", DEMO, gone.clone()).await.status,
+        StatusCode::CONFLICT,
+        "a primitive is gone"
+    );
+    let major = edited(&broken, "demo/echo.yaml", "version: 1.1.0", "version: 2.0.0");
+    assert_eq!(
+        api.put("platform", DEMO, major).await.status,
+        StatusCode::OK,
+        "a new major version may break"
+    );
+
+    let forced = api.put("platform", &format!("{DEMO}?force=true"), gone).await;
+    assert_eq!((forced.status, &forced.body["changed"]), (StatusCode::OK, &json!(true)), "{}", forced.body);
+    let audit = api.get("platform", "/api/audit").await.body;
+    let noted = audit.to_string();
+    assert!(noted.contains("server.force") && noted.contains("the primitive is gone"), "{noted}");
 }

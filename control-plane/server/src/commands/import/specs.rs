@@ -1,7 +1,7 @@
 //! What an upstream lists, as specs of our own format.
 //!
-//! A tool without hints becomes `non_idempotent`: it is never repeated, and it needs no approval, which is
-//! how the upstream served it. One that says it destroys needs approval or an explicit allow here.
+//! A tool without hints is what MCP's defaults say (`ToolAnnotations`: destructive, not idempotent, in an open
+//! world): it needs approval or an explicit allow here until somebody who knows it writes otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,9 +43,10 @@ impl Import<'_> {
         let hint = |name: &str| tool.get("annotations").and_then(|hints| hints.get(name)?.as_bool());
         let mutation = match (hint("readOnlyHint"), hint("destructiveHint"), hint("idempotentHint")) {
             (Some(true), ..) => "read_only",
-            (_, Some(true), _) => "destructive",
-            (_, _, Some(true)) => "idempotent",
-            _ => "non_idempotent",
+            // The other two hints mean something only where the tool says that it destroys nothing.
+            (_, Some(false), Some(true)) => "idempotent",
+            (_, Some(false), _) => "non_idempotent",
+            _ => "destructive",
         };
         let mut schema = Map::new();
         schema.insert(
@@ -57,8 +58,10 @@ impl Import<'_> {
         }
         let mut spec = self.common(tool, name, "tool");
         spec.insert("mutation".into(), mutation.into());
-        if let Some(open) = hint("openWorldHint") {
-            spec.insert("annotations".into(), json!({"openWorldHint": open}));
+        let open = hint("openWorldHint").unwrap_or(true);
+        spec.insert("annotations".into(), json!({"openWorldHint": open}));
+        if mutation != "read_only" {
+            spec.insert("security".into(), json!({"riskClass": "medium"}));
         }
         spec.insert("primitiveSchema".into(), Value::Object(schema));
         spec.insert("exposure".into(), json!({"mcp": {"tool": {"enabled": true, "name": name}}}));
@@ -147,5 +150,45 @@ impl Import<'_> {
             yaml.push_str(&format!("  - ref: {server}/{id}\n"));
         }
         self.files.insert(format!("{server}/server.yaml"), yaml);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn imported(annotations: Value) -> Value {
+        let args = ImportArgs {
+            mcp: "https://up.example/mcp".into(),
+            server: "up".into(),
+            proxy_url: None,
+            owner: "team".into(),
+            out: "primitives".into(),
+        };
+        let tool = json!({ "name": "t", "inputSchema": {"type": "object"}, "annotations": annotations });
+        let upstream = Upstream { tools: vec![tool], ..Upstream::default() };
+        let files = convert(&args, &upstream);
+        serde_json::from_str(&files["up/t.json"]).unwrap()
+    }
+
+    #[test]
+    fn a_tool_is_what_its_hints_say_and_mcps_defaults_where_they_say_nothing() {
+        let table = [
+            (json!({}), "destructive", "medium"),
+            (json!({"idempotentHint": true}), "destructive", "medium"),
+            (json!({"destructiveHint": false}), "non_idempotent", "medium"),
+            (json!({"destructiveHint": false, "idempotentHint": true}), "idempotent", "medium"),
+            (json!({"readOnlyHint": true}), "read_only", "low"),
+        ];
+        for (hints, mutation, risk) in table {
+            let spec = imported(hints.clone());
+            assert_eq!(
+                (&spec["mutation"], &spec["security"]["riskClass"]),
+                (&json!(mutation), &json!(risk)),
+                "{hints}"
+            );
+            assert_eq!(spec["annotations"]["openWorldHint"], true, "{hints}");
+        }
+        assert_eq!(imported(json!({"openWorldHint": false}))["annotations"]["openWorldHint"], false);
     }
 }
