@@ -241,7 +241,7 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
 
     let question = ["explain", "--org", "acme", "--server", "demo", "--primitive", "echo"];
     let explained = run(admin(state.path(), &serving).args(question));
-    assert!(text(&explained.stdout).starts_with("allowed by"), "{}", text(&explained.stdout));
+    assert!(text(&explained.stdout).starts_with("allowed: demo is exposed"), "{}", text(&explained.stdout));
 
     let pid = rustix::process::Pid::from_child(&serving.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
