@@ -29,6 +29,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post, put};
 
+use crate::admission::Admission;
 use crate::catalog::Compiler;
 use crate::clock;
 use crate::publisher;
@@ -44,6 +45,8 @@ pub struct AdminState {
     pub store: Arc<dyn ControlStore>,
     /// The artifact store: package files of plugins.
     pub packages: Arc<dyn Packages>,
+    /// Every write that grows a snapshot goes through it.
+    pub admission: Admission,
     pub compiler: Compiler,
     pub publisher: publisher::Handle,
     pub subscribers: Arc<Subscribers>,
@@ -59,7 +62,7 @@ pub struct AdminState {
 impl AdminState {
     /// What a handler tells the store about a change by `admin`.
     fn change(&self, admin: &Admin, precondition: Precondition) -> Change {
-        Change { actor: admin.actor(), at: clock::now_ms(), precondition }
+        Change { actor: admin.actor(), at: clock::now_ms(), precondition, judged_at: None }
     }
 
     /// Tells the publisher about a write that happened.

@@ -34,7 +34,7 @@ pub async fn directory(
         bail!("{} is not applied: {} faults\n{}", directory.display(), list.len(), list.join("\n"));
     };
     let bundles = catalog::bundles(&sources, found.clone());
-    check_conflicts(store, compiler, directory, &bundles).await?;
+    let mut judged_at = check_conflicts(store, compiler, directory, &bundles).await?;
     for bundle in &bundles {
         let name = &bundle.server.server.name;
         compiler
@@ -42,25 +42,33 @@ pub async fn directory(
             .map_err(|fault| anyhow!("server {name} is not acceptable: {fault}"))?;
     }
     for bundle in bundles {
-        let change = Change { actor: ACTOR.into(), at: clock::now_ms(), precondition: Precondition::None };
+        let change = Change {
+            actor: ACTOR.into(),
+            at: clock::now_ms(),
+            precondition: Precondition::None,
+            judged_at: Some(judged_at),
+        };
         let name = &bundle.server.server.name;
         let written = store
             .put_server(&change, name, &bundle.files, &bundle.server.content_hash)
             .await
             .with_context(|| format!("store server {name}"))?;
+        judged_at = judged_at.max(written.revision);
         tracing::info!(server = %name, changed = written.changed, revision = written.revision, "server applied");
     }
     Ok(found)
 }
 
-/// The directory as a whole was checked; what remains are the servers that only the store has.
+/// The directory as a whole was checked; what remains are the servers that only the store has. Returns the revision
+/// at which they were read.
 async fn check_conflicts(
     store: &dyn ControlStore,
     compiler: &Compiler,
     directory: &Path,
     bundles: &[Bundle],
-) -> anyhow::Result<()> {
-    let mut stored = store.load().await.context("read the stored servers")?.servers;
+) -> anyhow::Result<u64> {
+    let state = store.load().await.context("read the stored servers")?;
+    let mut stored = state.servers;
     stored.retain(|record| !bundles.iter().any(|bundle| bundle.server.server.name == record.name));
     let others = compiler.compile_all(&stored);
     let conflicts: Vec<String> = bundles
@@ -69,7 +77,7 @@ async fn check_conflicts(
         .map(|fault| catalog::describe(&fault))
         .collect();
     if conflicts.is_empty() {
-        return Ok(());
+        return Ok(state.revision);
     }
     bail!(
         "{} is not applied: it conflicts with stored servers\n{}",

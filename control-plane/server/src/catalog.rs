@@ -2,22 +2,32 @@
 //!
 //! Keeps true: a server is compiled once per content, not once per change of policy; a server that edges or
 //! gateways would refuse is never published, because one refused server refuses the whole snapshot: it is
-//! not taken in, and a stored one is left out and reported while the others go on.
+//! not taken in, and a stored one is left out and named while the others go on. The same holds for an org's
+//! policy ([`build`]).
+
+pub mod budget;
+pub mod build;
+pub mod fault;
+pub mod orgs;
+pub mod servers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
 use asp_gateway::live::Live;
-use asp_proto::snapshot::{AuthScheme, GatewaySnapshot, Issuer, Upstream};
+use asp_proto::snapshot::{AuthScheme, Issuer, Upstream};
 use asp_registry::{CompiledServer, Inputs};
-use asp_store::control::{ControlState, ControlStore, ServerRecord, SourceFile};
+use asp_store::control::{ControlStore, ServerRecord, SourceFile};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use crate::clock;
-use crate::policy;
 use crate::publisher::Source;
+use crate::xds::Published;
+use budget::{EDGE, GATEWAY, SLACK};
+use build::Built;
+use fault::{Fault, LAST_FORM, NOT_SERVED};
+use servers::server_fault;
 
 /// What a snapshot says besides what the store holds.
 #[derive(Clone, Debug)]
@@ -49,38 +59,13 @@ impl Source for StoreSource {
         Ok(self.store.revision().await?)
     }
 
-    async fn build(&self) -> anyhow::Result<GatewaySnapshot> {
+    async fn build(&self, last: Option<Arc<Published>>) -> anyhow::Result<Built> {
         let state = self.store.load().await?;
         let compiler = self.compiler.clone();
         // Compiling and encoding take milliseconds: not on a thread that serves.
-        tokio::task::spawn_blocking(move || snapshot(&state, &compiler))
-            .await
-            .context("compile the snapshot")?
+        let work = move || build::build(&state, &compiler, last.as_deref().map(|last| &last.snapshot));
+        tokio::task::spawn_blocking(work).await.context("compile the snapshot")?
     }
-}
-
-fn snapshot(state: &ControlState, compiler: &Compiler) -> anyhow::Result<GatewaySnapshot> {
-    let issuers: Vec<String> = compiler.fixed.issuers.iter().map(|issuer| issuer.iss.clone()).collect();
-    let revoked = policy::revoked(&state.revocations, &issuers, clock::now_ms())?;
-    let inputs = Inputs {
-        revision: state.revision,
-        servers: compiler.compile_all(&state.servers),
-        exposure: state.exposure.iter().map(policy::exposure).collect::<Result<_, _>>()?,
-        bindings: state.bindings.iter().map(policy::binding).collect::<Result<_, _>>()?,
-        limits: state
-            .limits
-            .iter()
-            .map(|(org, limit)| policy::limit(org, limit))
-            .collect::<Result<_, _>>()?,
-        revoked: revoked.tokens,
-        revoked_before: revoked.before,
-        ..compiler.fixed.inputs()
-    };
-    let snapshot = asp_registry::assemble(inputs);
-    // Every server was tried alone; what is left to refuse is policy that passed the admin API.
-    asp_edge::Snapshot::from_message(snapshot.edge.clone().unwrap_or_default())
-        .context("the edges would refuse the snapshot")?;
-    Ok(snapshot)
 }
 
 impl Fixed {
@@ -108,8 +93,20 @@ pub struct Compiler {
     compiled: Arc<Mutex<HashMap<String, Compiled>>>,
 }
 
-/// A compiled server and the revision of its sources; `None` when they do not compile.
-type Compiled = (u64, Option<CompiledServer>);
+/// What became of a stored server at a revision of its sources.
+struct Compiled {
+    revision: u64,
+    /// As it is stored or, where that is faulty, as it was before.
+    good: Option<CompiledServer>,
+    fault: Option<String>,
+}
+
+/// The stored servers that are published.
+#[derive(Default)]
+pub struct Settled {
+    pub servers: Vec<CompiledServer>,
+    pub faults: Vec<Fault>,
+}
 
 impl Compiler {
     pub fn new(fixed: Fixed) -> Compiler {
@@ -125,41 +122,49 @@ impl Compiler {
         Live::build(asp_registry::assemble(alone)).map(|_| ())
     }
 
-    /// Every server that compiles and is accepted.
-    pub fn compile_all(&self, records: &[ServerRecord]) -> Vec<CompiledServer> {
-        let mut known = self.compiled.lock();
-        known.retain(|name, _| records.iter().any(|record| record.name == *name));
-        let mut servers = Vec::with_capacity(records.len());
-        for record in records {
-            let fresh = known.get(&record.name).filter(|(revision, _)| *revision == record.revision);
-            let compiled = match fresh {
-                Some((_, compiled)) => compiled.clone(),
-                None => {
-                    let compiled = self.compile_record(record);
-                    known.insert(record.name.clone(), (record.revision, compiled.clone()));
-                    compiled
-                }
-            };
-            servers.extend(compiled);
-        }
-        servers
+    /// The `iss` of every issuer of clients.
+    pub fn trusted(&self) -> Vec<String> {
+        self.fixed.issuers.iter().map(|issuer| issuer.iss.clone()).collect()
     }
 
-    fn compile_record(&self, record: &ServerRecord) -> Option<CompiledServer> {
-        let compiled = match compile(&record.name, &record.files) {
-            Ok(compiled) => compiled,
-            Err(report) => {
-                let faults: Vec<String> = report.iter().map(describe).collect();
-                tracing::error!(server = %record.name, ?faults, "a stored server does not compile and is not served");
-                return None;
+    /// Every server that is published.
+    pub fn compile_all(&self, records: &[ServerRecord]) -> Vec<CompiledServer> {
+        self.settle(records).servers
+    }
+
+    /// Compiles what changed. A server that is faulty keeps its last good form, else is left out; of two that
+    /// conflict the older one stays; the largest are left out if they do not fit.
+    pub fn settle(&self, records: &[ServerRecord]) -> Settled {
+        let mut known = self.compiled.lock();
+        known.retain(|name, _| records.iter().any(|record| record.name == *name));
+        let mut good = Vec::with_capacity(records.len());
+        let mut faults = Vec::new();
+        for record in records {
+            if known.get(&record.name).is_none_or(|compiled| compiled.revision != record.revision) {
+                let before = known.remove(&record.name).and_then(|compiled| compiled.good);
+                known.insert(record.name.clone(), self.compile_record(record, before));
             }
-        };
-        match self.accepts(&compiled) {
-            Ok(()) => Some(compiled),
-            Err(fault) => {
-                tracing::error!(server = %record.name, %fault, "a stored server is not acceptable and not served");
-                None
-            }
+            let Some(compiled) = known.get(&record.name) else { continue };
+            let in_force = if compiled.good.is_some() { LAST_FORM } else { NOT_SERVED };
+            faults.extend(compiled.fault.iter().map(|fault| server_fault(&record.name, fault, in_force)));
+            good.extend(compiled.good.iter().map(|server| (record.revision, server.clone())));
+        }
+        drop(known);
+        let servers = servers::without_conflicts(good, &mut faults);
+        let servers = servers::that_fit(servers, GATEWAY - EDGE - SLACK, &mut faults);
+        Settled { servers, faults }
+    }
+
+    fn compile_record(&self, record: &ServerRecord, before: Option<CompiledServer>) -> Compiled {
+        let compiled = compile(&record.name, &record.files).map_err(|report| {
+            let faults: Vec<String> = report.iter().map(describe).collect();
+            format!("it does not compile: {}", faults.join("; "))
+        });
+        let judged = compiled.and_then(|server| self.accepts(&server).map(|()| server));
+        let revision = record.revision;
+        match judged {
+            Ok(server) => Compiled { revision, good: Some(server), fault: None },
+            Err(fault) => Compiled { revision, good: before, fault: Some(fault) },
         }
     }
 }
@@ -210,7 +215,14 @@ pub fn bundles(sources: &[asp_registry::Source], catalog: asp_registry::Catalog)
 
 #[cfg(test)]
 mod tests {
+    use asp_proto::snapshot::GatewaySnapshot;
+    use asp_store::control::ControlState;
+
     use super::*;
+
+    fn published(state: &ControlState, compiler: &Compiler) -> GatewaySnapshot {
+        build::build(state, compiler, None).unwrap().snapshot
+    }
 
     fn fixed(dev: bool) -> Fixed {
         let dir = tempfile::tempdir().unwrap();
@@ -255,7 +267,7 @@ mod tests {
         let rejected = compile("other", &unknown.files).unwrap();
         assert!(compiler.accepts(&rejected).unwrap_err().contains("nobody"));
         let state = ControlState { revision: 1, servers: vec![good, unknown], ..ControlState::default() };
-        let published = snapshot(&state, &compiler).unwrap();
+        let published = published(&state, &compiler);
         let names: Vec<&str> = published.servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["demo"]);
     }

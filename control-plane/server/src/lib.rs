@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod admin_role;
+pub mod admission;
 pub mod apply;
 pub mod args;
 pub mod catalog;

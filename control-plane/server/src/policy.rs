@@ -1,7 +1,7 @@
 //! Policy as the admin wrote it, turned into what a snapshot says.
 //!
-//! Pure. Records come from the store and were validated on the way in; one that no longer parses is an
-//! error of the whole build, because leaving out a denial would allow.
+//! Pure. Records come from the store and were validated on the way in; what becomes of one that no longer parses
+//! is for the caller to say ([`crate::catalog`]), except of a revocation: it is never left out.
 
 use asp_proto::snapshot::{Binding, ExposureException, Limit, Protocol, RevokedBefore, TargetKind};
 use asp_store::control::{BindingRecord, ExposureRecord, LimitRecord, RevocationRecord};
@@ -87,11 +87,14 @@ pub struct Revoked {
     /// What `EdgeSnapshot.revoked` is made of, in no order.
     pub tokens: Vec<[u8; 16]>,
     pub before: Vec<RevokedBefore>,
+    /// Records of a type that this version does not know, by id: every token of their org up to their moment is
+    /// dead instead.
+    pub unknown: Vec<String>,
 }
 
 /// Compiles the revocations that are alive at `now_ms`. `issuers` are the `iss` values for which a jti
 /// without an issuer is revoked.
-pub fn revoked(records: &[RevocationRecord], issuers: &[String], now_ms: u64) -> Result<Revoked, Unknown> {
+pub fn revoked(records: &[RevocationRecord], issuers: &[String], now_ms: u64) -> Revoked {
     let mut revoked = Revoked::default();
     for record in records.iter().filter(|record| record.until > now_ms) {
         match record.kind.as_str() {
@@ -104,10 +107,15 @@ pub fn revoked(records: &[RevocationRecord], issuers: &[String], now_ms: u64) ->
             "org" => revoked.before.push(before(&record.target, "", record.created_at)),
             // Held by the gateway's vault, not by an edge.
             "linked_token" => {}
-            other => return unknown("revocation type", other),
+            _ => {
+                revoked.unknown.push(record.id.clone());
+                if !record.org.is_empty() {
+                    revoked.before.push(before(&record.org, "", record.created_at));
+                }
+            }
         }
     }
-    Ok(revoked)
+    revoked
 }
 
 /// Whether a compact token is among the entries of `EdgeSnapshot.revoked`, by its jti or its hash.
@@ -156,11 +164,11 @@ mod tests {
     #[test]
     fn a_revoked_jti_is_hashed_with_each_issuer() {
         let issuers = ["asp-dev".to_owned(), "https://login.example".to_owned()];
-        let all = revoked(&[revocation("token", "acme", "j1")], &issuers, 6_000).unwrap();
+        let all = revoked(&[revocation("token", "acme", "j1")], &issuers, 6_000);
         assert_eq!(all.tokens.len(), 2);
         let mut one = revocation("token", "acme", "j1");
         one.issuer = "asp-dev".into();
-        let one = revoked(&[one], &issuers, 6_000).unwrap();
+        let one = revoked(&[one], &issuers, 6_000);
         // printf 'token\0asp-dev\0j1' | sha256sum
         let hex: String = one.tokens.concat().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "824aaad2c955bcf4fb104d6c1844263a");
@@ -174,7 +182,7 @@ mod tests {
         // printf 'a.b.c' | sha256sum
         let hash = "845e30448809e2bc8958eb025bfc795235d13b077a53d0c3abbd2385170dc9b8";
         let by_hash = revocation("token_hash", "", hash);
-        let mut entries = revoked(&[by_jti, by_hash], &[], 6_000).unwrap().tokens;
+        let mut entries = revoked(&[by_jti, by_hash], &[], 6_000).tokens;
         entries.sort_unstable();
         let entries = entries.concat();
         assert!(is_revoked(&entries, "asp-dev", "j1", "x.y.z"));
@@ -186,7 +194,7 @@ mod tests {
     #[test]
     fn users_and_orgs_are_revoked_up_to_the_second_of_the_revocation() {
         let records = [revocation("user", "acme", "alice"), revocation("org", "", "evil")];
-        let revoked = revoked(&records, &[], 6_000).unwrap();
+        let revoked = revoked(&records, &[], 6_000);
         assert_eq!(
             revoked.before,
             [
@@ -197,9 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_revocation_is_left_out_and_an_unknown_one_fails_the_build() {
-        assert_eq!(revoked(&[revocation("token_hash", "", "aa")], &[], 10_000).unwrap(), Revoked::default());
-        assert!(revoked(&[revocation("session", "", "x")], &[], 6_000).is_err());
+    fn an_expired_revocation_is_left_out_and_an_unknown_one_revokes_its_org() {
+        assert_eq!(revoked(&[revocation("token_hash", "", "aa")], &[], 10_000), Revoked::default());
+        let newer =
+            revoked(&[revocation("session", "acme", "x"), revocation("user", "acme", "al")], &[], 6_000);
+        assert_eq!(newer.unknown, ["x"]);
+        let dead: Vec<&str> = newer.before.iter().map(|before| before.user.as_str()).collect();
+        assert_eq!(dead, ["", "al"], "the rest goes on");
     }
 
     #[test]

@@ -14,8 +14,9 @@ pub mod stream;
 pub mod subscribers;
 pub mod subscription;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use asp_gateway::policy::Policy;
 use asp_proto::snapshot::GatewaySnapshot;
 use tokio::sync::watch;
 
@@ -77,6 +78,26 @@ pub struct Published {
     pub edge: Vec<u8>,
     /// Unix milliseconds.
     pub published_at: u64,
+    judged: OnceLock<Option<Judged>>,
+}
+
+/// What judges callers, made of a snapshot once.
+pub struct Judged {
+    pub edge: asp_edge::Snapshot,
+    pub policy: Policy,
+}
+
+impl Published {
+    /// The parts that judge, built by the first question; `None` if the snapshot cannot be read.
+    pub fn judged(&self) -> Option<&Judged> {
+        let judged = self.judged.get_or_init(|| {
+            let message = self.snapshot.edge.clone().unwrap_or_default();
+            let edge = asp_edge::Snapshot::from_message(message)
+                .inspect_err(|error| tracing::error!(%error, "the published edge snapshot cannot be read"));
+            Some(Judged { edge: edge.ok()?, policy: Policy::new(self.snapshot.bindings.clone()) })
+        });
+        judged.as_ref()
+    }
 }
 
 /// What subscribers are told; replaced whole.

@@ -19,9 +19,9 @@ pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
 pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
 /// Rate limits of one org.
 pub const MAX_LIMITS_PER_ORG: usize = 1_000;
-/// Live revocations: 16 bytes each in an edge snapshot that must stay below 2 MiB.
-pub const MAX_REVOCATIONS: usize = 100_000;
-/// Of one org, so that no org can take the room of the others.
+/// Live revocations. The outermost bound: who writes is held to less, by bytes of a snapshot.
+pub const MAX_REVOCATIONS: usize = 150_000;
+/// Of one org, with those that the platform made in it.
 pub const MAX_REVOCATIONS_PER_ORG: usize = 20_000;
 
 /// Why the store refused or failed.
@@ -30,6 +30,9 @@ pub enum StoreError {
     /// The precondition (`If-Match`) does not hold; carries the resource's revision, if it exists.
     #[error("the resource is at revision {current:?}")]
     Conflict { current: Option<u64> },
+    /// A server changed after the revision at which this write was judged ([`Change::judged_at`]).
+    #[error("another server changed meanwhile")]
+    Moved,
     #[error("no such resource")]
     NotFound,
     /// A bound of this module.
@@ -149,6 +152,9 @@ pub struct Change {
     /// Unix milliseconds.
     pub at: u64,
     pub precondition: Precondition,
+    /// The revision at which the servers were read that a new one must fit: its write fails if one of them
+    /// changed since. `None`: it need not fit any.
+    pub judged_at: Option<u64>,
 }
 
 /// The outcome of a write.

@@ -360,7 +360,8 @@ mod tests {
         .execute(&store.pool)
         .await
         .unwrap();
-        let change = Change { actor: "test".into(), at: 1, precondition: Precondition::None };
+        let change =
+            Change { actor: "test".into(), at: 1, precondition: Precondition::None, judged_at: None };
         let record = |org: &str| RevocationRecord {
             id: format!("new-{org}"),
             kind: "token".into(),

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use super::AdminState;
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, valid_org};
+use crate::clock;
 use crate::issuer::{ADMIN_AUDIENCE, TYP};
 use crate::policy;
 
@@ -140,6 +141,18 @@ impl FromRequestParts<Arc<AdminState>> for Admin {
         }
         let published = state.publisher.world().borrow().snapshot.clone();
         let edge = published.as_ref().and_then(|published| published.snapshot.edge.as_ref());
-        state.verifier.verify(token, edge.map(|edge| edge.revoked.as_slice()).unwrap_or_default())
+        match edge.filter(|_| !state.publisher.is_stuck()) {
+            Some(edge) => state.verifier.verify(token, &edge.revoked),
+            None => state.verifier.verify(token, &stored_revocations(state).await?),
+        }
     }
+}
+
+/// The entries that the next snapshot will have: nothing published, or nothing newer, must not open the door to a
+/// revoked token.
+async fn stored_revocations(state: &AdminState) -> Result<Vec<u8>, Problem> {
+    let stored = state.store.load().await?.revocations;
+    let mut entries = policy::revoked(&stored, &state.compiler.trusted(), clock::now_ms()).tokens;
+    entries.sort_unstable();
+    Ok(entries.concat())
 }

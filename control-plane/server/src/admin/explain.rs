@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use asp_edge::{Caller, Snapshot};
-use asp_gateway::policy::{Policy, Rule, Ruling};
+use asp_edge::Caller;
+use asp_gateway::policy::{Rule, Ruling};
 use asp_proto::snapshot::{Binding, GatewaySnapshot, Listing, Protocol, TargetKind};
 use axum::Json;
 use axum::extract::State;
@@ -18,6 +18,7 @@ use super::body::Body;
 use super::problem::{Code, Problem};
 use super::{AdminState, off_thread};
 use crate::policy;
+use crate::xds::{Judged, Published};
 
 /// A call that might be made.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -71,7 +72,7 @@ pub async fn explain(
         return Err(Problem::new(Code::Internal, "no snapshot is published yet"));
     };
     let asked = Arc::clone(&published);
-    let (outcome, decided_by) = off_thread(move || decide(&asked.snapshot, &question, protocol)).await??;
+    let (outcome, decided_by) = off_thread(move || decide(&asked, &question, protocol)).await??;
     Ok(Json(Explanation {
         allowed: matches!(outcome, "allowed" | "needs_approval"),
         outcome: outcome.to_owned(),
@@ -81,10 +82,11 @@ pub async fn explain(
 }
 
 fn decide(
-    snapshot: &GatewaySnapshot,
+    published: &Published,
     question: &Question,
     protocol: Protocol,
 ) -> Result<(&'static str, Value), Problem> {
+    let snapshot = &published.snapshot;
     if !asp_registry::is_served(protocol) {
         let rule = format!("{} is not served yet; clients reach servers over mcp", question.protocol);
         return Ok(("not_served", json!({ "stage": "protocol", "rule": rule })));
@@ -105,17 +107,16 @@ fn decide(
     let Some(primitive) = primitive else {
         return Ok(("unknown_primitive", json!({ "stage": "resolve" })));
     };
-    let edge = Snapshot::from_message(snapshot.edge.clone().unwrap_or_default()).map_err(|error| {
-        tracing::error!(%error, "the published edge snapshot cannot be read");
-        Problem::new(Code::Internal, "")
-    })?;
+    let Some(Judged { edge, policy }) = published.judged() else {
+        return Err(Problem::new(Code::Internal, ""));
+    };
     if !speaks(snapshot, question, protocol) || !edge.exposed(&question.server, &question.org, protocol) {
         return Ok(("not_exposed", exposure_rule(snapshot, question, protocol)));
     }
     let caller = caller(question);
     let required = [edge.required_scopes(&question.server), primitive.scopes.as_slice()].concat();
     let missing = required.iter().any(|scope| !caller.scopes.contains(scope));
-    let ruling = Policy::new(snapshot.bindings.clone()).rule(&caller, primitive, protocol);
+    let ruling = policy.rule(&caller, primitive, protocol);
     Ok(match ruling {
         Ruling::Denied(rule) => ("denied", binding_rule(&rule)),
         Ruling::Allowed(_) | Ruling::NeedsApproval if missing => {

@@ -88,7 +88,8 @@ pub async fn put_exposure(
         protocol: body.protocol,
         enabled: body.enabled,
     };
-    state.published(state.store.put_exposure(&change, &record).await?);
+    let platform = admin.role.is_platform();
+    state.published(state.admission.put_exposure(platform, &change, &record).await?);
     exposure_of(&state, &org).await
 }
 
@@ -162,7 +163,8 @@ pub async fn put_binding(
         protocol: body.primitive.protocol,
         allowed: body.allowed,
     };
-    state.published(state.store.put_binding(&change, &record).await?);
+    let platform = admin.role.is_platform();
+    state.published(state.admission.put_binding(platform, &change, &record).await?);
     bindings_of(&state, &org).await
 }
 

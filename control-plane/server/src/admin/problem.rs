@@ -9,6 +9,9 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::admission::Refusal;
+use crate::catalog::budget::Full;
+
 /// The closed set of codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -182,12 +185,31 @@ impl From<StoreError> for Problem {
                 };
                 Problem::new(Code::PreconditionFailed, detail)
             }
+            StoreError::Moved => {
+                Problem::new(Code::PreconditionFailed, "other servers changed meanwhile: send it again")
+            }
             StoreError::Full { .. } => Problem::new(Code::LimitReached, error.to_string()),
             StoreError::Backend(fault) => {
                 tracing::error!(%fault, "store failed");
                 Problem::new(Code::Internal, "")
             }
         }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        match refusal {
+            Refusal::Full(full) => Problem::from(full),
+            Refusal::Unpublishable(_) => Problem::params(refusal.to_string()),
+            Refusal::Store(error) => Problem::from(error),
+        }
+    }
+}
+
+impl From<Full> for Problem {
+    fn from(full: Full) -> Problem {
+        Problem::new(Code::LimitReached, full.to_string())
     }
 }
 

@@ -82,7 +82,8 @@ pub async fn put(
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
     let list = body.into_iter().enumerate().map(record).collect::<Result<Vec<_>, _>>()?;
-    state.published(state.store.put_limits(&change, &org, &list).await?);
+    let platform = admin.role.is_platform();
+    state.published(state.admission.put_limits(platform, &change, &org, &list).await?);
     limits_of(&state, &org).await
 }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{Kind, Protocol};
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
-use asp_store::control::{BindingRecord, ControlState, ExposureRecord, Note, Precondition, SourceFile};
+use asp_store::control::{
+    BindingRecord, Change, ControlState, ExposureRecord, Note, Precondition, SourceFile, StoreError, Written,
+};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -19,11 +21,14 @@ use super::etag::{precondition, tagged};
 use super::problem::{Code, Problem};
 use super::{AdminState, off_thread};
 use crate::catalog;
+use crate::catalog::servers;
 use crate::inline;
 use crate::patterns;
 
 /// The MCP revision that `compile` shows unless asked otherwise.
 pub const DEFAULT_REVISION: &str = "2026-07-28";
+/// How often a server is judged anew because others change meanwhile.
+const MAX_TRIES: u32 = 5;
 
 /// Broken changes that the audit names; a whole rewritten server has thousands.
 const MAX_NOTED: usize = 20;
@@ -140,20 +145,8 @@ pub async fn put_server(
     if let Err(fault) = off_thread(move || compiler.accepts(&candidate)).await? {
         return Err(Problem::new(Code::InvalidPrimitives, fault));
     }
-    let existing = stored_servers(&state).await?.1;
-    let before = existing.iter().find(|known| known.server.name == name);
-    let changes = before.map(|before| asp_registry::compare(before, server)).unwrap_or_default();
-    let conflicts = asp_registry::conflicts(&existing, server);
-    if !conflicts.is_empty() {
-        return Err(Problem::primitives(conflicts));
-    }
-    let breaks_callers = changes.iter().any(asp_registry::Change::breaks_callers);
-    if breaks_callers && !query.force {
-        return Err(Problem::breaking(changes));
-    }
-    let written =
-        state.published(state.store.put_server(&change, &name, &body.files, &server.content_hash).await?);
-    if breaks_callers {
+    let (written, changes) = store_server(&state, &change, server, &body.files, query.force).await?;
+    if changes.iter().any(asp_registry::Change::breaks_callers) {
         note_force(&state, &admin, &name, &changes).await?;
     }
     Ok(tagged(
@@ -185,6 +178,37 @@ async fn note_force(
     let note = Note { action: "server.force", resource: &resource, org: "", detail: &detail.join("; ") };
     state.store.note(&state.change(admin, Precondition::None), note).await?;
     Ok(())
+}
+
+/// Stores a server that fits beside the others. It is judged again when one of them changes meanwhile.
+async fn store_server(
+    state: &AdminState,
+    change: &Change,
+    server: &CompiledServer,
+    files: &[SourceFile],
+    force: bool,
+) -> Result<(Written, Vec<asp_registry::Change>), Problem> {
+    let name = &server.server.name;
+    let mut tries = 0;
+    loop {
+        let (loaded, existing) = stored_servers(state).await?;
+        let before = existing.iter().find(|known| known.server.name == *name);
+        let changes = before.map(|before| asp_registry::compare(before, server)).unwrap_or_default();
+        let conflicts = asp_registry::conflicts(&existing, server);
+        if !conflicts.is_empty() {
+            return Err(Problem::primitives(conflicts));
+        }
+        if !force && changes.iter().any(asp_registry::Change::breaks_callers) {
+            return Err(Problem::breaking(changes));
+        }
+        servers::admit(&existing, server)?;
+        let change = Change { judged_at: Some(loaded.revision), ..change.clone() };
+        tries += 1;
+        match state.store.put_server(&change, name, files, &server.content_hash).await {
+            Err(StoreError::Moved) if tries < MAX_TRIES => {}
+            written => return Ok((state.published(written?), changes)),
+        }
+    }
 }
 
 /// A server's files as they were stored.

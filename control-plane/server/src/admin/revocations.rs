@@ -85,7 +85,8 @@ pub async fn add(
     let now = clock::now_ms();
     let record = record(&admin, body, now)?;
     let change = state.change(&admin, Precondition::None);
-    state.published(state.store.add_revocation(&change, &record).await?);
+    let platform = admin.role.is_platform();
+    state.published(state.admission.add_revocation(platform, &change, &record).await?);
     let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
     let mut response = (StatusCode::CREATED, Json(Revocation::from(record))).into_response();
     if let Ok(location) = location {

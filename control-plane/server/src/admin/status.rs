@@ -20,6 +20,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::Admin;
 use super::problem::{Code, Problem};
+use crate::catalog::fault::{Fault, MAX_LISTED, Part};
+use crate::publisher::Standing;
 use crate::xds::Kind;
 use crate::xds::subscribers::Subscriber;
 
@@ -47,8 +49,14 @@ pub struct SnapshotStatus {
     store_revision: u64,
     edge_bytes: usize,
     gateway_bytes: usize,
+    /// The store's revision that is published, or that changed nothing of the snapshot.
+    covers_revision: u64,
     /// Why the newest revision is not published.
     fault: Option<String>,
+    /// Parts that are not published as they are stored, at most 100 of them; the rest is.
+    faults: Vec<Fault>,
+    /// All of them.
+    faults_count: usize,
     subscribers: Vec<SubscriberStatus>,
     /// Gateways by Envoy cluster.
     endpoints: BTreeMap<String, Vec<String>>,
@@ -63,6 +71,7 @@ pub async fn snapshot(
     admin.platform()?;
     let store_revision = state.store.revision().await?;
     let world = state.publisher.world().borrow().clone();
+    let standing = state.publisher.standing();
     let published = world.snapshot.as_deref();
     let revision = published.map_or(0, |published| published.revision);
     let subscribers = state
@@ -88,7 +97,10 @@ pub async fn snapshot(
         store_revision,
         edge_bytes: published.map_or(0, |published| published.edge.len()),
         gateway_bytes: published.map_or(0, |published| published.gateway.len()),
-        fault: state.publisher.fault(),
+        covers_revision: standing.covers,
+        fault: standing.fault,
+        faults_count: standing.parts.len(),
+        faults: standing.parts.into_iter().take(MAX_LISTED).collect(),
         subscribers,
         endpoints: endpoints.collect(),
     }))
@@ -136,18 +148,61 @@ pub async fn health() -> &'static str {
     "ok\n"
 }
 
-/// Whether a snapshot is published. Public.
-pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, &'static str) {
-    if state.publisher.world().borrow().snapshot.is_some() {
-        (StatusCode::OK, "ready\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet\n")
+/// Whether changes are published. Public, so it names nobody. A part that is not published as it is stored does not
+/// take the control plane out of service, for its admins must be able to mend it.
+pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, String) {
+    if state.publisher.world().borrow().snapshot.is_none() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet\n".to_owned());
     }
+    let standing = state.publisher.standing();
+    if standing.fault.is_some() {
+        let text =
+            "not ready: nothing newer than the last good snapshot is published; `asp status` says why\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
+    }
+    match standing.parts.len() {
+        0 => (StatusCode::OK, "ready\n".to_owned()),
+        count => {
+            let text =
+                format!("ready, with {count} standing faults; `asp status` names them and the way out\n");
+            (StatusCode::OK, text)
+        }
+    }
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PartLabel {
+    part: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct SubscriberLabel {
     subscriber: &'static str,
+}
+
+fn gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Whether what is stored is published.
+fn register_standing(registry: &mut Registry, standing: &Standing) {
+    let stuck: Gauge = Gauge::default();
+    let faults = Family::<PartLabel, Gauge>::default();
+    registry.register(
+        "asp_snapshot_publish_failing",
+        "1 while nothing newer than the last good snapshot can be published",
+        stuck.clone(),
+    );
+    registry.register(
+        "asp_snapshot_standing_faults",
+        "Parts of the stored state that are not published as they are stored",
+        faults.clone(),
+    );
+    stuck.set(i64::from(standing.fault.is_some()));
+    for part in Part::ALL {
+        let count = standing.parts.iter().filter(|fault| fault.part == part).count();
+        faults.get_or_create(&PartLabel { part: part.as_str() }).set(gauge(count as u64));
+    }
 }
 
 /// Prometheus metrics. Public; no label names an org, a user or a node.
@@ -156,7 +211,6 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     let acked = Family::<SubscriberLabel, Gauge>::default();
     let streams = Family::<SubscriberLabel, Gauge>::default();
     let published: Gauge = Gauge::default();
-    let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     registry.register(
         "asp_snapshot_revision",
         "Lowest acknowledged revision by kind of subscriber",
@@ -164,6 +218,7 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     );
     registry.register("asp_snapshot_subscribers", "Open subscriptions by kind", streams.clone());
     registry.register("asp_snapshot_published_revision", "Published revision", published.clone());
+    register_standing(&mut registry, &state.publisher.standing());
     let world = state.publisher.world().borrow().clone();
     published.set(gauge(world.snapshot.as_ref().map_or(0, |published| published.revision)));
     let subscribers = state.subscribers.list();

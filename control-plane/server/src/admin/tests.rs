@@ -67,6 +67,7 @@ impl Api {
         };
         let runtimes = Runtimes::new(vec![target]).unwrap();
         let state = AdminState {
+            admission: Admission::new(Arc::clone(&store), compiler.clone()),
             store,
             packages: Arc::new(packages),
             compiler,

@@ -7,8 +7,8 @@ use super::{Failure, print};
 use crate::args::StatusArgs;
 use crate::settings::source::ProcessEnvironment;
 
-/// Asks `/api/snapshot` and `/api/runtimes`; fails when a subscriber refused the newest snapshot or it could not be
-/// built. A runtime that does not answer is shown, and is no failure of the snapshot.
+/// Asks `/api/snapshot` and `/api/runtimes`; fails when a subscriber refused the newest snapshot, or when it could
+/// not be built or not in every part. A runtime that does not answer is shown, and is no failure of the snapshot.
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let (mut status, runtimes) = block_on(async {
@@ -46,7 +46,8 @@ fn healthy(status: &Value) -> bool {
             .get("lastNack")
             .is_some_and(|nack| number(nack, "revision") > number(subscriber, "ackedRevision"))
     };
-    status.get("fault").is_none_or(Value::is_null) && !subscribers(status).any(refused)
+    let whole = status.get("fault").is_none_or(Value::is_null) && number(status, "faultsCount") == 0;
+    whole && !subscribers(status).any(refused)
 }
 
 fn tell(status: &Value) {
@@ -59,7 +60,9 @@ fn tell(status: &Value) {
     ));
     if let Some(fault) = status.get("fault").and_then(Value::as_str) {
         print::line(&format!("not published: {fault}"));
+        print::line("  the last good snapshot stays in force; the control plane's log has the whole error");
     }
+    standing(status).iter().for_each(|line| print::line(line));
     for subscriber in subscribers(status) {
         let mut line = format!(
             "{:<10} {:<28} acked {} behind {} ack {} ms",
@@ -74,6 +77,27 @@ fn tell(status: &Value) {
         }
         print::line(&line);
     }
+}
+
+/// The parts that are not published as they are stored: what is wrong, what holds instead, the way out.
+fn standing(status: &Value) -> Vec<String> {
+    let listed: Vec<&Value> = status.get("faults").and_then(Value::as_array).into_iter().flatten().collect();
+    let mut lines = Vec::new();
+    for fault in &listed {
+        lines.push(format!(
+            "{:<10} {:<28} {}",
+            text(fault, "part"),
+            text(fault, "name"),
+            text(fault, "fault")
+        ));
+        lines.push(format!("  in force: {}", text(fault, "inForce")));
+        lines.push(format!("  way out: {}", text(fault, "wayOut")));
+    }
+    let more = number(status, "faultsCount").saturating_sub(listed.len() as u64);
+    if more > 0 {
+        lines.push(format!("and {more} more faults of the same kind"));
+    }
+    lines
 }
 
 /// A runtime, and below it its plugins.
@@ -136,5 +160,17 @@ mod tests {
         );
         assert!(!healthy(&json!({ "subscribers": [subscriber(3, json!({ "revision": 4 }))] })));
         assert!(!healthy(&json!({ "fault": "disk on fire", "subscribers": [] })));
+        assert!(!healthy(&json!({ "fault": null, "faultsCount": 1, "subscribers": [] })));
+    }
+
+    #[test]
+    fn a_standing_fault_is_shown_with_what_holds_and_the_way_out() {
+        let fault = json!({
+            "part": "org", "name": "acme", "fault": "too large", "inForce": "denied", "wayOut": "delete some"
+        });
+        let lines = standing(&json!({ "faults": [fault], "faultsCount": 3 })).join("\n");
+        for part in ["acme", "too large", "in force: denied", "way out: delete some", "2 more"] {
+            assert!(lines.contains(part), "{lines}");
+        }
     }
 }

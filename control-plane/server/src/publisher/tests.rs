@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tokio::time::Instant;
+use asp_proto::snapshot::Region;
 
 use super::*;
 use crate::xds::endpoints::Endpoints;
@@ -12,6 +12,8 @@ struct Fake {
     revision: AtomicU64,
     builds: AtomicU64,
     broken: AtomicBool,
+    /// Whether new revisions change nothing.
+    notes: AtomicBool,
 }
 
 #[async_trait]
@@ -20,10 +22,14 @@ impl Source for Fake {
         Ok(self.revision.load(Ordering::SeqCst))
     }
 
-    async fn build(&self) -> anyhow::Result<GatewaySnapshot> {
+    async fn build(&self, _last: Option<Arc<Published>>) -> anyhow::Result<Built> {
         self.builds.fetch_add(1, Ordering::SeqCst);
         anyhow::ensure!(!self.broken.load(Ordering::SeqCst), "disk on fire");
-        Ok(GatewaySnapshot { revision: self.revision.load(Ordering::SeqCst), ..GatewaySnapshot::default() })
+        let revision = self.revision.load(Ordering::SeqCst);
+        let said = if self.notes.load(Ordering::SeqCst) { 0 } else { revision };
+        let region = Region { org: said.to_string(), ..Region::default() };
+        let snapshot = GatewaySnapshot { revision, regions: vec![region], ..GatewaySnapshot::default() };
+        Ok(Built { snapshot, faults: Vec::new() })
     }
 }
 
@@ -93,12 +99,51 @@ async fn a_snapshot_that_cannot_be_built_leaves_the_last_good_one() {
     running.fake.revision.store(2, Ordering::SeqCst);
     running.handle.changed();
     tokio::time::sleep(POLL * 3).await;
-    assert_eq!(running.handle.fault().as_deref(), Some("disk on fire"));
+    assert_eq!(running.handle.standing().fault.as_deref(), Some("disk on fire"));
+    assert!(running.handle.is_stuck());
     assert_eq!(world.borrow().snapshot.as_ref().unwrap().revision, 1);
 
     running.fake.broken.store(false, Ordering::SeqCst);
     revision_of(&mut world, 2).await;
-    assert_eq!(running.handle.fault(), None);
+    assert!(!running.handle.is_stuck());
+    assert_eq!(running.handle.standing().covers, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_cannot_be_built_is_tried_again_by_a_change_or_a_slow_timer_only() {
+    let running = start();
+    let mut world = running.handle.world();
+    revision_of(&mut world, 0).await;
+    let builds = || running.fake.builds.load(Ordering::SeqCst);
+    let before = builds();
+    running.fake.broken.store(true, Ordering::SeqCst);
+    running.fake.revision.store(1, Ordering::SeqCst);
+    tokio::time::sleep(RETRY - POLL).await;
+    assert_eq!(builds(), before + 1, "not at every poll");
+    assert!(running.handle.is_stuck(), "the fault stands meanwhile");
+    tokio::time::sleep(POLL * 4).await;
+    assert_eq!(builds(), before + 2, "the timer");
+    running.fake.revision.store(2, Ordering::SeqCst);
+    running.handle.changed();
+    tokio::time::sleep(COALESCE * 2).await;
+    assert_eq!(builds(), before + 3, "a change");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_changes_nothing_is_not_pushed() {
+    let running = start();
+    running.fake.notes.store(true, Ordering::SeqCst);
+    let mut world = running.handle.world();
+    revision_of(&mut world, 0).await;
+    world.mark_unchanged();
+    running.fake.revision.store(7, Ordering::SeqCst);
+    running.handle.changed();
+    tokio::time::sleep(POLL * 2).await;
+    assert_eq!(running.handle.standing().covers, 7);
+    assert!(!world.has_changed().unwrap());
+    running.fake.notes.store(false, Ordering::SeqCst);
+    running.fake.revision.store(8, Ordering::SeqCst);
+    revision_of(&mut world, 8).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ use super::ports::ControlListeners;
 use super::{GRACE, Process};
 use crate::admin::auth::Verifier;
 use crate::admin::{self, AdminState};
+use crate::admission::Admission;
 use crate::apply;
 use crate::catalog::{Compiler, Fixed, StoreSource};
 use crate::clock;
@@ -80,6 +81,7 @@ pub(super) async fn start(
         }
     });
     let admin = AdminState {
+        admission: Admission::new(Arc::clone(&store), compiler.clone()),
         store,
         packages: open_packages(settings).await?,
         compiler,
@@ -151,8 +153,12 @@ async fn prune(store: Arc<dyn ControlStore>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(PRUNE_EVERY) => {}
         }
-        let change =
-            Change { actor: "retention".into(), at: clock::now_ms(), precondition: Precondition::None };
+        let change = Change {
+            actor: "retention".into(),
+            at: clock::now_ms(),
+            precondition: Precondition::None,
+            judged_at: None,
+        };
         match store.prune(&change, KEEP_AUDIT).await {
             Ok(0) => {}
             Ok(pruned) => tracing::info!(pruned, "expired revocations are deleted"),

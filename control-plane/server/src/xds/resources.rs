@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 
 use asp_proto::snapshot::GatewaySnapshot;
 use envoy_types::pb::envoy::config::core::v3 as core;
@@ -83,6 +84,7 @@ pub fn publish(snapshot: GatewaySnapshot, filter_wasm: &str) -> Published {
         edge: filter(edge, filter_wasm).encode_to_vec(),
         snapshot,
         published_at: clock::now_ms(),
+        judged: OnceLock::new(),
     }
 }
 

@@ -30,6 +30,9 @@ pub(super) async fn put(
 ) -> Result<Written, StoreError> {
     let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
     let mut write = store.write(change, format!("server/{name}")).await?;
+    if let Some(judged_at) = change.judged_at {
+        unmoved(&mut write.tx, judged_at).await?;
+    }
     let stored = sqlx::query("SELECT sources, content_hash FROM servers WHERE name = $1")
         .bind(name)
         .fetch_optional(&mut *write.tx)
@@ -64,6 +67,16 @@ pub(super) async fn put(
     .await?;
     write.stamp(true).await?;
     write.commit("server.put", content_hash).await
+}
+
+/// Whether every server is as it was at `revision`; one that is gone makes no new conflict.
+async fn unmoved(tx: &mut Transaction<'static, Sqlite>, revision: u64) -> Result<(), StoreError> {
+    let moved =
+        sqlx::query("SELECT name FROM resources WHERE name LIKE 'server/%' AND revision > $1 LIMIT 1")
+            .bind(rows::signed(revision)?)
+            .fetch_optional(&mut **tx)
+            .await?;
+    if moved.is_some() { Err(StoreError::Moved) } else { Ok(()) }
 }
 
 pub(super) async fn delete(store: &SqliteStore, change: &Change, name: &str) -> Result<Written, StoreError> {

@@ -1,0 +1,170 @@
+//! How much of a snapshot each part may take, in encoded bytes: for one org, and for all of them together.
+//!
+//! Owns the figures and the rule by which a write is refused: it may always shrink what is there; a part of the
+//! whole is kept for orgs that have little, and of that a part for the platform's own admins, so that full orgs
+//! take nothing away from the others. What is stored nevertheless is [`super::build`]'s to handle.
+
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+/// The whole edge snapshot: every Envoy worker copies it (`snapshot.proto`).
+pub const EDGE: usize = 4 * MIB;
+/// The whole gateway snapshot, the edge's among it.
+pub const GATEWAY: usize = 64 * MIB;
+/// Compiled servers and their primitives.
+pub const SERVERS: Whole = Whole { what: "servers and their primitives", bytes: 36 * MIB };
+/// The servers' part of the edge snapshot.
+pub const EDGE_SERVERS: Whole = Whole { what: "servers at the edge", bytes: 256 * KIB };
+/// The issuers with their keys.
+pub const ISSUERS: usize = 256 * KIB;
+/// Left free in a gateway snapshot: upstreams, digests, framing.
+pub const SLACK: usize = MIB;
+/// Tag and length of an entry of a repeated field, at most.
+pub const FRAMING: usize = 6;
+
+/// What is the platform's own.
+#[derive(Debug)]
+pub struct Whole {
+    pub what: &'static str,
+    pub bytes: usize,
+}
+
+impl Whole {
+    /// Whether a write that makes it `all` bytes is within the budget; one that adds nothing is.
+    pub fn admit(&self, grows: bool, all: usize) -> Result<(), Full> {
+        if !grows || all <= self.bytes {
+            return Ok(());
+        }
+        let way_out = "delete a server that is no longer needed, or shorten schemas and texts";
+        Err(Full { what: self.what, scope: "together", bytes: all, bound: self.bytes, way_out })
+    }
+}
+
+/// What all orgs have together of one kind.
+#[derive(Debug)]
+pub struct Share {
+    pub what: &'static str,
+    /// Of all orgs.
+    pub whole: usize,
+    /// Of one org.
+    pub org: usize,
+    /// The last bytes of the whole, for orgs that have at most `small`; half of them for the platform alone.
+    pub reserve: usize,
+    pub small: usize,
+}
+
+/// Exposure exceptions, which edges and gateways have.
+pub const EXPOSURE: Share =
+    Share { what: "exposure exceptions", whole: MIB, org: 128 * KIB, reserve: 256 * KIB, small: 4 * KIB };
+/// Bindings and rate limits, which gateways have.
+pub const POLICY: Share = Share {
+    what: "bindings and rate limits",
+    whole: 20 * MIB,
+    org: 2 * MIB,
+    reserve: 4 * MIB,
+    small: 64 * KIB,
+};
+/// Live revocations, which edges and gateways have.
+pub const REVOCATIONS: Share =
+    Share { what: "live revocations", whole: 2 * MIB, org: 160 * KIB, reserve: 768 * KIB, small: 4 * KIB };
+
+/// What an org has, and all of them, before and after a write.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    pub before: usize,
+    pub after: usize,
+    /// Of all orgs, with this one's `before`.
+    pub all: usize,
+    /// Whether an admin of the platform writes.
+    pub platform: bool,
+}
+
+/// A budget does not hold the write.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the {what} {scope} would take {bytes} bytes of a snapshot, {bound} is the bound: {way_out}")]
+pub struct Full {
+    what: &'static str,
+    scope: &'static str,
+    bytes: usize,
+    bound: usize,
+    way_out: &'static str,
+}
+
+impl Share {
+    /// Whether a write is within the budget.
+    pub fn admit(&self, growth: Growth) -> Result<(), Full> {
+        let Growth { before, after, all, platform } = growth;
+        if after <= before {
+            return Ok(());
+        }
+        // What the platform revokes in an org must not fail for what the org has used up.
+        if after > self.org && !platform {
+            let way_out = "delete what is no longer needed, or say the same by fewer and wider entries";
+            return Err(Full {
+                what: self.what,
+                scope: "of this org",
+                bytes: after,
+                bound: self.org,
+                way_out,
+            });
+        }
+        let bound = match (platform, after <= self.small) {
+            (true, _) => self.whole,
+            (false, true) => self.whole - self.reserve / 2,
+            (false, false) => self.whole - self.reserve,
+        };
+        let bytes = all.saturating_sub(before) + after;
+        if bytes > bound {
+            let way_out = "an admin of the platform may still write, and delete what takes the room";
+            return Err(Full { what: self.what, scope: "of all orgs", bytes, bound, way_out });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHARE: Share = Share { what: "things", whole: 1_000, org: 300, reserve: 200, small: 20 };
+
+    fn admits(before: usize, after: usize, all: usize, platform: bool) -> bool {
+        SHARE.admit(Growth { before, after, all, platform }).is_ok()
+    }
+
+    #[test]
+    fn an_org_grows_up_to_its_share_and_may_always_shrink() {
+        assert!(admits(0, 300, 0, false) && !admits(0, 301, 0, false));
+        assert!(admits(5_000, 4_999, 9_000, false), "older data may shrink");
+        assert!(!admits(5_000, 5_001, 9_000, false));
+    }
+
+    #[test]
+    fn full_orgs_leave_room_for_small_ones_and_for_the_platform() {
+        assert!(
+            admits(0, 100, 700, false) && !admits(0, 101, 700, false),
+            "the reserve is not for large orgs"
+        );
+        assert!(
+            admits(0, 20, 880, false) && !admits(0, 21, 880, false),
+            "an org with little has the reserve"
+        );
+        assert!(!admits(0, 20, 881, false) && admits(0, 20, 980, true), "half of it is the platform's");
+        assert!(!admits(0, 21, 980, true));
+    }
+
+    #[test]
+    fn a_refusal_says_what_is_full_and_the_way_out() {
+        let full = SHARE.admit(Growth { before: 0, after: 301, all: 0, platform: false }).unwrap_err();
+        let text = full.to_string();
+        assert!(text.contains("things of this org would take 301 bytes") && text.contains("300"), "{text}");
+        assert!(text.contains("delete what is no longer needed"), "{text}");
+    }
+
+    #[test]
+    fn the_parts_fit_into_the_whole() {
+        let coarse = 512 * KIB;
+        assert!(REVOCATIONS.whole + EXPOSURE.whole + coarse + EDGE_SERVERS.bytes + ISSUERS <= EDGE);
+        assert!(SERVERS.bytes + POLICY.whole + EDGE + SLACK <= GATEWAY);
+    }
+}

@@ -1,0 +1,214 @@
+//! Builds the snapshot of everything stored, whatever is stored.
+//!
+//! Keeps true: what cannot be built keeps its last published form, else is denied, and is named as a standing
+//! fault; the rest is published, and revocations in every case. Of orgs that do not fit together the largest
+//! are the ones that are not renewed.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use asp_gateway::live::Live;
+use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot};
+use asp_registry::{CompiledServer, Inputs};
+use asp_store::control::ControlState;
+use prost::Message as _;
+
+use super::Compiler;
+use super::budget::{self, EDGE, EXPOSURE, FRAMING, GATEWAY, POLICY, SLACK};
+use super::fault::{Fault, LAST_FORM, ORG_DENIED, Part};
+use super::orgs::{self, OrgPolicy, Size};
+use crate::clock;
+use crate::policy::{self, Revoked};
+
+const ORG_WAY_OUT: &str = "delete or replace the org's entries (an admin of the org or of the platform)";
+
+/// A snapshot, and what of the state it does not say as it is stored.
+#[derive(Debug, Default)]
+pub struct Built {
+    pub snapshot: GatewaySnapshot,
+    pub faults: Vec<Fault>,
+}
+
+/// Builds the snapshot of `state`; `last` is the one that is published.
+pub fn build(
+    state: &ControlState,
+    compiler: &Compiler,
+    last: Option<&GatewaySnapshot>,
+) -> anyhow::Result<Built> {
+    let settled = compiler.settle(&state.servers);
+    let revoked = policy::revoked(&state.revocations, &compiler.trusted(), clock::now_ms());
+    let builder = Builder { state, compiler, last, servers: settled.servers, revoked };
+    let mut built = builder.attempt(&BTreeMap::new());
+    if edge(&built.snapshot).is_err() {
+        // What every write was judged by refuses it all the same: find whose part it is.
+        built = builder.attempt(&builder.refused());
+        edge(&built.snapshot).context("the edges would refuse the snapshot")?;
+    }
+    built.faults.splice(0..0, settled.faults);
+    Ok(built)
+}
+
+struct Builder<'a> {
+    state: &'a ControlState,
+    compiler: &'a Compiler,
+    last: Option<&'a GatewaySnapshot>,
+    servers: Vec<CompiledServer>,
+    revoked: Revoked,
+}
+
+/// What is left for the orgs' policies.
+struct Room {
+    exposure: usize,
+    policy: usize,
+}
+
+impl Room {
+    fn take(&mut self, size: Size) -> bool {
+        let fits = size.exposure <= self.exposure && size.policy() <= self.policy;
+        if fits {
+            self.exposure -= size.exposure;
+            self.policy -= size.policy();
+        }
+        fits
+    }
+}
+
+impl Builder<'_> {
+    /// Builds it with other forms for the orgs in `refused`, which says what is wrong with each.
+    fn attempt(&self, refused: &BTreeMap<&str, String>) -> Built {
+        let mut faults: Vec<Fault> = self.revoked.unknown.iter().map(|id| unknown_revocation(id)).collect();
+        let policy = self.policy(refused, &mut faults);
+        let snapshot = asp_registry::assemble(Inputs {
+            revision: self.state.revision,
+            servers: self.servers.clone(),
+            exposure: policy.exposure,
+            bindings: policy.bindings,
+            limits: policy.limits,
+            revoked: self.revoked.tokens.clone(),
+            revoked_before: self.revoked.before.clone(),
+            ..self.compiler.fixed.inputs()
+        });
+        let bytes = snapshot.edge.as_ref().map_or(0, EdgeSnapshot::encoded_len);
+        if bytes > EDGE {
+            faults.push(Fault {
+                part: Part::Edge,
+                name: String::new(),
+                fault: format!("the edge snapshot has {bytes} bytes, it should have at most {EDGE}"),
+                in_force: "it is published: every Envoy worker copies it, and requests wait meanwhile",
+                way_out: "let revocations expire or replace them by fewer ones (`user`, `org`)",
+            });
+        }
+        Built { snapshot, faults }
+    }
+
+    /// The policies of all orgs that fit, the small ones first.
+    fn policy(&self, refused: &BTreeMap<&str, String>, faults: &mut Vec<Fault>) -> OrgPolicy {
+        let mut forms = Vec::new();
+        let mut room = self.room();
+        for (org, records) in orgs::of_state(self.state) {
+            let (form, unreadable) = OrgPolicy::compile(org, &records);
+            if !unreadable.is_empty() {
+                faults.push(unreadable_records(org, &unreadable));
+            }
+            // Whatever comes, there is room to deny it.
+            room.policy = room.policy.saturating_sub(OrgPolicy::denied(org).size().policy());
+            forms.push((form.size(), org, form));
+        }
+        forms.sort_by_key(|(size, org, _)| (size.exposure + size.policy(), *org));
+        let mut all = OrgPolicy::default();
+        for (size, org, form) in forms {
+            let fault = match refused.get(org) {
+                Some(fault) => fault.clone(),
+                None if room.take(size) => {
+                    all.add(form);
+                    continue;
+                }
+                None => format!(
+                    "its policy takes {} bytes of exposure exceptions and {} of bindings and rate limits; all orgs \
+                     together have {} and {}",
+                    size.exposure,
+                    size.policy(),
+                    EXPOSURE.whole,
+                    POLICY.whole
+                ),
+            };
+            let (form, in_force) = self.instead(org, &mut room);
+            all.add(form);
+            faults.push(Fault {
+                part: Part::Org,
+                name: org.to_owned(),
+                fault,
+                in_force,
+                way_out: ORG_WAY_OUT,
+            });
+        }
+        all
+    }
+
+    /// What orgs have together, unless servers and revocations leave less.
+    fn room(&self) -> Room {
+        let servers: usize = self.servers.iter().map(super::servers::server_bytes).sum();
+        let revoked = revoked_bytes(&self.revoked);
+        let fixed = servers + revoked + (EDGE - budget::REVOCATIONS.whole) + SLACK;
+        Room { exposure: EXPOSURE.whole, policy: POLICY.whole.min(GATEWAY.saturating_sub(fixed)) }
+    }
+
+    /// The org's last published form where it still fits, else a denial.
+    fn instead(&self, org: &str, room: &mut Room) -> (OrgPolicy, &'static str) {
+        let last = self.last.map(|last| OrgPolicy::published(last, org)).unwrap_or_default();
+        if !last.is_empty() && self.compiler.judge(&last).is_ok() && room.take(last.size()) {
+            return (last, LAST_FORM);
+        }
+        (OrgPolicy::denied(org), ORG_DENIED)
+    }
+
+    /// The orgs whose policy alone is refused, and why.
+    fn refused(&self) -> BTreeMap<&str, String> {
+        let judged = orgs::of_state(self.state).into_iter().filter_map(|(org, records)| {
+            let (form, _) = OrgPolicy::compile(org, &records);
+            Some((org, self.compiler.judge(&form).err()?))
+        });
+        judged.collect()
+    }
+}
+
+/// What revocations take of a snapshot, encoded.
+pub fn revoked_bytes(revoked: &Revoked) -> usize {
+    let before = revoked.before.iter().map(|before| before.encoded_len() + FRAMING);
+    revoked.tokens.len() * size_of::<[u8; 16]>() + before.sum::<usize>()
+}
+
+/// Whether the edges take the snapshot.
+fn edge(snapshot: &GatewaySnapshot) -> Result<(), asp_edge::SnapshotError> {
+    asp_edge::Snapshot::from_message(snapshot.edge.clone().unwrap_or_default()).map(drop)
+}
+
+impl Compiler {
+    /// Whether edges and gateways take a snapshot with this policy; else what is wrong with it.
+    pub fn judge(&self, policy: &OrgPolicy) -> Result<(), String> {
+        let OrgPolicy { exposure, bindings, limits } = policy.clone();
+        let alone = Inputs { revision: 1, exposure, bindings, limits, ..self.fixed.inputs() };
+        Live::build(asp_registry::assemble(alone)).map(drop)
+    }
+}
+
+fn unknown_revocation(id: &str) -> Fault {
+    Fault {
+        part: Part::Revocation,
+        name: id.to_owned(),
+        fault: "its type is not known to this version".to_owned(),
+        in_force: "every token of its org issued up to its moment is revoked",
+        way_out: "run the version that wrote it, or delete it and revoke anew",
+    }
+}
+
+fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
+    let shown: Vec<&str> = unreadable.iter().take(5).map(String::as_str).collect();
+    Fault {
+        part: Part::Org,
+        name: org.to_owned(),
+        fault: format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
+        in_force: "what they deny or limit is denied, what they allow is left out",
+        way_out: ORG_WAY_OUT,
+    }
+}

@@ -1,0 +1,53 @@
+//! A standing fault: a part of the state that is not published as it is stored, what holds instead, and the way
+//! out. The rest is published.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Faults that are listed; more of them are counted.
+pub const MAX_LISTED: usize = 100;
+
+/// What is not published as it is stored. The names are metric labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    Server,
+    Org,
+    Revocation,
+    /// The whole edge snapshot.
+    Edge,
+}
+
+impl Part {
+    pub const ALL: [Part; 4] = [Part::Server, Part::Org, Part::Revocation, Part::Edge];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Part::Server => "server",
+            Part::Org => "org",
+            Part::Revocation => "revocation",
+            Part::Edge => "edge",
+        }
+    }
+}
+
+/// One standing fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Fault {
+    pub part: Part,
+    /// The server's, org's or revocation's name.
+    pub name: String,
+    /// What is wrong.
+    pub fault: String,
+    /// What holds instead.
+    pub in_force: &'static str,
+    pub way_out: &'static str,
+}
+
+/// The part stays as it was published last.
+pub const LAST_FORM: &str = "its last published form";
+/// Nothing of the server is served.
+pub const NOT_SERVED: &str = "it is not served";
+/// Every call of the org is refused.
+pub const ORG_DENIED: &str = "every call of the org is denied";

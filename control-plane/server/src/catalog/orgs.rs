@@ -1,0 +1,273 @@
+//! An org's policy: from its stored records to what a snapshot says.
+//!
+//! Keeps true: a record that means nothing to this version never turns into an allow. An unreadable denial, or an
+//! unreadable limit, denies what it was about; an unreadable allow is left out, which allows nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Limit, Protocol, TargetKind};
+use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecord};
+use prost::Message;
+
+use super::budget::FRAMING;
+use crate::policy;
+
+/// What an org has stored.
+#[derive(Default)]
+pub struct Records<'a> {
+    pub exposure: Vec<&'a ExposureRecord>,
+    pub bindings: Vec<&'a BindingRecord>,
+    pub limits: Vec<&'a LimitRecord>,
+}
+
+/// What a snapshot says of an org.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OrgPolicy {
+    pub exposure: Vec<ExposureException>,
+    pub bindings: Vec<Binding>,
+    pub limits: Vec<Limit>,
+}
+
+/// Encoded bytes of an org's policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    pub exposure: usize,
+    pub bindings: usize,
+    pub limits: usize,
+}
+
+impl Size {
+    /// What counts against [`super::budget::POLICY`].
+    pub fn policy(&self) -> usize {
+        self.bindings + self.limits
+    }
+}
+
+/// Every org of the state with its records.
+pub fn of_state(state: &ControlState) -> BTreeMap<&str, Records<'_>> {
+    let mut orgs: BTreeMap<&str, Records<'_>> = BTreeMap::new();
+    for record in &state.exposure {
+        orgs.entry(&record.org).or_default().exposure.push(record);
+    }
+    for record in &state.bindings {
+        orgs.entry(&record.org).or_default().bindings.push(record);
+    }
+    for (org, record) in &state.limits {
+        orgs.entry(org).or_default().limits.push(record);
+    }
+    orgs
+}
+
+impl OrgPolicy {
+    /// Compiles the records; the texts say which of them mean nothing, and so deny instead.
+    pub fn compile(org: &str, records: &Records<'_>) -> (OrgPolicy, Vec<String>) {
+        let mut compiled = OrgPolicy::default();
+        let mut unreadable = Vec::new();
+        let mut denied: BTreeSet<&str> = BTreeSet::new();
+        for record in &records.bindings {
+            match policy::binding(record) {
+                Ok(binding) => compiled.bindings.push(binding),
+                Err(error) => {
+                    unreadable.push(format!("binding on {}: {error}", record.primitive));
+                    if !record.allowed {
+                        denied.insert(&record.primitive);
+                    }
+                }
+            }
+        }
+        for record in &records.limits {
+            match policy::limit(org, record) {
+                Ok(limit) => compiled.limits.push(limit),
+                Err(error) => {
+                    unreadable.push(format!("rate limit on {}: {error}", record.primitive));
+                    denied.insert(&record.primitive);
+                }
+            }
+        }
+        // A more exact allow would beat the denial.
+        let beats =
+            |binding: &Binding| binding.allowed && denied.iter().any(|p| covers(p, &binding.primitive));
+        compiled.bindings.retain(|binding| !beats(binding));
+        compiled.bindings.extend(denied.iter().map(|primitive| denial(org, primitive)));
+        for record in &records.exposure {
+            match policy::exposure(record) {
+                Ok(exception) => compiled.exposure.push(exception),
+                Err(error) => unreadable.push(format!("exposure of {}: {error}", record.server)),
+            }
+        }
+        for record in &records.exposure {
+            if policy::exposure(record).is_err() && !record.enabled {
+                compiled.hide(org, &record.server);
+            }
+        }
+        (compiled, unreadable)
+    }
+
+    /// Denies an org everything.
+    pub fn denied(org: &str) -> OrgPolicy {
+        OrgPolicy { bindings: vec![denial(org, "*")], ..OrgPolicy::default() }
+    }
+
+    /// What `snapshot` says of `org`.
+    pub fn published(snapshot: &GatewaySnapshot, org: &str) -> OrgPolicy {
+        let exceptions = snapshot.edge.iter().flat_map(|edge| &edge.exposure_exceptions);
+        OrgPolicy {
+            exposure: exceptions.filter(|exception| exception.org == org).cloned().collect(),
+            bindings: snapshot.bindings.iter().filter(|binding| binding.org == org).cloned().collect(),
+            limits: snapshot.limits.iter().filter(|limit| limit.org == org).cloned().collect(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.exposure.is_empty() && self.bindings.is_empty() && self.limits.is_empty()
+    }
+
+    /// Adds another org's.
+    pub fn add(&mut self, other: OrgPolicy) {
+        self.exposure.extend(other.exposure);
+        self.bindings.extend(other.bindings);
+        self.limits.extend(other.limits);
+    }
+
+    pub fn size(&self) -> Size {
+        Size { exposure: bytes(&self.exposure), bindings: bytes(&self.bindings), limits: bytes(&self.limits) }
+    }
+
+    /// Hides a server over every protocol.
+    fn hide(&mut self, org: &str, server: &str) {
+        self.exposure.retain(|exception| exception.server != server);
+        self.exposure.push(ExposureException {
+            org: org.to_owned(),
+            server: server.to_owned(),
+            protocol: Protocol::Unspecified.into(),
+            enabled: false,
+        });
+    }
+}
+
+/// No caller of the org may call what the pattern names.
+fn denial(org: &str, primitive: &str) -> Binding {
+    Binding {
+        org: org.to_owned(),
+        target_kind: TargetKind::User.into(),
+        target: "*".to_owned(),
+        primitive: primitive.to_owned(),
+        protocol: Protocol::Unspecified.into(),
+        allowed: false,
+    }
+}
+
+/// Whether all that `pattern` names is named by `wide` too.
+fn covers(wide: &str, pattern: &str) -> bool {
+    let prefix = wide.strip_suffix('*');
+    wide == pattern || prefix.is_some_and(|prefix| pattern.trim_end_matches('*').starts_with(prefix))
+}
+
+fn bytes(messages: &[impl Message]) -> usize {
+    messages.iter().map(|message| message.encoded_len() + FRAMING).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_edge::Caller;
+    use asp_gateway::policy::{Policy, Ruling};
+    use asp_proto::snapshot::Primitive;
+
+    use super::*;
+
+    fn binding(target_type: &str, target: &str, primitive: &str, allowed: bool) -> BindingRecord {
+        BindingRecord {
+            org: "acme".into(),
+            target_type: target_type.into(),
+            target: target.into(),
+            primitive: primitive.into(),
+            protocol: "*".into(),
+            allowed,
+        }
+    }
+
+    fn limit(primitive: &str, refill: &str) -> LimitRecord {
+        LimitRecord {
+            server: "*".into(),
+            primitive: primitive.into(),
+            user: "bob".into(),
+            wcit: "*".into(),
+            capacity: 1,
+            refill: refill.into(),
+        }
+    }
+
+    fn allows(compiled: &OrgPolicy, id: &str) -> bool {
+        let caller = Caller {
+            org: "acme".into(),
+            user: "alice".into(),
+            groups: Vec::new(),
+            scopes: Vec::new(),
+            client: String::new(),
+            wcit: "t".into(),
+            issuer: String::new(),
+            issued_at: 0,
+            expires_at: u64::MAX,
+        };
+        let primitive = Primitive { id: id.into(), ..Primitive::default() };
+        let ruling = Policy::new(compiled.bindings.clone()).rule(&caller, &primitive, Protocol::Mcp);
+        matches!(ruling, Ruling::Allowed(_))
+    }
+
+    #[test]
+    fn an_unreadable_denial_or_limit_denies_what_it_was_about_and_no_more() {
+        let allow = binding("user", "alice", "cc.search", true);
+        let wide = binding("user", "*", "cc*", true);
+        for (unreadable, limits) in [
+            (binding("role", "ops", "cc.*", false), vec![]),
+            (binding("user", "alice", "x", true), vec![limit("cc.*", "1/fortnight")]),
+        ] {
+            let limits: Vec<&LimitRecord> = limits.iter().collect();
+            let records =
+                Records { bindings: vec![&allow, &wide, &unreadable], limits, ..Records::default() };
+            let (compiled, texts) = OrgPolicy::compile("acme", &records);
+            assert_eq!(texts.len(), 1, "{texts:?}");
+            assert!(!allows(&compiled, "cc.search"), "{compiled:?}");
+            assert!(allows(&compiled, "cc2.search") && allows(&compiled, "other"), "{compiled:?}");
+        }
+    }
+
+    #[test]
+    fn an_unreadable_allow_is_left_out_and_a_stored_denial_changes_nothing_else() {
+        let allow = binding("user", "alice", "cc.search", true);
+        let denial = binding("user", "*", "*", false);
+        let unreadable = binding("role", "ops", "*", true);
+        let records = Records { bindings: vec![&allow, &denial, &unreadable], ..Records::default() };
+        let (compiled, texts) = OrgPolicy::compile("acme", &records);
+        assert_eq!(texts.len(), 1);
+        assert!(allows(&compiled, "cc.search") && !allows(&compiled, "other"));
+    }
+
+    #[test]
+    fn an_unreadable_exposure_hides_its_server_only_if_it_hid_it() {
+        let exposure = |server: &str, protocol: &str, enabled| ExposureRecord {
+            org: "acme".into(),
+            server: server.into(),
+            protocol: protocol.into(),
+            enabled,
+        };
+        let stored = [
+            exposure("demo", "mcp", true),
+            exposure("demo", "quic", false),
+            exposure("other", "mcp", true),
+            exposure("other", "quic", true),
+        ];
+        let records = Records { exposure: stored.iter().collect(), ..Records::default() };
+        let (compiled, texts) = OrgPolicy::compile("acme", &records);
+        assert_eq!(texts.len(), 2);
+        let said: Vec<(&str, i32, bool)> =
+            compiled.exposure.iter().map(|e| (e.server.as_str(), e.protocol, e.enabled)).collect();
+        assert_eq!(said, [("other", Protocol::Mcp as i32, true), ("demo", 0, false)]);
+    }
+
+    #[test]
+    fn a_denied_org_may_call_nothing() {
+        let denied = OrgPolicy::denied("acme");
+        assert!(!allows(&denied, "cc.search") && !allows(&denied, ""));
+    }
+}

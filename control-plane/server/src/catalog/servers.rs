@@ -1,0 +1,100 @@
+//! Which of the stored servers can be published together.
+//!
+//! A write is judged beside the others before it is stored; this is for what older versions or another process
+//! stored nevertheless.
+
+use std::collections::{HashMap, HashSet};
+
+use asp_proto::snapshot::Primitive;
+use asp_registry::CompiledServer;
+use prost::Message as _;
+
+use super::budget::{self, FRAMING, Full, Whole};
+use super::fault::{Fault, NOT_SERVED, Part};
+
+/// Encoded bytes of a server in a gateway snapshot, its part at the edge among them.
+pub fn server_bytes(server: &CompiledServer) -> usize {
+    let primitives = server.primitives.iter().map(|primitive| primitive.encoded_len() + FRAMING);
+    server.server.encoded_len() + primitives.sum::<usize>() + edge_bytes(server) + FRAMING
+}
+
+fn edge_bytes(server: &CompiledServer) -> usize {
+    server.edge.encoded_len() + FRAMING
+}
+
+/// Whether `new` fits beside the others (its own former form aside).
+pub fn admit(existing: &[CompiledServer], new: &CompiledServer) -> Result<(), Full> {
+    let name = &new.server.name;
+    let former = existing.iter().find(|server| server.server.name == *name);
+    let others = || existing.iter().filter(|server| server.server.name != *name);
+    let judge = |whole: &Whole, bytes: fn(&CompiledServer) -> usize| {
+        let grows = former.is_none_or(|former| bytes(new) > bytes(former));
+        whole.admit(grows, others().map(bytes).sum::<usize>() + bytes(new))
+    };
+    judge(&budget::SERVERS, server_bytes)?;
+    judge(&budget::EDGE_SERVERS, edge_bytes)
+}
+
+/// Of servers that declare the same primitive differently, the one that was stored first stays: an id belongs to
+/// its first owner.
+pub(super) fn without_conflicts(
+    mut servers: Vec<(u64, CompiledServer)>,
+    faults: &mut Vec<Fault>,
+) -> Vec<CompiledServer> {
+    servers.sort_by(|(a, one), (b, other)| (a, &one.server.name).cmp(&(b, &other.server.name)));
+    let mut owners: HashMap<&str, &str> = HashMap::new();
+    let mut contents: HashMap<(&str, &str), &Primitive> = HashMap::new();
+    let mut left_out = HashSet::new();
+    for (_, server) in &servers {
+        let conflict = server.primitives.iter().find(|primitive| {
+            let of_another =
+                owners.get(primitive.id.as_str()).is_some_and(|owner| **owner != primitive.owner);
+            let other = contents.get(&(primitive.id.as_str(), primitive.version.as_str()));
+            of_another || other.is_some_and(|other| *other != *primitive)
+        });
+        if let Some(primitive) = conflict {
+            let fault = format!("an older server has the primitive {} with other content", primitive.id);
+            faults.push(server_fault(&server.server.name, &fault, NOT_SERVED));
+            left_out.insert(server.server.name.clone());
+            continue;
+        }
+        for primitive in &server.primitives {
+            owners.entry(&primitive.id).or_insert(&primitive.owner);
+            contents.entry((&primitive.id, &primitive.version)).or_insert(primitive);
+        }
+    }
+    let kept = servers.into_iter().map(|(_, server)| server);
+    kept.filter(|server| !left_out.contains(&server.server.name)).collect()
+}
+
+/// The servers that fit into `bound` bytes, the small ones first.
+pub(super) fn that_fit(
+    mut servers: Vec<CompiledServer>,
+    bound: usize,
+    faults: &mut Vec<Fault>,
+) -> Vec<CompiledServer> {
+    servers.sort_by_key(server_bytes);
+    let mut left = bound;
+    servers.retain(|server| {
+        let bytes = server_bytes(server);
+        let fits = bytes <= left;
+        if fits {
+            left -= bytes;
+        } else {
+            let fault = format!("it takes {bytes} bytes of a snapshot; all servers together have {bound}");
+            faults.push(server_fault(&server.server.name, &fault, NOT_SERVED));
+        }
+        fits
+    });
+    servers
+}
+
+pub(super) fn server_fault(name: &str, fault: &str, in_force: &'static str) -> Fault {
+    Fault {
+        part: Part::Server,
+        name: name.to_owned(),
+        fault: fault.to_owned(),
+        in_force,
+        way_out: "put a corrected version of the server, or delete it",
+    }
+}
