@@ -44,6 +44,6 @@ fuzz: ## Fuzzes the edge's and the gateway's parsers; FUZZ_SECONDS for each (60)
 	@filter/fuzz/run $(or $(FUZZ_SECONDS),60)
 	@control-plane/gateway/fuzz/run $(or $(FUZZ_SECONDS),60)
 
-check: ## Checks form: fmt, clippy, sizes, dependencies, docs, licences
+check: ## Checks form: fmt, clippy, sizes, dependencies, docs, licences, advisories
 	@scripts/setup check
 	@scripts/check

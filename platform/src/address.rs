@@ -58,6 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::too_many_lines, reason = "a table of cases")]
     fn special_ranges_are_not_public_in_any_notation() {
         let refused = [
             "0.0.0.0",

@@ -207,6 +207,7 @@ impl FaultCode {
     ];
 
     /// The stable name in JSON output.
+    #[allow(clippy::too_many_lines, reason = "one line a code")]
     pub fn as_str(self) -> &'static str {
         match self {
             FaultCode::Syntax => "syntax",

@@ -10,6 +10,7 @@ use crate::support::{Fixture, claims, now, sign, token};
 type Row = (&'static str, Option<String>, Option<&'static str>, String, u16, &'static str);
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 async fn requests_that_never_passed_the_filter_are_refused_alike() {
     let fixture = Fixture::new();
     let expired = {

@@ -43,6 +43,7 @@ async fn discover_lists_calls_and_reads_without_a_session() {
 }
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 async fn the_form_of_a_request_is_checked_in_the_order_the_probes_force() {
     let fixture = Fixture::new();
     let token = token("alice");

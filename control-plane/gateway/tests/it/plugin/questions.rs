@@ -13,6 +13,7 @@ use crate::runtime::{Runtime, Script, Worker, json_of};
 use crate::support::Legacy;
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one round, told whole")]
 async fn a_modern_client_answers_the_user_and_the_model_in_one_round() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[]).await;

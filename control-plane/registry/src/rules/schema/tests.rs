@@ -57,6 +57,7 @@ fn ordinary_schemas_are_accepted() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn hostile_schemas_are_refused_quickly_with_their_code() {
     let doubling = |levels: usize| {
         let mut defs = json!({"a0": {"type": "string"}});

@@ -34,6 +34,7 @@ fn well_formed_texts_are_read() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn malformed_texts_are_refused() {
     for text in [
         "",
