@@ -1,5 +1,5 @@
 //! The tokens that plugins of each language are given, judged by an independent library with the keys that the
-//! platform publishes through Envoy.
+//! platform publishes through Envoy (I-8).
 
 use std::process::Stdio;
 

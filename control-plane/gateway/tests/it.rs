@@ -26,6 +26,8 @@ mod legacy;
 mod limits;
 #[path = "it/modern.rs"]
 mod modern;
+#[path = "it/one_pipeline.rs"]
+mod one_pipeline;
 #[path = "it/plugin.rs"]
 mod plugin;
 #[path = "it/proxy.rs"]

@@ -182,6 +182,7 @@ mod tests {
         assert_eq!(granted, 50);
     }
 
+    /// Invariant I-4: tables of limits.
     #[tokio::test(start_paused = true)]
     async fn a_full_table_forgets_only_full_buckets_and_refuses_the_rest() {
         let counters = MemoryCounters::default();

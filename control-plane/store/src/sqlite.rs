@@ -327,6 +327,7 @@ mod tests {
         suite::run(&SqliteStore::open(&dir.path().join("asp.db")).await.unwrap()).await;
     }
 
+    /// Invariant I-6: policy and revocations.
     #[tokio::test]
     async fn a_reopened_file_has_everything_it_had() {
         let dir = tempfile::tempdir().unwrap();

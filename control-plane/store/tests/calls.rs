@@ -27,6 +27,7 @@ async fn the_sqlite_active_calls_pass_the_suite_and_end_with_their_time() {
     assert!(calls.find([2; 16]).await.unwrap().is_some());
 }
 
+/// Invariant I-6: records of calls with effects.
 #[tokio::test]
 async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
     let directory = tempfile::tempdir().unwrap();

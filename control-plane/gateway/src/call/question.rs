@@ -212,6 +212,7 @@ mod tests {
         assert!(questions.open(question("b")).is_none());
     }
 
+    /// Invariant I-4: what a call holds.
     #[test]
     fn open_questions_are_bounded() {
         let questions = Questions::default();

@@ -180,6 +180,7 @@ fn revocation(id: &str, org: &str, until: u64) -> RevocationRecord {
     }
 }
 
+/// Invariant I-6.
 async fn revocations_are_durable_and_pruned(store: &dyn ControlStore) {
     store.add_revocation(&change(), &revocation("r1", "acme", 5_000)).await.unwrap();
     store.add_revocation(&change(), &revocation("r2", "other", 9_000)).await.unwrap();

@@ -124,6 +124,7 @@ mod tests {
         assert_ne!(here.of("a.b.c"), elsewhere.of("a.b.c"));
     }
 
+    /// Invariant I-4: caches.
     #[test]
     fn it_stays_bounded_and_keeps_what_is_used() {
         let bound = Bound { entries: 100, bytes: 1000 };

@@ -1,5 +1,5 @@
 //! What a hostile worker would try (`isolation.py`): each probe is refused inside the sandbox, and the same probe,
-//! run by the same program outside, is not.
+//! run by the same program outside, is not (I-7).
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -73,6 +73,7 @@ async fn a_call_waits_in_the_queue_and_hears_where_it_stands() {
     second.until_event(Type::TunnelReady).await;
 }
 
+/// Invariant I-4: queues.
 #[tokio::test]
 async fn a_full_queue_throttles_one_tenant_and_then_refuses_all() {
     let stack =

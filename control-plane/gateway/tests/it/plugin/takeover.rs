@@ -1,4 +1,4 @@
-//! Calls that outlive their gateway: another one over the same stores goes on with them, exactly once.
+//! Calls that outlive their gateway: another one over the same stores goes on with them, exactly once (I-3).
 //!
 //! A gateway of these tests has no lease, so that another one takes it for dead at once.
 

@@ -1,4 +1,4 @@
-//! The tokens of plugins, as a service that verifies them with the published keys sees them.
+//! The tokens of plugins, as a service that verifies them with the published keys sees them (I-8).
 
 use std::collections::HashSet;
 

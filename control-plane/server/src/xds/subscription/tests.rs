@@ -86,6 +86,7 @@ fn a_reconnect_with_an_old_nonce_gets_a_full_push() {
     assert!(subscription.next_push(&world(1)).is_some());
 }
 
+/// Invariant I-4: what others send.
 #[test]
 fn what_a_subscriber_sends_is_bounded() {
     let mut subscription = Subscription::new(Kind::Edge);

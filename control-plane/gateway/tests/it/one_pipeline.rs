@@ -1,0 +1,48 @@
+//! I-2: one pipeline, many faces. Protocols are codecs: what a call may, how often and with what is decided in the
+//! pipeline, which every face reaches by beginning a call.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What only the pipeline may use. `entitlement` is missing, because lists ask it too (I-10), and `resolve`, because a
+/// face names what is called.
+const STAGES: [&str; 11] = [
+    "call::limits",
+    "call::input",
+    "call::ledger",
+    "call::approve",
+    "call::execute",
+    "call::output",
+    "call::audit",
+    "crate::policy",
+    "crate::schema",
+    "crate::executors",
+    "asp_store",
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn stages_named(text: &str) -> Vec<&'static str> {
+    STAGES.into_iter().filter(|stage| text.contains(stage)).collect()
+}
+
+#[test]
+fn no_face_has_policy_limits_validation_ledger_or_audit_of_its_own() {
+    let mut faces = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/faces"), &mut faces);
+    assert!(faces.len() > 5, "the faces are not where this test looks: {faces:?}");
+    for face in faces {
+        let named = stages_named(&fs::read_to_string(&face).unwrap());
+        assert!(named.is_empty(), "{} uses {named:?}", face.display());
+    }
+    assert_eq!(stages_named("use crate::call::limits::admit;"), ["call::limits"], "the test can find one");
+}
