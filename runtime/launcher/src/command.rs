@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::MAX_DESCRIPTION_BYTES;
 use crate::cgroup::Cgroup;
+use crate::report::Report;
 use crate::sandbox::{Level, Sandbox, SandboxError};
 
 /// What `worker-init` reads: the sandbox, and what only the supervisor knows.
@@ -54,15 +55,32 @@ pub enum CommandError {
     Io(#[from] io::Error),
 }
 
-/// Returns the command that becomes the worker: its arguments and (empty) environment are set, its standard
-/// streams are the caller's to set. It ends as the worker ends: with the same exit code, or by the same signal.
-///
-/// Every process it makes dies when the calling process does.
+/// What starts a worker.
+#[derive(Debug)]
+pub struct Launch {
+    pub command: Command,
+    /// What `worker-init` tells of the start.
+    pub report: Report,
+}
+
+/// As [`launch`], for a caller to whom the exit code says enough.
 pub fn command(
     worker_init: &Path,
     sandbox: &Sandbox,
     cgroup: Option<&Cgroup>,
 ) -> Result<Command, CommandError> {
+    Ok(launch(worker_init, sandbox, cgroup)?.command)
+}
+
+/// Returns the command that becomes the worker: its arguments and (empty) environment are set, its standard
+/// streams are the caller's to set. It ends as the worker ends: with the same exit code, or by the same signal.
+///
+/// Every process it makes dies when the calling process does.
+pub fn launch(
+    worker_init: &Path,
+    sandbox: &Sandbox,
+    cgroup: Option<&Cgroup>,
+) -> Result<Launch, CommandError> {
     let description =
         Description { sandbox: sandbox.clone(), group: cgroup.map(Cgroup::files), supervisor: process::id() };
     description.check()?;
@@ -74,16 +92,21 @@ pub fn command(
     let mut file = File::from(memory);
     file.write_all(&text)?;
 
+    let (report, reporter) = Report::open()?;
     let mut command = Command::new(worker_init);
     command.arg(format!("--description={}", file.as_raw_fd())).env_clear();
-    let inherit = move || fcntl_setfd(file.as_fd(), FdFlags::empty()).map_err(io::Error::from);
-    // SAFETY: the closure makes one system call and allocates nothing, which is all that may be done between
+    command.arg(format!("--report={}", reporter.as_fd().as_raw_fd()));
+    let inherit = move || {
+        fcntl_setfd(file.as_fd(), FdFlags::empty())?;
+        fcntl_setfd(reporter.as_fd(), FdFlags::empty()).map_err(io::Error::from)
+    };
+    // SAFETY: the closure makes two system calls and allocates nothing, which is all that may be done between
     // fork and exec of a process with threads.
-    #[allow(unsafe_code, reason = "the only way to pass one descriptor to one child")]
+    #[allow(unsafe_code, reason = "the only way to pass descriptors to one child")]
     unsafe {
         command.pre_exec(inherit);
     }
-    Ok(command)
+    Ok(Launch { command, report })
 }
 
 // === impl Description ===

@@ -41,7 +41,8 @@ pub(crate) fn run(sandbox: &Sandbox, reporter: OwnedFd, signals: &SignalFd) -> R
         match fork()? {
             ForkResult::Child => {
                 drop(reporter);
-                return forward::run(&way_out.listener, &way_out.proxy);
+                let served = forward::run(&way_out.listener, &way_out.proxy);
+                return Ok(served.unwrap_or_else(|failure| failure.print()));
             }
             ForkResult::Parent { .. } => {}
         }

@@ -8,15 +8,18 @@ mod activity;
 mod cgroup;
 mod command;
 mod probe;
+mod report;
 mod sandbox;
 
 pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, Crowd, Stats};
-pub use command::{CommandError, Description, GroupFiles, command};
+pub use command::{CommandError, Description, GroupFiles, Launch, command, launch};
 pub use probe::{Probe, probe};
+pub use report::{Fault, Report, Reporter};
 pub use sandbox::{Egress, Level, Limits, Sandbox, SandboxError};
 
 /// Exit code of `worker-init` when the sandbox could not be built; one JSON line on standard error
-/// (`{"workerInit":"failed","step":"mounts","error":"..."}`) names the step that failed.
+/// (`{"workerInit":"failed","step":"mounts","error":"...","host":true}`) names the step that failed, and whether it
+/// was the machine's fault. A worker may end and print like that too: what is sure is the [`Report`].
 pub const EXIT_SETUP: i32 = 71;
 
 /// Largest description `worker-init` reads, bytes of JSON.

@@ -28,7 +28,9 @@ fn main() -> ExitCode {
     let argument = env::args().nth(1).unwrap_or_default();
     let number = |prefix: &str| argument.strip_prefix(prefix)?.parse::<u32>().ok();
     if let Some(descriptor) = number("--description=") {
-        return watch::run(descriptor).unwrap_or_else(|failure| failure.report());
+        let report = env::args().nth(2).unwrap_or_default();
+        let report = report.strip_prefix("--report=").and_then(|number| number.parse().ok());
+        return watch::run(descriptor, report).unwrap_or_else(|failure| failure.report());
     }
     if let Some(level) = number("--check=") {
         return check::run(level);

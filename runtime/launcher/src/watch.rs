@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 
-use asp_launcher::{Description, Level, MAX_DESCRIPTION_BYTES, Sandbox};
+use asp_launcher::{Description, Level, MAX_DESCRIPTION_BYTES, Reporter, Sandbox};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
@@ -18,7 +18,7 @@ use nix::unistd::{ForkResult, Pid, getpid, getppid, setsid};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use crate::failure::{During, Failure};
+use crate::failure::{self, During, Failure};
 use crate::fork::fork_into;
 use crate::namespaces::Counted;
 use crate::{init, limits, namespaces, privileges, syscalls, worker};
@@ -31,8 +31,12 @@ pub(crate) enum End {
 }
 
 /// Starts the worker that the description on `descriptor` describes and returns when it has ended.
-pub(crate) fn run(descriptor: u32) -> Result<ExitCode, Failure> {
-    let description = read_description(descriptor)?;
+/// What goes wrong is told on `report`, where the caller gave one.
+pub(crate) fn run(descriptor: u32, report: Option<u32>) -> Result<ExitCode, Failure> {
+    if let Some(report) = report {
+        failure::report_to(Reporter::from_descriptor(take(report)?));
+    }
+    let description = read_description(descriptor, report)?;
     let supervisor = follow(description.supervisor)?;
     // Ctrl-C on the supervisor's terminal is the supervisor's business.
     setsid().during("session")?;
@@ -94,17 +98,8 @@ impl End {
     }
 }
 
-fn read_description(descriptor: u32) -> Result<Description, Failure> {
-    let descriptor = RawFd::try_from(descriptor).during("description")?;
-    if descriptor <= 2 {
-        return Err(Failure::new("description", "a standard stream cannot carry it"));
-    }
-    // SAFETY: only asks whether it is open.
-    #[allow(unsafe_code, reason = "an inherited descriptor is a bare number")]
-    rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(descriptor) }).during("description")?;
-    // SAFETY: it is open, and nothing in this process has taken it: it is the first thing done with any.
-    #[allow(unsafe_code, reason = "an inherited descriptor is a bare number")]
-    let file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+fn read_description(descriptor: u32, report: Option<u32>) -> Result<Description, Failure> {
+    let file = File::from(take(descriptor)?);
     // One byte more than allowed, so that too long is seen. Read by position: a command started twice shares
     // the file.
     let mut text = vec![0; MAX_DESCRIPTION_BYTES + 1];
@@ -116,16 +111,39 @@ fn read_description(descriptor: u32) -> Result<Description, Failure> {
         }
     }
     drop(file);
-    // Whatever else came along is none of ours.
-    close_others();
-    Description::parse(text.get(..length).unwrap_or_default()).during("description")
+    close_others(report);
+    let described = Description::parse(text.get(..length).unwrap_or_default());
+    described.map_err(|error| Failure::of_description("description", error))
 }
 
-fn close_others() {
-    // SAFETY: no descriptor above the standard streams is owned by anything in this process.
-    #[allow(unsafe_code, reason = "close_range has no safe form")]
-    unsafe {
-        nix::libc::close_range(3, nix::libc::c_uint::MAX, 0);
+/// Takes over a descriptor that came along, which no program started from here inherits.
+fn take(descriptor: u32) -> Result<OwnedFd, Failure> {
+    let descriptor = RawFd::try_from(descriptor).during("description")?;
+    if descriptor <= 2 {
+        return Err(Failure::new("description", "a standard stream cannot carry it"));
+    }
+    // SAFETY: only asks whether it is open, and then marks it.
+    #[allow(unsafe_code, reason = "an inherited descriptor is a bare number")]
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).during("description")?;
+    // SAFETY: it is open, and nothing in this process has taken it: it is the first thing done with any.
+    #[allow(unsafe_code, reason = "an inherited descriptor is a bare number")]
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Whatever else came along is none of ours.
+fn close_others(but: Option<u32>) {
+    let last = nix::libc::c_uint::MAX;
+    let ranges = match but {
+        Some(but) => [(3, but.saturating_sub(1)), (but.saturating_add(1), last)],
+        None => [(3, last), (last, last)],
+    };
+    for (from, to) in ranges.into_iter().filter(|(from, to)| from <= to) {
+        // SAFETY: no descriptor above the standard streams but that one is owned by anything in this process.
+        #[allow(unsafe_code, reason = "close_range has no safe form")]
+        unsafe {
+            nix::libc::close_range(from, to, 0);
+        }
     }
 }
 

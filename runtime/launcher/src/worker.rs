@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::process::ExitCode;
 
 use asp_launcher::{Level, Sandbox};
+use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
 use nix::sys::stat::{Mode, umask};
 
@@ -43,6 +44,14 @@ fn exec(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
     // Every descriptor opened here closes on exec.
     match nix::unistd::execve(program, &argv, &env) {
         Ok(never) => match never {},
-        Err(error) => Err(Failure::new("exec", format_args!("{}: {error}", program.to_string_lossy()))),
+        Err(error) => {
+            let text = format!("{}: {error}", program.to_string_lossy());
+            // The machine's: no memory, no files, no processes. The rest is of the program.
+            let scarce = [Errno::ENOMEM, Errno::EAGAIN, Errno::EMFILE, Errno::ENFILE, Errno::EIO];
+            Err(match scarce.contains(&error) {
+                true => Failure::new("exec", text),
+                false => Failure::of_description("exec", text),
+            })
+        }
     }
 }

@@ -29,6 +29,8 @@ pub enum Cause {
     Leftovers(&'static str),
     /// The runtime let it go with its calls: a drain, or the end of the runtime.
     Drained,
+    /// It never started: the machine had no room for it, or could not build its sandbox. No call had begun.
+    Host,
 }
 
 impl Cause {
@@ -44,12 +46,13 @@ impl Cause {
             Cause::Limit(_) => "limit",
             Cause::Leftovers(_) => "leftovers",
             Cause::Drained => "drained",
+            Cause::Host => "host",
         }
     }
 
-    /// Whether the worker failed; else this process had no more use for it.
+    /// Whether the worker failed; else this process had no more use for it, or the machine had no room.
     pub const fn is_crash(self) -> bool {
-        !matches!(self, Cause::Leftovers(_) | Cause::Drained)
+        !matches!(self, Cause::Leftovers(_) | Cause::Drained | Cause::Host)
     }
 
     /// What a process's end says by itself, with its books of that moment.
@@ -102,6 +105,7 @@ impl fmt::Display for Cause {
             Cause::Limit(bound) => write!(f, "the worker went over its bound on {bound}"),
             Cause::Leftovers(what) => write!(f, "a call left {what} behind in the worker"),
             Cause::Drained => f.write_str("the plugin was drained"),
+            Cause::Host => f.write_str("the machine could not start the worker"),
         }
     }
 }

@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_platform::breaker::Outcome;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -18,14 +17,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::budget::Lease;
 use crate::call::Rules;
-use crate::cause::Cause;
 use crate::installed::{Plugin, PluginKey};
 use crate::language;
 use crate::manifest::{Kind, PoolMode};
 use crate::ppp::{fields, number, text};
 use crate::process::Machine;
 use crate::refusal::Refusal;
-use crate::scheduler::{Action, Place, Policy, Scheduler, TicketId, Waiting, WorkerId};
+use crate::scheduler::{Action, End, Place, Policy, Scheduler, TicketId, Waiting, WorkerId};
 use crate::tally::{Tally, Used};
 use crate::worker::{Death, Plan, Running, Worker};
 pub use ticket::Ticket;
@@ -81,6 +79,7 @@ pub struct Figures {
     pub active: usize,
     pub queued: usize,
     pub crashes: u64,
+    pub host_failures: u64,
     pub admitted_warm: u64,
     pub admitted_cold: u64,
     pub breaker: &'static str,
@@ -279,6 +278,7 @@ impl Pool {
             active,
             queued,
             crashes: scheduler.crashes,
+            host_failures: scheduler.host_failures,
             admitted_warm: scheduler.admitted_warm,
             admitted_cold: scheduler.admitted_cold,
             breaker: scheduler.breaker(),
@@ -326,14 +326,14 @@ impl Pool {
                 let worker = Arc::clone(&running.worker);
                 let (death, remains) = running.keep().await;
                 self.tally.ended(Used::of(&worker.stats(), &worker.own.vitals()));
-                self.ended(number, &worker.id, &death);
+                self.ended(number, &worker.id, &death, None);
                 // The calls have been told; only the place waits for the kernel.
                 remains.clear().await;
             }
             Err(failed) => {
                 let id = failed.remains.as_ref().map_or("", |process| process.id.as_str());
                 let death = Death { cause: Some(failed.cause), lived: began.elapsed(), calls: 0 };
-                self.ended(number, id, &death);
+                self.ended(number, id, &death, failed.host);
                 if let Some(remains) = failed.remains {
                     remains.clear().await;
                 }
@@ -343,16 +343,25 @@ impl Pool {
         self.pump();
     }
 
-    /// Takes a worker that has ended out of service.
-    fn ended(self: &Arc<Self>, number: WorkerId, id: &str, death: &Death) {
+    /// Takes a worker that has ended out of service. `host`: what the machine could not do for its start.
+    fn ended(self: &Arc<Self>, number: WorkerId, id: &str, death: &Death, host: Option<String>) {
+        let end = match (&host, death.crash()) {
+            (Some(why), _) => End::Host(why.clone()),
+            (None, Some(_)) => End::Crashed,
+            (None, None) => End::Went,
+        };
+        let failed = end != End::Went;
         let (set_aside, wakes_at) = {
+            let now = Instant::now();
             let mut inner = self.inner.lock();
             inner.workers.remove(&number);
-            let crashed = death.crash().map(|_| death.lived);
-            let set_aside = inner.scheduler.ended(number, crashed, rand::random(), Instant::now());
-            (set_aside, inner.scheduler.wakes_at().filter(|_| death.crash().is_some()))
+            let set_aside = inner.scheduler.ended(number, end, rand::random(), now);
+            (set_aside, inner.scheduler.wakes_at(now).filter(|_| failed))
         };
-        self.note_end(id, death);
+        match host {
+            Some(why) => self.note_host_trouble(&why),
+            None => self.note_end(id, death),
+        }
         if set_aside {
             let plugin = self.key.to_string();
             tracing::error!(runtime = true, plugin, "a plugin is quarantined: its workers crash too often");
@@ -361,7 +370,7 @@ impl Pool {
         self.pump();
         if let Some(wakes_at) = wakes_at {
             let pool = Arc::clone(self);
-            // Bounded by the workers: each that crashed has one until its backoff ends.
+            // Bounded by the workers: each that failed has one until its backoff ends.
             tokio::spawn(async move {
                 sleep_until(wakes_at).await;
                 pool.pump();
@@ -376,6 +385,23 @@ impl Pool {
         tracing::info!(runtime = true, plugin, worker = worker.id, took_ms, "a worker started");
         let labels = [("plugin", plugin.as_str()), ("worker", worker.id.as_str())];
         self.machine.metrics.emit("worker_started", labels, fields([("took_ms", number(took_ms))]));
+    }
+
+    /// A start that failed: no fault of the plugin, whose calls are told so.
+    fn note_host_trouble(&self, why: &str) {
+        let plugin = self.key.to_string();
+        tracing::error!(
+            runtime = true,
+            plugin,
+            why,
+            "this machine could not start a worker; its calls are refused and the next one tries again: give the \
+             machine what it lacks"
+        );
+        self.machine.metrics.emit(
+            "host_trouble",
+            [("plugin", plugin.as_str())],
+            fields([("why", text(why))]),
+        );
     }
 
     fn note_end(&self, worker: &str, death: &Death) {
@@ -434,11 +460,6 @@ impl Inner {
             sender.send_replace(state);
         }
     }
-}
-
-/// What became of a call, as the breaker sees it.
-pub fn outcome(crashed: Option<Cause>) -> Outcome {
-    if crashed.is_some() { Outcome::Failure } else { Outcome::Success }
 }
 
 fn rules(plugin: &Plugin) -> Rules {

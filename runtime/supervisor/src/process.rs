@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_launcher::{
-    Activity, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Sandbox, Stats,
+    Activity, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox, Stats,
 };
 use asp_platform::secret::{Secret, random_hex};
 use parking_lot::Mutex;
@@ -75,6 +75,8 @@ pub struct Process {
     lease: Lease,
     /// Its many processes are being killed.
     thinned: bool,
+    /// What `worker-init` tells of the start.
+    report: Report,
     /// Ends with the process.
     _egress: Option<AbortOnDropHandle<()>>,
 }
@@ -103,6 +105,16 @@ pub enum StartError {
     Cgroup(#[from] CgroupError),
     #[error("describe the sandbox: {0}")]
     Command(#[from] CommandError),
+}
+
+impl StartError {
+    /// Whether the machine could not do it; else the manifest asks for what cannot be described.
+    pub fn is_of_host(&self) -> bool {
+        match self {
+            StartError::Io { .. } | StartError::Cgroup(_) => true,
+            StartError::Command(error) => matches!(error, CommandError::Io(_)),
+        }
+    }
 }
 
 fn step(step: &'static str) -> impl FnOnce(io::Error) -> StartError {
@@ -164,7 +176,7 @@ impl Machine {
         let sandbox = self.sandbox(plugin, command, &home);
         let groups = self.cgroups.as_ref();
         let cgroup = groups.map(|groups| groups.create(&home.id, &sandbox.limits)).transpose()?;
-        let child = self.spawn(&sandbox, cgroup.as_ref()).await?;
+        let (child, report) = self.spawn(&sandbox, cgroup.as_ref()).await?;
         let root = child.id();
         let mut process = Process {
             id: home.id.clone(),
@@ -178,6 +190,7 @@ impl Machine {
             home,
             lease,
             thinned: false,
+            report,
             _egress: egress,
         };
         if plugin.manifest.mode == Mode::McpStdio {
@@ -215,10 +228,11 @@ impl Machine {
         }
     }
 
-    async fn spawn(&self, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result<Child, StartError> {
-        let mut command = asp_launcher::command(&self.settings.worker_init, sandbox, cgroup)?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        self.spawner.spawn(command).await.map_err(step("start worker-init"))
+    async fn spawn(&self, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result<(Child, Report), StartError> {
+        let mut launch = asp_launcher::launch(&self.settings.worker_init, sandbox, cgroup)?;
+        launch.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = self.spawner.spawn(launch.command).await.map_err(step("start worker-init"))?;
+        Ok((child, launch.report))
     }
 
     /// The worker's proxy, when its plugin may reach anything at all.
@@ -289,6 +303,12 @@ impl Process {
             // It is no child of ours any more, which cannot be; it is of no use either.
             Err(_) => Cause::Wedged,
         }
+    }
+
+    /// What the machine could not do for the start of the worker; `None`: nothing is known to be its fault.
+    pub fn host_trouble(&self) -> Option<String> {
+        let fault = self.report.fault().filter(|fault| fault.host)?;
+        Some(format!("build the sandbox ({}): {}", fault.step, fault.error))
     }
 
     /// Asks the process to go.

@@ -15,6 +15,8 @@ pub enum Refusal {
     Isolation { wanted: u32, given: u32 },
     #[error("quarantined: the plugin's workers crash too often; next try in {} s", rest.as_secs().max(1))]
     Quarantined { rest: Duration },
+    #[error("host_trouble: the runtime's machine cannot start a worker: {0}")]
+    HostTrouble(String),
     #[error("breaker_open: too many of the plugin's calls failed lately")]
     BreakerOpen,
     #[error("throttled: the tenant has too many calls waiting for this plugin")]

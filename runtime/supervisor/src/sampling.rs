@@ -160,6 +160,7 @@ fn plugin(pool: &Pool, readings: &[Reading]) -> Figures {
         ("starts", number(totals.starts)),
         ("crashes", number(state.crashes)),
         ("crash_causes", causes(&totals)),
+        ("host_failures", number(state.host_failures)),
         ("admitted_warm", number(state.admitted_warm)),
         ("admitted_cold", number(state.admitted_cold)),
         ("breaker", text(state.breaker)),

@@ -81,6 +81,30 @@ pub struct Spent {
     pub stopped: bool,
 }
 
+/// How a worker ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to go.
+    Went,
+    Crashed,
+    /// It never started, for what the machine could not do.
+    Host(String),
+}
+
+/// Starts that failed through no fault of the plugin.
+#[derive(Debug)]
+struct HostTrouble {
+    backoff: Backoff,
+    /// What the machine could not do last, to be told to those who wait.
+    untold: Option<String>,
+}
+
+impl Default for HostTrouble {
+    fn default() -> Self {
+        HostTrouble { backoff: Backoff::of_host(), untold: None }
+    }
+}
+
 #[derive(Debug)]
 pub struct Scheduler {
     policy: Policy,
@@ -89,14 +113,15 @@ pub struct Scheduler {
     backoff: Backoff,
     quarantine: Quarantine,
     breaker: Breaker,
-    /// The end of the backoff.
-    no_start_before: Option<Instant>,
+    host: HostTrouble,
     draining: bool,
     prewarm: bool,
     next_worker: WorkerId,
     /// Mean length of a call in milliseconds.
     mean_call: f64,
     pub crashes: u64,
+    /// Starts that the machine had no room for.
+    pub host_failures: u64,
     pub admitted_warm: u64,
     pub admitted_cold: u64,
 }
@@ -115,12 +140,13 @@ impl Scheduler {
             backoff: Backoff::new(),
             quarantine: Quarantine::default(),
             breaker: Breaker::new(),
-            no_start_before: None,
+            host: HostTrouble::default(),
             draining: false,
             prewarm: false,
             next_worker: 1,
             mean_call: FIRST_GUESS,
             crashes: 0,
+            host_failures: 0,
             admitted_warm: 0,
             admitted_cold: 0,
         }
@@ -183,20 +209,30 @@ impl Scheduler {
             && matches!(slot.phase, Phase::Starting)
         {
             slot.phase = Phase::Ready { idle_since: now };
+            self.host.backoff.succeeded();
         }
     }
 
     /// A worker has ended: it takes no more calls, and keeps its place until it is [`Scheduler::gone`].
-    /// `crashed` says how long it lived when nobody asked it to go. Returns whether the plugin is set aside
-    /// because of it.
-    pub fn ended(&mut self, worker: WorkerId, crashed: Option<Duration>, chance: f64, now: Instant) -> bool {
+    /// Returns whether the plugin is set aside because of it.
+    pub fn ended(&mut self, worker: WorkerId, end: End, chance: f64, now: Instant) -> bool {
         if let Some(slot) = self.workers.get_mut(&worker) {
             slot.phase = Phase::Leaving;
         }
-        let Some(lived) = crashed else { return false };
-        self.crashes += 1;
-        self.no_start_before = Some(now + self.backoff.crashed(lived, chance));
-        self.quarantine.crashed(now)
+        match end {
+            End::Went => false,
+            End::Host(why) => {
+                self.host_failures += 1;
+                self.host.backoff.failed(chance, now);
+                self.host.untold = Some(why);
+                false
+            }
+            End::Crashed => {
+                self.crashes += 1;
+                self.backoff.failed(chance, now);
+                self.quarantine.crashed(now)
+            }
+        }
     }
 
     /// Nothing is left of a worker that has ended.
@@ -387,10 +423,25 @@ impl Scheduler {
             self.abandoned(waiting.ticket, now);
             actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Late });
         }
+        self.tell_host_trouble(now, actions);
         let Some(rest) = self.quarantine.remaining(now) else { return };
         for waiting in self.queue.remove(|_| true) {
             self.abandoned(waiting.ticket, now);
             actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Quarantined { rest } });
+        }
+    }
+
+    /// Who waits for a start that failed is told why at once, and may come again; where other workers serve or are
+    /// about to, he waits for those.
+    fn tell_host_trouble(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let Some(why) = self.host.untold.take() else { return };
+        if self.workers.values().any(|slot| !matches!(slot.phase, Phase::Leaving)) {
+            return;
+        }
+        for waiting in self.queue.remove(|_| true) {
+            self.abandoned(waiting.ticket, now);
+            let reason = Refusal::HostTrouble(why.clone());
+            actions.push(Action::Refuse { ticket: waiting.ticket, reason });
         }
     }
 
@@ -434,7 +485,7 @@ impl Scheduler {
     }
 
     fn start(&mut self, now: Instant, may_start: &mut dyn FnMut() -> bool, actions: &mut Vec<Action>) {
-        if self.no_start_before.is_some_and(|until| now < until) || self.quarantine.remaining(now).is_some() {
+        if self.wakes_at(now).is_some() || self.quarantine.remaining(now).is_some() {
             return;
         }
         let (fresh, shared) = self.demand();
@@ -460,9 +511,9 @@ impl Scheduler {
         (fresh, self.queue.len() - fresh)
     }
 
-    /// When the backoff ends.
-    pub fn wakes_at(&self) -> Option<Instant> {
-        self.no_start_before
+    /// When a worker may start again; `None`: now.
+    pub fn wakes_at(&self, now: Instant) -> Option<Instant> {
+        self.backoff.until(now).max(self.host.backoff.until(now))
     }
 }
 

@@ -114,6 +114,8 @@ enum Lost {
 #[derive(Debug)]
 pub struct NotStarted {
     pub cause: Cause,
+    /// What the machine could not do, where the [`Cause`] is `Host`.
+    pub host: Option<String>,
     /// To be cleared.
     pub remains: Option<Process>,
 }
@@ -226,8 +228,9 @@ impl Running {
         let born = Instant::now();
         let started = machine.start(&plan.plugin, &plan.command, lease).await;
         let mut process = started.map_err(|error| {
-            tracing::error!(plugin = %plan.plugin.key(), %error, "a worker was not started");
-            NotStarted { cause: Cause::Exit(asp_launcher::EXIT_SETUP), remains: None }
+            let host = error.is_of_host().then(|| error.to_string());
+            let cause = host.as_ref().map_or(Cause::Exit(asp_launcher::EXIT_SETUP), |_| Cause::Host);
+            NotStarted { cause, host, remains: None }
         })?;
         let books = process.books();
         let (kill_sender, kill) = mpsc::channel(1);
@@ -243,8 +246,9 @@ impl Running {
             Err(fault) => {
                 // What broke may be the first sign of its end, which says more.
                 let exit = timeout(EXIT_WITHIN, process.exited()).await;
-                let cause = exit.unwrap_or(fault);
-                return Err(Box::new(NotStarted { cause, remains: Some(process) }));
+                let host = process.host_trouble();
+                let cause = host.as_ref().map_or(exit.unwrap_or(fault), |_| Cause::Host);
+                return Err(Box::new(NotStarted { cause, host, remains: Some(process) }));
             }
         };
         let rules = Arc::clone(&plan.rules);

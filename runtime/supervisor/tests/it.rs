@@ -22,6 +22,7 @@ mod it {
     mod handles;
     mod harm;
     mod harness;
+    mod host_trouble;
     mod knobs;
     mod languages;
     mod leftovers;

@@ -37,6 +37,8 @@ pub struct PluginSample {
     pub queued: u64,
     pub starts: u64,
     pub crash_causes: BTreeMap<String, u64>,
+    /// Starts that the machine had no room for.
+    pub host_failures: u64,
     pub breaker: String,
     pub quarantined_s: u64,
     pub cpu_ms: u64,
@@ -193,6 +195,9 @@ fn totals(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
         })
     });
     counter(encoder, "asp_worker_crashes", "Workers that failed, by cause", crashes)?;
+    let host = of(|sample| sample.host_failures as f64);
+    let help = "Workers that did not start for what their machine lacked: no crash of the plugin";
+    counter(encoder, "asp_worker_host_failures", help, host)?;
     let cpu = of(|sample| sample.cpu_ms as f64 / 1000.0);
     counter(encoder, "asp_worker_process_cpu_seconds", "CPU time of the plugin's workers", cpu)?;
     let time = of(|sample| sample.gc_ms / 1000.0);
@@ -279,6 +284,7 @@ mod tests {
     fn sample() -> PluginSample {
         serde_json::from_value(json!({
             "workers": 2, "starting": 1, "active": 3, "queued": 4, "starts": 5, "crash_causes": {"oom": 6, "evil\"": 1},
+            "host_failures": 8,
             "breaker": "open", "quarantined_s": 9, "cpu_ms": 1500, "rss_bytes": 1000, "heap_used_bytes": 500,
             "gc_count": 7, "gc_ms": 12.5, "unknown": true,
             "latency": {"bounds_ms": [1, 10], "counts": [1, 2, 3], "sum_ms": 5000},
@@ -303,6 +309,7 @@ mod tests {
             format!("asp_worker_process_cpu_seconds_total{{{plugin}}} 1.5"),
             format!("asp_worker_gc_seconds_total{{{plugin}}} 0.0125"),
             format!("asp_worker_crashes_total{{{plugin},cause=\"oom\"}} 6"),
+            format!("asp_worker_host_failures_total{{{plugin}}} 8"),
             format!("asp_worker_call_duration_seconds_sum{{{plugin}}} 5"),
             format!("asp_worker_call_duration_seconds_count{{{plugin}}} 6"),
             format!("asp_worker_call_duration_seconds_bucket{{le=\"0.01\",{plugin}}} 3"),

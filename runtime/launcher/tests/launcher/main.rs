@@ -12,3 +12,4 @@ mod isolation;
 mod languages;
 mod lifecycle;
 mod probes;
+mod report;

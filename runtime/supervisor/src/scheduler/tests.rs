@@ -65,8 +65,8 @@ impl Rig {
         assert_eq!(self.pump().len(), calls);
     }
 
-    fn end(&mut self, worker: WorkerId, crashed: Option<Duration>) {
-        self.scheduler.ended(worker, crashed, 0.5, self.now);
+    fn end(&mut self, worker: WorkerId, end: End) {
+        self.scheduler.ended(worker, end, 0.5, self.now);
         self.scheduler.gone(worker);
     }
 
@@ -99,7 +99,7 @@ fn a_crashed_worker_is_replaced_after_its_backoff() {
     let mut rig = rig(policy());
     rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
-    rig.end(1, Some(Duration::from_secs(1)));
+    rig.end(1, End::Crashed);
     rig.wait(249);
     assert_eq!(rig.pump(), []);
     rig.wait(1);
@@ -116,7 +116,7 @@ fn a_crash_loop_starts_five_workers_in_a_minute_and_then_refuses_everyone() {
             match action {
                 Action::Start { worker } => {
                     starts += 1;
-                    rig.end(worker, Some(Duration::ZERO));
+                    rig.end(worker, End::Crashed);
                 }
                 Action::Refuse { reason, .. } => refused.push(reason),
                 other => panic!("{other:?}"),
@@ -130,6 +130,37 @@ fn a_crash_loop_starts_five_workers_in_a_minute_and_then_refuses_everyone() {
 }
 
 #[test]
+fn a_start_that_the_machine_had_no_room_for_is_told_at_once_and_sets_nobody_aside() {
+    let mut rig = rig(policy());
+    for failure in 0..20 {
+        let ticket = rig.call("t", false).unwrap();
+        let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start number {failure}") };
+        rig.end(worker, End::Host("No space left on device".to_owned()));
+        let reason = Refusal::HostTrouble("No space left on device".to_owned());
+        assert_eq!(rig.pump(), [Action::Refuse { ticket, reason }]);
+        rig.wait(1000);
+    }
+    assert_eq!((rig.scheduler.crashes, rig.scheduler.host_failures), (0, 20));
+    assert_eq!(rig.scheduler.quarantined(rig.now), None);
+    let ticket = rig.call("t", false).unwrap();
+    let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start") };
+    rig.scheduler.ready(worker, rig.now);
+    assert_eq!(rig.pump(), [Action::Seat { ticket, worker }]);
+}
+
+#[test]
+fn who_waits_beside_a_worker_that_serves_is_not_refused_for_another_that_could_not_start() {
+    let mut rig = rig(Policy { concurrency: 1, ..policy() });
+    rig.worker_with(1, 1);
+    let ticket = rig.call("t", false).unwrap();
+    assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
+    rig.end(2, End::Host("Too many open files".to_owned()));
+    assert_eq!(rig.pump(), []);
+    rig.release(1);
+    assert_eq!(rig.pump(), [Action::Seat { ticket, worker: 1 }]);
+}
+
+#[test]
 fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
     let mut rig = rig(Policy { max: 1, ..policy() });
     rig.call("t", false).unwrap();
@@ -140,13 +171,13 @@ fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
     assert_eq!(rig.pump(), [], "the only worker is busy");
     rig.release(1);
     assert_eq!(rig.pump(), [Action::Retire { worker: 1 }, Action::Start { worker: 2 }]);
-    rig.end(1, None);
+    rig.end(1, End::Went);
     rig.scheduler.ready(2, rig.now);
     let other = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Seat { ticket: fresh, worker: 2 }], "it is shared with nobody");
     rig.release(2);
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 2 }]);
-    rig.end(2, None);
+    rig.end(2, End::Went);
     assert_eq!(rig.pump(), [Action::Start { worker: 3 }]);
     rig.scheduler.ready(3, rig.now);
     assert_eq!(rig.pump(), [Action::Seat { ticket: other, worker: 3 }]);
@@ -177,7 +208,7 @@ fn a_worker_that_goes_has_no_place_and_costs_no_other_its_own() {
     rig.scheduler.surplus(rig.now);
     rig.call("t", true).unwrap();
     assert_eq!(rig.pump(), [], "three go: with twice as many processes as places it waits");
-    rig.end(2, None);
+    rig.end(2, End::Went);
     assert_eq!(rig.pump(), [Action::Start { worker: 5 }]);
 }
 
@@ -204,7 +235,7 @@ fn a_worker_with_leftovers_is_replaced_and_is_no_crash() {
     let (_, idle) = rig.scheduler.to_prove()[0];
     assert!(rig.scheduler.condemn(1, idle));
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
-    rig.end(1, None);
+    rig.end(1, End::Went);
     rig.scheduler.ready(2, rig.now);
     assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 2 }]);
     assert_eq!(rig.scheduler.crashes, 0);
@@ -324,7 +355,7 @@ fn a_draining_pool_finishes_what_waits_and_then_empties() {
     assert_eq!(rig.scheduler.surplus(rig.now), []);
     rig.release(1);
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }]);
-    rig.end(1, None);
+    rig.end(1, End::Went);
     assert!(rig.scheduler.is_empty());
 }
 

@@ -46,6 +46,8 @@ pub(super) enum Rejection {
     Draining,
     /// The plugin crashes too often at the moment.
     Unhealthy,
+    /// The runtime's machine cannot start a worker, as the text says; the next attempt may.
+    Host(String),
     /// It cannot run as it is installed or configured; for the operator.
     Unusable(String),
 }
@@ -68,6 +70,7 @@ impl Rejection {
             "throttled" | "overload" => Rejection::Busy { retry_after: retry_after.unwrap_or(DEFAULT_RETRY) },
             "draining" => Rejection::Draining,
             "quarantined" | "breaker_open" => Rejection::Unhealthy,
+            "host_trouble" => Rejection::Host(reason.to_owned()),
             _ => Rejection::Unusable(format!("runtime refuses the plugin: {reason}")),
         }
     }
@@ -86,6 +89,7 @@ impl Rejection {
             Rejection::Unreachable => Refusal::Upstream("the plugin runtime does not answer".into()),
             Rejection::Draining => Refusal::Upstream("the plugin is being replaced; try again".into()),
             Rejection::Unhealthy => Refusal::Upstream("the plugin fails too often at the moment".into()),
+            Rejection::Host(why) => Refusal::Upstream(format!("{why}; try again")),
             Rejection::Unusable(why) => Refusal::Internal(why),
         }
     }
@@ -217,6 +221,7 @@ mod tests {
             ("quarantined: 5 crashes", "upstream_unavailable"),
             ("breaker_open", "upstream_unavailable"),
             ("draining", "upstream_unavailable"),
+            ("host_trouble: no space left on device", "upstream_unavailable"),
             ("not_installed: cdcsr 1.0.1", "internal"),
             ("digest_mismatch", "internal"),
             ("language_absent", "internal"),

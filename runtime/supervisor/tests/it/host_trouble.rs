@@ -1,0 +1,83 @@
+//! A machine that cannot start a worker: no crash of the plugin, a reason that names what is missing, and service as
+//! soon as it is there again.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use asp_proto::supervisor::tunnel_event::Type;
+use serde_json::json;
+
+use super::harness::{Stack, install, launch, output};
+
+const PYTHON: &str = "from asp_plugin import plugin\n\
+    @plugin.tool\n\
+    async def greet(args, ctx):\n    return {'text': 'Hello'}\n";
+
+/// A disk of its own below the runtime's workers.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mount(at: &Path) -> Disk {
+        std::fs::create_dir_all(at).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=256k,nr_inodes=64,mode=0755", "tmpfs"])
+            .arg(at)
+            .status()
+            .unwrap();
+        assert!(mounted.success(), "only root can mount a disk to fill");
+        Disk(at.to_path_buf())
+    }
+
+    /// Takes every byte, and every file but `left`.
+    fn fill(&self, left: usize) {
+        let dir = self.0.join("fill");
+        std::fs::create_dir(&dir).unwrap();
+        let mut big = File::create(dir.join("big")).unwrap();
+        while big.write(&[0; 4096]).is_ok() {}
+        let files = (0..).map(|number| dir.join(number.to_string()));
+        let made: Vec<PathBuf> = files.take_while(|path| File::create(path).is_ok()).collect();
+        for path in made.iter().take(left) {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    fn free(&self) {
+        std::fs::remove_dir_all(self.0.join("fill")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+async fn refusal(stack: &Stack) -> String {
+    let mut tunnel = stack.tunnel("greet").await;
+    format!("{:?}", tunnel.until_event(Type::AdmissionRejected).await)
+}
+
+#[tokio::test]
+async fn a_full_disk_at_worker_start_is_told_to_the_calls_and_over_when_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = json!({"entrypoint": "greet.py", "limits": {"memoryBytes": 268_435_456, "pids": 64}});
+    install(&dir.path().join("plugins"), "greet", "1.0.0", &manifest);
+    std::fs::write(dir.path().join("plugins/greet/1.0.0/package/greet.py"), PYTHON).unwrap();
+    let disk = Disk::mount(&dir.path().join("state"));
+    let stack = launch(dir, Command::new(env!("CARGO_BIN_EXE_asp-runtime")), &[]).await;
+    disk.fill(0);
+    // More than the crashes in a minute that would set the plugin aside.
+    for _ in 0..8 {
+        let told = refusal(&stack).await;
+        assert!(told.contains("host_trouble: ") && told.contains("No space left on device"), "{told}");
+    }
+    assert_eq!(stack.figure("greet@1.0.0", "crashes").await, 0);
+    assert_eq!(stack.figure("greet@1.0.0", "quarantined_s").await, 0);
+    assert!(stack.figure("greet@1.0.0", "host_failures").await >= 8);
+    disk.free();
+    let said = stack.call("greet", "one", &json!({})).await;
+    assert_eq!(output(&said).unwrap_or_else(|| panic!("{said:?}"))["text"], "Hello");
+    assert_eq!(stack.homes(), 1, "the starts that failed left nothing");
+}
