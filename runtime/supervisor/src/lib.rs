@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod backoff;
+pub mod blame;
 pub mod budget;
 pub mod call;
 pub mod cause;

@@ -23,7 +23,7 @@ use crate::manifest::{Kind, PoolMode};
 use crate::ppp::{fields, number, text};
 use crate::process::Machine;
 use crate::refusal::Refusal;
-use crate::scheduler::{Action, End, Place, Policy, Scheduler, TicketId, Waiting, WorkerId};
+use crate::scheduler::{Action, End, Place, Policy, Scheduler, SetAside, TicketId, Waiting, WorkerId};
 use crate::tally::{Tally, Used};
 use crate::worker::{Death, Plan, Running, Worker};
 pub use ticket::Ticket;
@@ -84,6 +84,8 @@ pub struct Figures {
     pub admitted_cold: u64,
     pub breaker: &'static str,
     pub quarantined: Option<Duration>,
+    /// Tenants whose calls are refused because they crash the workers.
+    pub tenants_off: usize,
     pub draining: bool,
 }
 
@@ -283,6 +285,7 @@ impl Pool {
             admitted_cold: scheduler.admitted_cold,
             breaker: scheduler.breaker(),
             quarantined: scheduler.quarantined(Instant::now()),
+            tenants_off: scheduler.tenants_off(Instant::now()),
             draining: scheduler.is_draining(),
         }
     }
@@ -351,30 +354,56 @@ impl Pool {
             (None, None) => End::Went,
         };
         let failed = end != End::Went;
-        let (set_aside, wakes_at) = {
-            let now = Instant::now();
+        let set_aside = {
             let mut inner = self.inner.lock();
             inner.workers.remove(&number);
-            let set_aside = inner.scheduler.ended(number, end, rand::random(), now);
-            (set_aside, inner.scheduler.wakes_at(now).filter(|_| failed))
+            inner.scheduler.ended(number, end, rand::random(), Instant::now())
         };
         match host {
             Some(why) => self.note_host_trouble(&why),
             None => self.note_end(id, death),
         }
-        if set_aside {
-            let plugin = self.key.to_string();
-            tracing::error!(runtime = true, plugin, "a plugin is quarantined: its workers crash too often");
-            self.machine.metrics.emit("plugin_quarantined", [("plugin", plugin.as_str())], fields([]));
-        }
+        self.note_set_aside(set_aside);
         self.pump();
-        if let Some(wakes_at) = wakes_at {
+        let wakes_at = self.inner.lock().scheduler.wakes_at(Instant::now());
+        if let Some(wakes_at) = wakes_at.filter(|_| failed) {
             let pool = Arc::clone(self);
             // Bounded by the workers: each that failed has one until its backoff ends.
             tokio::spawn(async move {
                 sleep_until(wakes_at).await;
                 pool.pump();
             });
+        }
+    }
+
+    fn note_set_aside(&self, set_aside: SetAside) {
+        let plugin = self.key.to_string();
+        match set_aside {
+            SetAside::Nobody => {}
+            SetAside::Plugin => {
+                tracing::error!(
+                    runtime = true,
+                    plugin,
+                    "a plugin is quarantined: its workers crash too often"
+                );
+                self.machine.metrics.emit("plugin_quarantined", [("plugin", plugin.as_str())], fields([]));
+            }
+            SetAside::Tenant { tenant, rest } => {
+                let seconds = rest.as_secs();
+                tracing::warn!(
+                    runtime = true,
+                    plugin,
+                    tenant,
+                    seconds,
+                    "a tenant's calls crash a plugin's workers: its calls are refused, those of others go on"
+                );
+                let labels = [("plugin", plugin.as_str()), ("tenant", tenant.as_str())];
+                self.machine.metrics.emit(
+                    "tenant_quarantined",
+                    labels,
+                    fields([("seconds", number(seconds))]),
+                );
+            }
         }
     }
 

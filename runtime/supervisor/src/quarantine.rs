@@ -1,45 +1,58 @@
-//! When a plugin's workers crash so often that it is set aside.
+//! When a plugin's workers crash so often that it is set aside for everybody.
 //!
-//! A pure state machine with a given clock. Keeps true: after `CRASHES` crashes within `WINDOW` no worker
-//! starts for `REST`; the start after it is a trial, and one more crash within `WINDOW` sets it aside again.
+//! A pure state machine with a given clock. Keeps true: a plugin is set aside for `REST` after `CRASHES` crashes within
+//! `WINDOW` that are its own, or that are sure to be of `TENANTS` tenants at least; never for those of fewer. The
+//! start after the rest is a trial: one more crash of its own within `WINDOW` sets it aside again; tenants have to crash
+//! it as often as before, so that none of them can keep it out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 const CRASHES: usize = 5;
+const TENANTS: usize = 3;
 const WINDOW: Duration = Duration::from_secs(60);
 /// Long enough for a person to see it; a new version of the plugin is not affected.
 const REST: Duration = Duration::from_secs(300);
+/// Crashes that are remembered: a tenant is put off long before it alone has made so many in a window.
+const REMEMBERED: usize = 64;
 
 /// The crashes of one plugin version.
 #[derive(Debug, Default)]
 pub struct Quarantine {
-    /// At most `CRASHES`, oldest first.
-    crashes: VecDeque<Instant>,
+    /// With their tenant; `None`: no call was ever in that worker. Oldest first.
+    crashes: VecDeque<(Instant, Option<String>)>,
     until: Option<Instant>,
     /// After a rest, until a window has passed without a crash.
     trial: Option<Instant>,
 }
 
 impl Quarantine {
-    /// Notes a crash. Returns whether the plugin was set aside by it.
-    pub fn crashed(&mut self, now: Instant) -> bool {
-        self.crashes.push_back(now);
-        while self.crashes.len() > CRASHES {
+    /// Notes a crash that is sure to be of `tenant`, or else of the plugin itself. Returns whether the plugin was set
+    /// aside by it.
+    pub fn crashed(&mut self, tenant: Option<&str>, now: Instant) -> bool {
+        self.crashes.push_back((now, tenant.map(str::to_owned)));
+        self.crashes.retain(|(at, _)| now.duration_since(*at) <= WINDOW);
+        while self.crashes.len() > REMEMBERED {
             self.crashes.pop_front();
         }
-        let flapping = self.crashes.len() == CRASHES
-            && self.crashes.front().is_some_and(|first| now.duration_since(*first) <= WINDOW);
-        let failed_trial = self.trial.is_some_and(|since| now.duration_since(since) <= WINDOW);
-        if !flapping && !failed_trial {
+        let failed_trial =
+            tenant.is_none() && self.trial.is_some_and(|since| now.duration_since(since) <= WINDOW);
+        if !self.is_flapping() && !failed_trial {
             return false;
         }
         self.crashes.clear();
         self.until = Some(now + REST);
         self.trial = None;
         true
+    }
+
+    fn is_flapping(&self) -> bool {
+        let tenants: Vec<&str> = self.crashes.iter().filter_map(|(_, tenant)| tenant.as_deref()).collect();
+        let own = self.crashes.len() - tenants.len();
+        let distinct: BTreeSet<&str> = tenants.iter().copied().collect();
+        own >= CRASHES || (tenants.len() >= CRASHES && distinct.len() >= TENANTS)
     }
 
     /// How long the plugin stays set aside; `None` when it may run.
@@ -64,34 +77,62 @@ mod tests {
 
     #[test]
     fn five_crashes_in_a_minute_set_a_plugin_aside() {
-        let (mut quarantine, start) = (Quarantine::default(), Instant::now());
+        let mut quarantine = Quarantine::default();
+        let start = Instant::now();
         for second in 0..4 {
-            assert!(!quarantine.crashed(start + seconds(second)));
+            assert!(!quarantine.crashed(None, start + seconds(second)));
         }
         assert_eq!(quarantine.remaining(start + seconds(4)), None);
-        assert!(quarantine.crashed(start + seconds(60)));
+        assert!(quarantine.crashed(None, start + seconds(60)));
         assert_eq!(quarantine.remaining(start + seconds(61)), Some(REST - seconds(1)));
     }
 
     #[test]
     fn crashes_further_apart_do_not_count() {
-        let (mut quarantine, start) = (Quarantine::default(), Instant::now());
+        let mut quarantine = Quarantine::default();
+        let start = Instant::now();
         for crash in 0..100 {
-            assert!(!quarantine.crashed(start + seconds(crash * 16)), "crash {crash}");
+            assert!(!quarantine.crashed(None, start + seconds(crash * 16)), "crash {crash}");
         }
     }
 
     #[test]
-    fn the_trial_after_a_rest_ends_with_one_crash() {
-        let (mut quarantine, start) = (Quarantine::default(), Instant::now());
+    fn the_crashes_of_two_tenants_never_set_it_aside_and_a_third_one_does() {
+        let mut quarantine = Quarantine::default();
+        let start = Instant::now();
+        for crash in 0..200 {
+            let tenant = ["a", "b"][crash % 2];
+            assert!(!quarantine.crashed(Some(tenant), start), "crash {crash}");
+        }
+        assert!(quarantine.crashed(Some("c"), start));
+    }
+
+    #[test]
+    fn the_trial_after_a_rest_ends_with_one_crash_of_its_own() {
+        let mut quarantine = Quarantine::default();
+        let start = Instant::now();
         for second in 0..5 {
-            quarantine.crashed(start + seconds(second));
+            quarantine.crashed(None, start + seconds(second));
         }
         let later = start + seconds(4) + REST;
         assert_eq!(quarantine.remaining(later), None);
-        assert!(quarantine.crashed(later + seconds(1)));
+        assert!(quarantine.crashed(None, later + seconds(1)));
         let again = later + seconds(1) + REST;
         assert_eq!(quarantine.remaining(again), None);
-        assert!(!quarantine.crashed(again + seconds(61)), "it was healthy for a minute");
+        assert!(!quarantine.crashed(None, again + seconds(61)), "it was healthy for a minute");
+    }
+
+    #[test]
+    fn one_tenant_cannot_end_the_trial() {
+        let mut quarantine = Quarantine::default();
+        let start = Instant::now();
+        for second in 0..5 {
+            quarantine.crashed(None, start + seconds(second));
+        }
+        let later = start + seconds(4) + REST;
+        assert_eq!(quarantine.remaining(later), None);
+        for crash in 0..20 {
+            assert!(!quarantine.crashed(Some("a"), later + seconds(1)), "crash {crash}");
+        }
     }
 }

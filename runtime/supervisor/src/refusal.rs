@@ -15,6 +15,11 @@ pub enum Refusal {
     Isolation { wanted: u32, given: u32 },
     #[error("quarantined: the plugin's workers crash too often; next try in {} s", rest.as_secs().max(1))]
     Quarantined { rest: Duration },
+    #[error(
+        "tenant_quarantined: calls of this tenant crash the plugin's workers; its next try is in {} s",
+        rest.as_secs().max(1)
+    )]
+    TenantQuarantined { rest: Duration },
     #[error("host_trouble: the runtime's machine cannot start a worker: {0}")]
     HostTrouble(String),
     #[error("breaker_open: too many of the plugin's calls failed lately")]

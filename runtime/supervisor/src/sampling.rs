@@ -165,6 +165,7 @@ fn plugin(pool: &Pool, readings: &[Reading]) -> Figures {
         ("admitted_cold", number(state.admitted_cold)),
         ("breaker", text(state.breaker)),
         ("quarantined_s", number(state.quarantined.map_or(0, |rest| rest.as_secs().max(1)))),
+        ("tenants_off", number(state.tenants_off as u64)),
         ("draining", boolean(state.draining)),
         ("cpu_ms", number(totals.used.cpu_ms)),
         ("rss_bytes", sum(|reading| reading.stats.rss_bytes)),

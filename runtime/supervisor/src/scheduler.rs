@@ -4,9 +4,11 @@
 //! Keeps true: a worker never has more calls than its places, a call that wants a fresh process shares it
 //! with nobody, no worker starts during backoff, quarantine or without the machine's consent, there are
 //! never more than `max` workers that take calls, and twice that with those that go or must prove themselves.
+//! A tenant whose calls may crash workers is served apart, by at most as many workers more as there are `max`.
 //! A call that was stopped may go on in secret: its worker takes no more calls until it has proven, without
 //! any, that it does nothing.
 
+mod apart;
 mod slot;
 
 use std::collections::BTreeMap;
@@ -16,6 +18,7 @@ use asp_platform::breaker::{Breaker, Outcome};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
+use crate::blame::Blame;
 use crate::fair_queue::{FairQueue, Full};
 use crate::leftovers::Idle;
 use crate::quarantine::Quarantine;
@@ -91,6 +94,14 @@ pub enum End {
     Host(String),
 }
 
+/// Who is refused from now on because of a crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetAside {
+    Nobody,
+    Tenant { tenant: String, rest: Duration },
+    Plugin,
+}
+
 /// Starts that failed through no fault of the plugin.
 #[derive(Debug)]
 struct HostTrouble {
@@ -112,6 +123,7 @@ pub struct Scheduler {
     queue: FairQueue<Waiting>,
     backoff: Backoff,
     quarantine: Quarantine,
+    blame: Blame,
     breaker: Breaker,
     host: HostTrouble,
     draining: bool,
@@ -139,6 +151,7 @@ impl Scheduler {
             workers: BTreeMap::new(),
             backoff: Backoff::new(),
             quarantine: Quarantine::default(),
+            blame: Blame::default(),
             breaker: Breaker::new(),
             host: HostTrouble::default(),
             draining: false,
@@ -159,6 +172,9 @@ impl Scheduler {
         }
         if let Some(rest) = self.quarantine.remaining(now) {
             return Err(Refusal::Quarantined { rest });
+        }
+        if let Some(rest) = self.blame.rest(&call.tenant, now) {
+            return Err(Refusal::TenantQuarantined { rest });
         }
         if !self.breaker.admit(call.ticket, now.into_std()) {
             return Err(Refusal::BreakerOpen);
@@ -189,14 +205,15 @@ impl Scheduler {
     pub fn pump(&mut self, now: Instant, may_start: &mut dyn FnMut() -> bool) -> Vec<Action> {
         let mut actions = Vec::new();
         self.refuse(now, &mut actions);
-        while let Some((waiting, worker)) = self.seat_on(false) {
+        while let Some((waiting, worker)) = self.seat_on(false, now) {
             actions.push(Action::Seat { ticket: waiting.ticket, worker });
         }
-        self.make_room_for_fresh(&mut actions);
+        self.make_room_for_fresh(now, &mut actions);
         self.start(now, may_start, &mut actions);
+        self.start_apart(now, may_start, &mut actions);
         // A worker that others' calls keep from its proof is better than none.
         if self.starting() == 0 && self.taking() < self.policy.max {
-            while let Some((waiting, worker)) = self.seat_on(true) {
+            while let Some((waiting, worker)) = self.seat_on(true, now) {
                 actions.push(Action::Seat { ticket: waiting.ticket, worker });
             }
         }
@@ -214,23 +231,22 @@ impl Scheduler {
     }
 
     /// A worker has ended: it takes no more calls, and keeps its place until it is [`Scheduler::gone`].
-    /// Returns whether the plugin is set aside because of it.
-    pub fn ended(&mut self, worker: WorkerId, end: End, chance: f64, now: Instant) -> bool {
+    /// Returns who is set aside because of it.
+    pub fn ended(&mut self, worker: WorkerId, end: End, chance: f64, now: Instant) -> SetAside {
         if let Some(slot) = self.workers.get_mut(&worker) {
             slot.phase = Phase::Leaving;
         }
         match end {
-            End::Went => false,
+            End::Went => SetAside::Nobody,
             End::Host(why) => {
                 self.host_failures += 1;
                 self.host.backoff.failed(chance, now);
                 self.host.untold = Some(why);
-                false
+                SetAside::Nobody
             }
             End::Crashed => {
                 self.crashes += 1;
-                self.backoff.failed(chance, now);
-                self.quarantine.crashed(now)
+                self.blame_for(worker, chance, now)
             }
         }
     }
@@ -242,14 +258,15 @@ impl Scheduler {
 
     /// A seated call has ended, and its place is free.
     pub fn release(&mut self, worker: WorkerId, tenant: &str, spent: Spent, now: Instant) {
-        self.breaker.ended(spent.ticket, spent.outcome, now.into_std());
+        let of_plugin = self.of_plugin(spent.outcome, now);
+        self.breaker.ended(spent.ticket, of_plugin, now.into_std());
         if spent.outcome != Outcome::Abandoned {
             let milliseconds = spent.took.as_secs_f64() * 1000.0;
             self.mean_call = self.mean_call * (1.0 - ALPHA) + milliseconds * ALPHA;
             self.queue.spent(tenant, milliseconds);
         }
         let Some(slot) = self.workers.get_mut(&worker) else { return };
-        slot.active = slot.active.saturating_sub(1);
+        slot.leave(tenant, spent.outcome == Outcome::Failure);
         slot.proof = match slot.proof {
             _ if spent.stopped => Proof::Suspect,
             Proof::Clean => Proof::Open,
@@ -271,12 +288,21 @@ impl Scheduler {
 
     /// The workers that have nothing to do any more and should go. Called after releases and now and then.
     pub fn surplus(&mut self, now: Instant) -> Vec<Action> {
-        let mut live = self.workers.values().filter(|slot| !matches!(slot.phase, Phase::Leaving)).count();
+        let shared = |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && slot.apart.is_none();
+        let mut live = self.workers.values().filter(shared).count();
+        let waiting = self.waiting_apart(now);
         let keep = if self.draining || !self.prewarm { 0 } else { self.policy.min };
         let mut actions = Vec::new();
         for (worker, slot) in &mut self.workers {
             let Phase::Ready { idle_since } = slot.phase else { continue };
             if slot.active > 0 {
+                continue;
+            }
+            if let Some(tenant) = &slot.apart {
+                if slot.single || !waiting.contains(tenant) {
+                    slot.phase = Phase::Leaving;
+                    actions.push(Action::Retire { worker: *worker });
+                }
                 continue;
             }
             let used_up = slot.single && slot.served > 0;
@@ -404,12 +430,16 @@ impl Scheduler {
 
     /// Workers that have a place of the pool: neither going nor kept from their proof by others' calls.
     fn taking(&self) -> usize {
-        let taking = |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && !slot.is_held_up();
+        let taking = |slot: &&Slot| {
+            !matches!(slot.phase, Phase::Leaving) && !slot.is_held_up() && slot.apart.is_none()
+        };
         self.workers.values().filter(taking).count()
     }
 
+    /// Workers for everybody that will take calls.
     fn starting(&self) -> usize {
-        self.workers.values().filter(|slot| matches!(slot.phase, Phase::Starting)).count()
+        let starting = |slot: &&Slot| matches!(slot.phase, Phase::Starting) && slot.apart.is_none();
+        self.workers.values().filter(starting).count()
     }
 
     /// An admitted call ends without having run: it says nothing about the plugin.
@@ -446,38 +476,50 @@ impl Scheduler {
     }
 
     /// The next call and its worker. `held_back`: of those that wait for their proof and have calls.
-    fn seat_on(&mut self, held_back: bool) -> Option<(Waiting, WorkerId)> {
+    fn seat_on(&mut self, held_back: bool, now: Instant) -> Option<(Waiting, WorkerId)> {
         let concurrency = self.policy.concurrency;
         let ready = |slot: &Slot| {
             let trusted = if held_back { slot.is_held_up() } else { slot.proof != Proof::Suspect };
             matches!(slot.phase, Phase::Ready { .. }) && !slot.single && trusted
         };
-        let unused = self.workers.iter().find(|(_, slot)| ready(slot) && slot.served == 0);
-        let unused = unused.map(|(worker, _)| *worker);
-        let shared = self.workers.iter().filter(|(_, slot)| ready(slot) && slot.active < concurrency);
+        let common = self.workers.iter().filter(|(_, slot)| ready(slot) && slot.apart.is_none());
+        let unused = common.clone().find(|(_, slot)| slot.served == 0).map(|(worker, _)| *worker);
+        let shared = common.filter(|(_, slot)| slot.active < concurrency);
         let shared = shared.min_by_key(|(_, slot)| slot.active).map(|(worker, _)| *worker);
-        let waiting = self.queue.pop(|waiting| if waiting.fresh { unused } else { shared }.is_some())?;
-        let worker = if waiting.fresh { unused } else { shared }?;
+        let own = |tenant: &str| {
+            let own = |slot: &Slot| slot.apart.as_deref() == Some(tenant) && slot.active < concurrency;
+            let found = self.workers.iter().find(|(_, slot)| ready(slot) && own(slot));
+            found.map(|(worker, _)| *worker)
+        };
+        let blame = &self.blame;
+        let place = |waiting: &Waiting| match waiting.fresh {
+            _ if blame.waits_until(&waiting.tenant, now).is_some() => None,
+            true => unused,
+            false if blame.is_suspect(&waiting.tenant, now) => own(&waiting.tenant),
+            false => shared,
+        };
+        let waiting = self.queue.pop(|waiting| place(waiting).is_some())?;
+        let worker = place(&waiting)?;
         let slot = self.workers.get_mut(&worker)?;
         if slot.served == 0 {
             self.admitted_cold += 1;
         } else {
             self.admitted_warm += 1;
         }
-        slot.active += 1;
-        slot.served += 1;
-        slot.single = waiting.fresh;
+        slot.seat(&waiting.tenant, waiting.fresh);
         Some((waiting, worker))
     }
 
     /// A call that wants a fresh process must not wait for used ones that do nothing.
-    fn make_room_for_fresh(&mut self, actions: &mut Vec<Action>) {
-        let (fresh, _) = self.demand();
+    fn make_room_for_fresh(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let (fresh, _) = self.demand(now);
         // One that is going makes room already.
         if fresh == 0 || self.taking() < self.policy.max || self.starting() > 0 {
             return;
         }
-        let idle = |slot: &Slot| matches!(slot.phase, Phase::Ready { .. }) && slot.active == 0;
+        let idle = |slot: &Slot| {
+            matches!(slot.phase, Phase::Ready { .. }) && slot.active == 0 && slot.apart.is_none()
+        };
         if let Some((worker, slot)) = self.workers.iter_mut().find(|(_, slot)| idle(slot)) {
             slot.phase = Phase::Leaving;
             actions.push(Action::Retire { worker: *worker });
@@ -485,12 +527,14 @@ impl Scheduler {
     }
 
     fn start(&mut self, now: Instant, may_start: &mut dyn FnMut() -> bool, actions: &mut Vec<Action>) {
-        if self.wakes_at(now).is_some() || self.quarantine.remaining(now).is_some() {
+        if self.starts_again_at(now).is_some() || self.quarantine.remaining(now).is_some() {
             return;
         }
-        let (fresh, shared) = self.demand();
+        let (fresh, shared) = self.demand(now);
         let demand = fresh + shared.div_ceil(self.policy.concurrency.max(1));
-        let live = self.workers.values().filter(|slot| !matches!(slot.phase, Phase::Leaving) && !slot.single);
+        let common =
+            |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && !slot.single && slot.apart.is_none();
+        let live = self.workers.values().filter(common);
         let spare = if self.prewarm && !self.draining { self.policy.min } else { 0 };
         let wanted = demand.saturating_sub(self.starting()).max(spare.saturating_sub(live.count()));
         for _ in 0..wanted {
@@ -500,19 +544,33 @@ impl Scheduler {
             }
             let worker = self.next_worker;
             self.next_worker += 1;
-            self.workers.insert(worker, Slot::new());
+            self.workers.insert(worker, Slot::new(None));
             actions.push(Action::Start { worker });
         }
     }
 
-    /// Waiting calls that want a fresh process, and those that do not.
-    fn demand(&self) -> (usize, usize) {
-        let fresh = self.queue.iter().filter(|waiting| waiting.fresh).count();
-        (fresh, self.queue.len() - fresh)
+    /// Waiting calls that want a fresh process, and those that share one with other tenants.
+    fn demand(&self, now: Instant) -> (usize, usize) {
+        let blame = &self.blame;
+        let ready = self.queue.iter().filter(|waiting| blame.waits_until(&waiting.tenant, now).is_none());
+        let (fresh, others): (Vec<_>, Vec<_>) = ready.partition(|waiting| waiting.fresh);
+        let shared = others.iter().filter(|waiting| !blame.is_suspect(&waiting.tenant, now));
+        (fresh.len(), shared.count())
+    }
+
+    /// Tenants whose calls are refused because they crash the workers.
+    pub fn tenants_off(&self, now: Instant) -> usize {
+        self.blame.counts(now).1
+    }
+
+    /// When the next of those who wait for the end of a backoff may go on; `None`: nobody does.
+    pub fn wakes_at(&self, now: Instant) -> Option<Instant> {
+        let tenants = self.queue.iter().filter_map(|waiting| self.blame.waits_until(&waiting.tenant, now));
+        tenants.chain(self.starts_again_at(now)).min()
     }
 
     /// When a worker may start again; `None`: now.
-    pub fn wakes_at(&self, now: Instant) -> Option<Instant> {
+    pub fn starts_again_at(&self, now: Instant) -> Option<Instant> {
         self.backoff.until(now).max(self.host.backoff.until(now))
     }
 }

@@ -29,5 +29,6 @@ mod it {
     mod limits;
     mod probes;
     mod shared;
+    mod tenants;
     mod watching;
 }

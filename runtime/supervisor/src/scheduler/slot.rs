@@ -1,6 +1,10 @@
 //! What the scheduler knows of one worker.
 
+use std::collections::BTreeMap;
+
 use tokio::time::Instant;
+
+use crate::blame::Users;
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -19,6 +23,12 @@ pub(super) struct Slot {
     pub(super) served: u64,
     /// For one call alone, then it goes.
     pub(super) single: bool,
+    /// The only tenant it serves, a suspect.
+    pub(super) apart: Option<String>,
+    /// Who has calls in it, or had them when it crashed, and how many.
+    pub(super) tenants: BTreeMap<String, usize>,
+    /// Who ever had a call in it.
+    pub(super) users: Users,
     /// Whether it does nothing without a call; not known while it has one.
     pub(super) proof: Proof,
 }
@@ -35,8 +45,41 @@ pub(super) enum Proof {
 }
 
 impl Slot {
-    pub(super) fn new() -> Slot {
-        Slot { phase: Phase::Starting, active: 0, served: 0, single: false, proof: Proof::Clean }
+    /// `apart`: the only tenant it is for.
+    pub(super) fn new(apart: Option<String>) -> Slot {
+        Slot {
+            phase: Phase::Starting,
+            active: 0,
+            served: 0,
+            single: false,
+            apart,
+            tenants: BTreeMap::new(),
+            users: Users::Nobody,
+            proof: Proof::Clean,
+        }
+    }
+
+    /// Takes a call.
+    pub(super) fn seat(&mut self, tenant: &str, alone: bool) {
+        self.active += 1;
+        self.served += 1;
+        self.single = alone;
+        *self.tenants.entry(tenant.to_owned()).or_default() += 1;
+        self.users.add(tenant);
+    }
+
+    /// A call has ended. One that ended with its worker stays in the books: the worker's end may be told later.
+    pub(super) fn leave(&mut self, tenant: &str, crashed: bool) {
+        self.active = self.active.saturating_sub(1);
+        if crashed {
+            return;
+        }
+        if let Some(calls) = self.tenants.get_mut(tenant) {
+            *calls = calls.saturating_sub(1);
+            if *calls == 0 {
+                self.tenants.remove(tenant);
+            }
+        }
     }
 
     /// It has no call, and may get one.

@@ -2,14 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::harness::{Stack, crash, output, start};
+use super::harness::{Stack, crash, output, start, wanted};
 
 /// Runs a bad call beside a good one of another plugin; returns how the bad one ended.
 async fn beside_a_good_call(stack: &Stack, arguments: &Value) -> Option<(String, bool)> {
     let mut good = stack.tunnel("good").await;
     good.invoke("good", &json!({"mode": "slow", "ms": 300})).await;
     good.until_message().await;
-    let bad = stack.call("bad", "bad", arguments).await;
+    // Each by a tenant of its own: one alone would be put off.
+    let mut bad = stack.tunnel_for(wanted("bad", &arguments.to_string())).await;
+    bad.invoke("bad", arguments).await;
+    let bad = bad.rest().await;
     assert!(output(&good.rest().await).is_some(), "the other plugin's call goes on");
     crash(&bad)
 }

@@ -66,7 +66,10 @@ pub(crate) async fn run(kind: Loop, sheet: &mut Sheet) -> Result<()> {
     let mut quarantined = None;
     while began.elapsed() < WINDOW {
         let end = kind.request().run(&bed.client).await.context("call a plugin that crashes")?;
-        if quarantined.is_none() && bed.figure("hostile@1.0.0", "quarantined_s").await? > 0.0 {
+        // A tenant whose calls crash it is refused alone; a plugin that never starts is refused to all.
+        let refused = bed.figure("hostile@1.0.0", "quarantined_s").await?
+            + bed.figure("hostile@1.0.0", "tenants_off").await?;
+        if quarantined.is_none() && refused > 0.0 {
             quarantined = Some(began.elapsed());
             sheet.note("quarantined after, s", began.elapsed().as_secs_f64());
         }
@@ -78,7 +81,9 @@ pub(crate) async fn run(kind: Loop, sheet: &mut Sheet) -> Result<()> {
     let lasted = began.elapsed().as_secs_f64();
     let (own_after, reaped_after) = processes::cpu_seconds(bed.pid())?;
     let last = kind.request().run(&bed.client).await?.text();
-    if quarantined.is_none() || !last.starts_with("refused quarantined") {
+    let is_refused =
+        ["refused quarantined", "refused tenant_quarantined"].iter().any(|end| last.starts_with(end));
+    if quarantined.is_none() || !is_refused {
         sheet.fault(format!("it is not quarantined: a call's end is {last:?}"));
     }
     // A worker that cannot load its plugin crashes without having started.

@@ -46,6 +46,8 @@ pub(super) enum Rejection {
     Draining,
     /// The plugin crashes too often at the moment.
     Unhealthy,
+    /// It crashes on calls of the caller's tenant, as the text says; others are served.
+    PutOff(String),
     /// The runtime's machine cannot start a worker, as the text says; the next attempt may.
     Host(String),
     /// It cannot run as it is installed or configured; for the operator.
@@ -70,6 +72,7 @@ impl Rejection {
             "throttled" | "overload" => Rejection::Busy { retry_after: retry_after.unwrap_or(DEFAULT_RETRY) },
             "draining" => Rejection::Draining,
             "quarantined" | "breaker_open" => Rejection::Unhealthy,
+            "tenant_quarantined" => Rejection::PutOff(reason.to_owned()),
             "host_trouble" => Rejection::Host(reason.to_owned()),
             _ => Rejection::Unusable(format!("runtime refuses the plugin: {reason}")),
         }
@@ -77,7 +80,7 @@ impl Rejection {
 
     /// Whether another attempt may go better within the call's time.
     pub(super) fn passes(&self) -> bool {
-        !matches!(self, Rejection::Unusable(_) | Rejection::Unhealthy)
+        !matches!(self, Rejection::Unusable(_) | Rejection::Unhealthy | Rejection::PutOff(_))
     }
 
     pub(super) fn refusal(self) -> Refusal {
@@ -89,6 +92,7 @@ impl Rejection {
             Rejection::Unreachable => Refusal::Upstream("the plugin runtime does not answer".into()),
             Rejection::Draining => Refusal::Upstream("the plugin is being replaced; try again".into()),
             Rejection::Unhealthy => Refusal::Upstream("the plugin fails too often at the moment".into()),
+            Rejection::PutOff(why) => Refusal::Upstream(why),
             Rejection::Host(why) => Refusal::Upstream(format!("{why}; try again")),
             Rejection::Unusable(why) => Refusal::Internal(why),
         }
@@ -221,6 +225,7 @@ mod tests {
             ("quarantined: 5 crashes", "upstream_unavailable"),
             ("breaker_open", "upstream_unavailable"),
             ("draining", "upstream_unavailable"),
+            ("tenant_quarantined: next try in 30 s", "upstream_unavailable"),
             ("host_trouble: no space left on device", "upstream_unavailable"),
             ("not_installed: cdcsr 1.0.1", "internal"),
             ("digest_mismatch", "internal"),

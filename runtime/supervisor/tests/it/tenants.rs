@@ -1,0 +1,52 @@
+//! A tenant whose calls crash a plugin's workers: it is put off itself, and costs others nothing but the first time.
+
+use serde_json::json;
+
+use super::harness::{Stack, Tunnel, crash, output, reason, start, wanted};
+
+async fn begin(stack: &Stack, tenant: &str, id: &str, milliseconds: u64) -> Tunnel {
+    let mut tunnel = stack.tunnel_for(wanted("echo", tenant)).await;
+    tunnel.invoke(id, &json!({"mode": "slow", "ms": milliseconds})).await;
+    tunnel.until_message().await;
+    tunnel
+}
+
+/// A call that crashes its worker; false: it is refused.
+async fn crashes(stack: &Stack, id: &str) -> bool {
+    let answer = stack.allocate(wanted("echo", "hostile")).await;
+    let Some(handle) = answer.handle else {
+        assert!(reason(&answer).starts_with("tenant_quarantined: "), "{answer:?}");
+        return false;
+    };
+    let mut tunnel = stack.open(&handle.tunnel_id).await.unwrap();
+    tunnel.invoke(id, &json!({"mode": "crash"})).await;
+    assert!(crash(&tunnel.rest().await).is_some());
+    true
+}
+
+#[tokio::test]
+async fn a_tenant_that_crashes_workers_is_put_off_alone_and_takes_others_calls_with_it_once() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 8}}))]).await;
+    let mut good = begin(&stack, "good", "good-1", 60_000).await;
+    assert!(crashes(&stack, "hostile-0").await);
+    assert!(crash(&good.rest().await).is_some(), "nothing was known of either of them");
+    let mut good = begin(&stack, "good", "good-2", 2_000).await;
+    let mut other = begin(&stack, "other", "other-1", 2_000).await;
+    let mut crashed = 0;
+    while crashes(&stack, &format!("hostile-{}", crashed + 1)).await {
+        crashed += 1;
+        assert!(crashed < 10, "it is never put off");
+    }
+    assert_eq!(crashed, 3);
+    for call in [&mut good, &mut other] {
+        assert!(output(&call.rest().await).is_some(), "they ran beside the crashes of another tenant");
+    }
+    for tenant in ["good", "other", "new"] {
+        let mut tunnel = begin(&stack, tenant, tenant, 1).await;
+        assert!(output(&tunnel.rest().await).is_some());
+    }
+    assert_eq!(stack.figure("echo@1.0.0", "quarantined_s").await, 0);
+    assert_eq!(stack.figure("echo@1.0.0", "tenants_off").await, 1);
+    assert_eq!(stack.health().await["plugins"]["echo@1.0.0"]["breaker"], "closed");
+    stack.log_line("a tenant's calls crash a plugin's workers").await;
+}
