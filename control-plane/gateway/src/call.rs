@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use asp_edge::Caller;
-use asp_proto::snapshot::Protocol;
+use asp_proto::snapshot::{Mutation, Protocol};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -40,7 +41,7 @@ pub mod takeover;
 pub mod tenure;
 
 use event::{Event, EventLog};
-use outcome::Outcome;
+use outcome::{Outcome, Refusal};
 use question::Questions;
 use tenure::Tenure;
 
@@ -124,6 +125,13 @@ pub enum IdempotencyKey {
     SessionRequest { session: String, id: String },
 }
 
+/// The time of a call.
+#[derive(Clone, Copy)]
+struct Clock {
+    runs_since: Instant,
+    deadline: Instant,
+}
+
 /// A running or finished unit of work.
 pub struct Call {
     pub id: Uuid,
@@ -138,9 +146,9 @@ pub struct Call {
     pub traceparent: Option<String>,
     pub abilities: ClientAbilities,
     pub started: Instant,
-    pub deadline: Instant,
-    /// The deadline is the caller's wish, earlier than the spec's.
-    pub is_shortened: bool,
+    /// The deadline the caller asked for.
+    wished: Option<Instant>,
+    clock: Mutex<Clock>,
     pub bytes_in: usize,
     pub parent: Option<Parent>,
     pub events: Arc<EventLog>,
@@ -172,8 +180,8 @@ impl Call {
             traceparent: invocation.traceparent.clone(),
             abilities: invocation.abilities,
             started,
-            deadline,
-            is_shortened: invocation.deadline == Some(deadline),
+            wished: invocation.deadline,
+            clock: Mutex::new(Clock { runs_since: started, deadline }),
             bytes_in: invocation.bytes_in,
             parent: invocation.parent,
             events: Arc::default(),
@@ -184,6 +192,28 @@ impl Call {
             state: Mutex::new(State::Submitted),
             outcome: watch::Sender::new(None),
         }
+    }
+
+    /// When the call ends at the latest. Until a human has approved it, that includes the time for the approval.
+    pub fn deadline(&self) -> Instant {
+        self.clock.lock().deadline
+    }
+
+    /// Since when the time of its spec runs: its start, or the approval it had to wait for.
+    pub fn runs_since(&self) -> Instant {
+        self.clock.lock().runs_since
+    }
+
+    /// Whether the deadline is the caller's wish, earlier than its spec's.
+    pub fn is_shortened(&self) -> bool {
+        self.wished == Some(self.deadline())
+    }
+
+    /// The time of its spec begins now. The deadline never moves further away.
+    fn runs_from_now(&self, longest: Duration) {
+        let mut clock = self.clock.lock();
+        clock.runs_since = Instant::now();
+        clock.deadline = clock.deadline.min(clock.runs_since + longest);
     }
 
     pub fn state(&self) -> State {
@@ -203,6 +233,17 @@ impl Call {
         if self.outcome.borrow().is_none() {
             self.events.push(event);
         }
+    }
+
+    /// Whether running it again does no harm.
+    pub fn may_repeat(&self) -> bool {
+        matches!(self.entry.primitive.mutation(), Mutation::ReadOnly | Mutation::Idempotent)
+    }
+
+    /// The end of a call that may have been executed and of which nothing came back: `why`, where the caller may
+    /// just call again; else nobody knows.
+    pub fn unanswered(&self, why: Refusal) -> Refusal {
+        if self.may_repeat() { why } else { Refusal::OutcomeUnknown }
     }
 
     /// From now on the call may have effects.
@@ -258,7 +299,7 @@ impl Call {
     }
 
     /// Waits until a question is open or there is an outcome, at most for `longest`.
-    pub async fn asks_or_ends(&self, longest: std::time::Duration) {
+    pub async fn asks_or_ends(&self, longest: Duration) {
         let mut events = self.events.reader_from(0);
         let waiting = async { while self.questions.pending().is_empty() && events.next().await.is_some() {} };
         // What comes later finds its reader in the response.

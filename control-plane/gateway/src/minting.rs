@@ -137,7 +137,7 @@ impl Minter {
         }
         let actor = format!("plugin:{plugin}");
         let iat = unix_seconds();
-        let left = call.deadline.saturating_duration_since(Instant::now()).min(MAX_LIFE);
+        let left = call.deadline().saturating_duration_since(Instant::now()).min(MAX_LIFE);
         Some(Claims {
             iss: &self.issuer,
             sub: &call.caller.user,

@@ -207,7 +207,7 @@ impl ActiveTable {
     fn is_taken(&self, call: &Call, row: Option<&ActiveCall>) -> bool {
         match row {
             Some(row) => row.owner != self.owner,
-            None => Instant::now() < call.deadline && self.kept.lock().contains_key(&call.id),
+            None => Instant::now() < call.deadline() && self.kept.lock().contains_key(&call.id),
         }
     }
 

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use asp_proto::snapshot::Mutation;
 use tokio::time::Instant;
 
 use super::outcome::{Output, Refusal};
@@ -20,7 +19,7 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Executes; the result is what the executor produced or why it did not.
 pub async fn execute(executors: &Executors, execution: Execution) -> Result<Output, Refusal> {
     let call = execution.call.clone();
-    if call.deadline.saturating_duration_since(Instant::now()) < LEAST_TIME {
+    if call.deadline().saturating_duration_since(Instant::now()) < LEAST_TIME {
         return Err(Refusal::Deadline);
     }
     if call.is_cancelled() {
@@ -32,7 +31,7 @@ pub async fn execute(executors: &Executors, execution: Execution) -> Result<Outp
     let stopped = tokio::select! {
         result = &mut running => return result,
         () = call.cancelled() => Refusal::Cancelled,
-        () = tokio::time::sleep_until(call.deadline) => {
+        () = tokio::time::sleep_until(call.deadline()) => {
             call.cancel();
             Refusal::Deadline
         }
@@ -46,10 +45,9 @@ pub async fn execute(executors: &Executors, execution: Execution) -> Result<Outp
 
 /// What a call that was stopped ends with.
 pub fn after_handover(call: &Call, stopped: Refusal) -> Refusal {
-    match (call.entry.primitive.mutation(), stopped) {
-        (_, Refusal::Cancelled) => Refusal::Cancelled,
-        (_, stopped) if !call.was_handed_over() => stopped,
-        (Mutation::ReadOnly | Mutation::Idempotent, stopped) => stopped,
-        (_, _) => Refusal::OutcomeUnknown,
+    match stopped {
+        Refusal::Cancelled => Refusal::Cancelled,
+        stopped if !call.was_handed_over() => stopped,
+        stopped => call.unanswered(stopped),
     }
 }

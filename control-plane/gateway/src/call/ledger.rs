@@ -86,7 +86,7 @@ pub async fn enter(
     let (hashed, hash) = (scope(call, key), request_hash(call, arguments));
     // A duplicate JSON-RPC id of a running request is an error of the client, not a retry to wait for.
     let until = match key {
-        IdempotencyKey::Explicit(_) => call.deadline,
+        IdempotencyKey::Explicit(_) => call.deadline(),
         IdempotencyKey::SessionRequest { .. } => Instant::now(),
     };
     let claim = match ledger.claim(hashed, hash, ledgers.holder(call), until, lease(call)).await {
@@ -185,12 +185,13 @@ impl Held {
 
 /// A holder that died is told apart from one that is slow by its deadline and a little more.
 fn lease(call: &Call) -> Duration {
-    call.deadline.saturating_duration_since(Instant::now()) + LEASE_SLACK
+    call.deadline().saturating_duration_since(Instant::now()) + LEASE_SLACK
 }
 
-/// Executors answer [`Refusal::Upstream`] only when the request was never delivered.
+/// Executors answer so only when the request was never delivered, or the service said that it did nothing.
 fn left_no_effect(call: &Call, refusal: &Refusal) -> bool {
-    !call.was_handed_over() || matches!(refusal, Refusal::Upstream(_))
+    !call.was_handed_over()
+        || matches!(refusal, Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Limited { .. })
 }
 
 fn replay(bytes: &[u8]) -> Result<Entered, Refusal> {

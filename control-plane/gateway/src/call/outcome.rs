@@ -116,6 +116,9 @@ pub enum Refusal {
     /// The service could not do it, and a repetition is safe.
     #[error("{0}")]
     Upstream(String),
+    /// The service answered that it does not do it, and certainly did nothing.
+    #[error("{0}")]
+    Declined(String),
     /// An upstream's own protocol error.
     #[error("{message}")]
     Relayed { code: i64, message: String },
@@ -154,7 +157,9 @@ impl Refusal {
             Refusal::InFlight | Refusal::InputExpired | Refusal::Deadline | Refusal::Cancelled => {
                 Reason::Deadline
             }
-            Refusal::Upstream(_) | Refusal::Relayed { .. } => Reason::UpstreamUnavailable,
+            Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Relayed { .. } => {
+                Reason::UpstreamUnavailable
+            }
             Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
             Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
         }
@@ -184,6 +189,7 @@ impl Refusal {
             Refusal::InputExpired
             | Refusal::Deadline
             | Refusal::Upstream(_)
+            | Refusal::Declined(_)
             | Refusal::Relayed { .. }
             | Refusal::OutcomeUnknown
             | Refusal::InvalidOutput { .. }

@@ -31,14 +31,20 @@ use crate::metrics::{Metrics, Stage};
 /// Bound of a call whose spec names none.
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(60);
 
-/// The longest time of a call. Where the spec names none, one that asks somebody has the time for an answer too.
-pub fn runtime_bound(primitive: &Primitive, needs_approval: bool) -> Duration {
-    let asks = needs_approval || !primitive.elicitations.is_empty() || !primitive.delegations.is_empty();
+/// The longest time a call may run. Where the spec names none, one that asks somebody has the time for an answer too.
+pub fn runtime_bound(primitive: &Primitive) -> Duration {
+    let asks = !primitive.elicitations.is_empty() || !primitive.delegations.is_empty();
     match primitive.max_runtime_seconds {
         0 if asks => DEFAULT_RUNTIME + input_timeout(primitive),
         0 => DEFAULT_RUNTIME,
         seconds => Duration::from_secs(u64::from(seconds)),
     }
+}
+
+/// The longest time from a call's start to its end: the time for an approval is not its own.
+pub fn lifetime_bound(primitive: &Primitive, needs_approval: bool) -> Duration {
+    let approval = if needs_approval { input_timeout(primitive) } else { Duration::ZERO };
+    runtime_bound(primitive) + approval
 }
 
 /// How long the calls that are left at a shutdown may take to end.
@@ -105,7 +111,7 @@ impl Pipeline {
         let Invocation { server, caller, entry, protocol, .. } = &invocation;
         let entitled = entitlement::entitle(&live, server, caller, entry, *protocol);
         let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
-        let longest = started + runtime_bound(&entry.primitive, asks);
+        let longest = started + lifetime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
         let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
         match entitled {
@@ -260,6 +266,7 @@ impl Running {
             let approved = approve::approve(&self.call).await;
             metrics.stage(Stage::Approve, started);
             approved?;
+            self.call.runs_from_now(runtime_bound(&self.call.entry.primitive));
         }
         self.keep(&arguments, grant, true).await?;
         if entitled.needs_approval

@@ -88,7 +88,7 @@ impl Asked {
         let answered = tokio::select! {
             answered = self.answer => answered.map_err(|_| Refusal::Cancelled),
             () = tokio::time::sleep_until(self.expires) => Err(Refusal::InputExpired),
-            () = tokio::time::sleep_until(call.deadline) => Err(Refusal::Deadline),
+            () = tokio::time::sleep_until(call.deadline()) => Err(Refusal::Deadline),
             () = call.cancelled() => Err(Refusal::Cancelled),
         };
         if call.questions.withdraw(&self.id) {

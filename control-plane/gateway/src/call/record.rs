@@ -126,6 +126,6 @@ impl Record {
 
 /// The call's deadline in Unix milliseconds.
 pub(super) fn deadline_ms(call: &Call) -> u64 {
-    let left = call.deadline.saturating_duration_since(Instant::now());
+    let left = call.deadline().saturating_duration_since(Instant::now());
     unix_ms().saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
 }

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_proto::snapshot::Mutation;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -182,9 +181,8 @@ impl Running {
 /// The gateway that is gone had handed the call over: that its executor cannot be reached from here says nothing of
 /// what it has done.
 fn after_hand_over(call: &Call, refusal: Refusal) -> Refusal {
-    match (refusal, call.entry.primitive.mutation()) {
-        (Refusal::Upstream(why), Mutation::ReadOnly | Mutation::Idempotent) => Refusal::Upstream(why),
-        (Refusal::Upstream(_), _) => Refusal::OutcomeUnknown,
-        (refusal, _) => refusal,
+    match refusal {
+        Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Limited { .. } => call.unanswered(refusal),
+        refusal => refusal,
     }
 }

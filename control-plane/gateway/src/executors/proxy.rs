@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use asp_proto::snapshot::{Mutation, ProxyCalls, ProxyHttp, ProxyMcp};
+use asp_proto::snapshot::{ProxyCalls, ProxyHttp, ProxyMcp};
 use tokio::time::Instant;
 
 use super::Execution;
@@ -19,6 +19,8 @@ pub mod calls;
 mod http;
 pub mod mcp;
 pub mod outbound;
+pub(in crate::executors) mod refused;
+pub(in crate::executors) mod said;
 
 use breaker::{Breakers, patience};
 use calls::Calls;
@@ -66,7 +68,7 @@ impl Proxy {
 
     /// Returns when nothing of an ended call is left to be said.
     pub async fn drained(&self) {
-        self.calls.drained().await;
+        tokio::join!(self.calls.drained(), self.upstreams.drained());
     }
 }
 
@@ -78,16 +80,13 @@ pub(in crate::executors) fn origin(url: &str) -> String {
 
 /// The call's absolute deadline as Unix milliseconds (design §6 stage 8).
 fn deadline_ms(call: &Call) -> String {
-    let left = call.deadline.saturating_duration_since(Instant::now());
+    let left = call.deadline().saturating_duration_since(Instant::now());
     (since_epoch() + left).as_millis().to_string()
 }
 
 /// A request that may have been delivered and got no answer.
 fn lost(call: &Call, why: &str) -> Refusal {
-    match call.entry.primitive.mutation() {
-        Mutation::ReadOnly | Mutation::Idempotent => Refusal::Upstream(why.into()),
-        Mutation::NonIdempotent | Mutation::Destructive | Mutation::Unspecified => Refusal::OutcomeUnknown,
-    }
+    call.unanswered(Refusal::Upstream(why.into()))
 }
 
 /// Why a request got no answer. Says nothing of addresses (I-11).

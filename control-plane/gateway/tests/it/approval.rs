@@ -1,6 +1,9 @@
 //! Destructive calls ask a human first, in both eras (design §6 stage 7).
 
-use asp_proto::snapshot::{Binding, Protocol, TargetKind};
+use std::time::Duration;
+
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{Binding, Builtin, Protocol, Runtime, TargetKind};
 use asp_registry::assemble;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
@@ -80,6 +83,39 @@ async fn a_retry_without_the_answer_is_asked_again_and_a_foreign_or_altered_stat
     assert_eq!(other.send(&fixture).await.json()["error"]["code"], -32602);
     let right = wipe(json!({"requestState": again["requestState"], "inputResponses": accept}));
     assert_eq!(right.send(&fixture).await.json()["result"]["isError"], false);
+}
+
+/// A call of `policy.wipe`, which may run for a second, approved after five.
+async fn approved_late(entrypoint: &str, arguments: Value) -> String {
+    let mut snapshot = assemble(inputs());
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "policy.wipe") {
+        primitive.max_runtime_seconds = 1;
+        primitive.input_timeout_seconds = 60;
+        let mode = Mode::Builtin(Builtin { entrypoint: entrypoint.into() });
+        primitive.runtime = Some(Runtime { mode: Some(mode) });
+    }
+    let fixture = Fixture::of(snapshot);
+    let client = Legacy::connect(&fixture, "policy", "alice", "2025-06-18", json!({"elicitation": {}})).await;
+    let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call",
+                      "params": {"name": "policy.wipe", "arguments": arguments}});
+    let mut body = client.open(&call).await.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    let text = String::from_utf8(first.to_vec()).unwrap();
+    let asked: Value =
+        serde_json::from_str(text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap()).unwrap();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"approve": true}}});
+    assert_eq!(client.post(&answer).await.status.as_u16(), 202);
+    let rest = body.collect().await.unwrap().to_bytes();
+    String::from_utf8(rest.to_vec()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_for_an_approval_is_not_the_calls_own() {
+    let said = approved_late("echo", json!({"message": "gone"})).await;
+    assert!(said.contains(r#""message":"gone""#), "{said}");
+    let said = approved_late("count", json!({"message": "", "to": 100, "delayMs": 100})).await;
+    assert!(said.contains("outcome_unknown"), "a second is a second all the same: {said}");
 }
 
 #[tokio::test]

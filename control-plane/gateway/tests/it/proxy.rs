@@ -18,6 +18,11 @@ use tower::ServiceExt;
 
 use crate::support::{Fixture, Legacy, Modern, inputs, snapshot, token};
 
+#[path = "proxy/failures.rs"]
+mod failures;
+#[path = "proxy/upstream.rs"]
+mod upstream;
+
 /// Serves a router on loopback until the test's runtime ends.
 async fn serve(router: axum::Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

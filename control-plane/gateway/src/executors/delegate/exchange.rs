@@ -9,7 +9,7 @@ use std::time::Duration;
 use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::Upstream;
 use http::HeaderValue;
-use http::header::{AUTHORIZATION, RETRY_AFTER};
+use http::header::AUTHORIZATION;
 use reqwest::{Response, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::Value;
@@ -21,6 +21,7 @@ use super::{Fault, chat};
 use crate::executors::proxy::breaker::{Breakers, FAIR_TIME};
 use crate::executors::proxy::origin;
 use crate::executors::proxy::outbound::{self, Destination, Outbound, OutboundError};
+use crate::executors::proxy::refused::retry_after;
 
 /// Largest accepted answer in bytes: what a plugin's message carries twice, as text and as its value.
 const MAX_ANSWER: usize = 1 << 20;
@@ -79,7 +80,8 @@ async fn requests(outbound: &Outbound, asked: &Asked<'_>) -> Result<Answered, Fa
             );
             return Err(Fault::Refused);
         }
-        let wait = retry_after(&response).unwrap_or_else(|| pause.mul_f64(rand::random_range(0.5..1.0)));
+        let wait =
+            retry_after(response.headers()).unwrap_or_else(|| pause.mul_f64(rand::random_range(0.5..1.0)));
         pause *= 2;
         if request == MAX_REQUESTS || Instant::now() + wait >= asked.until {
             break;
@@ -121,11 +123,4 @@ async fn send(outbound: &Outbound, asked: &Asked<'_>) -> Result<Response, Fault>
 /// Whether the same request may do better later (RFC 6585 section 4, RFC 9110 section 15.6).
 fn is_passing(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
-}
-
-/// The seconds of RFC 9110 section 10.2.3; a date is as good as nothing, since clocks differ.
-fn retry_after(response: &Response) -> Option<Duration> {
-    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    // Longer than a day is longer than any call.
-    Some(Duration::from_secs(u64::min(seconds, 86_400)))
 }

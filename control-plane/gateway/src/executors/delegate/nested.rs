@@ -89,9 +89,11 @@ fn fault(refusal: &Refusal) -> Fault {
         Refusal::InvalidOutput { .. } => Fault::InvalidOutput,
         Refusal::Deadline | Refusal::InputExpired => Fault::Expired,
         Refusal::Cancelled => Fault::Cancelled,
-        Refusal::Upstream(_) | Refusal::Relayed { .. } | Refusal::OutcomeUnknown | Refusal::Internal(_) => {
-            Fault::Unavailable
-        }
+        Refusal::Upstream(_)
+        | Refusal::Declined(_)
+        | Refusal::Relayed { .. }
+        | Refusal::OutcomeUnknown
+        | Refusal::Internal(_) => Fault::Unavailable,
         _ => Fault::Refused,
     }
 }

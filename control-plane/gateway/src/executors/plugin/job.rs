@@ -41,7 +41,7 @@ impl Job<'_> {
 
     pub(super) fn allocation(&self) -> AllocateWorkerRequest {
         let call = self.call();
-        let left = call.deadline.saturating_duration_since(Instant::now());
+        let left = call.deadline().saturating_duration_since(Instant::now());
         AllocateWorkerRequest {
             plugin: Some(self.plugin.clone()),
             ctx: Some(Context {
@@ -170,7 +170,7 @@ impl Job<'_> {
     }
 
     fn deadline(&self) -> Option<prost_types::Timestamp> {
-        let left = self.call().deadline.saturating_duration_since(Instant::now());
+        let left = self.call().deadline().saturating_duration_since(Instant::now());
         let at = since_epoch() + left;
         Some(prost_types::Timestamp {
             seconds: i64::try_from(at.as_secs()).ok()?,

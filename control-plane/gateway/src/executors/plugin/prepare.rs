@@ -20,7 +20,7 @@ use tonic::Code;
 
 use super::runtimes::{Runtime, Runtimes};
 use super::{plugin_ref, stdio_ref};
-use crate::call::pipeline::runtime_bound;
+use crate::call::pipeline::lifetime_bound;
 
 /// How many plugins are prepared at a time: starting workers costs the machine that also serves calls.
 const AT_A_TIME: usize = 2;
@@ -138,7 +138,7 @@ fn wanted(runtimes: &Runtimes, primitives: &[Primitive]) -> HashMap<Key, Told> {
             _ => continue,
         };
         let Some(runtime) = runtimes.get(&plugin.language).cloned() else { continue };
-        let longest = runtime_bound(primitive, true);
+        let longest = lifetime_bound(primitive, true);
         let told = wanted.entry((plugin.id.clone(), plugin.version.clone())).or_insert(Told {
             runtime,
             plugin,

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use asp_proto::snapshot::Mutation;
 use tokio::time::Instant;
 
 use super::admission::Rejection;
@@ -94,7 +93,7 @@ impl Recovery {
     fn after_loss(&mut self, call: &Call, history: &History) -> Next {
         let (count, most) = if history.resumes() {
             (&mut self.resumes, MAX_RESUMES)
-        } else if is_harmless(call) {
+        } else if call.may_repeat() {
             (&mut self.repeats, MAX_REPEATS)
         } else {
             return Next::Done(Err(Refusal::OutcomeUnknown));
@@ -136,7 +135,7 @@ impl Recovery {
 
 fn again(call: &Call, wait: Duration) -> Next {
     let at = Instant::now() + wait;
-    if call.deadline.saturating_duration_since(at) < LEAST_TIME {
+    if call.deadline().saturating_duration_since(at) < LEAST_TIME {
         return Next::Done(Err(unfinished(call)));
     }
     Next::Again { at }
@@ -144,13 +143,6 @@ fn again(call: &Call, wait: Duration) -> Next {
 
 /// The end of a call that no worker finished.
 fn unfinished(call: &Call) -> Refusal {
-    if call.was_handed_over() && !is_harmless(call) {
-        Refusal::OutcomeUnknown
-    } else {
-        Refusal::Upstream("the plugin's worker was lost".into())
-    }
-}
-
-fn is_harmless(call: &Call) -> bool {
-    matches!(call.entry.primitive.mutation(), Mutation::ReadOnly | Mutation::Idempotent)
+    let why = Refusal::Upstream("the plugin's worker was lost".into());
+    if call.was_handed_over() { call.unanswered(why) } else { why }
 }

@@ -301,7 +301,7 @@ impl Session<'_> {
             return Err(Ended::Refused(Refusal::Cancelled));
         }
         self.cancelling = true;
-        let late = Instant::now() >= self.job.call().deadline;
+        let late = Instant::now() >= self.job.call().deadline();
         self.send_cancel(if late { "deadline" } else { "user_cancel" }, Mode::Hard).await
     }
 
@@ -388,8 +388,8 @@ fn soften_at(job: &Job<'_>) -> Option<Instant> {
         return None;
     }
     let call = job.call();
-    let whole = call.deadline.saturating_duration_since(call.started);
-    call.deadline.checked_sub((whole / 10).min(SOFT_LEAD))
+    let whole = call.deadline().saturating_duration_since(call.runs_since());
+    call.deadline().checked_sub((whole / 10).min(SOFT_LEAD))
 }
 
 /// Waits until a moment that may never come.

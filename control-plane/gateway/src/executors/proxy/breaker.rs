@@ -73,9 +73,9 @@ impl Breakers {
 /// Until when a service that runs `call` may be silent. `None` where the caller shortened the time, or so little is
 /// left that its end says nothing: callers must not be able to shut a service for others.
 pub(in crate::executors) fn patience(call: &Call) -> Option<Instant> {
-    let fair = FAIR_TIME.min(runtime_bound(&call.entry.primitive, false) / 2);
-    let given = call.deadline.saturating_duration_since(Instant::now());
-    (given >= fair && !call.is_shortened).then_some(call.deadline)
+    let fair = FAIR_TIME.min(runtime_bound(&call.entry.primitive) / 2);
+    let given = call.deadline().saturating_duration_since(Instant::now());
+    (given >= fair && !call.is_shortened()).then_some(call.deadline())
 }
 
 impl Permit {
@@ -86,7 +86,12 @@ impl Permit {
                 self.settle(Outcome::Failure);
             }
             Ok(_)
-            | Err(Refusal::Relayed { .. } | Refusal::Limited { .. } | Refusal::InvalidOutput { .. }) => {
+            | Err(
+                Refusal::Declined(_)
+                | Refusal::Relayed { .. }
+                | Refusal::Limited { .. }
+                | Refusal::InvalidOutput { .. },
+            ) => {
                 self.settle(Outcome::Success);
             }
             // Cancelled, or never sent.

@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
-use asp_proto::snapshot::{Kind, Mutation, ProxyHttp};
+use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
+use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::outbound::{self, Outbound};
+use super::refused::{by_status, retry_after};
+use super::said::shown;
 use super::{deadline_ms, lost, refusal_of};
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, text_block};
@@ -17,8 +20,6 @@ use crate::executors::Execution;
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
-/// Most of an error's body that the model is shown.
-const MAX_ERROR_TEXT: usize = 2048;
 /// Pause before the first retry; doubles.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
@@ -29,19 +30,17 @@ pub(super) async fn run(
     execution: &Execution,
 ) -> Result<Output, Refusal> {
     let call = &execution.call;
-    let repeatable = matches!(call.entry.primitive.mutation(), Mutation::ReadOnly | Mutation::Idempotent);
-    let retries = if repeatable { mapping.retries } else { 0 };
+    let retries = if call.may_repeat() { mapping.retries } else { 0 };
     let mut pause = RETRY_AFTER;
     for attempt in 0..=retries {
         let answered = once(outbound, mapping, execution).await;
         let again = match &answered {
-            Ok((status, _, _)) => matches!(status.as_u16(), 502..=504),
+            Ok(answer) => matches!(answer.status.as_u16(), 502..=504),
             Err(Refusal::Upstream(_)) => true,
             Err(_) => false,
         };
-        if !again || attempt == retries || Instant::now() + pause >= call.deadline {
-            let (status, is_json, body) = answered?;
-            return map(mapping, execution, status, is_json, &body);
+        if !again || attempt == retries || Instant::now() + pause >= call.deadline() {
+            return map(mapping, execution, answered?);
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => pause *= 2,
@@ -51,11 +50,15 @@ pub(super) async fn run(
     Err(Refusal::Internal("the retry loop ended without an answer".into()))
 }
 
-async fn once(
-    outbound: &Outbound,
-    mapping: &ProxyHttp,
-    execution: &Execution,
-) -> Result<(StatusCode, bool, Vec<u8>), Refusal> {
+/// What came back, whatever its status.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    is_json: bool,
+    body: Vec<u8>,
+}
+
+async fn once(outbound: &Outbound, mapping: &ProxyHttp, execution: &Execution) -> Result<Answer, Refusal> {
     let call = &execution.call;
     let request = request(outbound, mapping, execution)?;
     let response = tokio::select! {
@@ -63,8 +66,8 @@ async fn once(
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
     let status = response.status();
-    let is_json = response
-        .headers()
+    let headers = response.headers().clone();
+    let is_json = headers
         .get(reqwest::header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.split(';').next().is_some_and(|kind| kind.trim().ends_with("json")));
@@ -72,7 +75,7 @@ async fn once(
         body = outbound::body(response, MAX_RESPONSE) => body.map_err(|why| lost(call, why))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
-    Ok((status, is_json, body))
+    Ok(Answer { status, headers, is_json, body })
 }
 
 fn request(
@@ -155,32 +158,45 @@ fn expanded(template: &str, arguments: &Map<String, Value>) -> Result<Option<Str
     }
 }
 
-fn map(
-    mapping: &ProxyHttp,
-    execution: &Execution,
-    status: StatusCode,
-    is_json: bool,
-    body: &[u8],
-) -> Result<Output, Refusal> {
+fn map(mapping: &ProxyHttp, execution: &Execution, answer: Answer) -> Result<Output, Refusal> {
     let call = &execution.call;
+    let Answer { status, headers, is_json, body } = answer;
     if status.is_server_error() {
         return Err(lost(call, &format!("the service answered {}", status.as_u16())));
     }
-    let text = String::from_utf8_lossy(body);
+    let text = String::from_utf8_lossy(&body);
     if !status.is_success() {
-        let shown: String = text.chars().take(MAX_ERROR_TEXT).collect();
-        return Ok(Output::tool_error(&format!("the service answered {}: {shown}", status.as_u16())));
+        return failed(execution, &headers, status, &shown(&text));
     }
     if !is_json {
         return Ok(shape(call, None, &text, execution));
     }
     let value: Value =
-        serde_json::from_slice(body).map_err(|_| lost(call, "the service's answer is not JSON"))?;
+        serde_json::from_slice(&body).map_err(|_| lost(call, "the service's answer is not JSON"))?;
     let value = value
         .pointer(&mapping.result)
         .cloned()
         .ok_or_else(|| lost(call, "the service's answer lacks the mapped result"))?;
     Ok(shape(call, Some(value), &text, execution))
+}
+
+/// The model of a tool's caller sees what the service says. A resource or a prompt has no result to say it in.
+fn failed(
+    execution: &Execution,
+    headers: &HeaderMap,
+    status: StatusCode,
+    said: &str,
+) -> Result<Output, Refusal> {
+    match execution.call.entry.primitive.kind() {
+        Kind::Resource | Kind::ResourceTemplate if status == StatusCode::NOT_FOUND => {
+            let uri = execution.arguments.get("uri").and_then(Value::as_str).unwrap_or_default();
+            Err(Refusal::UnknownResource { uri: uri.to_owned() })
+        }
+        Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => {
+            Err(by_status(status, retry_after(headers), said.to_owned()))
+        }
+        _ => Ok(Output::tool_error(&format!("the service answered {}: {said}", status.as_u16()))),
+    }
 }
 
 fn shape(call: &Call, value: Option<Value>, text: &str, execution: &Execution) -> Output {

@@ -1,20 +1,24 @@
 //! Calls to an upstream MCP server over Streamable HTTP.
 //!
 //! Owns: one upstream session per (principal, downstream session, URL), in a bounded table, never shared.
-//! Keeps true: progress, logs and errors are relayed; no capability is declared upstream, so a server's
+//! Keeps true: a session that is let go is ended at its server; progress, logs and errors are relayed; no capability is declared upstream, so a server's
 //! request to us is answered with an error; what the upstream sends is bounded.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use asp_proto::snapshot::{Kind, ProxyMcp};
 use parking_lot::Mutex;
+use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use super::lost;
 use super::outbound::Outbound;
+use super::refused::by_status;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::executors::Execution;
@@ -33,6 +37,7 @@ pub struct McpUpstreams {
     outbound: Arc<Outbound>,
     sessions: Mutex<HashMap<Key, Slot>>,
     next_id: AtomicU64,
+    farewells: TaskTracker,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -50,7 +55,12 @@ struct Slot {
 
 impl McpUpstreams {
     pub(super) fn new(outbound: Arc<Outbound>) -> McpUpstreams {
-        McpUpstreams { outbound, sessions: Mutex::default(), next_id: AtomicU64::new(1) }
+        McpUpstreams {
+            outbound,
+            sessions: Mutex::default(),
+            next_id: AtomicU64::new(1),
+            farewells: TaskTracker::new(),
+        }
     }
 
     /// Runs one call; an upstream session that has ended is opened anew, once.
@@ -60,7 +70,11 @@ impl McpUpstreams {
             .outbound
             .destination(&target.url, &execution.upstreams)
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
-        let client = Client { http: destination.client, url: destination.url };
+        let client = Client {
+            http: destination.client.clone(),
+            url: destination.url,
+            farewells: self.farewells.clone(),
+        };
         let key = Key {
             url: target.url.clone(),
             principal: principal(&call.caller),
@@ -89,9 +103,18 @@ impl McpUpstreams {
         Err(Refusal::Upstream("the service does not keep its sessions".into()))
     }
 
+    /// Ends every session, and returns when the services that are to be told something were told.
+    pub(super) async fn drained(&self) {
+        let slots = std::mem::take(&mut *self.sessions.lock());
+        drop(slots);
+        self.farewells.close();
+        self.farewells.wait().await;
+        self.farewells.reopen();
+    }
+
     async fn open(
         &self,
-        client: &Client<'_>,
+        client: &Client,
         slot: &Arc<tokio::sync::Mutex<Option<Arc<Session>>>>,
     ) -> Result<Arc<Session>, Refusal> {
         let mut held = slot.lock().await;
@@ -100,8 +123,10 @@ impl McpUpstreams {
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // Nothing of the call is delivered yet, whatever goes wrong here.
-        let opened =
-            client.initialize(id).await.map_err(|fault| Refusal::Upstream(format!("handshake: {fault}")))?;
+        let opened = client.initialize(id).await.map_err(|fault| match fault {
+            Fault::Refused { status, wait } => unserved(status, wait),
+            fault => Refusal::Upstream(format!("handshake: {fault}")),
+        })?;
         let session = Arc::new(opened);
         *held = Some(session.clone());
         Ok(session)
@@ -128,8 +153,19 @@ fn refusal(call: &Call, fault: Fault) -> Refusal {
     match fault {
         Fault::Error { code, message } => Refusal::Relayed { code, message },
         Fault::NotDelivered | Fault::SessionEnded => Refusal::Upstream(fault.to_string()),
+        Fault::Refused { status, wait } => unserved(status, wait),
         Fault::Lost(why) => lost(call, &why),
         Fault::Cancelled => Refusal::Cancelled,
+    }
+}
+
+/// A status says nothing of the arguments here: what an MCP server has to say of them it says in JSON-RPC.
+fn unserved(status: StatusCode, wait: Option<Duration>) -> Refusal {
+    match by_status(status, wait, String::new()) {
+        Refusal::InvalidArguments { .. } => {
+            Refusal::Declined(format!("the service answered {}", status.as_u16()))
+        }
+        refusal => refusal,
     }
 }
 

@@ -37,14 +37,15 @@ fn of_output(output: &Output, revision: Revision) -> Map<String, Value> {
     let mut result = Map::new();
     match output {
         Output::Tool { content, structured, is_error, meta } => {
-            let content: Vec<Value> = content.iter().map(|block| known_block(block, revision)).collect();
-            result.insert("content".into(), Value::Array(content));
-            if let Some(value) = structured
-                && !is_error
-                && revision >= Revision::V2025_06_18
-            {
-                result.insert("structuredContent".into(), value.clone());
+            let mut content: Vec<Value> = content.iter().map(|block| known_block(block, revision)).collect();
+            if let Some(value) = structured.as_ref().filter(|_| !is_error) {
+                if takes_structured(value, revision) {
+                    result.insert("structuredContent".into(), value.clone());
+                } else if content.is_empty() {
+                    content.push(text_block(&value.to_string()));
+                }
             }
+            result.insert("content".into(), Value::Array(content));
             result.insert("isError".into(), (*is_error).into());
             if !meta.is_empty() {
                 result.insert("_meta".into(), Value::Object(meta.clone()));
@@ -61,6 +62,11 @@ fn of_output(output: &Output, revision: Revision) -> Map<String, Value> {
         }
     }
     result
+}
+
+/// MCP `CallToolResult.structuredContent`: unknown to 2025-03-26, an object until 2025-11-25, then any JSON value.
+fn takes_structured(value: &Value, revision: Revision) -> bool {
+    revision.is_modern() || (revision >= Revision::V2025_06_18 && value.is_object())
 }
 
 /// 2025-03-26 knows no resource links: a client of that revision would refuse the whole result.
@@ -91,6 +97,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Map
             Refusal::NotApproved(_)
             | Refusal::InputExpired
             | Refusal::Upstream(_)
+            | Refusal::Declined(_)
             | Refusal::OutcomeUnknown
             | Refusal::InvalidOutput { .. } => return Ok(tool_error(&message, refusal)),
             _ => {}

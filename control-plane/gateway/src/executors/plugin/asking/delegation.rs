@@ -100,7 +100,7 @@ fn begin(job: &Job<'_>, history: &mut History, requested: DelegationRequested) -
         sampling: sampling(delegate, &input),
         input,
         began,
-        until: call.deadline.min(began + time.unwrap_or(DEFAULT_TIME)),
+        until: call.deadline().min(began + time.unwrap_or(DEFAULT_TIME)),
     };
     let asked = match way {
         // Put now, so that it stands where the worker asked it; only the answer is waited for.

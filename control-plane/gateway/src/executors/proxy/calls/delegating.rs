@@ -49,7 +49,7 @@ pub(super) async fn sample(asking: Asking<'_>) -> Result<Value, Fault> {
         input: input(&sampling),
         sampling,
         began,
-        until: call.deadline.min(began + input_timeout(&call.entry.primitive)),
+        until: call.deadline().min(began + input_timeout(&call.entry.primitive)),
     };
     let answered = match way {
         Way::Client => client(&delegation, question).await,

@@ -12,6 +12,8 @@ use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::executors::plugin::results;
 use crate::executors::proxy::lost;
+use crate::executors::proxy::refused::by_status;
+use crate::executors::proxy::said::shown;
 
 /// The outcome of a call whose status is final.
 pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Result<Output, Refusal> {
@@ -43,23 +45,13 @@ fn completed(mut result: Map<String, Value>) -> Result<Output, Refusal> {
 
 /// A failure has the codes of a plugin's.
 fn failed(call: &Call, error: ServiceError) -> Result<Output, Refusal> {
-    results::failed(call, &Failed { code: error.code, message: error.message, ..Failed::default() })
+    results::failed(call, &Failed { code: error.code, message: shown(&error.message), ..Failed::default() })
 }
 
 /// The service did not begin the call.
 pub(super) fn refused<T>(status: StatusCode, body: &[u8]) -> Result<T, Refusal> {
-    Err(match status {
-        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
-            let said = parse_error(body).map(|error| results::readable(&error.message)).unwrap_or_default();
-            let message = if said.is_empty() { "the service refuses the arguments".into() } else { said };
-            Refusal::InvalidArguments { pointer: String::new(), message }
-        }
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            Refusal::Upstream("the service does not accept calls of this platform".into())
-        }
-        StatusCode::NOT_FOUND => Refusal::Upstream("the service does not offer this".into()),
-        other => Refusal::Upstream(format!("the service answered {}", other.as_u16())),
-    })
+    let said = parse_error(body).map(|error| shown(&error.message)).unwrap_or_default();
+    Err(by_status(status, None, said))
 }
 
 #[cfg(test)]
@@ -101,19 +93,6 @@ mod tests {
             json!({"content": [{"type": "text"}]}),
         ] {
             assert!(matches!(result(bad.clone()), Err(Refusal::InvalidOutput { .. })), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_refusal_repeats_only_what_it_says_of_the_arguments() {
-        let body = br#"{"error": {"code": "X", "message": "no such case\n at /srv/app.py:3"}}"#;
-        let said = |status: StatusCode| refused::<()>(status, body).unwrap_err().public_message();
-        assert_eq!(said(StatusCode::UNPROCESSABLE_ENTITY), "argument : no such case");
-        for status in
-            [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN, StatusCode::FOUND, StatusCode::IM_A_TEAPOT]
-        {
-            assert!(!said(status).contains("case"), "{status}");
-            assert!(matches!(refused::<()>(status, body), Err(Refusal::Upstream(_))), "{status}");
         }
     }
 }

@@ -9,13 +9,14 @@ use std::time::Duration;
 use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::ProxyCalls;
 use reqwest::header::{
-    ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH, RETRY_AFTER,
+    ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
 };
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::super::breaker::{Breakers, patience};
+use super::super::refused::retry_after;
 use super::super::{deadline_ms, origin, outbound};
 use crate::call::Call;
 use crate::call::outcome::Refusal;
@@ -158,12 +159,12 @@ impl Service {
 
     async fn exchange(&self, request: RequestBuilder) -> Result<Answer, Fault> {
         let permit = self.breakers.enter(&self.origin, patience(&self.call)).map_err(Fault::Paused)?;
-        let left = self.call.deadline.saturating_duration_since(Instant::now());
+        let left = self.call.deadline().saturating_duration_since(Instant::now());
         let answered = answer(request.timeout(left.min(MAX_REQUEST))).await;
         match &answered {
             Ok(answer) if !answer.status.is_server_error() => permit.settle(Outcome::Success),
             // Its own time was not up: whether the service failed is for the permit to judge.
-            Err(_) if Instant::now() >= self.call.deadline => drop(permit),
+            Err(_) if Instant::now() >= self.call.deadline() => drop(permit),
             Ok(_) | Err(_) => permit.settle(Outcome::Failure),
         }
         answered
@@ -181,8 +182,7 @@ async fn answer(request: RequestBuilder) -> Result<Answer, Fault> {
     Ok(Answer {
         status,
         etag: headers.get(ETAG).filter(|etag| etag.len() <= MAX_ETAG).cloned(),
-        // Only as seconds; a date counts as none (RFC 9110 section 10.2.3).
-        retry_after: text(&RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs),
+        retry_after: retry_after(&headers),
         content_type: text(&CONTENT_TYPE).map(str::to_owned),
         body,
     })

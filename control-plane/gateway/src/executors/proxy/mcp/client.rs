@@ -2,14 +2,20 @@
 //! event stream. Lenient in what it reads: unknown members and events are skipped.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::frames::Frames;
 use crate::call::event::{Event, LogLevel};
+use crate::executors::proxy::refused::retry_after;
+use crate::executors::proxy::said::shown;
 
 /// The revision offered upstream.
 const REVISION: &str = "2025-11-25";
@@ -18,14 +24,31 @@ const MAX_RESPONSE: usize = 16 << 20;
 const SESSION_ID: &str = "mcp-session-id";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 
+/// Longest time of a farewell: a cancel, or the end of a session.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Most farewells at a time; an upstream that is not told finds out by itself.
+const MOST_FAREWELLS: usize = 4096;
+
 /// An upstream endpoint.
-pub struct Client<'a> {
-    pub http: &'a reqwest::Client,
+#[derive(Clone)]
+pub struct Client {
+    pub http: reqwest::Client,
     pub url: Url,
+    /// What is still to be said when nobody waits for it any more.
+    pub farewells: TaskTracker,
 }
 
-/// An open upstream session; `id` is absent when the server keeps none.
+/// An open upstream session. Dropped, it is ended at its server too, if that keeps any.
 pub struct Session {
+    client: Client,
+    at: At,
+    /// The server ended it first.
+    is_over: AtomicBool,
+}
+
+/// What a request of a session carries; `id` is absent when the server keeps none.
+#[derive(Clone)]
+struct At {
     id: Option<HeaderValue>,
     revision: HeaderValue,
 }
@@ -50,6 +73,9 @@ pub enum Fault {
     /// The upstream's own JSON-RPC error.
     #[error("{message} ({code})")]
     Error { code: i64, message: String },
+    /// The answer is a refusal of HTTP without a word of JSON-RPC: certainly not done.
+    #[error("the service answered {}", status.as_u16())]
+    Refused { status: StatusCode, wait: Option<Duration> },
     /// The request was certainly not delivered.
     #[error("the service could not be reached")]
     NotDelivered,
@@ -60,12 +86,12 @@ pub enum Fault {
     Cancelled,
 }
 
-impl Client<'_> {
+impl Client {
     /// The handshake.
     pub async fn initialize(&self, id: u64) -> Result<Session, Fault> {
         let params = json!({"protocolVersion": REVISION, "capabilities": {},
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
-        let new = Session { id: None, revision: HeaderValue::from_static(REVISION) };
+        let new = At { id: None, revision: HeaderValue::from_static(REVISION) };
         let exchange = Exchange {
             id,
             method: "initialize",
@@ -81,9 +107,11 @@ impl Client<'_> {
             .and_then(Value::as_str)
             .and_then(|text| HeaderValue::from_str(text).ok())
             .unwrap_or(new.revision);
-        let session = Session { id: session_id, revision };
+        // From here on it is ended again, whatever comes.
+        let at = At { id: session_id, revision };
+        let session = Session { client: self.clone(), at, is_over: AtomicBool::new(false) };
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        self.post(&session, &initialized).await?;
+        self.post(&session.at, &initialized).await?;
         Ok(session)
     }
 
@@ -94,31 +122,50 @@ impl Client<'_> {
         exchange: Exchange<'_>,
     ) -> Result<Map<String, Value>, Fault> {
         let answered = async {
-            let response = self.post(session, &exchange.message()).await?;
-            self.read(response, session, &exchange).await
+            let response = self.post(&session.at, &exchange.message()).await?;
+            self.read(response, &session.at, &exchange).await
         };
         tokio::select! {
-            result = answered => result,
-            () = exchange.cancelled.cancelled() => {
-                let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
-                                    "params": {"requestId": exchange.id, "reason": "cancelled by the caller"}});
-                // The call ends either way; an upstream that cannot be told finds out by itself.
-                if self.post(session, &cancel).await.is_err() {
-                    tracing::debug!("upstream did not take the cancel");
+            result = answered => {
+                if matches!(result, Err(Fault::SessionEnded)) {
+                    session.is_over.store(true, Ordering::Release);
                 }
+                result
+            }
+            () = exchange.cancelled.cancelled() => {
+                // The call ends within its grace; the upstream hears of it all the same.
+                self.say_cancelled(session.at.clone(), exchange.id);
                 Err(Fault::Cancelled)
             }
         }
     }
 
-    async fn post(&self, session: &Session, message: &Value) -> Result<Response, Fault> {
-        let mut headers = HeaderMap::new();
+    fn say_cancelled(&self, at: At, request: u64) {
+        let client = self.clone();
+        self.bid_farewell(async move {
+            let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                                "params": {"requestId": request, "reason": "cancelled by the caller"}});
+            if client.post(&at, &cancel).await.is_err() {
+                tracing::debug!("an upstream MCP server did not take a cancel; it goes on with the request");
+            }
+        });
+    }
+
+    /// Runs off the path, within bounds.
+    fn bid_farewell(&self, farewell: impl Future<Output = ()> + Send + 'static) {
+        // Without a runtime the process is about to end.
+        if let Ok(runtime) = Handle::try_current()
+            && self.farewells.len() < MOST_FAREWELLS
+        {
+            let bounded = async move { drop(tokio::time::timeout(FAREWELL, farewell).await) };
+            self.farewells.spawn_on(bounded, &runtime);
+        }
+    }
+
+    async fn post(&self, at: &At, message: &Value) -> Result<Response, Fault> {
+        let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(id) = &session.id {
-            headers.insert(SESSION_ID, id.clone());
-        }
-        headers.insert(PROTOCOL_VERSION, session.revision.clone());
         let request = self.http.post(self.url.clone()).headers(headers).json(message);
         let response =
             request.send().await.map_err(|error| match error.is_connect() || error.is_builder() {
@@ -126,7 +173,7 @@ impl Client<'_> {
                 false => Fault::Lost("the service did not answer".into()),
             })?;
         match response.status() {
-            StatusCode::NOT_FOUND if session.id.is_some() => Err(Fault::SessionEnded),
+            StatusCode::NOT_FOUND if at.id.is_some() => Err(Fault::SessionEnded),
             status if status.is_server_error() => {
                 Err(Fault::Lost(format!("the service answered {}", status.as_u16())))
             }
@@ -137,7 +184,7 @@ impl Client<'_> {
     async fn read(
         &self,
         mut response: Response,
-        session: &Session,
+        at: &At,
         exchange: &Exchange<'_>,
     ) -> Result<Map<String, Value>, Fault> {
         let streamed = response
@@ -145,6 +192,7 @@ impl Client<'_> {
             .get(CONTENT_TYPE)
             .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
         let status = response.status();
+        let wait = retry_after(response.headers());
         let broken = |why: &str| Fault::Lost(why.to_owned());
         let (mut frames, mut body, mut total) = (Frames::default(), Vec::new(), 0);
         while let Some(chunk) =
@@ -159,7 +207,7 @@ impl Client<'_> {
                 continue;
             }
             for event in frames.push(&chunk).map_err(|_| broken("the service's answer is too large"))? {
-                if let Some(result) = self.message(&event, session, exchange).await {
+                if let Some(result) = self.message(&event, at, exchange).await {
                     return result;
                 }
             }
@@ -171,6 +219,12 @@ impl Client<'_> {
             Ok(message) if message.get("result").is_some() || message.get("error").is_some() => {
                 answer(message)
             }
+            // A redirect is not followed, and a timeout says nothing of what was done.
+            _ if status.is_redirection()
+                || (status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT) =>
+            {
+                Err(Fault::Refused { status, wait })
+            }
             _ => Err(broken(&format!("the service answered {} without a result", status.as_u16()))),
         }
     }
@@ -179,7 +233,7 @@ impl Client<'_> {
     async fn message(
         &self,
         text: &str,
-        session: &Session,
+        at: &At,
         exchange: &Exchange<'_>,
     ) -> Option<Result<Map<String, Value>, Fault>> {
         let message: Value = serde_json::from_str(text).ok()?;
@@ -193,12 +247,38 @@ impl Client<'_> {
                 } else {
                     json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "not supported"}})
                 };
-                if self.post(session, &reply).await.is_err() {
+                if self.post(at, &reply).await.is_err() {
                     tracing::debug!("upstream did not take the answer to its request");
                 }
             }
         }
         None
+    }
+}
+
+impl At {
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Some(id) = &self.id {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        headers.insert(PROTOCOL_VERSION, self.revision.clone());
+        headers
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.at.id.is_none() || self.is_over.load(Ordering::Acquire) {
+            return;
+        }
+        let request = self.client.http.delete(self.client.url.clone()).headers(self.at.headers());
+        self.client.bid_farewell(async move {
+            // 405: this server ends its sessions by itself (MCP, session management).
+            if let Err(error) = request.send().await {
+                tracing::debug!(error = %error.without_url(), "an upstream MCP server was not told that a session ended");
+            }
+        });
     }
 }
 
@@ -217,8 +297,9 @@ fn answer(mut message: Value) -> Result<Map<String, Value>, Fault> {
         code: error.and_then(|error| error.get("code")?.as_i64()).unwrap_or(-32603),
         message: error
             .and_then(|error| error.get("message")?.as_str())
-            .unwrap_or("the service answered with an error")
-            .to_owned(),
+            .map(shown)
+            .filter(|said| !said.is_empty())
+            .unwrap_or_else(|| "the service answered with an error".into()),
     })
 }
 

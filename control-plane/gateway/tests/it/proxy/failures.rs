@@ -1,0 +1,135 @@
+//! Services that hang, refuse or answer in odd shapes, over HTTP/JSON: what the caller gets, and the breaker.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::*;
+
+fn fixture_of(name: &str, mode: Mode, upstream: &str) -> Fixture {
+    Fixture::of(with_runtime(name, mode, Mutation::ReadOnly, upstream))
+}
+
+async fn legacy(fixture: &Fixture, revision: &str, method: &str, params: Value) -> Value {
+    let client = Legacy::connect(fixture, "demo", "alice", revision, json!({})).await;
+    client.request(2, method, params).await.json()
+}
+
+/// MCP: up to 2025-11-25 `structuredContent` is an object; 2026-07-28 takes any JSON value.
+#[tokio::test]
+async fn a_structured_result_that_is_no_object_is_text_to_legacy_clients() {
+    let service = axum::Router::new().fallback(async |_: Request| axum::Json(json!([1, "a"])));
+    let upstream = format!("http://{}", serve(service).await);
+    let fixture = fixture_of("echo", Mode::ProxyHttp(http_mapping("/")), &upstream);
+    let params = json!({"name": "echo", "arguments": {"message": "m"}});
+    for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
+        let answer = legacy(&fixture, revision, "tools/call", params.clone()).await;
+        assert!(answer["result"].get("structuredContent").is_none(), "{revision}: {answer}");
+        assert_eq!(
+            answer["result"]["content"],
+            json!([{"type": "text", "text": r#"[1,"a"]"#}]),
+            "{revision}"
+        );
+    }
+    assert_eq!(echo(&fixture, "m").await["result"]["structuredContent"], json!([1, "a"]));
+}
+
+/// `resources/read` and `prompts/get` have no result that could carry an error.
+#[tokio::test]
+async fn a_failure_behind_a_resource_or_a_prompt_is_a_protocol_error() {
+    let rows = [
+        (400, "invalid_params"),
+        (401, "upstream_unavailable"),
+        (403, "upstream_unavailable"),
+        (404, "upstream_unavailable"),
+        (409, "upstream_unavailable"),
+        (429, "rate_limited"),
+        (500, "upstream_unavailable"),
+        (302, "upstream_unavailable"),
+    ];
+    for (status, reason) in rows {
+        let answered = StatusCode::from_u16(status).unwrap();
+        let service = axum::Router::new().fallback(async move |_: Request| {
+            (answered, [("retry-after", "7")], "token=abc at db1.internal")
+        });
+        let upstream = format!("http://{}", serve(service).await);
+        for (id, method, params) in [
+            ("about", "resources/read", json!({"uri": "demo://about"})),
+            ("item", "resources/read", json!({"uri": "demo://items/1"})),
+            ("greeting", "prompts/get", json!({"name": "greeting", "arguments": {"name": "x"}})),
+        ] {
+            let fixture = fixture_of(id, Mode::ProxyHttp(http_mapping("/")), &upstream);
+            let modern =
+                Modern::new("demo", &token("alice"), method, params.clone()).send(&fixture).await.json();
+            for answer in [modern, legacy(&fixture, "2025-11-25", method, params.clone()).await] {
+                assert!(answer.get("result").is_none(), "{status} {id}: {answer}");
+                let expected = match (status, method) {
+                    (404, "resources/read") => "unknown_primitive",
+                    _ => reason,
+                };
+                assert_eq!(answer["error"]["data"]["reason"], expected, "{status} {id}: {answer}");
+                if status == 429 {
+                    assert_eq!(answer["error"]["data"]["retryAfterMs"], 7000, "{answer}");
+                }
+                assert!(!answer.to_string().contains("abc"), "{answer}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_service_says_in_an_error_is_one_clean_line() {
+    let said = "denied for \u{1b}[31mbob\r\nauthorization: Bearer s3cr3t\r\n";
+    let long = format!("{} password=hunter2", "x".repeat(5000));
+    for (said, expected) in [
+        (said.to_owned(), "the service answered 403: denied for [31mbob".to_owned()),
+        ("Authorization: Bearer s3cr3t".to_owned(), "the service answered 403: ***".to_owned()),
+        (long, format!("the service answered 403: {}", "x".repeat(512))),
+    ] {
+        let service =
+            axum::Router::new().fallback(async move |_: Request| (StatusCode::FORBIDDEN, said.clone()));
+        let upstream = format!("http://{}", serve(service).await);
+        let answer = echo(&fixture_of("echo", Mode::ProxyHttp(http_mapping("/")), &upstream), "m").await;
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap().replace("Authorization: ", "");
+        assert_eq!(text, expected);
+    }
+}
+
+/// A service that never answers, and how many calls of it `headers` make fail at once.
+async fn hangs(calls: usize, headers: &[(&str, String)]) -> (Fixture, Vec<Value>) {
+    let service = axum::Router::new().fallback(async |_: Request| std::future::pending::<StatusCode>().await);
+    let upstream = format!("http://{}", serve(service).await);
+    let mut snapshot =
+        with_runtime("echo", Mode::ProxyHttp(http_mapping("/")), Mutation::ReadOnly, &upstream);
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
+        primitive.max_runtime_seconds = 1;
+    }
+    let fixture = Fixture::of(snapshot);
+    let params = json!({"name": "echo", "arguments": {"message": "m"}});
+    let answers = futures::future::join_all((0..calls).map(|_| {
+        let mut call = Modern::new("demo", &token("alice"), "tools/call", params.clone());
+        for (name, value) in headers {
+            call = call.with(name, value);
+        }
+        let fixture = fixture.clone();
+        async move { call.send(&fixture).await.json() }
+    }))
+    .await;
+    (fixture, answers)
+}
+
+#[tokio::test]
+async fn a_service_that_hangs_until_the_deadline_is_given_a_pause() {
+    let (fixture, answers) = hangs(12, &[]).await;
+    assert!(answers.iter().all(|answer| answer["error"]["data"]["reason"] == "deadline"), "{answers:?}");
+    let text = echo(&fixture, "m").await["result"]["content"][0]["text"].clone();
+    assert!(text.as_str().is_some_and(|text| text.contains("given a pause")), "{text}");
+}
+
+/// Else one impatient caller could shut a service for everybody.
+#[tokio::test]
+async fn a_deadline_that_callers_shorten_says_nothing_of_the_service() {
+    let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_millis(600);
+    let (fixture, _) = hangs(20, &[("x-deadline-ms", soon.as_millis().to_string())]).await;
+    let answer = echo(&fixture, "m").await;
+    assert_eq!(answer["error"]["data"]["reason"], "deadline", "it is asked: {answer}");
+}

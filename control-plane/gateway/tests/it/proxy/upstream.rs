@@ -1,0 +1,141 @@
+//! An upstream MCP server, scripted: what it hears of cancels and ends, and what its refusals become.
+
+use std::time::Duration;
+
+use axum::body::to_bytes;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::watch;
+
+use super::*;
+
+/// Hang guard.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What it does with `tools/call`.
+#[derive(Clone, Copy)]
+enum Script {
+    Hang,
+    Refuse(u16),
+    Done,
+}
+
+/// `METHOD method session` of every request that came, in order.
+type Heard = watch::Receiver<Vec<String>>;
+
+/// Starts the server; `slow` delays what it hears of a cancel.
+async fn upstream(script: Script, greets: u16) -> (SocketAddr, Heard) {
+    let (sender, heard) = watch::channel(Vec::new());
+    let sender = Arc::new(sender);
+    let router = axum::Router::new().fallback(async move |request: Request| {
+        let session = request.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        let verb = request.method().to_string();
+        let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let method = message["method"].as_str().unwrap_or_default().to_owned();
+        sender.send_modify(|heard| heard.push(format!("{verb} {method} {}", session.unwrap_or_default())));
+        let id = message["id"].clone();
+        answer(script, greets, &method, id).await
+    });
+    (serve(router).await, heard)
+}
+
+async fn answer(script: Script, greets: u16, method: &str, id: Value) -> Response {
+    let refuse = |status: u16| {
+        let status = StatusCode::from_u16(status).unwrap();
+        (status, [("retry-after", "3")], "token=abc").into_response()
+    };
+    match (method, script) {
+        ("initialize", _) if greets != 200 => refuse(greets),
+        ("initialize", _) => {
+            let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}});
+            let body = axum::Json(json!({"jsonrpc": "2.0", "id": id, "result": result}));
+            ([("mcp-session-id", "s1")], body).into_response()
+        }
+        ("tools/call", Script::Hang) => std::future::pending().await,
+        ("tools/call", Script::Refuse(status)) => refuse(status),
+        ("tools/call", Script::Done) => {
+            let result = json!({"content": [], "structuredContent": {"ok": true}});
+            axum::Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
+        }
+        _ => StatusCode::ACCEPTED.into_response(),
+    }
+}
+
+async fn hears(heard: &mut Heard, what: &str) {
+    let found = heard.wait_for(|heard| heard.iter().any(|one| one == what));
+    let found = tokio::time::timeout(PATIENCE, found).await.is_ok();
+    assert!(found, "{what} never came");
+}
+
+fn fixture(address: SocketAddr, mutation: Mutation) -> Fixture {
+    let mut snapshot = via_mcp(&["echo"], address);
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
+        primitive.set_mutation(mutation);
+        primitive.output_schema.clear();
+        primitive.max_runtime_seconds = 1;
+    }
+    Fixture::of(snapshot)
+}
+
+/// The reason and the text of a call that failed.
+async fn fails(fixture: &Fixture) -> (String, Value) {
+    let answer = echo(fixture, "m").await;
+    let reason = match answer.get("error") {
+        Some(error) => error["data"]["reason"].clone(),
+        None => answer["result"]["_meta"]["asp/reason"].clone(),
+    };
+    (reason.as_str().unwrap_or_default().to_owned(), answer)
+}
+
+#[tokio::test]
+async fn a_cancel_reaches_an_upstream_although_the_call_has_ended() {
+    let (address, mut heard) = upstream(Script::Hang, 200).await;
+    let (reason, answer) = fails(&fixture(address, Mutation::ReadOnly)).await;
+    assert_eq!(reason, "deadline", "{answer}");
+    hears(&mut heard, "POST notifications/cancelled s1").await;
+}
+
+#[tokio::test]
+async fn a_refusal_by_status_is_definite_and_says_which() {
+    for (status, reason) in [
+        (400, "upstream_unavailable"),
+        (401, "upstream_unavailable"),
+        (403, "upstream_unavailable"),
+        (405, "upstream_unavailable"),
+        (429, "rate_limited"),
+        (302, "upstream_unavailable"),
+    ] {
+        for (script, greets) in [(Script::Refuse(status), 200), (Script::Done, status)] {
+            let (address, _heard) = upstream(script, greets).await;
+            let fixture = fixture(address, Mutation::NonIdempotent);
+            // More than a breaker bears: who refuses is there.
+            for _ in 0..12 {
+                let (found, answer) = fails(&fixture).await;
+                assert_eq!(found, reason, "{status}: {answer}");
+                assert!(!answer.to_string().contains("given a pause"), "{status}: {answer}");
+                assert!(!answer.to_string().contains("abc"), "{answer}");
+                if status == 429 {
+                    assert_eq!(answer["result"]["_meta"]["asp/retryAfterMs"], 3000, "{answer}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_may_have_been_work_stays_unknown() {
+    for status in [408, 500, 502] {
+        let (address, _heard) = upstream(Script::Refuse(status), 200).await;
+        let (reason, answer) = fails(&fixture(address, Mutation::NonIdempotent)).await;
+        assert_eq!(reason, "outcome_unknown", "{status}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn upstream_sessions_are_ended_when_the_gateway_ends() {
+    let (address, mut heard) = upstream(Script::Done, 200).await;
+    let fixture = fixture(address, Mutation::ReadOnly);
+    assert_eq!(echo(&fixture, "m").await["result"]["structuredContent"], json!({"ok": true}));
+    fixture.gateway.pipeline.executors.drained().await;
+    assert!(heard.borrow_and_update().iter().any(|one| one == "DELETE  s1"), "{:?}", heard.borrow());
+}
