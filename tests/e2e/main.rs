@@ -7,6 +7,7 @@
 mod boot;
 mod certificate;
 mod clients;
+mod freeze;
 mod gateway_loss;
 mod hosted_calls;
 mod istio;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
     trials.extend(tokens::trials(&shared));
     trials.extend(hosted_calls::trials(&shared));
     trials.extend(policy::trials(&shared));
+    trials.extend(freeze::trials(&shared));
     trials.extend(replicas::trials(&shared));
     trials.extend(runtimes::trials(&shared));
     trials.extend(peers::trials(&shared));

@@ -97,7 +97,7 @@ fn primitive_id(name: &str) -> Result<String> {
     Ok(id.trim().trim_matches('"').to_string())
 }
 
-async fn caller(stack: &Stack, org: &str) -> Result<String> {
+pub(crate) async fn caller(stack: &Stack, org: &str) -> Result<String> {
     stack.token(&["--org", org, "--user", "carol"]).await
 }
 
@@ -117,7 +117,7 @@ pub(crate) async fn expose(stack: &Stack, org: &str, server: &str) -> Result<()>
     .await
 }
 
-async fn admin(stack: &Stack, method: &str, path: &str, body: &str) -> Result<Response> {
+pub(crate) async fn admin(stack: &Stack, method: &str, path: &str, body: &str) -> Result<Response> {
     let token = stack.token(&["--admin", "--user", "root"]).await?;
     let headers = vec![
         ("authorization".to_string(), format!("Bearer {token}").into_bytes()),
@@ -130,7 +130,12 @@ async fn admin(stack: &Stack, method: &str, path: &str, body: &str) -> Result<Re
     Ok(answer)
 }
 
-async fn becomes(address: SocketAddr, request: Request, status: u16, reason: Option<&str>) -> Result<()> {
+pub(crate) async fn becomes(
+    address: SocketAddr,
+    request: Request,
+    status: u16,
+    reason: Option<&str>,
+) -> Result<()> {
     let what = format!("{address} answers {status}");
     wait::until(&what, wait::CONVERGE, || async {
         let answer = http1::send(address, &request).await.ok()?;
@@ -139,7 +144,7 @@ async fn becomes(address: SocketAddr, request: Request, status: u16, reason: Opt
     .await
 }
 
-fn sha256(text: &str) -> String {
+pub(crate) fn sha256(text: &str) -> String {
     use sha2::{Digest, Sha256};
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -187,8 +187,9 @@ impl Usage {
         after: OrgUsage,
         platform: bool,
     ) -> Result<(), Full> {
-        let all = self.orgs.values().map(part).sum();
-        share.admit(Growth { before: part(&self.of(org)), after: part(&after), all, platform })
+        let others = self.orgs.iter().filter(|(name, _)| *name != org).map(|(_, usage)| part(usage));
+        let others = fitting(others.collect(), share.whole);
+        share.admit(Growth { before: part(&self.of(org)), after: part(&after), others, platform })
     }
 
     /// Keeps what a write left behind.
@@ -201,6 +202,13 @@ impl Usage {
         }
         written
     }
+}
+
+/// What of these is published, the small ones first. What is stored beyond the whole, by an older version or another
+/// process, must not stop the writes of the others.
+fn fitting(mut parts: Vec<usize>, whole: usize) -> usize {
+    parts.sort_unstable();
+    parts.into_iter().fold(0, |sum, part| if sum + part <= whole { sum + part } else { sum })
 }
 
 fn size(org: &str, records: &Records<'_>) -> Size {

@@ -224,7 +224,7 @@ mod tests {
         build::build(state, compiler, None).unwrap().snapshot
     }
 
-    fn fixed(dev: bool) -> Fixed {
+    pub(super) fn fixed(dev: bool) -> Fixed {
         let dir = tempfile::tempdir().unwrap();
         let issuer = crate::issuer::DevIssuer::load_or_create(dir.path()).unwrap();
         Fixed {
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    fn server(auth: &str) -> ServerRecord {
+    pub(super) fn server(auth: &str) -> ServerRecord {
         let yaml = format!(
             "apiVersion: asp/v1\nname: demo\ndescription: A demo.\nprotocols: [mcp]\nauth: {auth}\n\
              primitives: [{{ref: demo/ping}}]\n"

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use asp_proto::snapshot::GatewaySnapshot;
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -54,7 +53,7 @@ pub struct Standing {
 pub struct Handle {
     dirty: Arc<Notify>,
     world: WorldReceiver,
-    standing: Arc<Mutex<Standing>>,
+    standing: watch::Receiver<Standing>,
 }
 
 impl Handle {
@@ -67,13 +66,14 @@ impl Handle {
         self.world.clone()
     }
 
-    pub fn standing(&self) -> Standing {
-        self.standing.lock().clone()
+    /// How what is published stands to what is stored; it may be waited for.
+    pub fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
     }
 
     /// Whether the newest revision cannot be published at all.
     pub fn is_stuck(&self) -> bool {
-        self.standing.lock().fault.is_some()
+        self.standing.borrow().fault.is_some()
     }
 }
 
@@ -85,7 +85,7 @@ pub struct Publisher {
     endpoints: watch::Receiver<Arc<EndpointSet>>,
     world: watch::Sender<World>,
     dirty: Arc<Notify>,
-    standing: Arc<Mutex<Standing>>,
+    standing: watch::Sender<Standing>,
     /// The newest revision that was tried.
     tried: Option<u64>,
     /// When the tried revision is tried again; `None`: it was built.
@@ -96,9 +96,12 @@ pub struct Publisher {
 enum Rebuilt {
     /// The revision was tried before.
     Nothing,
-    /// There is a new revision, and nothing to push.
-    Same,
-    New(Box<Published>),
+    Built {
+        covers: u64,
+        faults: Vec<Fault>,
+        /// `None`: it says nothing new.
+        published: Option<Box<Published>>,
+    },
 }
 
 impl Publisher {
@@ -109,8 +112,8 @@ impl Publisher {
     ) -> (Publisher, Handle) {
         let (world, receiver) = watch::channel(World::default());
         let dirty: Arc<Notify> = Arc::default();
-        let standing: Arc<Mutex<Standing>> = Arc::default();
-        let handle = Handle { dirty: Arc::clone(&dirty), world: receiver, standing: Arc::clone(&standing) };
+        let (standing, watched) = watch::channel(Standing::default());
+        let handle = Handle { dirty: Arc::clone(&dirty), world: receiver, standing: watched };
         let publisher =
             Publisher { source, filter_wasm, endpoints, world, dirty, standing, tried: None, retry_at: None };
         (publisher, handle)
@@ -139,16 +142,18 @@ impl Publisher {
     /// Brings what is published up to date.
     async fn refresh(&mut self) {
         let endpoints = Arc::clone(&self.endpoints.borrow_and_update());
+        let mut news = None;
         let snapshot = match self.rebuild().await {
-            Ok(Rebuilt::Nothing) if self.retry_at.is_some() => None,
-            Ok(rebuilt) => {
-                if self.standing.lock().fault.take().is_some() {
-                    tracing::info!("snapshots are published again");
+            Ok(Rebuilt::Nothing) => {
+                // A revision that cannot be built stands until it is tried again.
+                if self.retry_at.is_none() {
+                    self.recovered();
                 }
-                match rebuilt {
-                    Rebuilt::New(published) => Some(published),
-                    Rebuilt::Nothing | Rebuilt::Same => None,
-                }
+                None
+            }
+            Ok(Rebuilt::Built { covers, faults, published }) => {
+                news = Some((covers, faults));
+                published
             }
             Err(error) => {
                 self.report(&error);
@@ -166,6 +171,10 @@ impl Publisher {
             world.snapshot = Some(Arc::from(snapshot));
             true
         });
+        if let Some((covers, faults)) = news {
+            self.recovered();
+            self.stand(covers, faults);
+        }
     }
 
     /// Builds a snapshot if the revision moved, or if it is time to try it again.
@@ -191,21 +200,20 @@ impl Publisher {
         }
         self.tried = Some(revision);
         self.retry_at = None;
-        self.stand(revision, faults);
-        let Some(published) = published else { return Ok(Rebuilt::Same) };
-        tracing::info!(
-            revision = published.revision,
-            edge_bytes = published.edge.len(),
-            gateway_bytes = published.gateway.len(),
-            "snapshot published"
-        );
-        Ok(Rebuilt::New(Box::new(published)))
+        if let Some(published) = &published {
+            tracing::info!(
+                revision = published.revision,
+                edge_bytes = published.edge.len(),
+                gateway_bytes = published.gateway.len(),
+                "snapshot published"
+            );
+        }
+        Ok(Rebuilt::Built { covers: revision, faults, published: published.map(Box::new) })
     }
 
     /// Keeps the standing faults, and logs each once.
     fn stand(&self, covers: u64, parts: Vec<Fault>) {
-        let mut standing = self.standing.lock();
-        for fault in parts.iter().filter(|fault| !standing.parts.contains(fault)) {
+        for fault in parts.iter().filter(|fault| !self.standing.borrow().parts.contains(fault)) {
             tracing::error!(
                 part = fault.part.as_str(),
                 name = %fault.name,
@@ -215,17 +223,31 @@ impl Publisher {
                 "a part of the stored state is not published as it is stored, the rest is"
             );
         }
-        standing.covers = covers;
-        standing.parts = parts;
+        self.standing.send_modify(|standing| {
+            standing.covers = covers;
+            standing.parts = parts;
+        });
+    }
+
+    /// Takes back the fault of the whole.
+    fn recovered(&self) {
+        if self.standing.send_if_modified(|standing| standing.fault.take().is_some()) {
+            tracing::info!("snapshots are published again");
+        }
     }
 
     /// Logs a fault once, not at every poll.
     fn report(&self, error: &anyhow::Error) {
         let text = format!("{error:#}");
-        let mut standing = self.standing.lock();
-        if standing.fault.as_deref() != Some(text.as_str()) {
+        let news = self.standing.send_if_modified(|standing| {
+            let news = standing.fault.as_deref() != Some(text.as_str());
+            if news {
+                standing.fault = Some(text.clone());
+            }
+            news
+        });
+        if news {
             tracing::error!(error = %text, "no new snapshot is published, revocations among it; the last good one stays");
-            standing.fault = Some(text);
         }
     }
 }

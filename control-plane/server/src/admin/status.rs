@@ -71,7 +71,7 @@ pub async fn snapshot(
     admin.platform()?;
     let store_revision = state.store.revision().await?;
     let world = state.publisher.world().borrow().clone();
-    let standing = state.publisher.standing();
+    let standing = state.publisher.standing().borrow().clone();
     let published = world.snapshot.as_deref();
     let revision = published.map_or(0, |published| published.revision);
     let subscribers = state
@@ -154,7 +154,7 @@ pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, String)
     if state.publisher.world().borrow().snapshot.is_none() {
         return (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet\n".to_owned());
     }
-    let standing = state.publisher.standing();
+    let standing = state.publisher.standing().borrow().clone();
     if standing.fault.is_some() {
         let text =
             "not ready: nothing newer than the last good snapshot is published; `asp status` says why\n";
@@ -218,7 +218,7 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     );
     registry.register("asp_snapshot_subscribers", "Open subscriptions by kind", streams.clone());
     registry.register("asp_snapshot_published_revision", "Published revision", published.clone());
-    register_standing(&mut registry, &state.publisher.standing());
+    register_standing(&mut registry, &state.publisher.standing().borrow());
     let world = state.publisher.world().borrow().clone();
     published.set(gauge(world.snapshot.as_ref().map_or(0, |published| published.revision)));
     let subscribers = state.subscribers.list();

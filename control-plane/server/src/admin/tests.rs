@@ -1,8 +1,10 @@
 //! The admin API through its router: a real store, a real issuer, no network.
 
 mod access;
+mod arbitrary;
 mod artifacts;
 mod policy;
+mod publishing;
 mod registry;
 
 use std::path::Path as FilePath;
@@ -29,6 +31,8 @@ struct Api {
     _state: tempfile::TempDir,
     _stop: tokio_util::sync::DropGuard,
     world: crate::xds::WorldReceiver,
+    store: Arc<dyn ControlStore>,
+    standing: tokio::sync::watch::Receiver<crate::publisher::Standing>,
 }
 
 struct Answer {
@@ -40,6 +44,15 @@ struct Answer {
 
 impl Api {
     async fn start() -> Api {
+        Api::with(true).await
+    }
+
+    /// As a control plane is before its first snapshot.
+    async fn without_publisher() -> Api {
+        Api::with(false).await
+    }
+
+    async fn with(publishes: bool) -> Api {
         crate::issuer::install_crypto();
         let state_dir = tempfile::tempdir().unwrap();
         let issuer = DevIssuer::load_or_create(state_dir.path()).unwrap();
@@ -56,7 +69,10 @@ impl Api {
         let (publisher, handle) =
             Publisher::new(Arc::new(source), "/f.wasm".into(), Endpoints::new().subscribe());
         let stop = tokio_util::sync::CancellationToken::new();
-        tokio::spawn(publisher.run(stop.clone()));
+        if publishes {
+            tokio::spawn(publisher.run(stop.clone()));
+        }
+        let standing = handle.standing();
         let world = handle.world();
         let packages = state_dir.path().join("packages");
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
@@ -68,7 +84,7 @@ impl Api {
         let runtimes = Runtimes::new(vec![target]).unwrap();
         let state = AdminState {
             admission: Admission::new(Arc::clone(&store), compiler.clone()),
-            store,
+            store: Arc::clone(&store),
             packages: Arc::new(packages),
             compiler,
             publisher: handle,
@@ -78,7 +94,15 @@ impl Api {
             jwks: json!({ "keys": [issuer.jwk()] }),
             dev: true,
         };
-        Api { router: router(Arc::new(state)), issuer, _state: state_dir, _stop: stop.drop_guard(), world }
+        Api {
+            router: router(Arc::new(state)),
+            issuer,
+            _state: state_dir,
+            _stop: stop.drop_guard(),
+            world,
+            store,
+            standing,
+        }
     }
 
     fn token(&self, role: &str) -> String {

@@ -73,8 +73,8 @@ pub const REVOCATIONS: Share =
 pub struct Growth {
     pub before: usize,
     pub after: usize,
-    /// Of all orgs, with this one's `before`.
-    pub all: usize,
+    /// Of all other orgs.
+    pub others: usize,
     /// Whether an admin of the platform writes.
     pub platform: bool,
 }
@@ -93,7 +93,7 @@ pub struct Full {
 impl Share {
     /// Whether a write is within the budget.
     pub fn admit(&self, growth: Growth) -> Result<(), Full> {
-        let Growth { before, after, all, platform } = growth;
+        let Growth { before, after, others, platform } = growth;
         if after <= before {
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl Share {
             (false, true) => self.whole - self.reserve / 2,
             (false, false) => self.whole - self.reserve,
         };
-        let bytes = all.saturating_sub(before) + after;
+        let bytes = others + after;
         if bytes > bound {
             let way_out = "an admin of the platform may still write, and delete what takes the room";
             return Err(Full { what: self.what, scope: "of all orgs", bytes, bound, way_out });
@@ -129,7 +129,7 @@ mod tests {
     const SHARE: Share = Share { what: "things", whole: 1_000, org: 300, reserve: 200, small: 20 };
 
     fn admits(before: usize, after: usize, all: usize, platform: bool) -> bool {
-        SHARE.admit(Growth { before, after, all, platform }).is_ok()
+        SHARE.admit(Growth { before, after, others: all - before, platform }).is_ok()
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_is_full_and_the_way_out() {
-        let full = SHARE.admit(Growth { before: 0, after: 301, all: 0, platform: false }).unwrap_err();
+        let full = SHARE.admit(Growth { before: 0, after: 301, others: 0, platform: false }).unwrap_err();
         let text = full.to_string();
         assert!(text.contains("things of this org would take 301 bytes") && text.contains("300"), "{text}");
         assert!(text.contains("delete what is no longer needed"), "{text}");

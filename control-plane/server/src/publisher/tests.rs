@@ -99,14 +99,14 @@ async fn a_snapshot_that_cannot_be_built_leaves_the_last_good_one() {
     running.fake.revision.store(2, Ordering::SeqCst);
     running.handle.changed();
     tokio::time::sleep(POLL * 3).await;
-    assert_eq!(running.handle.standing().fault.as_deref(), Some("disk on fire"));
+    assert_eq!(running.handle.standing().borrow().fault.as_deref(), Some("disk on fire"));
     assert!(running.handle.is_stuck());
     assert_eq!(world.borrow().snapshot.as_ref().unwrap().revision, 1);
 
     running.fake.broken.store(false, Ordering::SeqCst);
     revision_of(&mut world, 2).await;
     assert!(!running.handle.is_stuck());
-    assert_eq!(running.handle.standing().covers, 2);
+    assert_eq!(running.handle.standing().borrow().covers, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,7 +139,7 @@ async fn a_revision_that_changes_nothing_is_not_pushed() {
     running.fake.revision.store(7, Ordering::SeqCst);
     running.handle.changed();
     tokio::time::sleep(POLL * 2).await;
-    assert_eq!(running.handle.standing().covers, 7);
+    assert_eq!(running.handle.standing().borrow().covers, 7);
     assert!(!world.has_changed().unwrap());
     running.fake.notes.store(false, Ordering::SeqCst);
     running.fake.revision.store(8, Ordering::SeqCst);
