@@ -4,6 +4,7 @@
 // Test code may fail loudly; Clippy sees no `#[test]` here because this binary has its own main.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod advertised;
 mod boot;
 mod certificate;
 mod clients;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     trials.extend(local_replies::trials(&shared));
     trials.extend(istio::trials(&shared));
     trials.extend(stores::trials(&shared));
+    trials.extend(advertised::trials(&shared));
     trials.extend(boot::trials(&shared));
     trials.extend(clients::trials(&shared));
     trials.extend(wire::trials(&shared));

@@ -1,0 +1,122 @@
+//! What the platform advertises works: every name, URL and permission that it shows to an org is asked for, and what
+//! it has no face for is shown nowhere.
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::http1::{self, Request};
+use asp_e2e::stack::Stack;
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+
+use crate::message::modern;
+use crate::trial::Shared;
+
+/// Protocols that specs may name and that no face serves.
+const UNSERVED: [&str; 2] = ["a2a", "rest"];
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![shared.trial("advertised::whatever_is_shown_to_an_org_answers", |shared| async move {
+        walk(shared.stack().await?).await
+    })]
+}
+
+/// The admin API, with one token for all questions.
+struct Admin<'s> {
+    stack: &'s Stack,
+    token: String,
+}
+
+async fn walk(stack: &Stack) -> Result<()> {
+    let admin = Admin { stack, token: stack.token(&["--admin", "--user", "root"]).await? };
+    let readme = std::fs::read_to_string(asp_e2e::tool::root()?.join("README.md"))?;
+    ensure!(!readme.contains("A2A") && !readme.contains("REST"), "README speaks of what is not served");
+    let shown = admin.ask("GET", "/api/registry/orgs/acme/primitives", &Value::Null).await?;
+    let token = stack.alice().await?;
+    let mut answered = 0;
+    for primitive in shown.as_array().context("a list")? {
+        let (server, id) = (text(primitive, "/server"), text(primitive, "/name"));
+        for protocol in UNSERVED {
+            ensure!(primitive["exposure"][protocol].is_null(), "{id} is shown over {protocol}");
+            let outcome = admin.explain(&server, &id, protocol).await?;
+            ensure!(outcome["outcome"] == "not_served" && outcome["allowed"] == false, "{id}: {outcome}");
+        }
+        let name = text(primitive, "/exposure/mcp");
+        if name.is_empty() {
+            continue;
+        }
+        let outcome = admin.explain(&server, &id, "mcp").await?;
+        ensure!(outcome["allowed"] == true, "{id} is shown, and explain says {outcome}");
+        is_listed(stack, &token, &server, &text(primitive, "/kind"), &name).await?;
+        answered += 1;
+    }
+    ensure!(answered > 10, "only {answered} primitives are shown to acme");
+    let servers = admin.ask("GET", "/api/registry/servers", &Value::Null).await?;
+    for server in servers.as_array().context("a list")? {
+        documents(stack, &text(server, "/server")).await?;
+    }
+    called(stack, &token).await
+}
+
+/// The one name is in the one list of its kind.
+async fn is_listed(stack: &Stack, token: &str, server: &str, kind: &str, name: &str) -> Result<()> {
+    let (method, list, key) = match kind {
+        "prompt" => ("prompts/list", "prompts", "name"),
+        "resource" => ("resources/list", "resources", "uri"),
+        "resource_template" => ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+        _ => ("tools/list", "tools", "name"),
+    };
+    let mut request = modern(token, method, json!({}), &[]);
+    request.target = format!("/{server}/mcp");
+    let answer = http1::send(stack.edge(), &request).await?;
+    let body = answer.json()?;
+    let listed = body["result"][list].as_array().with_context(|| format!("{server} {method}: {body}"))?;
+    ensure!(listed.iter().any(|item| item[key] == name), "{server} {method} lacks {name}: {body}");
+    Ok(())
+}
+
+/// Metadata names a resource that is there; there is no agent card, and nothing behind the URLs it would name.
+async fn documents(stack: &Stack, server: &str) -> Result<()> {
+    let path = format!("/.well-known/oauth-protected-resource/{server}/mcp");
+    let metadata = http1::get(stack.edge(), &path, &[]).await?;
+    ensure!(metadata.status == 200, "{path}: {}", metadata.status);
+    let resource = text(&metadata.json()?, "/resource");
+    ensure!(resource.ends_with(&format!("/{server}/mcp")), "{resource}");
+    for path in [format!("/{server}/.well-known/agent-card.json"), "/.well-known/agent-card.json".into()] {
+        ensure!(http1::get(stack.edge(), &path, &[]).await?.status == 404, "{path} is served");
+    }
+    Ok(())
+}
+
+/// A tool of `demo` is not only listed.
+async fn called(stack: &Stack, token: &str) -> Result<()> {
+    let params = json!({"name": "echo", "arguments": {"message": "hello"}});
+    let answer =
+        http1::send(stack.edge(), &modern(token, "tools/call", params, &[("mcp-name", "echo")])).await?;
+    let body = answer.json()?;
+    ensure!(body["result"]["structuredContent"]["message"] == "hello", "{body}");
+    Ok(())
+}
+
+impl Admin<'_> {
+    async fn explain(&self, server: &str, primitive: &str, protocol: &str) -> Result<Value> {
+        let question = json!({
+            "org": "acme", "user": "alice", "server": server, "primitive": primitive, "protocol": protocol
+        });
+        self.ask("POST", "/api/policy/explain", &question).await
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+        let headers = vec![
+            ("authorization".to_string(), format!("Bearer {}", self.token).into_bytes()),
+            ("content-type".to_string(), b"application/json".to_vec()),
+        ];
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = Request { method: method.into(), target: path.into(), headers, body };
+        let answer = http1::send(self.stack.admin(), &request).await?;
+        ensure!(answer.status == 200, "{method} {path}: {} {}", answer.status, answer.text());
+        Ok(serde_json::from_str(&answer.text())?)
+    }
+}
+
+fn text(value: &Value, pointer: &str) -> String {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string()
+}
