@@ -45,6 +45,12 @@ pub enum Command {
     Status(StatusArgs),
     /// Says which rule decides about a call
     Explain(ExplainArgs),
+    /// Shows or changes what an org may reach and who of it may call what
+    Policy(PolicyArgs),
+    /// Shows or replaces the rate limits of an org
+    Limits(LimitsArgs),
+    /// Revokes a token, a user or an org
+    Revoke(RevokeArgs),
     /// Works with the code of plugins
     #[command(subcommand)]
     Plugin(PluginCommand),
@@ -175,6 +181,79 @@ pub struct ExplainArgs {
     /// mcp; a2a and rest are not served yet
     #[arg(long, default_value = "mcp")]
     pub protocol: String,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  asp policy acme                            all of it, as JSON
+  asp policy acme --expose demo              the server is there for the org
+  asp policy acme --deny echo --user bob     a binding; --allow for the contrary")]
+pub struct PolicyArgs {
+    #[arg(value_name = "ORG")]
+    pub org: String,
+    /// Shows a server to the org
+    #[arg(long, value_name = "SERVER", conflicts_with_all = ["hide", "allow", "deny"])]
+    pub expose: Option<String>,
+    /// Hides a server from the org
+    #[arg(long, value_name = "SERVER", conflicts_with_all = ["allow", "deny"])]
+    pub hide: Option<String>,
+    /// Allows a primitive: an id, `prefix*` or `*`
+    #[arg(long, value_name = "ID", conflicts_with = "deny")]
+    pub allow: Option<String>,
+    /// Denies a primitive: an id, `prefix*` or `*`
+    #[arg(long, value_name = "ID")]
+    pub deny: Option<String>,
+    /// Whom --allow and --deny are about; everybody when nobody is named
+    #[arg(long, conflicts_with_all = ["group", "wcit"])]
+    pub user: Option<String>,
+    /// A group instead of a user
+    #[arg(long, conflicts_with = "wcit")]
+    pub group: Option<String>,
+    /// A token's id instead of a user
+    #[arg(long)]
+    pub wcit: Option<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Example of a file: [{selector: {user: \"*\"}, policy: {capacity: 20, refill: 5/s}}]")]
+pub struct LimitsArgs {
+    #[arg(value_name = "ORG")]
+    pub org: String,
+    /// Replaces all limits of the org by those of a file, YAML or JSON; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub put: Option<PathBuf>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  asp revoke --org acme --user bob --reason left   every token of bob issued until now
+  asp revoke --token JTI
+  asp revoke --org acme                            every token of the org issued until now")]
+pub struct RevokeArgs {
+    #[arg(long)]
+    pub org: Option<String>,
+    #[arg(long)]
+    pub user: Option<String>,
+    /// A token's id (jti)
+    #[arg(long, value_name = "JTI", conflicts_with_all = ["user", "token_hash"])]
+    pub token: Option<String>,
+    /// Lower-case hex SHA-256 of the compact token
+    #[arg(long, value_name = "HEX", conflicts_with = "user")]
+    pub token_hash: Option<String>,
+    #[arg(long)]
+    pub reason: Option<String>,
     /// For programs
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@ pub mod explain;
 pub mod import;
 pub mod lint;
 pub mod plugin;
+pub mod policy;
 pub mod print;
 pub mod status;
 pub mod token;
@@ -53,6 +54,9 @@ pub fn run(command: Command) -> ExitCode {
         Command::Apply(args) => apply::run(&args),
         Command::Diff(args) => apply::diff(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Policy(args) => policy::policy(&args),
+        Command::Limits(args) => policy::limits(&args),
+        Command::Revoke(args) => policy::revoke(&args),
         Command::Import(args) => import::run(&args),
         Command::Plugin(command) => plugin::run(&command),
         Command::Status(args) => status::run(&args),

@@ -52,7 +52,10 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
     let output = run(asp(state.path()).arg("--help"));
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
-    for command in ["serve", "token", "lint", "compile", "apply", "diff", "import", "status", "explain"] {
+    for command in [
+        "serve", "token", "lint", "compile", "apply", "diff", "import", "status", "explain", "policy",
+        "limits", "revoke",
+    ] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
         assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");
     }
@@ -242,6 +245,18 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     let question = ["explain", "--org", "acme", "--server", "demo", "--primitive", "echo"];
     let explained = run(admin(state.path(), &serving).args(question));
     assert!(text(&explained.stdout).starts_with("allowed: demo is exposed"), "{}", text(&explained.stdout));
+
+    let denied =
+        run(admin(state.path(), &serving).args(["policy", "acme", "--deny", "echo", "--user", "bob"]));
+    assert!(denied.status.success(), "{}", text(&denied.stderr));
+    let policy = run(admin(state.path(), &serving).args(["policy", "acme"]));
+    assert!(text(&policy.stdout).contains("\"bob\""), "{}", text(&policy.stdout));
+    let file = state.path().join("limits.yaml");
+    std::fs::write(&file, "[{selector: {user: \"*\"}, policy: {capacity: 20, refill: 5/s}}]").unwrap();
+    let limited = run(admin(state.path(), &serving).args(["limits", "acme", "--put"]).arg(&file));
+    assert!(limited.status.success(), "{}", text(&limited.stderr));
+    let revoked = run(admin(state.path(), &serving).args(["revoke", "--org", "acme", "--user", "bob"]));
+    assert!(text(&revoked.stdout).starts_with("revoked"), "{}", text(&revoked.stderr));
 
     let pid = rustix::process::Pid::from_child(&serving.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
