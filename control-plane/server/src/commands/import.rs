@@ -13,6 +13,7 @@ use asp_gateway::executors::proxy::mcp::client::{Client, Exchange, Fault, Sessio
 use asp_registry::Source;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::{Failure, print};
 use crate::args::ImportArgs;
@@ -101,19 +102,24 @@ async fn list(url: &str) -> Result<Upstream, Failure> {
         .build()
         .context("build the HTTP client")?;
     let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
-    let client = Client { http: &http, url: parsed };
+    let client = Client { http, url: parsed, farewells: TaskTracker::new() };
     let session = client.initialize(1).await.with_context(|| format!("greet {url}"))?;
-    Ok(Upstream {
+    let upstream = Upstream {
         tools: pages(&client, &session, "tools/list", "tools").await?,
         prompts: pages(&client, &session, "prompts/list", "prompts").await?,
         resources: pages(&client, &session, "resources/list", "resources").await?,
         templates: pages(&client, &session, "resources/templates/list", "resourceTemplates").await?,
-    })
+    };
+    // The session is ended at its server before this process is gone.
+    drop(session);
+    client.farewells.close();
+    client.farewells.wait().await;
+    Ok(upstream)
 }
 
 /// All pages of one list; a server without the method lists nothing.
 async fn pages(
-    client: &Client<'_>,
+    client: &Client,
     session: &Session,
     method: &str,
     member: &str,
