@@ -1,11 +1,12 @@
-//! A subscriber beyond loopback proves itself: the snippet in a foreign Envoy reaches the control plane over
-//! mutual TLS, and an Envoy without a certificate learns nothing.
+//! A subscriber beyond loopback proves itself and its role: the snippet in a foreign Envoy reaches the control plane
+//! over mutual TLS, an Envoy without a certificate learns nothing, and a certificate that was stolen from an Envoy
+//! or a runtime makes no gateway (I-7, I-8).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use asp_e2e::envoy::{self, Envoy};
 use asp_e2e::port::Reserved;
 use asp_e2e::process::Process;
@@ -13,7 +14,14 @@ use asp_e2e::{http1, insertion, stack, tool, wait};
 use libtest_mimic::Trial;
 use tokio::process::Command;
 
-use crate::certificate::{Files, certificates};
+use asp_e2e::stack::Ports;
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use envoy_types::pb::google::protobuf::{Struct, Value, value};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::certificate::{Authority, Files};
 use crate::trial::Shared;
 
 const NAME: &str = "asp-control.test";
@@ -21,13 +29,18 @@ const TAKEN: &str = "extension_config_discovery.http_filter.asp-edge.update_succ
 const TRIED: &str = "extension_config_discovery.http_filter.asp-edge.update_attempt";
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("peers::only_an_envoy_with_a_certificate_gets_the_snapshot", |_| mutual_tls())]
+    vec![
+        shared.trial("peers::only_an_envoy_with_a_certificate_gets_the_snapshot", |_| mutual_tls()),
+        shared.trial("peers::a_stolen_certificate_makes_no_gateway", |_| stolen()),
+    ]
 }
 
 async fn mutual_tls() -> Result<()> {
     let directory = tempfile::tempdir()?;
-    let files = certificates(directory.path(), NAME)?;
-    let (control, xds_port) = control(directory.path(), &files).await?;
+    let authority = Authority::new(directory.path())?;
+    let (control, ports) = control(directory.path(), &authority.process("control/0", NAME)?).await?;
+    let xds_port = ports.xds;
+    let files = authority.process("envoy/0", "edge.test")?;
     let proved = foreign(&directory.path().join("proved"), xds_port, &mutual_socket(&files)?).await?;
     let address = proved.address;
     wait::until("the snapshot arrives over mutual TLS", wait::START, || async move {
@@ -48,7 +61,104 @@ async fn mutual_tls() -> Result<()> {
     Ok(())
 }
 
-async fn control(directory: &Path, files: &Files) -> Result<(Process, u16)> {
+/// Who has taken an Envoy's or a runtime's certificate, or a gateway's on another machine, says that it is a gateway
+/// here. Envoy never sends it a request, and it learns nothing.
+async fn stolen() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let authority = Authority::new(directory.path())?;
+    let (control, ports) = control(directory.path(), &authority.process("control/0", NAME)?).await?;
+    let genuine = authority.process("gateway/0", "gateway.test")?;
+    let (_gateway, address) = gateway(directory.path(), &genuine, ports.xds).await?;
+    let socket = mutual_socket(&authority.process("envoy/0", "edge.test")?)?;
+    let envoy = foreign(&directory.path().join("edge"), ports.xds, &socket).await?;
+    let serves = || async {
+        envoy.stat("cluster.gateway.membership_healthy").await.ok().filter(|healthy| *healthy == 1)
+    };
+    wait::until("Envoy has the genuine gateway", wait::START, serves)
+        .await
+        .with_context(|| format!("{}\n{}", control.tail(), envoy.process.tail()))?;
+
+    let attacker = Reserved::new()?.address();
+    let elsewhere = SocketAddr::from(([203, 0, 113, 7], attacker.port()));
+    for (holder, advertised) in [
+        ("envoy/stolen", attacker),
+        ("runtime/stolen", attacker),
+        ("gateway/stolen", elsewhere),
+        ("gateways/stolen", attacker),
+    ] {
+        let files = authority.process(holder, "stolen.test")?;
+        let heard = pretend(&files, ports.xds, advertised).await;
+        ensure!(heard.is_err(), "{holder} was sent {} bytes", heard.unwrap_or_default());
+    }
+    let said = ["subscription refused: nothing is sent to it", "its certificate is not for this"];
+    for line in said {
+        ensure!(control.log().contains(line), "no line `{line}`: {}", control.tail());
+    }
+    let clusters = envoy.admin("/clusters").await?;
+    let hosts: Vec<&str> = clusters
+        .lines()
+        .filter_map(|line| line.strip_prefix("gateway::")?.strip_suffix("::health_flags::healthy"))
+        .collect();
+    assert_eq!(hosts, [address.to_string()]);
+    for stranger in [attacker, elsewhere] {
+        ensure!(!clusters.contains(&stranger.to_string()), "{stranger} is in Envoy's clusters");
+    }
+    Ok(())
+}
+
+/// Subscribes as a gateway does; the size of the first push, or how it was refused.
+async fn pretend(files: &Files, xds_port: u16, advertised: SocketAddr) -> Result<usize> {
+    let identity = Identity::from_pem(std::fs::read(&files.chain)?, std::fs::read(&files.key)?);
+    let tls = ClientTlsConfig::new()
+        .identity(identity)
+        .ca_certificate(Certificate::from_pem(std::fs::read(&files.authority)?))
+        .domain_name(NAME);
+    let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{xds_port}"))?.tls_config(tls)?;
+    let mut client = AggregatedDiscoveryServiceClient::new(endpoint.connect().await?);
+    let text = |text: String| Value { kind: Some(value::Kind::StringValue(text)) };
+    let fields = [("advertise".to_string(), text(advertised.to_string()))];
+    let node = Node {
+        id: format!("gateway-{advertised}"),
+        metadata: Some(Struct { fields: fields.into() }),
+        ..Node::default()
+    };
+    let request = DiscoveryRequest {
+        node: Some(node),
+        // As if it had a snapshot already, and were only back.
+        version_info: "1-00000000".into(),
+        resource_names: vec!["gateway".into()],
+        type_url: "type.googleapis.com/asp.snapshot.v1.GatewaySnapshot".into(),
+        ..DiscoveryRequest::default()
+    };
+    let (requests, receiver) = tokio::sync::mpsc::channel(1);
+    requests.send(request).await?;
+    let receiver = tokio_stream::wrappers::ReceiverStream::new(receiver);
+    let mut pushes = client.stream_aggregated_resources(receiver).await?.into_inner();
+    let push = tokio::time::timeout(wait::CONVERGE, pushes.message()).await.context("silence")??;
+    let resources = push.context("the stream ended")?.resources;
+    Ok(resources.iter().map(|resource| resource.value.len()).sum())
+}
+
+async fn gateway(directory: &Path, files: &Files, xds_port: u16) -> Result<(Process, SocketAddr)> {
+    let state = directory.join("gateway");
+    std::fs::create_dir(&state)?;
+    let mut command = Command::new(tool::asp()?);
+    command
+        .args(["serve", "--dev", "--roles", "gateway"])
+        .env("ASP_STATE_DIR", &state)
+        .env("ASP_PUBLIC_URL", "http://asp.test")
+        .env("ASP_XDS_URL", format!("https://127.0.0.1:{xds_port}"))
+        .env("ASP_PEER_NAME", NAME)
+        .env("ASP_PEER_CERT", &files.chain)
+        .env("ASP_PEER_KEY", &files.key)
+        .env("ASP_PEER_CA", &files.authority)
+        .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_GATEWAY_PORT"].map(|name| (name, "0")));
+    let mut process = Process::start("gateway", command)?;
+    let ports = stack::ports(&mut process, &state).await?;
+    Ok((process, SocketAddr::from(([127, 0, 0, 1], ports.gateway))))
+}
+
+async fn control(directory: &Path, files: &Files) -> Result<(Process, Ports)> {
     let state = directory.join("control");
     std::fs::create_dir(&state)?;
     let mut command = Command::new(tool::asp()?);
@@ -70,7 +180,7 @@ async fn control(directory: &Path, files: &Files) -> Result<(Process, u16)> {
     })
     .await
     .with_context(|| control.tail())?;
-    Ok((control, ports.xds))
+    Ok((control, ports))
 }
 
 /// An Envoy that took the snippet, with this transport socket towards the control plane.
@@ -99,6 +209,7 @@ fn mutual_socket(files: &Files) -> Result<String> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let variables = [
         ("ASP_PEER_NAME", NAME.to_string()),
+        ("ASP_TRUST_DOMAIN", "example.org".to_string()),
         ("ASP_PEER_CERT", text(&files.chain)),
         ("ASP_PEER_KEY", text(&files.key)),
         ("ASP_PEER_CA", text(&files.authority)),

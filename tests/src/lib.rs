@@ -7,11 +7,13 @@
 
 pub mod cluster;
 pub mod connect_proxy;
+pub mod cut;
 pub mod envoy;
 pub mod http1;
 pub mod http2;
 pub mod insertion;
 pub mod model;
+pub mod partition;
 pub mod port;
 pub mod process;
 pub mod recorder;

@@ -1,7 +1,11 @@
 //! Binds listeners and serves HTTP/1.1 and HTTP/2 (prior knowledge) on them.
 //!
 //! Owns: connection limits, header timeouts, keep-alive and the drain. Refuses: TLS, which Envoy ends.
-//! Bounds: `MAX_CONNECTIONS` at once; a peer has `HEADER_TIMEOUT` to send its headers.
+//! Bounds: [`Limits`]. Keeps true: whoever connects and says nothing keeps nobody else out. A connection has to
+//! bring its first request in time, whichever HTTP version it is to be; where all places are taken, the one that
+//! has been idle for the longest time makes room.
+
+mod connections;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,18 +14,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
+use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::extract::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-const MAX_CONNECTIONS: usize = 10_000;
+use connections::{Connections, Place};
+
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Envoy multiplexes all its requests over few connections.
 const MAX_STREAMS_PER_CONNECTION: u32 = 10_000;
@@ -29,6 +34,31 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a failed accept (out of file descriptors): long enough for some to be closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What HTTP/2 and HTTP/1.1 read of one request's headers. Above what Envoy lets through (60 KiB, and what it adds),
+/// so that a refusal is written by the router in the caller's protocol.
+const MAX_HEADER_BYTES: u32 = 256 * 1024;
+const MAX_HEADERS: usize = 512;
+/// File descriptors that are kept for everything but connections: stores, upstreams, workers.
+const SPARE_FILES: u64 = 512;
+
+/// How many connections a listener serves, and how long it waits for them.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub connections: usize,
+    /// From accept to the headers of the first request.
+    pub first_request: Duration,
+}
+
+impl Limits {
+    /// 10,000 connections, or as many as a third of the files this process may open.
+    fn of_process() -> Limits {
+        // Three listeners may be in one process.
+        let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let share = files.map_or(u64::MAX, |files| files.saturating_sub(SPARE_FILES) / 3);
+        let connections = usize::try_from(share.clamp(64, 10_000)).unwrap_or(10_000);
+        Limits { connections, first_request: HEADER_TIMEOUT }
+    }
+}
 
 /// Binds `port` on `address`; port 0 takes a free one.
 pub async fn bind(address: IpAddr, port: u16, what: &str) -> anyhow::Result<(TcpListener, SocketAddr)> {
@@ -41,38 +71,74 @@ pub async fn bind(address: IpAddr, port: u16, what: &str) -> anyhow::Result<(Tcp
 
 /// Serves `router` until `stop` is cancelled, then lets open requests finish for at most `grace`.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken, grace: Duration) {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    serve_within(listener, router, stop, grace, Limits::of_process()).await;
+}
+
+/// The same within other limits.
+pub async fn serve_within(
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+    grace: Duration,
+    limits: Limits,
+) {
+    let connections = Connections::new(limits.connections);
     let builder = Arc::new(builder());
     let graceful = GracefulShutdown::new();
     loop {
-        let permit = tokio::select! {
-            () = stop.cancelled() => break,
-            // Err: the semaphore is never closed.
-            permit = Arc::clone(&connections).acquire_owned() => permit,
-        };
         let (stream, peer) = tokio::select! {
             () = stop.cancelled() => break,
             accepted = accept(&listener) => accepted,
         };
-        let service = router.clone().map_request(move |mut request: Request<_>| {
-            request.extensions_mut().insert(ConnectInfo(peer));
-            request
-        });
-        let builder = Arc::clone(&builder);
-        let watcher = graceful.watcher();
-        tokio::spawn(async move {
-            let _permit = permit;
-            let connection =
-                builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-            if let Err(error) = watcher.watch(connection).await {
-                tracing::debug!(%peer, %error, "connection broke");
-            }
-        });
+        // After the accept: an idle connection goes only for one that is there.
+        let place = tokio::select! {
+            () = stop.cancelled() => break,
+            place = connections.place() => place,
+        };
+        let served = Served { peer, place, limits, watcher: graceful.watcher() };
+        tokio::spawn(served.run(Arc::clone(&builder), stream, router.clone()));
     }
     drop(listener);
     tokio::select! {
         () = graceful.shutdown() => {}
         () = tokio::time::sleep(grace) => tracing::warn!("connections were still open after the grace period"),
+    }
+}
+
+/// One connection.
+struct Served {
+    peer: SocketAddr,
+    place: Place,
+    limits: Limits,
+    watcher: Watcher,
+}
+
+impl Served {
+    async fn run(self, builder: Arc<Builder<TokioExecutor>>, stream: TcpStream, router: Router) {
+        let Served { peer, place, limits, watcher } = self;
+        let usage = place.usage();
+        let service = tower::service_fn(move |mut request: Request<_>| {
+            request.extensions_mut().insert(ConnectInfo(peer));
+            let open = usage.begin();
+            let router = router.clone();
+            async move {
+                // A router is always ready, and its error type has no values.
+                let response = router.oneshot(request.map(Body::new)).await?;
+                Ok::<_, std::convert::Infallible>(response.map(|body| open.until_the_end_of(body)))
+            }
+        });
+        let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        tokio::select! {
+            ended = watcher.watch(connection) => if let Err(error) = ended {
+                tracing::debug!(%peer, %error, "connection broke");
+            },
+            () = place.silent_for(limits.first_request) => {
+                tracing::debug!(%peer, "connection closed: it brought no request in time");
+            }
+            () = place.wanted() => {
+                tracing::debug!(%peer, "connection closed: it was idle and its place was needed");
+            }
+        }
     }
 }
 
@@ -97,10 +163,16 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 
 fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES as usize);
     builder
         .http2()
         .timer(TokioTimer::new())
+        .max_header_list_size(MAX_HEADER_BYTES)
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
@@ -108,38 +180,4 @@ fn builder() -> Builder<TokioExecutor> {
 }
 
 #[cfg(test)]
-mod tests {
-    use axum::routing::get;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn both_http_versions_are_served_and_an_open_request_finishes_before_the_end() {
-        let (listener, address) = bind("127.0.0.1".parse().unwrap(), 0, "test").await.unwrap();
-        let (started, mut running) = tokio::sync::mpsc::channel::<()>(1);
-        let finish = Arc::new(tokio::sync::Notify::new());
-        let gate = Arc::clone(&finish);
-        let slow = move || async move {
-            started.send(()).await.unwrap();
-            gate.notified().await;
-            "done"
-        };
-        let router = Router::new().route("/", get(|| async { "hello" })).route("/slow", get(slow));
-        let stop = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, router, stop.clone(), Duration::from_secs(20)));
-
-        let plain = reqwest::Client::builder().http1_only().build().unwrap();
-        let prior = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
-        for client in [&plain, &prior] {
-            let text = client.get(format!("http://{address}/")).send().await.unwrap().text().await.unwrap();
-            assert_eq!(text, "hello");
-        }
-        let slow = tokio::spawn(plain.get(format!("http://{address}/slow")).send());
-        running.recv().await.unwrap();
-        stop.cancel();
-        finish.notify_one();
-        assert_eq!(slow.await.unwrap().unwrap().text().await.unwrap(), "done");
-        server.await.unwrap();
-        assert!(plain.get(format!("http://{address}/")).send().await.is_err(), "no new connection");
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_gateway::minting::TokenKeys;
+use asp_peer::{Peer, PeerFiles, Role};
 use asp_platform::telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,12 +24,11 @@ use crate::args::ServeArgs;
 use crate::clock;
 use crate::commands::Failure;
 use crate::issuer::DevIssuer;
-use crate::settings::Settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
+use crate::settings::{ENV_PEER_CERT, Settings};
 use crate::stack::runtime::LocalRuntime;
 use crate::state_dir;
 use crate::token_keys;
-use crate::xds::peer::Peer;
 use ports::Ports;
 use stack::Stack;
 
@@ -40,9 +40,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
     telemetry::start(environment.get(telemetry::ENV_LOG).as_deref());
     let settings = Settings::read(args, &environment).map_err(Failure::Configuration)?;
+    let peer = peer(&settings)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(serve(settings))?;
+    runtime.block_on(serve(settings, peer))?;
     Ok(())
 }
 
@@ -65,9 +66,16 @@ struct Process {
     stop_background: CancellationToken,
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
+async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
     state_dir::create(&settings.state_dir)
         .with_context(|| format!("create {}", settings.state_dir.display()))?;
+    if settings.exposes_admin() {
+        tracing::warn!(
+            address = %settings.listen.admin,
+            "the admin API is reachable beyond this machine in plain HTTP, as ASP_ADMIN_BIND says: whoever reads that \
+             network reads admin tokens. Put TLS before it"
+        );
+    }
     let (ports, listeners) = ports::bind(&settings).await?;
     let public_url = settings.public_url.clone().unwrap_or_else(|| {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
@@ -82,7 +90,6 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     }
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
     let token_keys = token_keys(&settings)?;
-    let peer = settings.peer.as_ref().map(Peer::read).transpose().context("read the peer certificate")?;
     let runtime = settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack));
     let process = Process {
         settings,
@@ -119,6 +126,19 @@ async fn serve(settings: Settings) -> anyhow::Result<()> {
     process.tasks.wait().await;
     tracing::info!("stopped");
     outcome
+}
+
+/// This process's certificate, which must name what it is; a control plane may be a gateway as well.
+fn peer(settings: &Settings) -> Result<Option<Peer>, Failure> {
+    let Some(section) = settings.peer.clone() else {
+        return Ok(None);
+    };
+    let role = if settings.roles.control { Role::Control } else { Role::Gateway };
+    let files =
+        PeerFiles { certificate: section.certificate, key: section.key, authority: section.authority };
+    Peer::open(files, role).map(Some).map_err(|error| {
+        Failure::bad(ENV_PEER_CERT, format!("cannot be used: {error} (docs/certificates.md)"))
+    })
 }
 
 /// Reads or creates the development issuer and tells it the audience of its tokens.

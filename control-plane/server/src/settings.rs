@@ -21,6 +21,9 @@ pub const ENV_GATEWAY_PORT: &str = "ASP_GATEWAY_PORT";
 pub const ENV_XDS_PORT: &str = "ASP_XDS_PORT";
 pub const ENV_ENVOY_ADMIN_PORT: &str = "ASP_ENVOY_ADMIN_PORT";
 pub const ENV_BIND: &str = "ASP_BIND";
+pub const ENV_ADMIN_BIND: &str = "ASP_ADMIN_BIND";
+pub const ENV_GATEWAY_BIND: &str = "ASP_GATEWAY_BIND";
+pub const ENV_XDS_BIND: &str = "ASP_XDS_BIND";
 pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
 pub const ENV_PUBLIC_URL: &str = "ASP_PUBLIC_URL";
 pub const ENV_DATABASE_URL: &str = "ASP_DATABASE_URL";
@@ -58,6 +61,10 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_XDS_PORT          xDS server [18000]
   ASP_ENVOY_ADMIN_PORT  Envoy's own admin port [9901]
   ASP_BIND              address of every listener [127.0.0.1]
+  ASP_GATEWAY_BIND, ASP_XDS_BIND
+                        address of that listener alone [ASP_BIND]
+  ASP_ADMIN_BIND        address of the admin API alone, which speaks plain HTTP: beyond loopback it must be set
+                        by name, or ASP_PEER_PLAINTEXT=mesh [ASP_BIND]
   ASP_STATE_DIR         state of this machine [.asp]
   ASP_PUBLIC_URL        the origin clients use, e.g. https://mcp.example.com (required without --dev)
   ASP_DATABASE_URL      sqlite:<path> or sqlite::memory: [asp.db in the state directory]
@@ -119,7 +126,13 @@ pub struct Roles {
 /// Addresses; port 0 takes one from the operating system.
 #[derive(Clone, Copy, Debug)]
 pub struct Listen {
+    /// Of the edge, and of every listener that has no address of its own.
     pub bind: IpAddr,
+    pub admin: IpAddr,
+    pub gateway: IpAddr,
+    pub xds: IpAddr,
+    /// Whether the admin API's address was set by its own name.
+    pub admin_named: bool,
     pub edge_port: u16,
     pub admin_port: u16,
     pub gateway_port: u16,
@@ -266,16 +279,22 @@ impl Settings {
         if args.stack && !(self.roles.control && self.roles.gateway) {
             reader.fault("--stack", "needs both roles in this process");
         }
-        if args.stack && self.listen.bind != IpAddr::V4(Ipv4Addr::LOCALHOST) {
-            reader.fault("--bind", "must be 127.0.0.1 with --stack: Envoy's bootstrap looks there");
+        if args.stack {
+            let wrong = |address: IpAddr| address != IpAddr::V4(Ipv4Addr::LOCALHOST);
+            self.faulty_binds(reader, wrong, "must be 127.0.0.1 with --stack: Envoy's bootstrap looks there");
         }
         if args.stack && !self.filter_wasm.is_file() {
             let message =
                 format!("is no file: {}; `make wasm` builds the filter", self.filter_wasm.display());
             reader.fault(ENV_FILTER_WASM, message);
         }
-        if self.dev && !self.listen.bind.is_loopback() {
-            reader.fault("--bind", "must be a loopback address with --dev: anyone can mint its tokens");
+        if self.dev && !args.stack {
+            let wrong = |address: IpAddr| !address.is_loopback();
+            self.faulty_binds(
+                reader,
+                wrong,
+                "must be a loopback address with --dev: anyone can mint its tokens",
+            );
         }
         if !self.dev && self.public_url.is_none() {
             reader.fault(ENV_PUBLIC_URL, "is required without --dev");
@@ -287,18 +306,52 @@ impl Settings {
         if self.gateway.runtimes.iter().any(by_tls) && self.peer.is_none() {
             reader.fault(ENV_PEER_CERT, "is required with ASP_PEER_KEY and ASP_PEER_CA for an https runtime");
         }
-        let beyond = self.roles.control && !self.listen.bind.is_loopback();
-        if beyond && !self.dev && self.peer.is_none() && !self.mesh {
-            let message = "is required beyond loopback, with ASP_PEER_KEY and ASP_PEER_CA: whoever subscribes \
-                           learns every policy (or ASP_PEER_PLAINTEXT=mesh)";
-            reader.fault(ENV_PEER_CERT, message);
-        }
+        self.check_exposure(reader);
         if !self.roles.control && self.gateway.xds_url.is_none() {
             reader.fault(ENV_XDS_URL, "is required without the control role");
         }
         if !self.roles.control && self.primitives.is_some() {
             reader.fault("--primitives", "needs the control role");
         }
+    }
+
+    /// Names every listener whose address is `wrong`.
+    fn faulty_binds(&self, reader: &mut Reader<'_>, wrong: impl Fn(IpAddr) -> bool, message: &str) {
+        let Listen { bind, admin, gateway, xds, .. } = self.listen;
+        if wrong(bind) {
+            reader.fault("--bind", message);
+        }
+        for (name, address) in [(ENV_ADMIN_BIND, admin), (ENV_GATEWAY_BIND, gateway), (ENV_XDS_BIND, xds)] {
+            if address != bind && wrong(address) {
+                reader.fault(name, message);
+            }
+        }
+    }
+
+    /// What the control plane may show beyond this machine.
+    fn check_exposure(&self, reader: &mut Reader<'_>) {
+        if !self.roles.control || self.dev || self.mesh {
+            return;
+        }
+        if !self.listen.xds.is_loopback() && self.peer.is_none() {
+            let message = "is required beyond loopback, with ASP_PEER_KEY and ASP_PEER_CA: whoever subscribes \
+                           learns every policy (or ASP_PEER_PLAINTEXT=mesh)";
+            reader.fault(ENV_PEER_CERT, message);
+        }
+        if !self.listen.admin.is_loopback() && !self.listen.admin_named {
+            let message = format!(
+                "is required: the admin API speaks plain HTTP and would be reachable at {}, with admin tokens in \
+                 clear. Set it to 127.0.0.1, or to the address by name where something else encrypts (or \
+                 ASP_PEER_PLAINTEXT=mesh)",
+                self.listen.admin
+            );
+            reader.fault(ENV_ADMIN_BIND, message);
+        }
+    }
+
+    /// Whether admin tokens cross a network in clear because the operator has said so.
+    pub fn exposes_admin(&self) -> bool {
+        self.roles.control && !self.listen.admin.is_loopback() && !self.mesh
     }
 }
 
@@ -316,23 +369,33 @@ fn roles(reader: &mut Reader<'_>, text: Option<&str>) -> Roles {
 
 fn listen(reader: &mut Reader<'_>, bind_flag: Option<&str>) -> Listen {
     let text = bind_flag.map(str::to_owned).or_else(|| reader.optional(ENV_BIND));
-    let bind = match text.as_deref().map(str::parse) {
-        None => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        Some(Ok(address)) => address,
-        Some(Err(_)) => {
-            reader.fault("--bind", format!("`{}` is no IP address", text.unwrap_or_default()));
-            IpAddr::V4(Ipv4Addr::LOCALHOST)
-        }
-    };
+    let bind = address(reader, "--bind", text).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let [admin, gateway, xds] = [ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_XDS_BIND].map(|name| {
+        let text = reader.optional(name);
+        address(reader, name, text)
+    });
     let any = 0..=u16::MAX;
     Listen {
         bind,
+        admin: admin.unwrap_or(bind),
+        gateway: gateway.unwrap_or(bind),
+        xds: xds.unwrap_or(bind),
+        admin_named: admin.is_some(),
         edge_port: reader.number(ENV_PORT, DEFAULT_PORT, any.clone()),
         admin_port: reader.number(ENV_ADMIN_PORT, DEFAULT_ADMIN_PORT, any.clone()),
         gateway_port: reader.number(ENV_GATEWAY_PORT, DEFAULT_GATEWAY_PORT, any.clone()),
         xds_port: reader.number(ENV_XDS_PORT, DEFAULT_XDS_PORT, any.clone()),
         envoy_admin_port: reader.number(ENV_ENVOY_ADMIN_PORT, DEFAULT_ENVOY_ADMIN_PORT, any),
     }
+}
+
+fn address(reader: &mut Reader<'_>, name: &str, text: Option<String>) -> Option<IpAddr> {
+    let text = text?;
+    let parsed = text.parse().ok();
+    if parsed.is_none() {
+        reader.fault(name, format!("`{text}` is no IP address"));
+    }
+    parsed
 }
 
 fn database(reader: &mut Reader<'_>, state_dir: &std::path::Path) -> Database {

@@ -8,16 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp::publisher::{Handle, Publisher, Source};
-use asp::settings::PeerSection;
 use asp::xds::client::{self, Apply, Target};
 use asp::xds::endpoints::Endpoints;
-use asp::xds::peer::Peer;
 use asp::xds::stream::Context;
 use asp::xds::subscribers::{Subscriber, Subscribers};
 use asp::xds::{EDGE_FILTER, Kind, service};
+use asp_peer::{Peer, PeerFiles, Role};
 use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot};
 use async_trait::async_trait;
-use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::config::core::v3::{HealthStatus, Node};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
@@ -75,11 +74,13 @@ impl Control {
         let context = Context {
             world: handle.world(),
             subscribers: Arc::clone(&subscribers),
-            endpoints,
+            endpoints: Arc::clone(&endpoints),
+            peer,
             stop: stop.clone(),
         };
+        tokio::spawn(endpoints.run(stop.clone()));
         tokio::spawn(publisher.run(stop.clone()));
-        tokio::spawn(async move { service::run(listener, context, peer.as_ref()).await });
+        tokio::spawn(async move { service::run(listener, context).await });
         Control { address, source, handle, subscribers, _guard: stop.clone().drop_guard(), stop }
     }
 
@@ -123,6 +124,17 @@ impl Stream {
         let mut client = ExtensionConfigDiscoveryServiceClient::connect(control.url()).await.unwrap();
         let (requests, receiver) = mpsc::channel(8);
         requests.send(first(EDGE_FILTER)).await.unwrap();
+        let pushes =
+            client.stream_extension_configs(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+        Stream { requests, pushes }
+    }
+
+    /// An Envoy that has this version from another stream.
+    async fn extension_configs_from(control: &Control, version: &str) -> Stream {
+        let mut client = ExtensionConfigDiscoveryServiceClient::connect(control.url()).await.unwrap();
+        let (requests, receiver) = mpsc::channel(8);
+        let first = DiscoveryRequest { version_info: version.into(), ..first(EDGE_FILTER) };
+        requests.send(first).await.unwrap();
         let pushes =
             client.stream_extension_configs(ReceiverStream::new(receiver)).await.unwrap().into_inner();
         Stream { requests, pushes }
@@ -229,6 +241,7 @@ impl Gateway {
             node_id: format!("gateway-{advertise}"),
             advertise: advertise.into(),
             pool: "gateway".into(),
+            name: peer.as_ref().map(|_| "localhost".into()),
             peer,
         };
         let stop = CancellationToken::new();
@@ -243,11 +256,12 @@ impl Gateway {
 
 fn addresses(push: &DiscoveryResponse) -> usize {
     let assignment = ClusterLoadAssignment::decode(push.resources[0].value.as_slice()).unwrap();
-    assignment.endpoints.iter().map(|locality| locality.lb_endpoints.len()).sum()
+    let endpoints = assignment.endpoints.iter().flat_map(|locality| &locality.lb_endpoints);
+    endpoints.filter(|endpoint| endpoint.health_status() == HealthStatus::Unknown).count()
 }
 
 #[tokio::test]
-async fn a_gateway_is_an_endpoint_from_its_first_snapshot_to_its_end() {
+async fn a_gateway_is_an_endpoint_from_its_first_snapshot_until_it_says_that_it_ends() {
     let control = Control::start().await;
     let mut envoy = Stream::endpoints(&control).await;
     assert!(envoy.is_silent().await, "no gateway is known yet: nothing is said");
@@ -322,10 +336,54 @@ async fn until_bound(address: &str) -> Control {
     Control::start_at(address, None).await
 }
 
+/// Invariant I-5: the first push after a reconnect is refused, and the gateway serves on its last good snapshot.
+#[tokio::test]
+async fn a_gateway_that_refuses_what_a_restarted_control_plane_has_takes_part_again_with_its_last_snapshot() {
+    let control = Control::start().await;
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    gateway.refuses.store(true, Ordering::SeqCst);
+    let address = control.address.to_string();
+    control.stop.cancel();
+    drop(control);
+    let again = until_bound(&address).await;
+    again.publish(9);
+    let recorded = again.subscriber(Kind::Gateway, |subscriber| subscriber.last_nack.is_some()).await;
+    assert_eq!(recorded.acked_revision, 1, "what it brought along");
+    assert_eq!(addresses(&Stream::endpoints(&again).await.next().await), 1);
+}
+
+/// As after the restore of an older database.
+#[tokio::test]
+async fn an_older_snapshot_is_not_sent_and_the_subscribers_show_it() {
+    let control = Control::start().await;
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    control.publish(9);
+    gateway.has(9).await;
+    let address = control.address.to_string();
+    control.stop.cancel();
+    drop(control);
+    let restored = until_bound(&address).await;
+    let mut envoy = Stream::extension_configs_from(&restored, "9-07070707").await;
+    assert!(envoy.is_silent().await, "the filter would acknowledge it and not apply it");
+    for kind in [Kind::Edge, Kind::Gateway] {
+        let recorded = restored.subscriber(kind, |subscriber| subscriber.last_nack.is_some()).await;
+        assert_eq!(recorded.acked_revision, 9, "{kind:?}");
+        let reason = recorded.last_nack.unwrap().reason;
+        assert!(reason.contains("revision 1 is older than revision 9"), "{reason}");
+    }
+    assert_eq!(addresses(&Stream::endpoints(&restored).await.next().await), 1, "it serves on");
+    restored.publish(10);
+    assert_eq!(envoy.next().await.version_info, "10-07070707");
+    gateway.has(10).await;
+}
+
 /// An authority and what it signed, as PEM files.
 struct Authority {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
     pem: String,
+    directory: tempfile::TempDir,
 }
 
 impl Authority {
@@ -334,43 +392,104 @@ impl Authority {
         let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
         parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let pem = parameters.self_signed(&key).unwrap().pem();
-        Authority { issuer: rcgen::Issuer::new(parameters, key), pem }
+        Authority {
+            issuer: rcgen::Issuer::new(parameters, key),
+            pem,
+            directory: tempfile::tempdir().unwrap(),
+        }
     }
 
-    /// A process with a certificate for `localhost`, which trusts `authority`.
-    fn peer(&self, authority: &Authority) -> Peer {
-        let dir = tempfile::tempdir().unwrap();
+    /// Files of a process with this role and address, which trusts `authority`.
+    fn files(&self, role: Role, address: &str, authority: &Authority) -> PeerFiles {
         let key = rcgen::KeyPair::generate().unwrap();
-        let parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let names = vec!["localhost".to_owned(), address.to_owned()];
+        let names = if role == Role::Gateway { names[1..].to_vec() } else { names };
+        let mut parameters = rcgen::CertificateParams::new(names).unwrap();
+        let uri = format!("spiffe://example.org/asp/{role}/test").try_into().unwrap();
+        parameters.subject_alt_names.push(rcgen::SanType::URI(uri));
         let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
         let file = |name: &str, text: String| {
-            let path = dir.path().join(name);
+            let path = self.directory.path().join(format!("{role}-{address}-{name}"));
             std::fs::write(&path, text).unwrap();
             path
         };
-        let section = PeerSection {
+        PeerFiles {
             certificate: file("cert.pem", certificate.pem()),
             key: file("key.pem", key.serialize_pem()),
             authority: file("ca.pem", authority.pem.clone()),
-            name: Some("localhost".into()),
-        };
-        Peer::read(&section).unwrap()
+        }
+    }
+
+    fn peer(&self, role: Role, address: &str, authority: &Authority) -> Peer {
+        Peer::open(self.files(role, address, authority), role).unwrap()
     }
 }
 
 #[tokio::test]
 async fn with_peer_certificates_only_the_platforms_own_processes_subscribe() {
-    let (own, foreign) = (Authority::new(), Authority::new());
-    let control = Control::start_at("127.0.0.1:0", Some(own.peer(&own))).await;
+    let own = Authority::new();
+    let foreign = Authority::new();
+    let here = "127.0.0.1";
+    let control = Control::start_at("127.0.0.1:0", Some(own.peer(Role::Control, here, &own))).await;
     let url = format!("https://{}", control.address);
-    let impostor = Gateway::start_as(url.clone(), "127.0.0.1:4712", Some(foreign.peer(&own)));
-    let plain = Gateway::start_as(control.url(), "127.0.0.1:4713", None);
-    let gateway = Gateway::start_as(url, "127.0.0.1:4711", Some(own.peer(&own)));
+    let start = |advertise: &str, peer: Peer| Gateway::start_as(url.clone(), advertise, Some(peer));
+    let refused = [
+        start("127.0.0.1:4712", foreign.peer(Role::Gateway, here, &own)),
+        Gateway::start_as(control.url(), "127.0.0.1:4713", None),
+        start("127.0.0.1:4714", own.peer(Role::Envoy, here, &own)),
+        start("127.0.0.1:4715", own.peer(Role::Runtime, here, &own)),
+        start("127.0.0.1:4716", own.peer(Role::Gateway, "127.0.0.2", &own)),
+    ];
+    let gateway = start("127.0.0.1:4711", own.peer(Role::Gateway, here, &own));
+    let named = start("127.0.0.1:4717", own.peer(Role::Gateway, "localhost", &own));
     gateway.has(1).await;
+    named.has(1).await;
     control.publish(2);
     gateway.has(2).await;
-    assert!(impostor.applied.lock().is_empty(), "a certificate of another authority");
-    assert!(plain.applied.lock().is_empty(), "no certificate at all");
-    let addresses: Vec<String> = control.subscribers.list().into_iter().map(|s| s.address).collect();
-    assert_eq!(addresses, ["127.0.0.1:4711"]);
+    for (number, impostor) in refused.iter().enumerate() {
+        assert!(impostor.applied.lock().is_empty(), "{number}");
+    }
+    let served = control.handle.world().borrow().endpoints.clusters.clone();
+    let served: Vec<String> = served["gateway"].iter().map(ToString::to_string).collect();
+    assert_eq!(served, ["127.0.0.1:4711", "127.0.0.1:4717"]);
+}
+
+#[tokio::test]
+async fn a_gateway_takes_snapshots_of_a_control_plane_only() {
+    let own = Authority::new();
+    for (role, taken) in [(Role::Gateway, false), (Role::Control, true)] {
+        let control = Control::start_at("127.0.0.1:0", Some(own.peer(role, "localhost", &own))).await;
+        let url = format!("https://{}", control.address);
+        let peer = own.peer(Role::Gateway, "127.0.0.1", &own);
+        let gateway = Gateway::start_as(url, "127.0.0.1:4711", Some(peer));
+        if taken {
+            gateway.has(1).await;
+        } else {
+            // Long enough for several attempts.
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert!(gateway.applied.lock().is_empty(), "{role}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_used_from_the_next_connection_on_and_a_broken_one_is_not() {
+    let own = Authority::new();
+    let next = Authority::new();
+    let files = own.files(Role::Control, "localhost", &own);
+    let control = Peer::open(files.clone(), Role::Control).unwrap();
+    let control = Control::start_at("127.0.0.1:0", Some(control)).await;
+    let url = format!("https://{}", control.address);
+    let start = |authority: &Authority, port: u16| {
+        let peer = authority.peer(Role::Gateway, "127.0.0.1", authority);
+        Gateway::start_as(url.clone(), &format!("127.0.0.1:{port}"), Some(peer))
+    };
+    start(&own, 4711).has(1).await;
+    std::fs::write(&files.certificate, "half a fi").unwrap();
+    start(&own, 4712).has(1).await;
+    let renewed = next.files(Role::Control, "localhost", &next);
+    std::fs::copy(&renewed.key, &files.key).unwrap();
+    std::fs::copy(&renewed.authority, &files.authority).unwrap();
+    std::fs::copy(&renewed.certificate, &files.certificate).unwrap();
+    start(&next, 4713).has(1).await;
 }

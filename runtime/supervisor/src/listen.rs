@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_peer::{Peer, PeerFiles, Role};
 use asp_proto::supervisor::runtime_supervisor_server::RuntimeSupervisorServer;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -13,8 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::server::{Router, TcpIncoming};
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
+use tonic::transport::server::Router;
 
 use crate::api::Api;
 use crate::ppp::MAX_FRAME;
@@ -31,7 +32,8 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 const MAX_STREAMS: u32 = 10_000;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-const TLS_HANDSHAKE: Duration = Duration::from_secs(10);
+/// Who may call plugins. Each certificate is judged before the first byte of a request is read.
+const CALLERS: &[Role] = &[Role::Gateway];
 /// The stream of one tunnel may be large; all tunnels share the connection.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
@@ -40,21 +42,20 @@ const CONNECTION_WINDOW: u32 = 64 << 20;
 pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let socket = settings.socket.clone();
-    let tls = settings.tls.clone();
+    let tls = settings.tls.clone().map(open).transpose()?;
     let runtime = Runtime::new(Machine::open(settings)?);
     let mut servers = JoinSet::new();
     let stop = CancellationToken::new();
     if let Some(path) = &socket {
         let incoming = UnixListenerStream::new(bind(path).await?);
-        servers.spawn(
-            router(&runtime, None)?.serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned()),
-        );
+        servers
+            .spawn(router(&runtime).serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned()));
     }
-    if let Some(tls) = tls {
-        let listener = TcpListener::bind(tls.address).await.context("bind the TLS listener")?;
+    if let Some((address, peer)) = tls {
+        let listener = TcpListener::bind(address).await.context("bind the TLS listener")?;
         let address = listener.local_addr()?;
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        let router = router(&runtime, Some(read(&tls)?))?;
+        let incoming = asp_peer::incoming(listener, peer, CALLERS);
+        let router = router(&runtime);
         servers.spawn(router.serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned()));
         tracing::info!(runtime = true, %address, "serving by mutual TLS");
     }
@@ -89,18 +90,15 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn router(runtime: &Arc<Runtime>, tls: Option<ServerTlsConfig>) -> anyhow::Result<Router> {
-    let mut server = Server::builder()
+fn router(runtime: &Arc<Runtime>) -> Router {
+    let api = Api::new(Arc::clone(runtime));
+    Server::builder()
         .max_concurrent_streams(MAX_STREAMS)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT));
-    if let Some(tls) = tls {
-        server = server.tls_config(tls).context("set up TLS")?;
-    }
-    let api = Api::new(Arc::clone(runtime));
-    Ok(server.add_service(RuntimeSupervisorServer::new(api).max_decoding_message_size(MAX_FRAME)))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .add_service(RuntimeSupervisorServer::new(api).max_decoding_message_size(MAX_FRAME))
 }
 
 /// A listener on `path` for this user alone. A socket that nobody listens on is replaced.
@@ -120,9 +118,9 @@ async fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-fn read(tls: &Tls) -> anyhow::Result<ServerTlsConfig> {
-    let pem = |path: &Path| std::fs::read(path).with_context(|| format!("read {}", path.display()));
-    let identity = Identity::from_pem(pem(&tls.certificate)?, pem(&tls.key)?);
-    let authority = Certificate::from_pem(pem(&tls.client_authority)?);
-    Ok(ServerTlsConfig::new().identity(identity).client_ca_root(authority).timeout(TLS_HANDSHAKE))
+/// The runtime's own certificate, which must name a runtime.
+fn open(tls: Tls) -> anyhow::Result<(std::net::SocketAddr, Peer)> {
+    let files = PeerFiles { certificate: tls.certificate, key: tls.key, authority: tls.client_authority };
+    let peer = Peer::open(files, Role::Runtime).context("use the --tls files (docs/certificates.md)")?;
+    Ok((tls.address, peer))
 }

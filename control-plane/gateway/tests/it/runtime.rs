@@ -222,17 +222,37 @@ impl Authority {
         self.certificate.pem()
     }
 
-    /// Certificate and key of a peer.
-    pub(crate) fn sign(&self) -> (String, String) {
+    /// A process of this role that trusts `authority`.
+    pub(crate) fn peer(&self, role: &str, authority: &Authority) -> asp_peer::Peer {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: String| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (certificate, key) = self.sign(role);
+        let files = asp_peer::PeerFiles {
+            certificate: file("cert.pem", certificate),
+            key: file("key.pem", key),
+            authority: file("ca.pem", authority.pem()),
+        };
+        // What was read stays in use when the files are gone.
+        asp_peer::Peer::open(files, asp_peer::Role::Gateway).unwrap()
+    }
+
+    /// Certificate and key of a process of this role.
+    pub(crate) fn sign(&self, role: &str) -> (String, String) {
         let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let uri = format!("spiffe://example.org/asp/{role}/test").try_into().unwrap();
+        params.subject_alt_names.push(rcgen::SanType::URI(uri));
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 }
 
 /// A runtime on a port, reached by mutual TLS; returns its URL.
-pub(crate) async fn start_with_tls(script: Script, authority: &Authority) -> String {
-    let (certificate, key) = authority.sign();
+pub(crate) async fn start_with_tls(script: Script, authority: &Authority, role: &str) -> String {
+    let (certificate, key) = authority.sign(role);
     let tls = ServerTlsConfig::new()
         .identity(Identity::from_pem(certificate, key))
         .client_ca_root(Certificate::from_pem(authority.pem()));
@@ -268,7 +288,7 @@ impl Runtime {
         Runtimes::new(vec![RuntimeTarget {
             languages: vec![PYTHON.into()],
             url: format!("unix:{}", self.socket.display()),
-            tls: None,
+            peer: None,
         }])
         .unwrap()
     }

@@ -32,8 +32,11 @@ const PAGE: u32 = 100;
 pub struct SubscriberStatus {
     #[serde(flatten)]
     subscriber: Subscriber,
-    /// Published revision minus acknowledged; 0 for endpoints.
+    /// Revisions between what it has in force and what is published, in either direction; 0 for endpoints.
     behind: u64,
+    /// Whether it has a later revision in force than is published, as after the restore of an older database. It
+    /// takes nothing until the published revision has passed its own.
+    ahead: bool,
 }
 
 /// What is published, and who has it.
@@ -81,8 +84,9 @@ pub async fn snapshot(
         .map(|subscriber| SubscriberStatus {
             behind: match subscriber.kind {
                 kind if kind == Kind::Endpoints.as_str() => 0,
-                _ => revision.saturating_sub(subscriber.acked_revision),
+                _ => revision.abs_diff(subscriber.acked_revision),
             },
+            ahead: subscriber.acked_revision > revision,
             subscriber,
         })
         .collect();

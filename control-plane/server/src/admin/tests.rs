@@ -79,7 +79,7 @@ impl Api {
         let target = RuntimeTarget {
             languages: vec!["node".into()],
             url: format!("unix:{}", state_dir.path().join("nobody.sock").display()),
-            tls: None,
+            peer: None,
         };
         let runtimes = Runtimes::new(vec![target]).unwrap();
         let state = AdminState {

@@ -154,7 +154,7 @@ async fn a_gateway_that_comes_is_published_without_a_new_snapshot() {
     let builds = running.fake.builds.load(Ordering::SeqCst);
     let alive = running.endpoints.join("gateway".into(), "127.0.0.1:8082".parse().unwrap());
     world.wait_for(|world| world.endpoints.clusters.contains_key("gateway")).await.unwrap();
-    drop(alive);
+    alive.leave();
     world.wait_for(|world| world.endpoints.version == 2).await.unwrap();
     assert_eq!(running.fake.builds.load(Ordering::SeqCst), builds);
 }

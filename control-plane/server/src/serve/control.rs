@@ -66,17 +66,18 @@ pub(super) async fn start(
     let wasm = settings.filter_wasm.to_string_lossy().into_owned();
     let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
     process.tasks.spawn(publisher.run(process.stop_background.clone()));
+    process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));
     process.tasks.spawn(prune(Arc::clone(&store), process.stop_background.clone()));
     let subscribers = Subscribers::new();
     let xds = XdsContext {
         world: handle.world(),
         subscribers: Arc::clone(&subscribers),
         endpoints,
+        peer: process.peer.clone(),
         stop: process.stop_background.clone(),
     };
-    let peer = process.peer.clone();
     process.tasks.spawn(async move {
-        if let Err(error) = service::run(listeners.xds, xds, peer.as_ref()).await {
+        if let Err(error) = service::run(listeners.xds, xds).await {
             tracing::error!(%error, "xds server failed");
         }
     });

@@ -1,12 +1,11 @@
 //! The gateway role: the gateway itself, its subscription, its listener.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
-use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, RuntimeTls, Runtimes};
+use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_gateway::{Gateway, Stores};
 use asp_platform::secret::Secret;
 use asp_store::blobs::DiskBlobs;
@@ -17,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::{GRACE, Process, ports};
 use crate::listen;
-use crate::settings::{PeerSection, Settings};
+use crate::settings::Settings;
 use crate::stack::runtime::LocalRuntime;
 use crate::state_dir;
 use crate::xds::client::{self, Target};
@@ -59,12 +58,12 @@ pub(super) async fn start(
         delegates: delegates(settings),
     })
     .context("start the gateway")?;
-    let local = ports::local(settings, process.ports.gateway);
+    let local = ports::local(settings.listen.gateway, process.ports.gateway);
     let xds_url = match &settings.gateway.xds_url {
         Some(url) => url.clone(),
         None => {
             let scheme = if process.peer.is_some() { "https" } else { "http" };
-            format!("{scheme}://{}", ports::local(settings, process.ports.xds))
+            format!("{scheme}://{}", ports::local(settings.listen.xds, process.ports.xds))
         }
     };
     let advertise = settings.gateway.advertise.clone().unwrap_or_else(|| local.to_string());
@@ -74,6 +73,7 @@ pub(super) async fn start(
         advertise,
         pool: settings.gateway.pool.clone(),
         peer: process.peer.clone(),
+        name: settings.peer.as_ref().and_then(|peer| peer.name.clone()),
     };
     let applying = Arc::clone(&gateway);
     let apply: client::Apply = Arc::new(move |snapshot| applying.apply(snapshot));
@@ -104,9 +104,9 @@ pub(super) fn runtimes(process: &Process) -> anyhow::Result<Runtimes> {
     let own = process.runtime.as_ref().map(LocalRuntime::address);
     let mut targets = Vec::new();
     for address in settings.gateway.runtimes.iter().cloned().chain(own) {
-        let tls = if address.url.starts_with("https://") { settings.peer.as_ref() } else { None };
-        let tls = tls.map(runtime_tls).transpose()?;
-        targets.push(RuntimeTarget { languages: address.languages, url: address.url, tls });
+        // The gateway proves itself to a runtime as it does to the control plane.
+        let peer = process.peer.clone().filter(|_| address.url.starts_with("https://"));
+        targets.push(RuntimeTarget { languages: address.languages, url: address.url, peer });
     }
     Runtimes::new(targets).context("use the language runtimes")
 }
@@ -126,17 +126,6 @@ fn delegates(settings: &Settings) -> Endpoints {
         (key.name.clone(), endpoint_key)
     });
     Endpoints { default, keys: keys.collect() }
-}
-
-/// The gateway proves itself to a runtime as it does to the control plane.
-fn runtime_tls(peer: &PeerSection) -> anyhow::Result<RuntimeTls> {
-    let read =
-        |path: &Path| std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
-    Ok(RuntimeTls {
-        certificate: read(&peer.certificate)?,
-        key: read(&peer.key)?.into(),
-        authority: read(&peer.authority)?,
-    })
 }
 
 /// Deletes what is past its retention.

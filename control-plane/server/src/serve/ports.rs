@@ -1,6 +1,6 @@
 //! The listeners of a process and the file that says where they are.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -51,13 +51,13 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
     };
     let mut listeners = Listeners::default();
     if settings.roles.control {
-        let (admin, admin_address) = listen::bind(listen.bind, listen.admin_port, "admin API").await?;
-        let (xds, xds_address) = listen::bind(listen.bind, listen.xds_port, "xDS server").await?;
+        let (admin, admin_address) = listen::bind(listen.admin, listen.admin_port, "admin API").await?;
+        let (xds, xds_address) = listen::bind(listen.xds, listen.xds_port, "xDS server").await?;
         (ports.admin, ports.xds) = (admin_address.port(), xds_address.port());
         listeners.control = Some(ControlListeners { admin, xds });
     }
     if settings.roles.gateway {
-        let (gateway, address) = listen::bind(listen.bind, listen.gateway_port, "gateway").await?;
+        let (gateway, address) = listen::bind(listen.gateway, listen.gateway_port, "gateway").await?;
         ports.gateway = address.port();
         listeners.gateway = Some(gateway);
     }
@@ -81,12 +81,11 @@ pub(super) fn write(process: &Process) -> anyhow::Result<()> {
     state_dir::replace(&path, &text).with_context(|| format!("write {}", path.display()))
 }
 
-/// The address of `port` on this process's listeners, as a peer on this machine reaches it.
-pub(super) fn local(settings: &Settings, port: u16) -> SocketAddr {
-    let ip = settings.listen.bind;
-    let reachable = if !ip.is_unspecified() {
-        ip
-    } else if ip.is_ipv6() {
+/// The address of `port` on a listener of this process, as a peer on this machine reaches it.
+pub(super) fn local(bound: IpAddr, port: u16) -> SocketAddr {
+    let reachable = if !bound.is_unspecified() {
+        bound
+    } else if bound.is_ipv6() {
         std::net::Ipv6Addr::LOCALHOST.into()
     } else {
         std::net::Ipv4Addr::LOCALHOST.into()

@@ -90,12 +90,12 @@ async fn until(
 }
 
 fn announce(process: &Process) -> impl Future<Output = anyhow::Result<()>> + 'static {
-    let at = |port| SocketAddr::new(process.settings.listen.bind, port);
+    let listen = &process.settings.listen;
     let urls = ready::Urls {
         edge: process.public_url.clone(),
-        admin: format!("http://{}", at(process.ports.admin)),
+        admin: format!("http://{}", SocketAddr::new(listen.admin, process.ports.admin)),
         probe: match process.settings.tls {
-            None => format!("http://{}/healthz", at(process.ports.edge)),
+            None => format!("http://{}/healthz", SocketAddr::new(listen.bind, process.ports.edge)),
             // Its certificate may be anybody's; Envoy itself says whether its listeners are up.
             Some(_) => format!("http://127.0.0.1:{}/ready", process.ports.envoy_admin),
         },

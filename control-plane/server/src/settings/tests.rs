@@ -110,8 +110,42 @@ fn beyond_loopback_subscribers_must_prove_themselves_or_a_mesh_does() {
     environment.insert(ENV_PEER_CERT, "cert.pem");
     let faults = Settings::read(&args, &environment).unwrap_err();
     assert!(faults.iter().any(|fault| fault.name == ENV_PEER_KEY), "{faults:?}");
-    environment.extend([(ENV_PEER_KEY, "key.pem"), (ENV_PEER_CA, "ca.pem")]);
+    environment.extend([(ENV_PEER_KEY, "key.pem"), (ENV_PEER_CA, "ca.pem"), (ENV_ADMIN_BIND, "127.0.0.1")]);
     assert!(Settings::read(&args, &environment).unwrap().peer.is_some());
+}
+
+#[test]
+fn the_admin_api_is_in_clear_beyond_loopback_only_where_that_is_said_by_name() {
+    let args = ServeArgs { bind: Some("0.0.0.0".into()), ..ServeArgs::default() };
+    let mut environment = BTreeMap::from([
+        (ENV_PUBLIC_URL, "https://mcp.example.com"),
+        (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef"),
+        (ENV_PEER_CERT, "cert.pem"),
+        (ENV_PEER_KEY, "key.pem"),
+        (ENV_PEER_CA, "ca.pem"),
+    ]);
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    assert_eq!(faults.iter().map(|fault| fault.name.as_str()).collect::<Vec<_>>(), [ENV_ADMIN_BIND]);
+    environment.insert(ENV_ADMIN_BIND, "127.0.0.1");
+    let settings = Settings::read(&args, &environment).unwrap();
+    assert!(settings.listen.admin.is_loopback() && settings.listen.xds.is_unspecified());
+    assert!(!settings.exposes_admin());
+    environment.insert(ENV_ADMIN_BIND, "0.0.0.0");
+    assert!(Settings::read(&args, &environment).unwrap().exposes_admin(), "said by name: told at start");
+    environment.insert(ENV_PEER_PLAINTEXT, "mesh");
+    assert!(!Settings::read(&args, &environment).unwrap().exposes_admin());
+}
+
+#[test]
+fn every_listener_may_have_an_address_of_its_own() {
+    let mut environment = BTreeMap::from([(ENV_XDS_BIND, "127.0.0.2"), (ENV_GATEWAY_BIND, "::1")]);
+    let listen = Settings::read(&dev(), &environment).unwrap().listen;
+    assert_eq!([listen.bind, listen.admin], [IpAddr::V4(Ipv4Addr::LOCALHOST); 2]);
+    assert_eq!((listen.xds.to_string(), listen.gateway.to_string()), ("127.0.0.2".into(), "::1".into()));
+    environment.extend([(ENV_XDS_BIND, "0.0.0.0"), (ENV_GATEWAY_BIND, "everywhere")]);
+    let faults = Settings::read(&dev(), &environment).unwrap_err();
+    let names: Vec<_> = faults.iter().map(|fault| fault.name.as_str()).collect();
+    assert_eq!(names, [ENV_GATEWAY_BIND, ENV_XDS_BIND]);
 }
 
 #[test]

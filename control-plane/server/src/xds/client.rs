@@ -1,11 +1,12 @@
 //! The gateway's own subscription: receives snapshots over ADS, applies them, acknowledges or rejects.
 //!
-//! Keeps true: whatever happens to the control plane, the gateway keeps the snapshot it has; a snapshot
-//! that it refuses is answered with the reason.
+//! Keeps true: whatever happens to the control plane, the gateway keeps the snapshot it has and says so when it
+//! comes back; a snapshot that it refuses is answered with the reason; one that ends says so.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_peer::{Peer, Role};
 use asp_proto::snapshot::GatewaySnapshot;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::{Endpoint, Uri};
 
-use super::peer::Peer;
+use super::stream::{ADVERTISE, LEAVING};
 use super::{GATEWAY_RESOURCE, Kind, MAX_MESSAGE};
 
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -29,6 +30,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Reconnects are spread over this range, so that a restarted control plane is not stampeded.
 pub(super) const BACKOFF_MS: std::ops::Range<u64> = 200..1_000;
+/// How long an end waits for the control plane to have heard of it.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// gRPC status code INVALID_ARGUMENT, in a rejection.
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -47,6 +50,8 @@ pub struct Target {
     pub pool: String,
     /// How both sides prove themselves; `None` on one machine or within a mesh.
     pub peer: Option<Peer>,
+    /// The name in the control plane's certificate; the host of `uri` by default.
+    pub name: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,75 +62,150 @@ enum StreamError {
     Status(#[from] tonic::Status),
     #[error("the control plane ended the stream")]
     Ended,
+    #[error("this process ends")]
+    Stopped,
 }
 
 /// Subscribes until `stop` is cancelled, reconnecting for ever.
 pub async fn run(target: Target, apply: Apply, stop: CancellationToken) {
     // The same fault is told once, not at every attempt.
     let mut told = String::new();
+    let mut subscriber = Subscriber { target, apply, applied: String::new() };
     loop {
-        let ended = tokio::select! {
-            () = stop.cancelled() => return,
-            ended = follow(&target, &apply) => ended,
+        let fault = match subscriber.follow(&stop).await {
+            StreamError::Stopped => return,
+            // A connect that fails says why only in what caused it.
+            StreamError::Connect(error) => format!("connect: {}", root_cause(&error)),
+            ended => ended.to_string(),
         };
-        let fault = ended.to_string();
         if fault == told {
             tracing::debug!(error = %fault, "snapshot subscription broke");
         } else {
-            tracing::warn!(error = %fault, control = %target.uri, "snapshot subscription broke, retrying");
+            let control = &subscriber.target.uri;
+            tracing::warn!(error = %fault, %control, "snapshot subscription broke, retrying; the last snapshot stays");
             told = fault;
         }
         let backoff = Duration::from_millis(rand::rng().random_range(BACKOFF_MS));
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(backoff) => {}
+        if stop.run_until_cancelled(tokio::time::sleep(backoff)).await.is_none() {
+            return;
         }
     }
 }
 
-/// Follows one stream until it breaks.
-async fn follow(target: &Target, apply: &Apply) -> StreamError {
-    match open(target).await {
-        Err(error) => error,
-        Ok((requests, mut pushes)) => loop {
-            match pushes.message().await {
-                Ok(Some(push)) => {
-                    let reply = answer(push, apply).await;
-                    if requests.send(reply).await.is_err() {
-                        return StreamError::Ended;
-                    }
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.last().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+struct Subscriber {
+    target: Target,
+    apply: Apply,
+    /// The version in force here; empty before the first. The control plane is told it on every new stream: with
+    /// it this gateway takes part again, whatever becomes of the next push.
+    applied: String,
+}
+
+impl Subscriber {
+    /// Follows one stream until it breaks or this process ends.
+    async fn follow(&mut self, stop: &CancellationToken) -> StreamError {
+        let (requests, mut pushes) = match stop.run_until_cancelled(open(&self.target, &self.applied)).await {
+            None => return StreamError::Stopped,
+            Some(Err(error)) => return error,
+            Some(Ok(stream)) => stream,
+        };
+        loop {
+            let push = match stop.run_until_cancelled(pushes.message()).await {
+                None => {
+                    self.say_farewell(requests, pushes).await;
+                    return StreamError::Stopped;
                 }
-                Ok(None) => return StreamError::Ended,
-                Err(status) => return StreamError::Status(status),
+                Some(Ok(Some(push))) => push,
+                Some(Ok(None)) => return StreamError::Ended,
+                Some(Err(status)) => return StreamError::Status(status),
+            };
+            let reply = self.answer(push).await;
+            if requests.send(reply).await.is_err() {
+                return StreamError::Ended;
             }
-        },
+        }
+    }
+
+    /// Tells the control plane that this gateway ends, so that Envoy sends it nothing new from now on.
+    async fn say_farewell(
+        &self,
+        requests: mpsc::Sender<DiscoveryRequest>,
+        mut pushes: Streaming<DiscoveryResponse>,
+    ) {
+        let mut node = node(&self.target);
+        let leaving = Value { kind: Some(value::Kind::StringValue("true".to_owned())) };
+        node.metadata.get_or_insert_default().fields.insert(LEAVING.to_owned(), leaving);
+        let last = DiscoveryRequest { node: Some(node), ..request() };
+        let heard = async {
+            if requests.send(last).await.is_ok() {
+                drop(requests);
+                // The control plane ends the stream when it has read all of it.
+                while let Ok(Some(_)) = pushes.message().await {}
+            }
+        };
+        if tokio::time::timeout(FAREWELL, heard).await.is_err() {
+            tracing::warn!(
+                "the control plane did not hear that this gateway ends; Envoy's health checks will"
+            );
+        }
+    }
+
+    /// Applies a push and makes the ACK or NACK.
+    async fn answer(&mut self, push: DiscoveryResponse) -> DiscoveryRequest {
+        let apply = Arc::clone(&self.apply);
+        let nonce = push.nonce.clone();
+        let version = push.version_info.clone();
+        // Compiling schemas takes milliseconds: not on a thread that serves requests.
+        let applied = tokio::task::spawn_blocking(move || take(&push, &apply)).await;
+        let outcome = applied.unwrap_or_else(|error| Err(format!("apply failed: {error}")));
+        let error_detail = match outcome {
+            Ok(()) => {
+                tracing::info!(%version, "snapshot applied");
+                self.applied = version;
+                None
+            }
+            Err(reason) => {
+                tracing::error!(%version, %reason, "snapshot refused, the last good one stays");
+                Some(rpc::Status { code: INVALID_ARGUMENT, message: reason, ..rpc::Status::default() })
+            }
+        };
+        DiscoveryRequest {
+            version_info: self.applied.clone(),
+            response_nonce: nonce,
+            error_detail,
+            ..request()
+        }
     }
 }
 
 type Stream = (mpsc::Sender<DiscoveryRequest>, Streaming<DiscoveryResponse>);
 
-async fn open(target: &Target) -> Result<Stream, StreamError> {
-    let mut endpoint = Endpoint::from(target.uri.clone());
-    if let Some(peer) = &target.peer {
-        endpoint = endpoint.tls_config(peer.client())?;
-    }
-    let channel = endpoint
+async fn open(target: &Target, applied: &str) -> Result<Stream, StreamError> {
+    let endpoint = match target.peer {
+        None => Endpoint::from(target.uri.clone()),
+        Some(_) => Endpoint::from(asp_peer::endpoint_uri(&target.uri)),
+    };
+    let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .connect()
-        .await?;
+        .keep_alive_while_idle(true);
+    let channel = match &target.peer {
+        None => endpoint.connect().await?,
+        Some(peer) => {
+            let connector = asp_peer::connector(peer.clone(), Role::Control, target.name.clone());
+            endpoint.connect_with_connector(connector).await?
+        }
+    };
     let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     // One request answers one push: no more than one ever waits.
     let (requests, receiver) = mpsc::channel(1);
-    let first = DiscoveryRequest {
-        node: Some(node(target)),
-        resource_names: vec![GATEWAY_RESOURCE.into()],
-        type_url: Kind::Gateway.type_url().into(),
-        ..DiscoveryRequest::default()
-    };
+    let first = DiscoveryRequest { node: Some(node(target)), version_info: applied.to_owned(), ..request() };
     if requests.send(first).await.is_err() {
         return Err(StreamError::Ended);
     }
@@ -133,42 +213,24 @@ async fn open(target: &Target) -> Result<Stream, StreamError> {
     Ok((requests, pushes))
 }
 
+/// What every request says.
+fn request() -> DiscoveryRequest {
+    DiscoveryRequest {
+        resource_names: vec![GATEWAY_RESOURCE.into()],
+        type_url: Kind::Gateway.type_url().into(),
+        ..DiscoveryRequest::default()
+    }
+}
+
 fn node(target: &Target) -> Node {
     let text = |text: &str| Value { kind: Some(value::Kind::StringValue(text.to_owned())) };
-    let fields = [("advertise".to_owned(), text(&target.advertise)), ("pool".to_owned(), text(&target.pool))];
+    let fields = [(ADVERTISE.to_owned(), text(&target.advertise)), ("pool".to_owned(), text(&target.pool))];
     Node {
         id: target.node_id.clone(),
         cluster: target.pool.clone(),
         metadata: Some(Struct { fields: fields.into() }),
         user_agent_name: "asp".into(),
         ..Node::default()
-    }
-}
-
-/// Applies a push and makes the ACK or NACK.
-async fn answer(push: DiscoveryResponse, apply: &Apply) -> DiscoveryRequest {
-    let apply = Arc::clone(apply);
-    let (nonce, version) = (push.nonce.clone(), push.version_info.clone());
-    // Compiling schemas takes milliseconds: not on a thread that serves requests.
-    let applied = tokio::task::spawn_blocking(move || take(&push, &apply)).await;
-    let outcome = applied.unwrap_or_else(|error| Err(format!("apply failed: {error}")));
-    let error_detail = match &outcome {
-        Ok(()) => {
-            tracing::info!(%version, "snapshot applied");
-            None
-        }
-        Err(reason) => {
-            tracing::error!(%version, %reason, "snapshot refused, the last good one stays");
-            Some(rpc::Status { code: INVALID_ARGUMENT, message: reason.clone(), ..rpc::Status::default() })
-        }
-    };
-    DiscoveryRequest {
-        version_info: if outcome.is_ok() { version } else { String::new() },
-        resource_names: vec![GATEWAY_RESOURCE.into()],
-        type_url: Kind::Gateway.type_url().into(),
-        response_nonce: nonce,
-        error_detail,
-        ..DiscoveryRequest::default()
     }
 }
 

@@ -1,15 +1,29 @@
-//! Which gateways are alive, and in which Envoy cluster: what EDS serves.
+//! Which gateways there are, and in which Envoy cluster: what EDS serves.
 //!
-//! A gateway counts from the moment it has acknowledged a snapshot until its stream ends; with several
-//! streams to one address (a reconnect that overlaps) until the last of them ends.
+//! A gateway counts from the moment it has a snapshot. A lost stream withdraws nobody: the control plane that
+//! cannot hear a gateway does not know whether Envoy can, and Envoy looks at each one's health itself. Keeps true:
+//! one that says that it ends is withdrawn at once; one that is lost is forgotten after [`LEASE`], and only
+//! while another one of its cluster is heard, for then the loss is not this control plane's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long a gateway that is not heard of stays known: longer than any restart of a control plane. Not longer,
+/// because somebody else may get its address.
+pub const LEASE: Duration = Duration::from_secs(300);
+/// How long one that ends is shown as draining before it is left out. Envoy takes it out of rotation at once;
+/// left out at once, Envoy would keep it until its health check fails.
+pub const DRAINING: Duration = Duration::from_secs(30);
+/// Gateways known at once, the lost ones included.
+const MAX_ENDPOINTS: usize = 4_096;
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// Addresses by cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,66 +33,155 @@ pub struct EndpointSet {
     /// When the first gateway came.
     pub since: Option<Instant>,
     pub clusters: BTreeMap<String, BTreeSet<SocketAddr>>,
+    /// Those that end: they finish what they have and get nothing new.
+    pub draining: BTreeMap<String, BTreeSet<SocketAddr>>,
 }
 
 type Key = (String, SocketAddr);
 
-/// The live gateways of this control plane.
+/// One gateway.
+#[derive(Clone, Copy, Debug)]
+enum Member {
+    /// So many streams to it, at least one; two while a reconnect overlaps.
+    Heard(usize),
+    Lost(Instant),
+    Leaving(Instant),
+}
+
+type Members = BTreeMap<Key, Member>;
+
+/// The gateways of this control plane.
 pub struct Endpoints {
-    /// Streams per gateway. Bounded by the bound on subscribers.
-    streams: Mutex<BTreeMap<Key, usize>>,
+    /// Bounded by [`MAX_ENDPOINTS`].
+    members: Mutex<Members>,
     set: watch::Sender<Arc<EndpointSet>>,
 }
 
 impl Endpoints {
     pub fn new() -> Arc<Endpoints> {
-        Arc::new(Endpoints { streams: Mutex::default(), set: watch::Sender::default() })
+        Arc::new(Endpoints { members: Mutex::default(), set: watch::Sender::default() })
     }
 
     pub fn subscribe(&self) -> watch::Receiver<Arc<EndpointSet>> {
         self.set.subscribe()
     }
 
-    /// Counts a gateway as alive until the returned guard is dropped.
-    pub fn join(self: &Arc<Self>, cluster: String, address: SocketAddr) -> Alive {
-        let key = (cluster, address);
-        let mut streams = self.streams.lock();
-        let count = streams.entry(key.clone()).or_default();
-        *count += 1;
-        if *count == 1 {
-            self.publish(&streams);
+    /// Forgets what is past its time until `stop`; run it as a task.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(SWEEP_EVERY);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.sweep();
         }
-        Alive { endpoints: Arc::clone(self), key }
     }
 
-    fn publish(&self, streams: &BTreeMap<Key, usize>) {
+    /// Counts a gateway as heard until the returned value is dropped, which is its loss.
+    pub fn join(self: &Arc<Self>, cluster: String, address: SocketAddr) -> Alive {
+        let key = (cluster, address);
+        let mut members = self.members.lock();
+        make_room(&mut members, &key);
+        let before = members.get(&key).copied();
+        let streams = if let Some(Member::Heard(streams)) = before { streams } else { 0 };
+        members.insert(key.clone(), Member::Heard(streams + 1));
+        if matches!(before, None | Some(Member::Leaving(_))) {
+            self.publish(&members);
+        }
+        Alive { endpoints: Arc::clone(self), key: Some(key) }
+    }
+
+    fn sweep(&self) {
+        let now = Instant::now();
+        let mut members = self.members.lock();
+        let heard: BTreeSet<String> = members
+            .iter()
+            .filter(|(_, member)| matches!(member, Member::Heard(_)))
+            .map(|((cluster, _), _)| cluster.clone())
+            .collect();
+        let before = members.len();
+        members.retain(|(cluster, address), member| {
+            let over = match member {
+                Member::Heard(_) => false,
+                Member::Lost(since) => now.duration_since(*since) >= LEASE && heard.contains(cluster),
+                Member::Leaving(since) => now.duration_since(*since) >= DRAINING,
+            };
+            if over && matches!(member, Member::Lost(_)) {
+                tracing::warn!(%address, cluster, "gateway was not heard of for its lease, withdrawn");
+            }
+            !over
+        });
+        if members.len() != before {
+            self.publish(&members);
+        }
+    }
+
+    fn leave(&self, key: &Key) {
+        let mut members = self.members.lock();
+        members.insert(key.clone(), Member::Leaving(Instant::now()));
+        self.publish(&members);
+    }
+
+    fn lose(&self, key: &Key) {
+        let mut members = self.members.lock();
+        let Some(Member::Heard(streams)) = members.get_mut(key) else {
+            return;
+        };
+        *streams -= 1;
+        if *streams == 0 {
+            members.insert(key.clone(), Member::Lost(Instant::now()));
+            let (cluster, address) = key;
+            tracing::warn!(%address, cluster, "gateway is not heard of; Envoy's health checks decide meanwhile");
+        }
+    }
+
+    fn publish(&self, members: &Members) {
         let mut clusters: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
-        for (cluster, address) in streams.keys() {
-            clusters.entry(cluster.clone()).or_default().insert(*address);
+        let mut draining: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
+        for ((cluster, address), member) in members {
+            let leaving = matches!(member, Member::Leaving(_));
+            let set = if leaving { &mut draining } else { &mut clusters };
+            set.entry(cluster.clone()).or_default().insert(*address);
         }
         self.set.send_modify(|set| {
             let since = set.since.or_else(|| Some(Instant::now()));
-            *set = Arc::new(EndpointSet { version: set.version + 1, since, clusters });
+            *set = Arc::new(EndpointSet { version: set.version + 1, since, clusters, draining });
         });
     }
 }
 
-/// A gateway that is alive as long as this value.
+/// When there are too many, the one that was lost first goes.
+fn make_room(members: &mut Members, newcomer: &Key) {
+    if members.len() < MAX_ENDPOINTS || members.contains_key(newcomer) {
+        return;
+    }
+    let since = |member: &Member| match member {
+        Member::Heard(_) => None,
+        Member::Lost(since) | Member::Leaving(since) => Some(*since),
+    };
+    let gone = members.iter().filter_map(|(key, member)| Some((since(member)?, key))).min();
+    if let Some(key) = gone.map(|(_, key)| key.clone()) {
+        members.remove(&key);
+    }
+}
+
+/// A gateway that is heard as long as this value lives.
 pub struct Alive {
     endpoints: Arc<Endpoints>,
-    key: Key,
+    /// Taken by an orderly end.
+    key: Option<Key>,
+}
+
+impl Alive {
+    /// The gateway says that it ends: it gets no new requests from now on.
+    pub fn leave(mut self) {
+        if let Some(key) = self.key.take() {
+            self.endpoints.leave(&key);
+        }
+    }
 }
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        let mut streams = self.endpoints.streams.lock();
-        let Some(count) = streams.get_mut(&self.key) else {
-            return;
-        };
-        *count -= 1;
-        if *count == 0 {
-            streams.remove(&self.key);
-            self.endpoints.publish(&streams);
+        if let Some(key) = self.key.take() {
+            self.endpoints.lose(&key);
         }
     }
 }
@@ -87,19 +190,86 @@ impl Drop for Alive {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_gateway_is_served_until_its_last_stream_ends() {
+    const POOL: &str = "gateway";
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn served(set: &watch::Receiver<Arc<EndpointSet>>) -> Vec<u16> {
+        set.borrow().clusters.get(POOL).into_iter().flatten().map(SocketAddr::port).collect()
+    }
+
+    async fn pass(endpoints: &Arc<Endpoints>, time: Duration) {
+        tokio::time::advance(time).await;
+        endpoints.sweep();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_stream_alone_withdraws_nobody_and_changes_nothing() {
         let endpoints = Endpoints::new();
         let set = endpoints.subscribe();
-        let address: SocketAddr = "127.0.0.1:8082".parse().unwrap();
-        let first = endpoints.join("gateway".into(), address);
+        let first = endpoints.join(POOL.into(), address(1));
+        let second = endpoints.join(POOL.into(), address(1));
         let version = set.borrow().version;
-        let second = endpoints.join("gateway".into(), address);
-        assert_eq!(set.borrow().version, version, "an overlapping reconnect changes nothing");
         drop(first);
-        assert!(set.borrow().clusters["gateway"].contains(&address));
         drop(second);
-        assert!(set.borrow().clusters.is_empty());
-        assert!(set.borrow().version > version);
+        pass(&endpoints, LEASE * 12).await;
+        assert_eq!(served(&set), [1], "the only one is lost: that may be this control plane's own fault");
+        let again = endpoints.join(POOL.into(), address(1));
+        assert_eq!(set.borrow().version, version, "Envoy is told nothing of all this");
+        drop(again);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_is_lost_while_another_one_is_heard_goes_after_its_lease() {
+        let endpoints = Endpoints::new();
+        let set = endpoints.subscribe();
+        let lost = endpoints.join(POOL.into(), address(1));
+        let heard = endpoints.join(POOL.into(), address(2));
+        let elsewhere = endpoints.join("heavy".into(), address(3));
+        drop(lost);
+        drop(elsewhere);
+        pass(&endpoints, LEASE - Duration::from_millis(1)).await;
+        assert_eq!(served(&set), [1, 2]);
+        pass(&endpoints, Duration::from_millis(1)).await;
+        assert_eq!(served(&set), [2]);
+        assert_eq!(set.borrow().clusters["heavy"].len(), 1, "nobody of that cluster is heard");
+        drop(heard);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_ends_is_withdrawn_at_once_and_shown_as_draining_for_a_while() {
+        let endpoints = Endpoints::new();
+        let set = endpoints.subscribe();
+        let old = endpoints.join(POOL.into(), address(1));
+        endpoints.join(POOL.into(), address(1)).leave();
+        assert!(
+            served(&set).is_empty(),
+            "whatever other streams there are to it, and though it is the last one"
+        );
+        assert!(set.borrow().draining[POOL].contains(&address(1)));
+        drop(old);
+        pass(&endpoints, DRAINING).await;
+        assert!(set.borrow().draining.is_empty());
+        endpoints.join(POOL.into(), address(1)).leave();
+        let restarted = endpoints.join(POOL.into(), address(1));
+        assert_eq!(served(&set), [1], "one that starts again is back");
+        assert!(set.borrow().draining.is_empty());
+        drop(restarted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn addresses_without_end_displace_those_that_were_lost_first() {
+        let endpoints = Endpoints::new();
+        let set = endpoints.subscribe();
+        let heard = endpoints.join(POOL.into(), address(1));
+        for number in 0..MAX_ENDPOINTS + 10 {
+            drop(endpoints.join(POOL.into(), address(2 + u16::try_from(number).unwrap())));
+        }
+        let served = served(&set);
+        assert_eq!(served.len(), MAX_ENDPOINTS);
+        assert!(served.contains(&1) && !served.contains(&2));
+        drop(heard);
     }
 }

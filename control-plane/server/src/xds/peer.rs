@@ -1,64 +1,92 @@
-//! Who may subscribe: processes with a certificate of the platform's own authority (mutual TLS).
+//! Who may subscribe to what: with certificates, by the role in the subscriber's own.
 //!
-//! A subscriber learns every policy, and one that claims to be a gateway is sent clients' requests: beyond
-//! one machine both sides prove themselves. Keeps true: the private key prints as `***`.
+//! A gateway subscriber learns every policy and is sent clients' requests with their tokens; an Envoy learns what
+//! the edge must know. Keeps true: a certificate of another role, stolen from an Envoy or a runtime, gets neither,
+//! and nobody is sent requests at an address that is not in its certificate. Without certificates (one machine,
+//! or within a mesh) whoever reaches the port is believed.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::time::Duration;
 
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use asp_peer::{Identity, Peer, Role};
+use tonic::{Request, Status};
 
-use crate::settings::PeerSection;
+use super::Kind;
 
-/// A file is missing.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {source}")]
-pub struct PeerError {
-    path: String,
-    source: std::io::Error,
+/// Whom the port takes at all.
+pub const SUBSCRIBERS: &[Role] = &[Role::Gateway, Role::Envoy];
+/// Longest wait for the addresses of a name in a certificate.
+const RESOLVE: Duration = Duration::from_secs(2);
+/// Names of one certificate that are looked up.
+const MAX_NAMES: usize = 8;
+
+/// The other end of a stream.
+#[derive(Clone, Debug)]
+pub enum Caller {
+    /// Certificates are not in use.
+    Unproved,
+    Proved(Box<Identity>),
 }
 
-/// This process's certificate, and the authority whose certificates it takes.
-#[derive(Clone)]
-pub struct Peer {
-    identity: Identity,
-    authority: Certificate,
-    /// The name in the control plane's certificate; the host of its URL by default.
-    name: Option<String>,
-}
-
-impl Peer {
-    /// Reads the PEM files.
-    pub fn read(section: &PeerSection) -> Result<Peer, PeerError> {
-        let (certificate, key) = (pem(&section.certificate)?, pem(&section.key)?);
-        Ok(Peer {
-            identity: Identity::from_pem(certificate, key),
-            authority: Certificate::from_pem(pem(&section.authority)?),
-            name: section.name.clone(),
-        })
-    }
-
-    /// For the server: clients without a certificate are refused.
-    pub fn server(&self) -> ServerTlsConfig {
-        ServerTlsConfig::new().identity(self.identity.clone()).client_ca_root(self.authority.clone())
-    }
-
-    /// For a subscriber.
-    pub fn client(&self) -> ClientTlsConfig {
-        let config =
-            ClientTlsConfig::new().identity(self.identity.clone()).ca_certificate(self.authority.clone());
-        match &self.name {
-            Some(name) => config.domain_name(name),
-            None => config,
+impl Caller {
+    /// Who sent `request`; `peer` is this process's own side where certificates are in use.
+    pub fn of<T>(request: &Request<T>, peer: Option<&Peer>) -> Result<Caller, Status> {
+        let Some(peer) = peer else {
+            return Ok(Caller::Unproved);
+        };
+        let certificates = request.peer_certs();
+        let own = certificates.as_ref().and_then(|chain| chain.first());
+        let own = own.ok_or_else(|| Status::unauthenticated("a certificate is needed"))?;
+        match peer.admit(own, SUBSCRIBERS) {
+            Ok(identity) => Ok(Caller::Proved(Box::new(identity))),
+            Err(reason) => Err(Status::permission_denied(reason.to_string())),
         }
     }
-}
 
-impl std::fmt::Debug for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Peer(***)")
+    /// Whether this kind of resource is for the caller; the error says why not.
+    pub fn may_subscribe(&self, kind: Kind) -> Result<(), String> {
+        let wanted = match kind {
+            Kind::Edge | Kind::Endpoints => Role::Envoy,
+            Kind::Gateway => Role::Gateway,
+        };
+        match self {
+            Caller::Proved(identity) if !identity.role.may_act_as(wanted) => {
+                Err(format!("{identity} subscribes to what is for the role {wanted} only"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether clients' requests may be sent to `address` on behalf of the caller.
+    pub async fn may_advertise(&self, address: SocketAddr) -> Result<(), String> {
+        let Caller::Proved(identity) = self else {
+            return Ok(());
+        };
+        if identity.has_address(address.ip()) {
+            return Ok(());
+        }
+        for name in identity.dns_names().take(MAX_NAMES) {
+            // A name that does not resolve names no address.
+            let Ok(Ok(mut found)) = tokio::time::timeout(RESOLVE, tokio::net::lookup_host((name, 0))).await
+            else {
+                continue;
+            };
+            if found.any(|resolved| resolved.ip().to_canonical() == address.ip().to_canonical()) {
+                return Ok(());
+            }
+        }
+        Err(format!(
+            "{identity} advertises {address}, which is neither an IP address in its certificate nor the address of \
+             a DNS name in it"
+        ))
     }
 }
 
-fn pem(path: &Path) -> Result<Vec<u8>, PeerError> {
-    std::fs::read(path).map_err(|source| PeerError { path: path.display().to_string(), source })
+impl std::fmt::Display for Caller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Caller::Unproved => f.write_str("unproved"),
+            Caller::Proved(identity) => identity.fmt(f),
+        }
+    }
 }

@@ -66,7 +66,8 @@ fn endpoints(world: &World, names: &[String]) -> Option<Batch> {
     let resources = names
         .iter()
         .map(|name| {
-            let assignment = assignment(name, set.clusters.get(name).unwrap_or(&none));
+            let serving = set.clusters.get(name).unwrap_or(&none);
+            let assignment = assignment(name, serving, set.draining.get(name).unwrap_or(&none));
             any(Kind::Endpoints, assignment.encode_to_vec())
         })
         .collect();
@@ -126,8 +127,14 @@ fn filter(edge_snapshot: Vec<u8>, filter_wasm: &str) -> core::TypedExtensionConf
     }
 }
 
-fn assignment(cluster: &str, addresses: &BTreeSet<SocketAddr>) -> endpoint::ClusterLoadAssignment {
-    let lb_endpoints = addresses.iter().map(|address| lb_endpoint(*address)).collect();
+fn assignment(
+    cluster: &str,
+    serving: &BTreeSet<SocketAddr>,
+    draining: &BTreeSet<SocketAddr>,
+) -> endpoint::ClusterLoadAssignment {
+    let serving = serving.iter().map(|address| lb_endpoint(*address, core::HealthStatus::Unknown));
+    let draining = draining.iter().map(|address| lb_endpoint(*address, core::HealthStatus::Draining));
+    let lb_endpoints = serving.chain(draining).collect();
     endpoint::ClusterLoadAssignment {
         cluster_name: cluster.to_owned(),
         endpoints: vec![endpoint::LocalityLbEndpoints {
@@ -138,7 +145,7 @@ fn assignment(cluster: &str, addresses: &BTreeSet<SocketAddr>) -> endpoint::Clus
     }
 }
 
-fn lb_endpoint(address: SocketAddr) -> endpoint::LbEndpoint {
+fn lb_endpoint(address: SocketAddr, health: core::HealthStatus) -> endpoint::LbEndpoint {
     let socket = core::SocketAddress {
         address: address.ip().to_string(),
         port_specifier: Some(core::socket_address::PortSpecifier::PortValue(address.port().into())),
@@ -149,6 +156,7 @@ fn lb_endpoint(address: SocketAddr) -> endpoint::LbEndpoint {
             address: Some(core::Address { address: Some(core::address::Address::SocketAddress(socket)) }),
             ..endpoint::Endpoint::default()
         })),
+        health_status: health.into(),
         ..endpoint::LbEndpoint::default()
     }
 }
@@ -191,10 +199,12 @@ mod tests {
         let names = ["gateway".to_owned(), "heavy".to_owned()];
         assert!(batch(&world, Kind::Endpoints, &names).is_none());
         let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        let leaving: SocketAddr = "127.0.0.1:8".parse().unwrap();
         let set = super::super::endpoints::EndpointSet {
             since: None,
             version: 3,
             clusters: [("gateway".to_owned(), BTreeSet::from([address]))].into(),
+            draining: [("gateway".to_owned(), BTreeSet::from([leaving]))].into(),
         };
         world.endpoints = std::sync::Arc::new(set);
         let batch = batch(&world, Kind::Endpoints, &names).unwrap();
@@ -203,7 +213,9 @@ mod tests {
             .iter()
             .map(|any| endpoint::ClusterLoadAssignment::decode(any.value.as_slice()).unwrap())
             .collect();
-        assert_eq!(decoded[0].endpoints[0].lb_endpoints.len(), 1);
+        let health: Vec<i32> =
+            decoded[0].endpoints[0].lb_endpoints.iter().map(|one| one.health_status).collect();
+        assert_eq!(health, [core::HealthStatus::Unknown as i32, core::HealthStatus::Draining as i32]);
         assert_eq!(decoded[1].cluster_name, "heavy");
         assert_eq!(decoded[1].endpoints[0].lb_endpoints.len(), 0);
     }

@@ -23,7 +23,7 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Kind;
-use super::peer::Peer;
+use super::peer::{Caller, SUBSCRIBERS};
 use super::stream::{Context, serve};
 
 /// A peer that vanished without a word is noticed after the two together.
@@ -34,34 +34,33 @@ const MAX_REQUEST: usize = 1024 * 1024;
 
 type Pushes = ReceiverStream<Result<DiscoveryResponse, Status>>;
 
-/// Serves xDS on `listener` until the context's stop token is cancelled; with `peer`, to subscribers that
-/// prove themselves only.
-pub async fn run(
-    listener: TcpListener,
-    context: Context,
-    peer: Option<&Peer>,
-) -> Result<(), tonic::transport::Error> {
+/// Serves xDS on `listener` until the context's stop token is cancelled; where the context has a certificate, to
+/// subscribers that prove themselves only.
+pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::transport::Error> {
     let stop = context.stop.clone();
+    let peer = context.peer.clone();
     let address: Option<SocketAddr> = listener.local_addr().ok();
-    tracing::info!(?address, "xds server listens");
+    tracing::info!(?address, proved = peer.is_some(), "xds server listens");
     let ads =
         AggregatedDiscoveryServiceServer::new(Ads(context.clone())).max_decoding_message_size(MAX_REQUEST);
     let ecds = ExtensionConfigDiscoveryServiceServer::new(Ecds(context.clone()))
         .max_decoding_message_size(MAX_REQUEST);
     let eds = EndpointDiscoveryServiceServer::new(Eds(context)).max_decoding_message_size(MAX_REQUEST);
-    let mut server = tonic::transport::Server::builder();
-    if let Some(peer) = peer {
-        server = server.tls_config(peer.server())?;
-    }
-    server
+    let router = tonic::transport::Server::builder()
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_service(ads)
         .add_service(ecds)
-        .add_service(eds)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
-        .await
+        .add_service(eds);
+    let stopped = stop.cancelled_owned();
+    match peer {
+        None => router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped).await,
+        Some(peer) => {
+            let proved = asp_peer::incoming(listener, peer, SUBSCRIBERS);
+            router.serve_with_incoming_shutdown(proved, stopped).await
+        }
+    }
 }
 
 struct Ads(Context);
@@ -73,7 +72,8 @@ fn open(
     request: Request<Streaming<DiscoveryRequest>>,
     kind: Option<Kind>,
 ) -> Result<Response<Pushes>, Status> {
-    let pushes = serve(context, request.into_inner(), kind)?;
+    let caller = Caller::of(&request, context.peer.as_ref())?;
+    let pushes = serve(context, request.into_inner(), kind, caller)?;
     Ok(Response::new(ReceiverStream::new(pushes)))
 }
 

@@ -1,10 +1,11 @@
-//! One xDS stream: requests in, pushes out, for every kind of resource it asks for.
+//! One xDS stream: requests in, pushes out, for every kind of resource it asks for and may have.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_peer::Peer;
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::google::protobuf::value;
@@ -15,6 +16,7 @@ use tonic::{Status, Streaming};
 
 use super::client;
 use super::endpoints::{Alive, Endpoints};
+use super::peer::Caller;
 use super::subscribers::{self, Subscribers};
 use super::subscription::{Event, Subscription};
 use super::{Kind, WorldReceiver};
@@ -29,12 +31,19 @@ const OUTBOUND: usize = Kind::ALL.len();
 const SETTLE: Duration =
     client::CONNECT_TIMEOUT.saturating_add(Duration::from_millis(client::BACKOFF_MS.end + 500));
 
+/// `<ip>:<port>` at which Envoy reaches a gateway, in its node's metadata.
+pub(super) const ADVERTISE: &str = "advertise";
+/// In the metadata of the last request of a gateway that ends in order.
+pub(super) const LEAVING: &str = "leaving";
+
 /// What a stream needs to know of the control plane.
 #[derive(Clone)]
 pub struct Context {
     pub world: WorldReceiver,
     pub subscribers: Arc<Subscribers>,
     pub endpoints: Arc<Endpoints>,
+    /// This process's own certificate, where subscribers have to show one.
+    pub peer: Option<Peer>,
     pub stop: CancellationToken,
 }
 
@@ -46,6 +55,7 @@ pub fn serve(
     context: &Context,
     inbound: Streaming<DiscoveryRequest>,
     default_kind: Option<Kind>,
+    caller: Caller,
 ) -> Result<mpsc::Receiver<Push>, Status> {
     let Some(entry) = context.subscribers.admit() else {
         return Err(Status::resource_exhausted("too many subscribers"));
@@ -56,9 +66,10 @@ pub fn serve(
         endpoints: Arc::clone(&context.endpoints),
         entry,
         default_kind,
+        caller,
         node: Node::default(),
         subscriptions: BTreeMap::new(),
-        alive: None,
+        presence: Presence::Absent,
     };
     let stop = context.stop.clone();
     tokio::spawn(async move {
@@ -76,11 +87,20 @@ struct StreamState {
     endpoints: Arc<Endpoints>,
     entry: subscribers::Stream,
     default_kind: Option<Kind>,
-    /// Sent with the first request only.
+    caller: Caller,
+    /// Sent with the first request, and with a gateway's last one.
     node: Node,
     subscriptions: BTreeMap<Kind, Subscription>,
-    /// Set once a gateway has acknowledged a snapshot.
-    alive: Option<Alive>,
+    presence: Presence,
+}
+
+/// Whether the gateway at the other end takes part in its cluster.
+enum Presence {
+    /// It is none, or it has no snapshot.
+    Absent,
+    Serving(Alive),
+    /// It has said that it ends.
+    Left,
 }
 
 impl StreamState {
@@ -97,6 +117,16 @@ impl StreamState {
                     }
                 }
                 let Some(push) = subscription.next_push(&world) else {
+                    if let Some(refusal) = subscription.take_refusal() {
+                        tracing::error!(
+                            node = %self.node.id, kind = kind.as_str(), revision = refusal.offered,
+                            in_force = refusal.in_force,
+                            "the published snapshot is older than the one this subscriber has in force, as after the \
+                             restore of an older database; it keeps its own until the revision has passed it. To go \
+                             back to what is published, restart the subscriber"
+                        );
+                        self.entry.rejected(*kind, refusal.offered, &refusal.to_string());
+                    }
                     continue;
                 };
                 self.entry.pushed(*kind, subscription.pushed_revision().unwrap_or(0));
@@ -107,7 +137,7 @@ impl StreamState {
             tokio::select! {
                 request = inbound.message() => match request {
                     Ok(Some(request)) => {
-                        if let Err(status) = self.on_request(request) {
+                        if let Err(status) = self.on_request(request).await {
                             // The receiver may be gone already.
                             let _ = outbound.send(Err(status)).await;
                             return;
@@ -125,7 +155,7 @@ impl StreamState {
         }
     }
 
-    fn on_request(&mut self, mut request: DiscoveryRequest) -> Result<(), Status> {
+    async fn on_request(&mut self, mut request: DiscoveryRequest) -> Result<(), Status> {
         if let Some(node) = request.node.take() {
             self.node = node;
         }
@@ -137,17 +167,22 @@ impl StreamState {
                 _ => return Ok(()),
             },
         };
-        let address = metadata(&self.node, "advertise").unwrap_or_default().to_owned();
-        self.entry.subscribed(kind, &self.node.id, &address);
+        if !self.subscriptions.contains_key(&kind) {
+            self.authorize(kind).await?;
+        }
+        if metadata(&self.node, LEAVING).is_some() {
+            self.leave();
+        }
+        let has_snapshot = kind == Kind::Gateway && !request.version_info.is_empty();
         let subscription = self.subscriptions.entry(kind).or_insert_with(|| Subscription::new(kind));
         match subscription.on_request(request) {
-            Event::Subscribed => tracing::info!(node = %self.node.id, kind = kind.as_str(), "subscribed"),
-            Event::Acknowledged { revision } => {
-                self.entry.acknowledged(kind, revision);
-                if kind == Kind::Gateway {
-                    self.join(&address);
-                }
+            Event::Subscribed => {
+                let in_force = subscription.in_force();
+                let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
+                self.entry.subscribed(kind, &self.node.id, address, in_force);
+                tracing::info!(node = %self.node.id, kind = kind.as_str(), in_force, "subscribed");
             }
+            Event::Acknowledged { revision } => self.entry.acknowledged(kind, revision),
             Event::Rejected { revision, reason } => {
                 tracing::error!(node = %self.node.id, kind = kind.as_str(), revision, %reason, "snapshot rejected");
                 self.entry.rejected(kind, revision, &reason);
@@ -155,20 +190,51 @@ impl StreamState {
             Event::Ignored => {}
             Event::TooMany => return Err(Status::invalid_argument("too many resource names")),
         }
+        if has_snapshot {
+            self.join();
+        }
         Ok(())
     }
 
-    /// A gateway that has a snapshot takes part in its cluster.
-    fn join(&mut self, address: &str) {
-        if self.alive.is_some() || address.is_empty() {
+    /// Refuses the stream where this kind of resource, or the address at which it wants requests, is not for
+    /// this caller.
+    async fn authorize(&self, kind: Kind) -> Result<(), Status> {
+        let mut judged = self.caller.may_subscribe(kind);
+        let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
+        if judged.is_ok()
+            && kind == Kind::Gateway
+            && let Ok(address) = address.parse()
+        {
+            judged = self.caller.may_advertise(address).await;
+        }
+        judged.map_err(|reason| {
+            tracing::warn!(
+                caller = %self.caller, node = %self.node.id, kind = kind.as_str(), address, %reason,
+                "subscription refused: nothing is sent to it, and no request is routed to its address"
+            );
+            Status::permission_denied(reason)
+        })
+    }
+
+    /// A gateway that has a snapshot, this one or an earlier one, takes part in its cluster.
+    fn join(&mut self) {
+        let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
+        if !matches!(self.presence, Presence::Absent) || address.is_empty() {
             return;
         }
         let pool = metadata(&self.node, "pool").unwrap_or(DEFAULT_POOL).to_owned();
         match address.parse::<SocketAddr>() {
-            Ok(address) => self.alive = Some(self.endpoints.join(pool, address)),
+            Ok(address) => self.presence = Presence::Serving(self.endpoints.join(pool, address)),
             Err(_) => {
                 tracing::warn!(node = %self.node.id, address, "gateway advertises no <ip>:<port>, not served");
             }
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Presence::Serving(alive) = std::mem::replace(&mut self.presence, Presence::Left) {
+            tracing::info!(node = %self.node.id, "gateway ends, withdrawn");
+            alive.leave();
         }
     }
 }

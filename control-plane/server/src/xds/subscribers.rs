@@ -36,6 +36,7 @@ pub struct Subscriber {
     /// Unix milliseconds.
     pub connected_at: u64,
     pub pushed_revision: u64,
+    /// In force there: acknowledged on this stream, or brought along from an earlier one.
     pub acked_revision: u64,
     /// From push to acknowledgement, milliseconds.
     pub ack_ms: Option<u64>,
@@ -88,7 +89,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn subscribed(&self, kind: Kind, node: &str, address: &str) {
+    /// `in_force` is the revision the subscriber brings along, 0 for none.
+    pub fn subscribed(&self, kind: Kind, node: &str, address: &str, in_force: u64) {
         let bounded = |text: &str| text.chars().take(MAX_TEXT).collect::<String>();
         let mut table = self.subscribers.table.lock();
         table.subscribers.entry((self.id, kind)).or_insert_with(|| Subscriber {
@@ -97,7 +99,7 @@ impl Stream {
             address: bounded(address),
             connected_at: clock::now_ms(),
             pushed_revision: 0,
-            acked_revision: 0,
+            acked_revision: in_force,
             ack_ms: None,
             last_nack: None,
             pushed_at: 0,

@@ -2,7 +2,7 @@
 //!
 //! Source: xDS REST and gRPC protocol, "ACK/NACK and resource type instance version". Keeps true: at most
 //! one response is unanswered; a version that was sent, acknowledged or rejected, is not sent again unless
-//! the subscriber asks for other names.
+//! the subscriber asks for other names; a snapshot older than the one the subscriber has is not sent.
 
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
@@ -45,12 +45,37 @@ pub struct Subscription {
     wanted: bool,
     /// The subscriber came with a version that it has from another stream.
     resumed: bool,
+    /// The snapshot revision the subscriber has, from this stream or an earlier one; 0: none.
+    in_force: u64,
+    /// What is not pushed, until it is asked for.
+    refusal: Option<Refusal>,
+    /// The version it was about.
+    refused: String,
     pushes: u64,
+}
+
+/// A snapshot that is older than the one the subscriber has: neither filter nor gateway would put it in force.
+/// The filter cannot say so (a worker's refusal is a broken VM to Envoy), so it is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not sent: revision {offered} is older than revision {in_force}, which the subscriber has in force")]
+pub struct Refusal {
+    pub offered: u64,
+    pub in_force: u64,
 }
 
 impl Subscription {
     pub fn new(kind: Kind) -> Subscription {
-        Subscription { kind, names: Vec::new(), sent: None, wanted: false, resumed: false, pushes: 0 }
+        Subscription {
+            kind,
+            names: Vec::new(),
+            sent: None,
+            wanted: false,
+            resumed: false,
+            in_force: 0,
+            refusal: None,
+            refused: String::new(),
+            pushes: 0,
+        }
     }
 
     /// Takes a request of this kind.
@@ -61,6 +86,7 @@ impl Subscription {
         let Some(sent) = &mut self.sent else {
             // Nothing was sent on this stream: whatever nonce it names is from another one.
             self.resumed = !request.version_info.is_empty();
+            self.in_force = self.revision_of(&request.version_info);
             self.names = request.resource_names;
             self.wanted = true;
             return Event::Subscribed;
@@ -77,7 +103,10 @@ impl Subscription {
         }
         sent.answered = true;
         match request.error_detail {
-            None => Event::Acknowledged { revision: sent.revision },
+            None => {
+                self.in_force = sent.revision;
+                Event::Acknowledged { revision: sent.revision }
+            }
             Some(detail) => {
                 Event::Rejected { revision: sent.revision, reason: shortened(detail.message, MAX_REASON) }
             }
@@ -95,6 +124,13 @@ impl Subscription {
             return None;
         }
         let Batch { version, revision, resources } = resources::batch(world, self.kind, &self.names)?;
+        if revision < self.in_force {
+            if self.refused != version {
+                self.refusal = Some(Refusal { offered: revision, in_force: self.in_force });
+                self.refused = version;
+            }
+            return None;
+        }
         let known = self.sent.as_ref().is_some_and(|sent| sent.version == version);
         if known && !self.wanted {
             return None;
@@ -110,6 +146,26 @@ impl Subscription {
             nonce,
             ..DiscoveryResponse::default()
         })
+    }
+
+    /// The snapshot revision the subscriber has; 0 for endpoints, and before its first.
+    pub fn in_force(&self) -> u64 {
+        self.in_force
+    }
+
+    /// Why there is no push, told once for each version.
+    pub fn take_refusal(&mut self) -> Option<Refusal> {
+        self.refusal.take()
+    }
+
+    /// Versions of snapshots begin with the revision; those of endpoints have none.
+    fn revision_of(&self, version: &str) -> u64 {
+        match self.kind {
+            Kind::Endpoints => 0,
+            Kind::Edge | Kind::Gateway => {
+                version.split_once('-').and_then(|(revision, _)| revision.parse().ok()).unwrap_or(0)
+            }
+        }
     }
 
     /// The snapshot revision of the last push.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use asp_proto::supervisor::CloseTunnelRequest;
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use serde_json::json;
 use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
@@ -59,12 +59,13 @@ async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = params.self_signed(&authority_key).unwrap().pem();
     let issuer = Issuer::new(params, authority_key);
-    let make = || {
+    let make = |holder: &str| {
         let key = KeyPair::generate().unwrap();
-        let leaf = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let mut leaf = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        leaf.subject_alt_names.push(SanType::URI(format!("spiffe://{holder}").try_into().unwrap()));
         (leaf.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
     };
-    let (certificate, key) = make();
+    let (certificate, key) = make("example.org/asp/runtime/python-0");
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -84,7 +85,8 @@ async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
         let endpoint = Endpoint::from_shared(url.clone()).unwrap().tls_config(tls).unwrap();
         async move { endpoint.connect().await.map(RuntimeSupervisorClient::new) }
     };
-    let (one, two) = (make(), make());
+    let one = make("example.org/asp/gateway/one");
+    let two = make("example.org/asp/gateway/two");
     let mut one = connect(trust.clone().identity(Identity::from_pem(one.0, one.1))).await.unwrap();
     let mut two = connect(trust.clone().identity(Identity::from_pem(two.0, two.1))).await.unwrap();
     let handle = one.allocate_worker(wanted("echo", "t")).await.unwrap().into_inner().handle.unwrap();
@@ -103,4 +105,20 @@ async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
         Err(_) => true,
     };
     assert!(refused, "no certificate, no service");
+    for stolen in [
+        "example.org/asp/envoy/edge-0",
+        "example.org/asp/runtime/node-0",
+        "example.com/asp/gateway/one",
+        "example.org/asp/gateway/one/more",
+    ] {
+        let (certificate, key) = make(stolen);
+        let identity = Identity::from_pem(certificate, key);
+        let trust = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&authority));
+        let refused = match connect(trust.domain_name("localhost").identity(identity)).await {
+            Ok(mut nobody) => nobody.allocate_worker(wanted("echo", "t")).await.is_err(),
+            Err(_) => true,
+        };
+        assert!(refused, "{stolen} is no gateway of this runtime's domain");
+        stack.log_line("its certificate is not for this").await;
+    }
 }

@@ -11,12 +11,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_peer::{Peer, Role};
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{HealthRequest, health_response};
 use parking_lot::Mutex;
-use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 
 use super::trunk::Trunk;
@@ -42,17 +42,8 @@ pub struct RuntimeTarget {
     pub languages: Vec<String>,
     /// `unix:/path` or `https://host:port`.
     pub url: String,
-    /// How the gateway proves itself; needed for `https`, refused for `unix`.
-    pub tls: Option<RuntimeTls>,
-}
-
-/// Mutual TLS with a runtime, as PEM texts.
-#[derive(Clone, Debug)]
-pub struct RuntimeTls {
-    pub certificate: String,
-    pub key: SecretString,
-    /// Who signs the runtime's certificate.
-    pub authority: String,
+    /// How the gateway proves itself, and knows the runtime; needed for `https`, refused for `unix`.
+    pub peer: Option<Peer>,
 }
 
 /// A runtime's address is not usable.
@@ -149,26 +140,26 @@ struct Link {
 
 impl Runtime {
     fn new(target: RuntimeTarget) -> Result<Runtime, RuntimesError> {
-        let RuntimeTarget { languages, url, tls } = target;
+        let RuntimeTarget { languages, url, peer } = target;
         let failed = |source| RuntimesError::Endpoint { url: url.clone(), source };
-        let mut endpoint = Endpoint::from_shared(url.clone()).map_err(failed)?;
-        match (&tls, url.starts_with("unix:"), url.starts_with("https://")) {
-            (None, true, _) => {}
-            (Some(tls), _, true) => {
-                let config = ClientTlsConfig::new()
-                    .ca_certificate(Certificate::from_pem(&tls.authority))
-                    .identity(Identity::from_pem(&tls.certificate, tls.key.expose_secret()));
-                endpoint = endpoint.tls_config(config).map_err(failed)?;
+        let set_up = |endpoint: Endpoint| {
+            endpoint
+                .connect_timeout(CONNECT_TIMEOUT)
+                .tcp_nodelay(true)
+                .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+                .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+                .keep_alive_while_idle(true)
+        };
+        let channel = match (peer, url.parse::<Uri>()) {
+            (None, _) if url.starts_with("unix:") => {
+                set_up(Endpoint::from_shared(url.clone()).map_err(failed)?).connect_lazy()
+            }
+            (Some(peer), Ok(uri)) if uri.scheme_str() == Some("https") => {
+                let connector = asp_peer::connector(peer, Role::Runtime, None);
+                set_up(Endpoint::from(asp_peer::endpoint_uri(&uri))).connect_with_connector_lazy(connector)
             }
             _ => return Err(RuntimesError::Transport(url)),
-        }
-        let channel = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            .keep_alive_while_idle(true)
-            .connect_lazy();
+        };
         let client = RuntimeSupervisorClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
@@ -252,7 +243,7 @@ mod tests {
 
     fn target(languages: &[&str], url: &str) -> RuntimeTarget {
         let languages = languages.iter().map(|language| (*language).to_owned()).collect();
-        RuntimeTarget { languages, url: url.into(), tls: None }
+        RuntimeTarget { languages, url: url.into(), peer: None }
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! Admission, events, results and failures of a plugin call.
 
-use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, RuntimeTls, Runtimes};
+use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_proto::plugin::{Failed, ResultChunk, client_message, server_message::Payload};
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;
@@ -268,11 +268,12 @@ async fn a_runtime_on_the_network_takes_only_gateways_its_authority_knows() {
         let invoke = worker.begin(&[]).await;
         worker.complete(&invoke, &json!({"ok": true})).await;
     });
-    let url = start_with_tls(script, &ours).await;
-    for (signer, known) in [(&ours, true), (&theirs, false)] {
-        let (certificate, key) = signer.sign();
-        let tls = RuntimeTls { certificate, key: key.into(), authority: ours.pem() };
-        let target = RuntimeTarget { languages: vec![PYTHON.into()], url: url.clone(), tls: Some(tls) };
+    let url = start_with_tls(script.clone(), &ours, "runtime").await;
+    // Its authority is right, and it is no runtime.
+    let stolen = start_with_tls(script, &ours, "envoy").await;
+    for (signer, url, known) in [(&ours, &url, true), (&theirs, &url, false), (&ours, &stolen, false)] {
+        let peer = Some(signer.peer("gateway", &ours));
+        let target = RuntimeTarget { languages: vec![PYTHON.into()], url: url.clone(), peer };
         let fixture = Fixture::with(snapshot(), 7, Runtimes::new(vec![target]).unwrap());
         let result = sweep(&fixture).await.json()["result"].clone();
         if known {

@@ -1,0 +1,139 @@
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// A hang guard.
+const GUARD: Duration = Duration::from_secs(30);
+
+struct Server {
+    address: SocketAddr,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+async fn start(router: Router, connections: usize, first_request: Duration) -> Server {
+    let (listener, address) = bind("127.0.0.1".parse().unwrap(), 0, "test").await.unwrap();
+    let stop = CancellationToken::new();
+    let limits = Limits { connections, first_request };
+    let task = tokio::spawn(serve_within(listener, router, stop.clone(), Duration::from_secs(20), limits));
+    Server { address, stop, task }
+}
+
+fn hello() -> Router {
+    Router::new().route("/", get(|| async { "hello" }))
+}
+
+async fn ask(client: &reqwest::Client, address: SocketAddr) -> String {
+    let sent = client.get(format!("http://{address}/")).send();
+    tokio::time::timeout(GUARD, sent).await.unwrap().unwrap().text().await.unwrap()
+}
+
+fn both() -> [reqwest::Client; 2] {
+    [
+        reqwest::Client::builder().http1_only().build().unwrap(),
+        reqwest::Client::builder().http2_prior_knowledge().build().unwrap(),
+    ]
+}
+
+#[tokio::test]
+async fn both_http_versions_are_served_and_an_open_request_finishes_before_the_end() {
+    let (started, mut running) = tokio::sync::mpsc::channel::<()>(1);
+    let finish = Arc::new(tokio::sync::Notify::new());
+    let gate = Arc::clone(&finish);
+    let slow = move || async move {
+        started.send(()).await.unwrap();
+        gate.notified().await;
+        "done"
+    };
+    let server = start(hello().route("/slow", get(slow)), 100, GUARD).await;
+    let address = server.address;
+    for client in both() {
+        assert_eq!(ask(&client, address).await, "hello");
+    }
+    let [plain, _] = both();
+    let slow = tokio::spawn(plain.get(format!("http://{address}/slow")).send());
+    running.recv().await.unwrap();
+    server.stop.cancel();
+    finish.notify_one();
+    assert_eq!(slow.await.unwrap().unwrap().text().await.unwrap(), "done");
+    server.task.await.unwrap();
+    assert!(plain.get(format!("http://{address}/")).send().await.is_err(), "no new connection");
+}
+
+#[tokio::test]
+async fn connections_that_bring_no_request_are_closed_in_time_whatever_they_begin_to_say() {
+    let server = start(hello(), 100, Duration::from_millis(100)).await;
+    let settings = b"\0\0\0\x04\0\0\0\0\0".as_slice();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice();
+    for said in [
+        b"".as_slice(),
+        b"P",
+        b"PRI * HTTP/2.0\r\n",
+        b"GET / HTTP/1.1\r\nhost:",
+        &[preface, settings].concat(),
+    ] {
+        let mut silent = TcpStream::connect(server.address).await.unwrap();
+        silent.write_all(said).await.unwrap();
+        let mut heard = Vec::new();
+        let closed = tokio::time::timeout(GUARD, silent.read_to_end(&mut heard)).await;
+        // A reset ends it too.
+        assert!(closed.is_ok(), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_has_asked_once_is_not_closed_for_being_slow_to_answer() {
+    let slow = || async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        "done"
+    };
+    let server = start(Router::new().route("/", get(slow)), 100, Duration::from_millis(100)).await;
+    for client in both() {
+        assert_eq!(ask(&client, server.address).await, "done");
+    }
+}
+
+#[tokio::test]
+async fn silent_connections_make_room_when_all_places_are_taken() {
+    // They would be closed for their silence after the guard only.
+    let server = start(hello(), 8, GUARD * 10).await;
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    for client in both() {
+        assert_eq!(ask(&client, server.address).await, "hello");
+    }
+}
+
+#[tokio::test]
+async fn an_open_answer_keeps_its_connection_and_an_idle_one_makes_room() {
+    let (chunks, stream) = tokio::sync::mpsc::channel::<Result<&'static str, std::io::Error>>(1);
+    let stream = Arc::new(parking_lot::Mutex::new(Some(tokio_stream::wrappers::ReceiverStream::new(stream))));
+    let streamed = move || async move { Body::from_stream(stream.lock().take().unwrap()) };
+    let server = start(hello().route("/stream", get(streamed)), 2, GUARD * 10).await;
+    let [one, two] = both();
+    let mut open = one.get(format!("http://{}/stream", server.address)).send().await.unwrap();
+    // The second place: asked once, idle since.
+    assert_eq!(ask(&two, server.address).await, "hello");
+    for client in both() {
+        assert_eq!(ask(&client, server.address).await, "hello", "in the place of an idle one");
+    }
+    chunks.send(Ok("still here")).await.unwrap();
+    assert_eq!(open.chunk().await.unwrap().unwrap(), "still here");
+}
+
+#[tokio::test]
+async fn headers_of_sixty_kibibytes_are_taken_by_both_http_versions() {
+    let server = start(hello(), 100, GUARD).await;
+    let value = "v".repeat(6 * 1024);
+    for client in both() {
+        let mut request = client.get(format!("http://{}/", server.address));
+        for number in 0..10 {
+            request = request.header(format!("x-number-{number}"), &value);
+        }
+        assert_eq!(request.send().await.unwrap().status(), 200);
+    }
+}

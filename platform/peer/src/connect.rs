@@ -1,0 +1,94 @@
+//! The client's side: connections to a server that has proved the wanted role.
+
+use std::io;
+
+use http::Uri;
+use http::uri::{Parts, Scheme};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tower::Service;
+
+use crate::{IdentityError, Peer, Role};
+
+const HTTPS: u16 = 443;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("{0} names no host")]
+    Host(Uri),
+    #[error("connect to {address}: {source}")]
+    Connect {
+        address: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{address} is not who it should be: {source}")]
+    Identity {
+        address: String,
+        #[source]
+        source: IdentityError,
+    },
+    #[error("{0} showed no certificate")]
+    Nobody(String),
+}
+
+/// A connector for a gRPC channel that ends TLS itself: give the channel [`endpoint_uri`]. `name` is the DNS name
+/// or address in the server's certificate; the URL's host by default.
+pub fn connector(
+    peer: Peer,
+    server: Role,
+    name: Option<String>,
+) -> impl Service<
+    Uri,
+    Response = TokioIo<TlsStream<TcpStream>>,
+    Error = ConnectError,
+    Future = impl Future<Output = Result<TokioIo<TlsStream<TcpStream>>, ConnectError>> + Send,
+> + Clone
++ Send
++ 'static {
+    tower::service_fn(move |uri: Uri| {
+        let peer = peer.clone();
+        let name = name.clone();
+        async move { connect(&peer, server, name.as_deref(), &uri).await.map(TokioIo::new) }
+    })
+}
+
+/// The URL as the channel is given it: with the scheme `https` it would want to do TLS a second time.
+pub fn endpoint_uri(uri: &Uri) -> Uri {
+    let mut parts = Parts::default();
+    parts.scheme = Some(Scheme::HTTP);
+    parts.authority = uri.authority().map(|authority| {
+        let with_port = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(HTTPS));
+        with_port.parse().unwrap_or_else(|_| authority.clone())
+    });
+    parts.path_and_query = uri.path_and_query().cloned();
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
+}
+
+async fn connect(
+    peer: &Peer,
+    server: Role,
+    name: Option<&str>,
+    uri: &Uri,
+) -> Result<TlsStream<TcpStream>, ConnectError> {
+    let host = uri.host().ok_or_else(|| ConnectError::Host(uri.clone()))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = uri.port_u16().unwrap_or(HTTPS);
+    let address = format!("{host}:{port}");
+    let failed = |source| ConnectError::Connect { address: address.clone(), source };
+    let wanted = ServerName::try_from(name.unwrap_or(host).to_owned())
+        .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+    let stream = TcpStream::connect((host, port)).await.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    let stream = TlsConnector::from(peer.client()).connect(wanted, stream).await.map_err(failed)?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let certificate = certificate.ok_or_else(|| ConnectError::Nobody(address.clone()))?;
+    match peer.admit(certificate, &[server]) {
+        Ok(_) => Ok(stream),
+        Err(source) => Err(ConnectError::Identity { address, source }),
+    }
+}

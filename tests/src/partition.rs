@@ -1,0 +1,62 @@
+//! A partition between gateways and control plane, under load: what both `make test` and `make chaos` hold.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::Cluster;
+use crate::http1::{self, Request};
+use crate::wait;
+
+/// Between two requests.
+const PACE: Duration = Duration::from_millis(20);
+
+/// What was sent and what became of it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Figures {
+    pub seconds: f64,
+    pub requests: u64,
+    pub failures: Vec<String>,
+}
+
+/// Cuts the cable for `length` and sends `request` through Envoy all the while, and until the gateways are back.
+pub async fn hold(cluster: &Cluster, request: &Request, length: Duration) -> Result<Figures> {
+    let cable = cluster.cable.as_ref().context("the cluster has a cable")?;
+    let mut figures = Figures::default();
+    let started = Instant::now();
+    cable.cut();
+    while started.elapsed() < length {
+        send(cluster, request, &mut figures).await;
+    }
+    let subscribed = gateways(cluster).await?;
+    ensure!(subscribed == 0, "the control plane still hears {subscribed} gateways: nothing was cut");
+    cable.mend();
+    let deadline = Instant::now() + wait::START;
+    while gateways(cluster).await? < cluster.gateways.len() {
+        ensure!(Instant::now() < deadline, "the gateways do not come back; {}", cluster.control.tail());
+        send(cluster, request, &mut figures).await;
+    }
+    figures.seconds = started.elapsed().as_secs_f64();
+    Ok(figures)
+}
+
+async fn send(cluster: &Cluster, request: &Request, figures: &mut Figures) {
+    figures.requests += 1;
+    let failure = match http1::send(cluster.envoy.address, request).await {
+        Ok(answer) if answer.status == 200 => None,
+        Ok(answer) => Some(format!("{} {}", answer.status, answer.text())),
+        Err(error) => Some(format!("{error:#}")),
+    };
+    // The first ones tell the story.
+    figures.failures.extend(failure.filter(|_| figures.failures.len() < 100));
+    sleep(PACE).await;
+}
+
+/// How many gateways are subscribed.
+async fn gateways(cluster: &Cluster) -> Result<usize> {
+    let snapshot = cluster.admin("/api/snapshot").await?;
+    let subscribers = snapshot["subscribers"].as_array().context("a list of subscribers")?;
+    Ok(subscribers.iter().filter(|subscriber| subscriber["kind"] == "gateway").count())
+}
