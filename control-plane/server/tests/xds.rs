@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use asp::catalog::build::Built;
 use asp::publisher::{Handle, Publisher, Source};
 use asp::xds::client::{self, Apply, Target};
 use asp::xds::endpoints::Endpoints;
 use asp::xds::stream::Context;
 use asp::xds::subscribers::{Subscriber, Subscribers};
-use asp::xds::{EDGE_FILTER, Kind, service};
+use asp::xds::{EDGE_FILTER, Kind, Published, service};
 use asp_peer::{Peer, PeerFiles, Role};
-use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot};
+use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, Region};
 use async_trait::async_trait;
 use envoy_types::pb::envoy::config::core::v3::{HealthStatus, Node};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -42,10 +43,19 @@ impl Source for Counter {
         Ok(self.0.load(Ordering::SeqCst))
     }
 
-    async fn build(&self) -> anyhow::Result<GatewaySnapshot> {
+    async fn build(&self, _last: Option<Arc<Published>>) -> anyhow::Result<Built> {
         let revision = self.0.load(Ordering::SeqCst);
         let edge = EdgeSnapshot { revision, ..EdgeSnapshot::default() };
-        Ok(GatewaySnapshot { revision, edge: Some(edge), digest: vec![7; 32], ..GatewaySnapshot::default() })
+        // What says nothing new is not pushed.
+        let region = Region { org: revision.to_string(), ..Region::default() };
+        let snapshot = GatewaySnapshot {
+            revision,
+            edge: Some(edge),
+            regions: vec![region],
+            digest: vec![7; 32],
+            ..GatewaySnapshot::default()
+        };
+        Ok(Built { snapshot, faults: Vec::new() })
     }
 }
 
