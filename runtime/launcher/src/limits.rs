@@ -29,8 +29,10 @@ pub(crate) fn apply(sandbox: &Sandbox, counted: Counted) -> Result<(), Failure> 
     }
 }
 
+/// A limit of 0 bytes keeps no dump from a `core_pattern` that is a pipe, to a program that runs as root outside; the
+/// kernel takes 1 for "none, not even there", and writes no file so small (core(5), do_coredump in fs/coredump.c).
 pub(crate) fn no_core_dumps() -> Result<(), Failure> {
-    lower(Resource::RLIMIT_CORE, 0)
+    lower(Resource::RLIMIT_CORE, 1)
 }
 
 /// A limit that is lower already stays: raising one needs a privilege.

@@ -1,7 +1,7 @@
 //! seccomp: which system calls the worker may make.
 //!
 //! Everything is allowed that is not listed, up to the newest call that was looked at; what a kernel has beyond
-//! does not exist. Sockets are local ones, and with egress those of IP besides. A refusal is the errno a program
+//! does not exist. Sockets are local ones, and with egress those of TCP and UDP besides. A refusal is the errno a program
 //! has code for; only a foreign instruction set kills.
 //! Source: seccomp(2); the list follows the default profiles of systemd and the container engines.
 
@@ -99,8 +99,11 @@ const NEW_NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Of IP sockets: raw, reliable datagrams, sequenced packets, DCCP, packet.
-const OTHER_IP_TYPES: [u64; 5] = [3, 4, 5, 6, 10];
+/// Of IP sockets: every type but streams (1) and datagrams (2).
+const OTHER_IP_TYPES: [u64; 14] = [0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+/// Of IP sockets: the type's own, TCP and UDP. The others (SCTP, MPTCP, SMC, L2TP, ICMP..) are much kernel code that no
+/// Landlock rule looks at, and nothing that the proxy speaks.
+const IP_PROTOCOLS: [u64; 3] = [0, 6, 17];
 /// The type without SOCK_NONBLOCK and SOCK_CLOEXEC.
 const TYPE_MASK: u64 = 0xf;
 
@@ -115,11 +118,12 @@ pub(crate) fn restrict(sandbox: &Sandbox) -> Result<(), Failure> {
     Ok(())
 }
 
-fn programs(egress: bool) -> Result<[BpfProgram; 4], BackendError> {
+fn programs(egress: bool) -> Result<[BpfProgram; 5], BackendError> {
     Ok([
         unknown_calls(),
         compile(every(&ABSENT), libc::ENOSYS)?,
         compile(sockets(egress)?, libc::EAFNOSUPPORT)?,
+        compile(protocols()?, libc::EPROTONOSUPPORT)?,
         compile(refused()?, libc::EPERM)?,
     ])
 }
@@ -176,6 +180,19 @@ fn sockets(egress: bool) -> Result<Rules, BackendError> {
     let local = u64::from(libc::AF_UNIX.unsigned_abs());
     let pairs = vec![rule([condition(0, SeccompCmpOp::Ne, local)?])?];
     Ok(BTreeMap::from([(libc::SYS_socket, refused), (libc::SYS_socketpair, pairs)]))
+}
+
+/// By the errno at which programs fall back to plain TCP.
+fn protocols() -> Result<Rules, BackendError> {
+    let mut refused = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut conditions = vec![condition(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()))?];
+        for protocol in IP_PROTOCOLS {
+            conditions.push(condition(2, SeccompCmpOp::Ne, protocol)?);
+        }
+        refused.push(SeccompRule::new(conditions)?);
+    }
+    Ok(BTreeMap::from([(libc::SYS_socket, refused)]))
 }
 
 fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, BackendError> {

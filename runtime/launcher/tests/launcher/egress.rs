@@ -131,3 +131,31 @@ fn only_the_loopback_exists_and_other_ports_and_hosts_do_not_answer() {
     let expected = "['lo']\nPermissionError\nPermissionError\nPermissionError\n";
     assert_eq!(stdout(&output), expected, "{}", stderr(&output));
 }
+
+/// Family, type and protocol of a socket each; says which are given.
+const SOCKETS: &str = "import socket, sys\n\
+    tcp, udp = socket.SOCK_STREAM, socket.SOCK_DGRAM\n\
+    kinds = {'tcp': (tcp, 0), 'tcp by number': (tcp, 6), 'udp': (udp, 0), 'udp by number': (udp, 17),\n\
+             'mptcp': (tcp, 262), 'sctp': (tcp, 132), 'smc': (tcp, 256), 'l2tp': (udp, 115), 'udplite': (udp, 136),\n\
+             'ping': (udp, 1), 'raw': (socket.SOCK_RAW, 6), 'tcp of another type': (15, 6)}\n\
+    for name, (kind, protocol) in kinds.items():\n    \
+        for family in (socket.AF_INET, socket.AF_INET6):\n        \
+            try: socket.socket(family, kind, protocol).close(); print(name)\n        \
+            except OSError as error: pass\n";
+
+#[test]
+fn sockets_are_those_of_tcp_and_udp_alone() {
+    let outside = scratch();
+    let proxy = outside.path().join("proxy.sock");
+    let _listener = UnixListener::bind(&proxy).unwrap();
+    let (mut cell, dir) = client(SOCKETS, proxy);
+    let inside = stdout(&cell.output());
+    let given =
+        ["tcp", "tcp", "tcp by number", "tcp by number", "udp", "udp", "udp by number", "udp by number"];
+    assert_eq!(inside.lines().collect::<Vec<_>>(), given);
+    let script = dir.path().join("client.py");
+    let control = std::process::Command::new(&crate::harness::python().program).arg(script).output().unwrap();
+    for refused in ["mptcp", "raw"] {
+        assert!(stdout(&control).lines().any(|line| line == refused), "{}", stdout(&control));
+    }
+}

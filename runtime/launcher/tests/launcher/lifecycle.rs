@@ -133,6 +133,15 @@ fn bounds_are_read_back_from_the_process() {
     }
 }
 
+/// A limit of 0 bytes would not keep a dump from a program that `core_pattern` pipes it to; 1 does (core(5)).
+#[test]
+fn a_worker_that_crashes_leaves_no_dump_not_even_to_a_pipe() {
+    for level in LEVELS {
+        let output = shell(level, "grep '^Max core' /proc/self/limits | tr -s ' '").output();
+        assert_eq!(stdout(&output).trim(), "Max core file size 1 1 bytes", "{level:?}: {}", stderr(&output));
+    }
+}
+
 #[test]
 fn the_work_directory_is_empty_writable_and_gone_afterwards() {
     let mut cell = shell(
