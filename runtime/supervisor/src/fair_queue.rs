@@ -6,6 +6,7 @@
 //! many, the tenant with the longest queue gives way to one with a shorter queue.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 
 /// What a tenant may spend in one round, in milliseconds of a worker.
 const QUANTUM: f64 = 50.0;
@@ -151,14 +152,28 @@ impl<T> FairQueue<T> {
 
     /// Every item with its place in the order of service, from 1; a close estimate when costs differ.
     pub fn positions(&self) -> impl Iterator<Item = (&T, usize)> {
-        let lengths: Vec<usize> = self.queues.values().map(|queue| queue.items.len()).collect();
-        self.queues.values().enumerate().flat_map(move |(own, queue)| {
-            let lengths = lengths.clone();
-            queue.items.iter().enumerate().map(move |(index, item)| {
-                let others = lengths.iter().enumerate().filter(|(other, _)| *other != own);
-                (item, 1 + index + others.map(|(_, length)| (*length).min(index)).sum::<usize>())
-            })
+        // How many items are served before the n-th of any tenant: every tenant's first n.
+        let mut in_turn: Vec<usize> = Vec::new();
+        for queue in self.queues.values() {
+            in_turn.resize(in_turn.len().max(queue.items.len()), 0);
+            in_turn.iter_mut().take(queue.items.len()).for_each(|tenants| *tenants += 1);
+        }
+        let mut before = 0;
+        for tenants in &mut in_turn {
+            before += std::mem::replace(tenants, before);
+        }
+        let in_turn = Rc::new(in_turn);
+        self.queues.values().flat_map(move |queue| {
+            let in_turn = Rc::clone(&in_turn);
+            let place = move |index: usize| in_turn.get(index).map_or(0, |before| before + 1);
+            queue.items.iter().enumerate().map(move |(index, item)| (item, place(index)))
         })
+    }
+
+    /// The place of the one item of `tenant` for which `wanted` holds; without a look at the others' items.
+    pub fn position(&self, tenant: &str, wanted: impl FnMut(&T) -> bool) -> Option<usize> {
+        let index = self.queues.get(tenant)?.items.iter().position(wanted)?;
+        Some(1 + self.queues.values().map(|queue| queue.items.len().min(index)).sum::<usize>())
     }
 
     /// Notes what a call of `tenant` cost, in milliseconds.
@@ -296,6 +311,10 @@ mod tests {
         positions.sort_by_key(|(at, _)| *at);
         let places: Vec<usize> = positions.iter().map(|(at, _)| *at).collect();
         assert_eq!(places, [1, 1, 3, 4]);
+        for (place, item) in positions {
+            assert_eq!(queue.position(item.0, |other| *other == item), Some(place));
+        }
+        assert_eq!(queue.position("a", |item| item.1 == 7), None);
         assert_eq!(queue.remove(|item| item.0 == "a").len(), 3);
         assert_eq!(queue.len(), 1);
         assert_eq!(drain(&mut queue), [("b", 0)]);

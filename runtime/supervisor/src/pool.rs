@@ -39,6 +39,7 @@ pub struct Pool {
     tasks: TaskTracker,
     /// What its workers have used and suffered.
     pub tally: Tally,
+    asked_for: Mutex<Instant>,
     inner: Mutex<Inner>,
 }
 
@@ -128,6 +129,7 @@ impl Pool {
             machine: Arc::clone(machine),
             tasks,
             tally: Tally::default(),
+            asked_for: Mutex::new(Instant::now()),
             inner: Mutex::new(inner),
         }))
     }
@@ -153,7 +155,7 @@ impl Pool {
         let ticket = Ticket { pool: Arc::clone(self), id, tenant, fresh, state, released: false };
         self.pump();
         if matches!(*ticket.state.borrow(), TicketState::Waiting(_)) {
-            self.publish_place(id);
+            self.publish_place(id, &ticket.tenant);
         }
         Ok(ticket)
     }
@@ -193,10 +195,9 @@ impl Pool {
     }
 
     /// Tells one call where it stands.
-    fn publish_place(&self, ticket: TicketId) {
+    fn publish_place(&self, ticket: TicketId, tenant: &str) {
         let inner = self.inner.lock();
-        let place = inner.scheduler.places().into_iter().find(|(waiting, _)| *waiting == ticket);
-        if let Some((ticket, place)) = place {
+        if let Some(place) = inner.scheduler.place(tenant, ticket) {
             inner.tell_place(ticket, place);
         }
     }
@@ -229,6 +230,21 @@ impl Pool {
     pub fn is_starved(&self) -> bool {
         let inner = self.inner.lock();
         inner.starved && inner.scheduler.counts().3 > 0
+    }
+
+    /// Notes that somebody asked for the plugin.
+    pub fn touch(&self) {
+        *self.asked_for.lock() = Instant::now();
+    }
+
+    /// When somebody asked for the plugin last.
+    pub fn asked_for(&self) -> Instant {
+        *self.asked_for.lock()
+    }
+
+    /// Since when its idlest worker is without calls; `None`: it has none such.
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.inner.lock().scheduler.idle_since().map(|(since, _)| since)
     }
 
     /// Lets an idle worker go in favour of another plugin; false when there is none.

@@ -157,7 +157,11 @@ impl Runtime {
             }
             for starved in pools.iter().filter(|pool| pool.is_starved()) {
                 let others = pools.iter().filter(|other| !Arc::ptr_eq(other, starved));
-                let _ = others.into_iter().any(Pool::yield_idle);
+                // The worker that was not needed for longest; none: they all have calls.
+                let idle = others.filter_map(|other| Some((other.idle_since()?, other)));
+                if let Some((_, idlest)) = idle.min_by_key(|(since, _)| *since) {
+                    idlest.yield_idle();
+                }
             }
         }
     }
@@ -209,6 +213,7 @@ impl Runtime {
         let key = PluginKey { id: wanted.id.clone(), version: wanted.version.clone() };
         let known = self.pools.lock().get(&key).cloned();
         if let Some(pool) = known {
+            pool.touch();
             pool.plan.plugin.check_reference(wanted)?;
             return Ok(pool);
         }
@@ -218,7 +223,8 @@ impl Runtime {
         let pool = Pool::new(&self.machine, plugin, self.tasks.clone())?;
         let mut pools = self.pools.lock();
         if pools.len() >= MAX_POOLS {
-            let idle = pools.iter().find(|(_, pool)| pool.is_empty()).map(|(key, _)| key.clone());
+            let idle = pools.iter().filter(|(_, pool)| pool.is_empty());
+            let idle = idle.min_by_key(|(_, pool)| pool.asked_for()).map(|(key, _)| key.clone());
             match idle {
                 Some(idle) => pools.remove(&idle),
                 None => return Err(Refusal::Overload),

@@ -321,10 +321,18 @@ impl Scheduler {
 
     /// Lets a worker without calls go, to give another plugin its memory.
     pub fn yield_idle(&mut self) -> Option<Action> {
-        let idle = |slot: &Slot| matches!(slot.phase, Phase::Ready { .. }) && slot.active == 0;
-        let (worker, slot) = self.workers.iter_mut().find(|(_, slot)| idle(slot))?;
-        slot.phase = Phase::Leaving;
-        Some(Action::Retire { worker: *worker })
+        let worker = self.idle_since()?.1;
+        self.workers.get_mut(&worker)?.phase = Phase::Leaving;
+        Some(Action::Retire { worker })
+    }
+
+    /// The worker that has been without calls for longest, and since when.
+    pub fn idle_since(&self) -> Option<(Instant, WorkerId)> {
+        let idle = self.workers.iter().filter_map(|(worker, slot)| match slot.phase {
+            Phase::Ready { idle_since } if slot.active == 0 => Some((idle_since, *worker)),
+            _ => None,
+        });
+        idle.min()
     }
 
     /// The workers without calls that have yet to show that they do nothing.
@@ -413,19 +421,29 @@ impl Scheduler {
 
     /// Where every waiting call stands.
     pub fn places(&self) -> Vec<(TicketId, Place)> {
+        let place = self.place_at();
+        self.queue.positions().map(|(waiting, position)| (waiting.ticket, place(position))).collect()
+    }
+
+    /// Where one waiting call of `tenant` stands; `None` when it does not wait any more.
+    pub fn place(&self, tenant: &str, ticket: TicketId) -> Option<Place> {
+        let position = self.queue.position(tenant, |waiting| waiting.ticket == ticket)?;
+        Some(self.place_at()(position))
+    }
+
+    /// What a position in the queue means.
+    fn place_at(&self) -> impl Fn(usize) -> Place {
         let depth = self.queue.len();
         let per_worker = if self.policy.ephemeral { 1 } else { self.policy.concurrency };
         let coming = self.starting() * per_worker;
         let places = (self.policy.max * per_worker).max(1);
-        self.queue
-            .positions()
-            .map(|(waiting, position)| {
-                let rounds = position.div_ceil(places);
-                #[expect(clippy::cast_precision_loss, reason = "a queue's length is far below 2^52")]
-                let eta = Duration::from_secs_f64(self.mean_call * rounds as f64 / 1000.0);
-                (waiting.ticket, Place { position, depth, eta, starting: position <= coming })
-            })
-            .collect()
+        let mean_call = self.mean_call;
+        move |position| {
+            let rounds = position.div_ceil(places);
+            #[expect(clippy::cast_precision_loss, reason = "a queue's length is far below 2^52")]
+            let eta = Duration::from_secs_f64(mean_call * rounds as f64 / 1000.0);
+            Place { position, depth, eta, starting: position <= coming }
+        }
     }
 
     /// Workers that have a place of the pool: neither going nor kept from their proof by others' calls.
