@@ -17,6 +17,7 @@ mod raw;
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ use asp_proto::plugin::tool_plugin_server::{ToolPlugin, ToolPluginServer};
 use asp_proto::plugin::{
     ArtifactData, ArtifactEmitted, Checkpoint, ClientMessage, Completed, ContentChunk, ElicitationRequested,
     Failed, GetPromptRequest, GetPromptResponse, InitResponse, InvokeRequest, Json, ListPromptsRequest,
-    ListPromptsResponse, ListResourcesRequest, ListResourcesResponse, Pong, Progress, PromptMessage,
+    ListPromptsResponse, ListResourcesRequest, ListResourcesResponse, LogLine, Pong, Progress, PromptMessage,
     ReadResourceRequest, ResourceUpdated, ServerMessage, SubscribeRequest, Vitals, content_chunk,
 };
 use futures::{Stream, StreamExt};
@@ -39,6 +40,11 @@ use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
+
+/// Of the session stream of a worker that shuts it: room for its first call.
+const DEAF_WINDOW: u32 = 1024;
+/// Set by a call that wants nothing more to be read from the supervisor.
+static DEAF: AtomicBool = AtomicBool::new(false);
 
 type Answers = Arc<Mutex<HashMap<String, mpsc::Sender<In>>>>;
 
@@ -76,10 +82,12 @@ async fn serve(token: String) -> Result<(), Box<dyn std::error::Error>> {
         stream.write_all(&[0xff; 4096]).await?;
         std::future::pending::<()>().await;
     }
+    let window = (entrypoint == "deaf.py").then_some(DEAF_WINDOW);
     let incoming = UnixListenerStream::new(listener).inspect(|stream| stream.iter().for_each(raw::keep));
     let (ended, mut end) = mpsc::channel(1);
     let worker = Worker { token, ended, entrypoint };
     tonic::transport::Server::builder()
+        .initial_stream_window_size(window)
         .add_service(ToolPluginServer::new(worker.clone()))
         .add_service(ResourcePluginServer::new(worker.clone()))
         .add_service(PromptPluginServer::new(worker))
@@ -117,6 +125,9 @@ impl ToolPlugin for Worker {
             while let Ok(Some(message)) = inbound.message().await {
                 let Some(payload) = message.payload else { continue };
                 take(payload, &out, &calls).await;
+                if DEAF.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
             }
             let _ = ended.send(()).await;
         });
@@ -229,6 +240,14 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
             let _ = std::io::stdout().flush();
             say(out, completed(id, &Value::Null)).await;
         }
+        "tiny_lines" => tiny_lines(id, out, arguments["ms"].as_u64().unwrap_or(1000)).await,
+        "log_messages" => {
+            for _ in 0..arguments["count"].as_u64().unwrap_or(1) {
+                let line = LogLine { request_id: id.to_owned(), message: "x".into(), ..LogLine::default() };
+                say(out, Out::Log(line)).await;
+            }
+            say(out, completed(id, &Value::Null)).await;
+        }
         "logflood" => {
             let line = vec![b'x'; 1 << 20];
             for _ in 0..64 {
@@ -285,12 +304,35 @@ async fn misbehave(mode: &str, id: &str, out: &Sender, arguments: &Value) {
         "flood" => loop {
             let _ = out.send(Ok(ServerMessage { payload: Some(progress(id, 1.0)) })).await;
         },
+        "deaf" => {
+            DEAF.store(true, Ordering::Relaxed);
+            say(out, progress(id, 1.0)).await;
+            for nonce in 0_u64.. {
+                say(out, Out::Pong(Pong { nonce: nonce.to_string() })).await;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        }
+        "pongs" => loop {
+            say(out, Out::Pong(Pong::default())).await;
+        },
         "end" => {
             let _ = out.send(Err(Status::internal("enough"))).await;
         }
         _ if raw::write(mode) => std::future::pending::<()>().await,
         _ => say(out, failed(id, "INVALID_ARGUMENT")).await,
     }
+}
+
+/// A mebibyte a second of lines with one letter each.
+async fn tiny_lines(id: &str, out: &Sender, milliseconds: u64) {
+    let lines = b"x\n".repeat(8 << 10);
+    say(out, progress(id, 1.0)).await;
+    for _ in 0..milliseconds / 16 {
+        let _ = std::io::stdout().write_all(&lines);
+        let _ = std::io::stdout().flush();
+        tokio::time::sleep(Duration::from_millis(16)).await;
+    }
+    say(out, completed(id, &Value::Null)).await;
 }
 
 async fn slow(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, milliseconds: u64) {

@@ -1,8 +1,10 @@
 //! One call in a worker: what it may send, and how long it may run.
 //!
 //! Keeps true: artifact bytes come without gaps and within the plugin's disk bound, questions are declared and
-//! at most `MAX_QUESTIONS` are open, and a gateway that reads slowly holds up the worker's other calls for at
-//! most `MAX_STALL` in all.
+//! at most `MAX_QUESTIONS` are open. A gateway that reads slowly slows its worker down, however long it takes; one
+//! that reads nothing for `PATIENCE` loses the call, and is told. The end of a call waits for nobody.
+
+mod stall;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,10 +16,14 @@ use asp_proto::supervisor::tunnel_event::Type;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use stall::Stall;
+use stall::Stalled;
 
 use crate::cause::Cause;
-use crate::ppp::{boolean, event_frame, fields, message_frame, text};
-use crate::tunnel::outbox::Outbox;
+use crate::ppp::{ToGateway, boolean, event_frame, fields, message_frame, text};
+use crate::tunnel::outbox::{Outbox, Unsent};
 
 const MAX_QUESTIONS: usize = 16;
 const MAX_ARTIFACTS: usize = 256;
@@ -25,9 +31,9 @@ const MAX_PIECE: usize = 64 << 10;
 const MAX_CAPSULE: usize = 64 << 10;
 /// Checkpoints that the gateway has not acknowledged.
 const MAX_UNSAVED: usize = 16;
-/// One event may wait this long for the gateway to read.
-const PATIENCE: Duration = Duration::from_secs(1);
-const MAX_STALL: Duration = Duration::from_secs(10);
+/// How long a gateway may read nothing of a call whose outbox is full. The worker's stream is not read meanwhile, so
+/// that its other calls wait too; a gateway gives up a store that does not answer sooner than this.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// Beyond the input timeout, which the gateway keeps: so that its answer arrives first.
 const QUESTION_SLACK: Duration = Duration::from_secs(5);
 const SILENT_HEARTBEATS: u32 = 3;
@@ -60,6 +66,11 @@ pub struct Call {
     rules: Arc<Rules>,
     state: Mutex<State>,
     end: watch::Sender<Option<End>>,
+    /// The call must end now: what its gateway does not take at once is dropped, so that the end gets through.
+    hurry: CancellationToken,
+    /// The call is to be run again.
+    superseded: CancellationToken,
+    stall: Arc<Stall>,
 }
 
 #[derive(Debug)]
@@ -77,12 +88,13 @@ struct State {
     last_event: Instant,
     artifacts: BTreeMap<String, u64>,
     artifact_bytes: u64,
-    stalled: Duration,
     unsaved: usize,
     /// It was told to end.
     stopped: bool,
     /// Its worker goes: an end as cancelled is a loss to the gateway, which cancelled nothing.
     closed: bool,
+    /// An event was dropped: those after it would tell of what the gateway has not seen.
+    cut: bool,
     /// Nobody listens any more; the worker may still be finishing.
     muted: bool,
 }
@@ -100,13 +112,27 @@ impl Call {
             last_event: now,
             artifacts: BTreeMap::new(),
             artifact_bytes: 0,
-            stalled: Duration::ZERO,
             unsaved: 0,
             stopped: false,
             closed: false,
+            cut: false,
             muted: false,
         };
-        Call { request_id, outbox, rules, state: Mutex::new(state), end: watch::Sender::new(None) }
+        Call {
+            request_id,
+            outbox,
+            rules,
+            state: Mutex::new(state),
+            end: watch::Sender::new(None),
+            hurry: CancellationToken::new(),
+            superseded: CancellationToken::new(),
+            stall: Arc::default(),
+        }
+    }
+
+    /// The call is one of the worker whose stalls these are.
+    pub fn of_worker(self, stall: Arc<Stall>) -> Call {
+        Call { stall, ..self }
     }
 
     /// The worker has been given the call.
@@ -122,32 +148,58 @@ impl Call {
             self.crash(Cause::Drained);
             return Ok(());
         }
-        self.forward(&ServerMessage { payload: Some(payload) }).await;
+        let message = ServerMessage { payload: Some(payload) };
         if ends {
+            self.conclude(&message);
             self.end.send_replace(Some(End::Answered));
+        } else {
+            self.pass(&message, Some(&self.stall)).await;
         }
         Ok(())
     }
 
-    /// Passes a message to the gateway, or ends the call for it when it does not read.
-    pub async fn forward<M: crate::ppp::ToGateway>(&self, message: &M) {
-        let patience = {
+    /// Passes an event to the gateway, waiting as long as it reads; ends the call for one that does not.
+    pub async fn forward<M: ToGateway>(&self, message: &M) {
+        self.pass(message, None).await;
+    }
+
+    /// `stall`: of the stream that nobody reads meanwhile.
+    async fn pass<M: ToGateway>(&self, message: &M, stall: Option<&Stall>) {
+        {
             let mut state = self.state.lock();
             state.last_event = Instant::now();
-            if state.muted {
+            if state.muted || state.cut {
                 return;
             }
-            PATIENCE.min(MAX_STALL.saturating_sub(state.stalled))
-        };
-        let before = Instant::now();
-        let sent = self.outbox.send(message_frame(self.outbox.tunnel_id(), message), patience).await;
-        let mut state = self.state.lock();
-        state.stalled += before.elapsed();
-        if sent.is_err() {
-            state.muted = true;
-            drop(state);
-            self.overload();
         }
+        let frame = message_frame(self.outbox.tunnel_id(), message);
+        let Err(frame) = self.outbox.try_send(frame) else { return };
+        let stalled = stall.map(Stalled::on);
+        let sent = tokio::select! {
+            sent = self.outbox.send(frame, PATIENCE) => Some(sent),
+            () = self.hurry.cancelled() => None,
+        };
+        drop(stalled);
+        match sent {
+            Some(Ok(()) | Err(Unsent::Gone)) => {}
+            None => self.state.lock().cut = true,
+            Some(Err(Unsent::NoRoom)) => {
+                self.state.lock().muted = true;
+                self.overload();
+            }
+        }
+    }
+
+    /// Passes the call's last message to the gateway, whether it reads or not.
+    pub fn conclude<M: ToGateway>(&self, message: &M) {
+        if !self.state.lock().muted {
+            self.outbox.send_last(message_frame(self.outbox.tunnel_id(), message));
+        }
+    }
+
+    /// From now on the call's end is what counts.
+    pub fn hurry(&self) {
+        self.hurry.cancel();
     }
 
     /// Notes that a question was answered.
@@ -184,6 +236,16 @@ impl Call {
         self.state.lock().muted = true;
     }
 
+    /// Asks the call to end, because it is run again elsewhere.
+    pub fn supersede(&self) {
+        self.superseded.cancel();
+    }
+
+    /// Ends when the call is run again elsewhere.
+    pub async fn superseded(&self) {
+        self.superseded.cancelled().await;
+    }
+
     /// When the call must be cancelled, and why, unless something changes before.
     pub fn limit(&self) -> (Instant, &'static str) {
         let state = self.state.lock();
@@ -194,7 +256,8 @@ impl Call {
             None => {
                 limits.push((state.started + state.paused + self.rules.max_runtime, "maximum runtime"));
                 let silence = self.rules.heartbeat.map(|beat| beat * SILENT_HEARTBEATS);
-                limits.extend(silence.map(|silence| (state.last_event + silence, "no heartbeat")));
+                let heard = self.stall.last().map_or(state.last_event, |moment| moment.max(state.last_event));
+                limits.extend(silence.map(|silence| (heard + silence, "no heartbeat")));
             }
         }
         // There is always one: the question's or the runtime's.
@@ -234,9 +297,15 @@ impl Call {
     }
 
     fn overload(&self) {
-        let text = "the gateway reads slower than the worker sends";
-        self.outbox.send_last(event_frame(self.outbox.tunnel_id(), Type::RuntimeOverload, text, None));
-        self.outbox.give_up();
+        let text = "the gateway did not read the call's results in time";
+        tracing::warn!(
+            runtime = true,
+            call = self.request_id,
+            seconds = PATIENCE.as_secs(),
+            "{text}: the call is ended"
+        );
+        let frame = event_frame(self.outbox.tunnel_id(), Type::RuntimeOverload, text, None);
+        self.outbox.give_up(frame);
     }
 
     fn check(&self, payload: &Payload) -> Result<(), Cause> {

@@ -11,8 +11,10 @@ pub mod budget;
 pub mod call;
 pub mod cause;
 pub mod egress;
+pub mod executions;
 pub mod fair_queue;
 pub mod handles;
+pub mod heartbeat;
 pub mod installed;
 pub mod language;
 pub mod latency;
@@ -61,7 +63,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BAD_CONFIGURATION) };
         }
     };
-    telemetry::start(std::env::var(telemetry::ENV_LOG).ok().as_deref());
+    let _logs = telemetry::start_queued(std::env::var(telemetry::ENV_LOG).ok().as_deref());
     let settings = match settings::Settings::read(arguments) {
         Ok(settings) => settings,
         Err(faults) => {
@@ -81,8 +83,14 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(settings: settings::Settings) -> anyhow::Result<()> {
-    let threads = settings.threads;
-    let executor =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    executor.block_on(listen::serve(settings))
+    let executor = |threads, name| {
+        let mut executor = tokio::runtime::Builder::new_multi_thread();
+        executor.worker_threads(threads).thread_name(name).enable_all().build()
+    };
+    let calls = executor(settings.threads, "calls")?;
+    let aside = executor(1, "aside")?;
+    let served = calls.block_on(listen::serve(settings, aside.handle().clone()));
+    // What workers still write is of no interest; nobody waits for it.
+    aside.shutdown_background();
+    served
 }

@@ -9,6 +9,7 @@ use anyhow::Context;
 use asp_peer::{Peer, PeerFiles, Role};
 use asp_proto::supervisor::runtime_supervisor_server::RuntimeSupervisorServer;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -38,12 +39,12 @@ const CALLERS: &[Role] = &[Role::Gateway];
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// Runs until SIGTERM or SIGINT, then lets running calls finish.
-pub async fn serve(settings: Settings) -> anyhow::Result<()> {
+/// Runs until SIGTERM or SIGINT, then lets running calls finish. `aside` carries what must not hold up calls.
+pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let socket = settings.socket.clone();
     let tls = settings.tls.clone().map(open).transpose()?;
-    let runtime = Runtime::new(Machine::open(settings)?);
+    let runtime = Runtime::new(Machine::open(settings, aside.clone())?);
     let mut servers = JoinSet::new();
     let stop = CancellationToken::new();
     if let Some(path) = &socket {
@@ -60,7 +61,7 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
         tracing::info!(runtime = true, %address, "serving by mutual TLS");
     }
     let clockwork = tokio::spawn(Arc::clone(&runtime).tick());
-    let samples = tokio::spawn(sampling::run(Arc::clone(&runtime)));
+    let samples = aside.spawn(sampling::run(Arc::clone(&runtime)));
     let level = runtime.machine.level.number();
     tracing::info!(runtime = true, isolation_level = level, socket = ?socket, "ready");
     tokio::select! {

@@ -1,102 +1,62 @@
-//! What workers write on standard output and error: bounded, escaped, tagged log lines.
+//! What workers write on standard output and error, and log by PPP: bounded, escaped, tagged log lines.
 //!
-//! Keeps true: a line has at most `MAX_LINE` bytes, no control character reaches the log, a worker writes at
-//! most its rate, and what is dropped is counted. A worker waits for its logs only when it writes faster than
-//! about 30 MiB a second: reading and throwing away more than that would cost its neighbours the processor.
+//! Keeps true: a line has at most `MAX_LINE` bytes, no control character reaches the log, a worker logs at most its
+//! rate of bytes and `LINES_PER_SECOND`, whichever way it logs, and what is dropped is counted and said. A worker
+//! waits for its logs only when it writes faster than about 30 MiB a second: reading and throwing away more than that
+//! would cost its neighbours the processor.
+
+mod meter;
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, sleep};
+
+pub use meter::{Meter, Rate};
 
 pub const MAX_LINE: usize = 16 << 10;
 /// What a pipe holds, unless somebody enlarged it.
 const READ_SIZE: usize = 64 << 10;
 /// After a full pipe was read, or more than the rate. The writer is asleep meanwhile, not this process.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often a worker that writes too much is mentioned.
-const REPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// Who writes.
-#[derive(Clone, Debug)]
-pub struct Source {
-    pub plugin: String,
-    pub worker: String,
-    pub stream: &'static str,
-}
-
-/// Logs what `pipe` brings until it is closed, at most `rate` bytes a second. Returns the bytes dropped.
-pub async fn follow(mut pipe: impl AsyncRead + Unpin, source: Source, rate: u64) -> u64 {
+/// Logs what `pipe` brings until it is closed, as far as `meter` lets it. Returns the bytes dropped.
+pub async fn follow(mut pipe: impl AsyncRead + Unpin, stream: &'static str, meter: Arc<Meter>) -> u64 {
     let mut buffer = vec![0; READ_SIZE];
-    let mut lines = Lines::new(rate, Instant::now());
-    let (mut reported, mut said) = (0, Instant::now());
+    let mut lines = Lines::new(Arc::clone(&meter));
     loop {
         let length = match pipe.read(&mut buffer).await {
             Ok(0) | Err(_) => break,
             Ok(length) => length,
         };
-        let (now, before) = (Instant::now(), lines.dropped);
-        lines.take(buffer.get(..length).unwrap_or_default(), now, |line| write_line(&source, line));
-        if lines.dropped > reported && now.duration_since(said) >= REPORT_EVERY {
-            report(&source, lines.dropped - reported);
-            (reported, said) = (lines.dropped, now);
-        }
+        let before = lines.dropped;
+        let bytes = buffer.get(..length).unwrap_or_default();
+        lines.take(bytes, Instant::now(), |line| meter.write(stream, line));
         if length == READ_SIZE || lines.dropped > before {
             sleep(PAUSE).await;
         }
     }
-    lines.finish(|line| write_line(&source, line));
-    if lines.dropped > reported {
-        report(&source, lines.dropped - reported);
-    }
+    lines.finish(Instant::now(), |line| meter.write(stream, line));
     lines.dropped
-}
-
-/// A line that a worker logged by PPP outside any call; cut where its rate ends.
-pub fn outside_calls(worker: &str, message: &str, rate: &mut Rate) {
-    let allowed = rate.take(message.len().clamp(1, MAX_LINE), Instant::now());
-    if allowed == 0 {
-        return;
-    }
-    let end = message.floor_char_boundary(allowed);
-    let line = escape(message.get(..end).unwrap_or_default().as_bytes());
-    tracing::info!(runtime = true, worker, line, "worker log");
-}
-
-fn write_line(source: &Source, line: &str) {
-    let Source { plugin, worker, stream } = source;
-    tracing::info!(runtime = true, plugin, worker, stream, line, "worker log");
-}
-
-fn report(source: &Source, dropped: u64) {
-    let Source { plugin, worker, stream } = source;
-    tracing::warn!(runtime = true, plugin, worker, stream, dropped, "a worker writes more than its rate");
-}
-
-/// A token bucket of one second, in bytes.
-#[derive(Debug)]
-pub struct Rate {
-    rate: u64,
-    tokens: u64,
-    refilled: Instant,
 }
 
 /// Splits bytes into lines and holds them to a rate.
 #[derive(Debug)]
 struct Lines {
-    rate: Rate,
+    meter: Arc<Meter>,
     line: Vec<u8>,
     dropped: u64,
 }
 
 impl Lines {
-    fn new(rate: u64, now: Instant) -> Lines {
-        Lines { rate: Rate::new(rate, now), line: Vec::new(), dropped: 0 }
+    fn new(meter: Arc<Meter>) -> Lines {
+        Lines { meter, line: Vec::new(), dropped: 0 }
     }
 
     fn take(&mut self, bytes: &[u8], now: Instant, mut log: impl FnMut(&str)) {
-        let (kept, lost) = bytes.split_at(self.rate.take(bytes.len(), now));
+        let (kept, lost) = bytes.split_at(self.meter.take_bytes(bytes.len(), now));
         self.dropped += lost.len() as u64;
         for part in kept.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = match part.strip_suffix(b"\n") {
@@ -108,46 +68,21 @@ impl Lines {
             self.line.extend_from_slice(fits);
             self.dropped += over.len() as u64;
             if ends {
-                self.finish(&mut log);
+                self.finish(now, &mut log);
             }
         }
     }
 
-    fn finish(&mut self, mut log: impl FnMut(&str)) {
-        if !self.line.is_empty() {
+    fn finish(&mut self, now: Instant, mut log: impl FnMut(&str)) {
+        if self.line.is_empty() {
+            return;
+        }
+        if self.meter.take_one(now) {
             log(&escape(&self.line));
-            self.line.clear();
+        } else {
+            self.dropped += self.line.len() as u64;
         }
-    }
-}
-
-impl Rate {
-    pub fn new(bytes_per_second: u64, now: Instant) -> Rate {
-        Rate { rate: bytes_per_second, tokens: bytes_per_second, refilled: now }
-    }
-
-    /// How many of `wanted` bytes may be written now; they count as written.
-    pub fn take(&mut self, wanted: usize, now: Instant) -> usize {
-        self.refill(now);
-        let allowed = usize::try_from(self.tokens).unwrap_or(usize::MAX).min(wanted);
-        self.tokens -= allowed as u64;
-        allowed
-    }
-
-    fn refill(&mut self, now: Instant) {
-        let passed = now.duration_since(self.refilled);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a rate in bytes per second, bounded by the rate itself"
-        )]
-        let earned = (passed.as_secs_f64().min(1.0) * self.rate as f64) as u64;
-        // Small amounts are left to accumulate, or rounding would lose them.
-        if earned > 0 {
-            self.tokens = (self.tokens + earned).min(self.rate);
-            self.refilled = now;
-        }
+        self.line.clear();
     }
 }
 
@@ -179,6 +114,10 @@ fn is_bidi_control(character: char) -> bool {
 mod tests {
     use super::*;
 
+    fn meter(rate: u64) -> Arc<Meter> {
+        Arc::new(Meter::new("p", "w", rate))
+    }
+
     fn collect(lines: &mut Lines, bytes: &[u8], now: Instant) -> Vec<String> {
         let mut out = Vec::new();
         lines.take(bytes, now, |line| out.push(line.to_owned()));
@@ -195,7 +134,7 @@ mod tests {
     #[test]
     fn lines_are_put_together_and_cut_at_their_bound() {
         let now = Instant::now();
-        let mut lines = Lines::new(1 << 20, now);
+        let mut lines = Lines::new(meter(1 << 20));
         assert_eq!(collect(&mut lines, b"one\ntwo", now), ["one"]);
         assert_eq!(collect(&mut lines, b" and more\n\n", now), ["two and more"]);
         let long = vec![b'x'; MAX_LINE + 10];
@@ -208,9 +147,8 @@ mod tests {
     async fn a_flood_is_slowed_down_and_every_byte_of_it_is_counted() {
         const FLOOD: usize = 32 << 20;
         let (mut writer, reader) = tokio::io::duplex(READ_SIZE);
-        let source = Source { plugin: "p".into(), worker: "w".into(), stream: "stdout" };
         let (began, rate) = (Instant::now(), 1000);
-        let reading = tokio::spawn(follow(reader, source, rate));
+        let reading = tokio::spawn(follow(reader, "stdout", meter(rate)));
         tokio::io::AsyncWriteExt::write_all(&mut writer, &vec![b'x'; FLOOD]).await.unwrap();
         drop(writer);
         let dropped = reading.await.unwrap();
@@ -223,12 +161,26 @@ mod tests {
     #[test]
     fn a_flood_is_held_to_the_rate_and_counted() {
         let start = Instant::now();
-        let mut lines = Lines::new(1000, start);
+        let mut lines = Lines::new(meter(1000));
         let flood = b"0123456789\n".repeat(1000);
         assert_eq!(collect(&mut lines, &flood, start).len(), 90);
         assert_eq!(lines.dropped, 10_000);
         assert!(collect(&mut lines, b"more\n", start).is_empty());
         let later = collect(&mut lines, b"\nmore\n", start + Duration::from_millis(500));
         assert!(later.iter().any(|line| line == "more"), "{later:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn empty_and_tiny_lines_are_held_to_a_rate_of_their_own() {
+        let start = Instant::now();
+        let meter = meter(1 << 20);
+        let mut lines = Lines::new(Arc::clone(&meter));
+        let flood = b"x\n\n".repeat(100_000);
+        let logged = collect(&mut lines, &flood, start).len();
+        assert_eq!(logged as u64, meter::LINES_PER_SECOND);
+        assert_eq!(lines.dropped, 100_000 - logged as u64, "and the rest is counted");
+        assert!(!meter.take_line(1), "a line by PPP is one of them");
+        let later = collect(&mut lines, &flood, start + Duration::from_secs(1)).len();
+        assert_eq!(later as u64, meter::LINES_PER_SECOND);
     }
 }

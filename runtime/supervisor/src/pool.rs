@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::budget::Lease;
 use crate::call::Rules;
+use crate::executions::Executions;
 use crate::installed::{Plugin, PluginKey};
 use crate::language;
 use crate::manifest::{Kind, PoolMode};
@@ -125,7 +126,7 @@ impl Pool {
         let rules = Arc::new(rules(&plugin));
         Ok(Arc::new(Pool {
             key: plugin.key(),
-            plan: Plan { plugin: Arc::new(plugin), command, rules },
+            plan: Plan { plugin: Arc::new(plugin), command, rules, executions: Executions::default() },
             machine: Arc::clone(machine),
             tasks,
             tally: Tally::default(),

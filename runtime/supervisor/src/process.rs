@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::budget::{Budget, Lease};
@@ -54,6 +55,8 @@ pub struct Machine {
     pub metrics: Metrics,
     cgroups: Option<Cgroups>,
     spawner: Spawner,
+    /// Carries what workers write and their bytes from the network, so that no amount of it holds up a call.
+    aside: Handle,
     /// Held as long as this process lives: nobody else uses the state directory.
     _lock: File,
 }
@@ -73,6 +76,7 @@ pub struct Process {
     books: Books,
     home: Home,
     lease: Lease,
+    logs: Arc<logs::Meter>,
     /// Its many processes are being killed.
     thinned: bool,
     /// What `worker-init` tells of the start.
@@ -124,8 +128,9 @@ fn step(step: &'static str) -> impl FnOnce(io::Error) -> StartError {
 // === impl Machine ===
 
 impl Machine {
-    /// Probes what this machine gives. Blocks for some milliseconds; called within the executor.
-    pub fn open(settings: Settings) -> anyhow::Result<Machine> {
+    /// Probes what this machine gives. Blocks for some milliseconds; called within the executor. `aside` is another
+    /// one.
+    pub fn open(settings: Settings, aside: Handle) -> anyhow::Result<Machine> {
         let lock = File::create(settings.state.join("lock"))?;
         if lock.try_lock().is_err() {
             anyhow::bail!("another runtime uses {}", settings.state.display());
@@ -159,6 +164,7 @@ impl Machine {
             metrics: Metrics::new(),
             cgroups,
             spawner: Spawner::start()?,
+            aside,
             settings,
             _lock: lock,
         })
@@ -178,7 +184,9 @@ impl Machine {
         let cgroup = groups.map(|groups| groups.create(&home.id, &sandbox.limits)).transpose()?;
         let (child, report) = self.spawn(&sandbox, cgroup.as_ref()).await?;
         let root = child.id();
+        let rate = plugin.manifest.limits.log_bytes_per_second;
         let mut process = Process {
+            logs: Arc::new(logs::Meter::new(&plugin.key().to_string(), &home.id, rate)),
             id: home.id.clone(),
             socket: home.socket(),
             token: Secret::random(),
@@ -196,7 +204,7 @@ impl Machine {
         if plugin.manifest.mode == Mode::McpStdio {
             process.pipes = process.child.stdin.take().zip(process.child.stdout.take());
         }
-        process.follow_logs(plugin);
+        process.follow_logs(&self.aside);
         process.hand_over_token().await.map_err(step("hand over the token"))?;
         Ok(process)
     }
@@ -241,13 +249,14 @@ impl Machine {
             return Ok(None);
         }
         let socket = home.egress_socket();
+        let _aside = self.aside.enter();
         let listener = UnixListener::bind(&socket)?;
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
         own(&socket, home.uid)?;
         let rules = egress::Rules::new(&plugin.manifest.allowed_domains)
             .with_private(&self.settings.egress_allow_private);
         let task = egress::serve(listener, rules, plugin.key().to_string(), home.id.clone());
-        Ok(Some(AbortOnDropHandle::new(tokio::spawn(task))))
+        Ok(Some(AbortOnDropHandle::new(self.aside.spawn(task))))
     }
 }
 
@@ -372,15 +381,17 @@ impl Process {
         let _ = cleared.await;
     }
 
-    fn follow_logs(&mut self, plugin: &Plugin) {
-        let rate = plugin.manifest.limits.log_bytes_per_second;
-        let source =
-            |stream| logs::Source { plugin: plugin.key().to_string(), worker: self.id.clone(), stream };
+    /// What the worker may log.
+    pub fn logs(&self) -> Arc<logs::Meter> {
+        Arc::clone(&self.logs)
+    }
+
+    fn follow_logs(&mut self, aside: &Handle) {
         if let Some(pipe) = self.child.stdout.take() {
-            tokio::spawn(logs::follow(pipe, source("stdout"), rate));
+            aside.spawn(logs::follow(pipe, "stdout", self.logs()));
         }
         if let Some(pipe) = self.child.stderr.take() {
-            tokio::spawn(logs::follow(pipe, source("stderr"), rate));
+            aside.spawn(logs::follow(pipe, "stderr", self.logs()));
         }
     }
 

@@ -24,6 +24,7 @@ use crate::process::Machine;
 use crate::refusal::Refusal;
 use crate::sampling;
 use crate::tunnel::GRACE;
+use crate::tunnel::budget::Budget;
 
 /// Plugin versions that are known at a time; idle ones give way.
 const MAX_POOLS: usize = 512;
@@ -38,6 +39,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 pub struct Runtime {
     pub machine: Arc<Machine>,
     pub handles: Arc<Handles>,
+    pub outboxes: Arc<Budget>,
     pub tasks: TaskTracker,
     pools: Mutex<BTreeMap<PluginKey, Arc<Pool>>>,
     /// Pools whose plugin was replaced, until their last call has ended.
@@ -69,6 +71,7 @@ impl Runtime {
         Arc::new(Runtime {
             machine: Arc::new(machine),
             handles: Arc::default(),
+            outboxes: Arc::default(),
             tasks: TaskTracker::new(),
             pools: Mutex::new(BTreeMap::new()),
             retired: Mutex::new(Vec::new()),

@@ -11,11 +11,13 @@ use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{ClientMessage, LogLine, Ping, ServerMessage, client_message};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use crate::call::{Call, Rules};
+use crate::call::{Call, Rules, Stall};
 use crate::cause::Cause;
-use crate::logs;
+use crate::heartbeat::Heartbeat;
+use crate::logs::{self, Meter};
 use crate::tunnel::outbox::Outbox;
 
 /// Messages to the worker that it has not read. Each may be large, so they are few.
@@ -23,14 +25,15 @@ pub const TO_WORKER: usize = 32;
 
 #[derive(Debug)]
 pub struct Session {
-    /// For logs.
-    worker: String,
     rules: Arc<Rules>,
     to_worker: mpsc::Sender<ClientMessage>,
     kill: mpsc::Sender<Cause>,
     calls: Mutex<Calls>,
-    /// Of log lines outside calls.
-    log_rate: Mutex<logs::Rate>,
+    heart: Mutex<Heartbeat>,
+    /// Of all the worker's log lines, however they come.
+    logs: Arc<Meter>,
+    /// When its stream was not read because a gateway did not read.
+    stall: Arc<Stall>,
 }
 
 #[derive(Debug, Default)]
@@ -48,23 +51,23 @@ pub enum NotBegun {
     Dead(Cause),
 }
 
-/// What else a message from the worker means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
-    Message,
-    Pong,
-}
-
 impl Session {
     /// `kill` ends the worker; it holds one cause, the first.
     pub fn new(
-        worker: String,
+        logs: Arc<Meter>,
         rules: Arc<Rules>,
         to_worker: mpsc::Sender<ClientMessage>,
         kill: mpsc::Sender<Cause>,
     ) -> Session {
-        let log_rate = Mutex::new(logs::Rate::new(rules.log_bytes_per_second, Instant::now()));
-        Session { worker, rules, to_worker, kill, calls: Mutex::new(Calls::default()), log_rate }
+        Session {
+            rules,
+            to_worker,
+            kill,
+            calls: Mutex::default(),
+            heart: Mutex::default(),
+            logs,
+            stall: Arc::default(),
+        }
     }
 
     /// Enters a call, which may then be sent.
@@ -81,7 +84,9 @@ impl Session {
         if calls.open.contains_key(request_id) {
             return Err(NotBegun::Duplicate);
         }
-        let call = Arc::new(Call::new(request_id.to_owned(), outbox, Arc::clone(&self.rules), deadline));
+        let rules = Arc::clone(&self.rules);
+        let stall = Arc::clone(&self.stall);
+        let call = Arc::new(Call::new(request_id.to_owned(), outbox, rules, deadline).of_worker(stall));
         calls.open.insert(request_id.to_owned(), Arc::clone(&call));
         Ok(call)
     }
@@ -95,17 +100,26 @@ impl Session {
         self.calls.lock().open.remove(request_id);
     }
 
-    /// Sends a message to the worker, waiting while it does not read. Nothing is said when it is dead: its
-    /// calls hear of that.
-    pub async fn send(&self, payload: client_message::Payload) {
-        // Err: the worker has ended.
-        let _ = self.to_worker.send(ClientMessage { payload: Some(payload) }).await;
+    /// Sends a message to the worker if there is room; else gives it back. Nothing is said when the worker is dead:
+    /// its calls hear of that.
+    pub fn try_send(&self, payload: client_message::Payload) -> Result<(), client_message::Payload> {
+        match self.to_worker.try_send(ClientMessage { payload: Some(payload) }) {
+            Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),
+            Err(TrySendError::Full(message)) => message.payload.map_or(Ok(()), Err),
+        }
     }
 
-    /// Sends a ping if there is room; a worker that does not read does not answer either.
-    pub fn ping(&self, nonce: u64) {
-        let payload = client_message::Payload::Ping(Ping { nonce: nonce.to_string() });
-        let _ = self.to_worker.try_send(ClientMessage { payload: Some(payload) });
+    /// Room for one message, once the worker has read others; `None` when it has ended. Safe to cancel.
+    pub async fn room(&self) -> Option<mpsc::Permit<'_, ClientMessage>> {
+        self.to_worker.reserve().await.ok()
+    }
+
+    /// Sends the next ping. `Err`: the worker left too many unanswered. One for which there is no room counts too:
+    /// a worker that does not read does not answer either.
+    pub fn ping(&self) -> Result<(), Cause> {
+        let nonce = self.heart.lock().beat()?;
+        let _ = self.try_send(client_message::Payload::Ping(Ping { nonce }));
+        Ok(())
     }
 
     /// Ends the worker.
@@ -115,25 +129,36 @@ impl Session {
     }
 
     /// Takes a message from the worker. `Err`: it must end.
-    pub async fn receive(&self, message: ServerMessage) -> Result<Received, Cause> {
+    pub async fn receive(&self, message: ServerMessage) -> Result<(), Cause> {
         let payload = message.payload.ok_or(Cause::Protocol("an empty or unknown message"))?;
         match payload {
-            Payload::Pong(_) => return Ok(Received::Pong),
-            Payload::Init(_) => return Err(Cause::Protocol("a second init")),
-            Payload::Log(line) if line.request_id.is_empty() => {
-                logs::outside_calls(&self.worker, &line.message, &mut self.log_rate.lock());
-            }
-            Payload::Log(line) => self.pass(Payload::Log(shorten(line))).await?,
+            Payload::Pong(pong) => self.heart.lock().pong(&pong.nonce),
+            Payload::Init(_) => Err(Cause::Protocol("a second init")),
+            Payload::Log(line) => self.log(line).await,
             // It may cross the call's end: the answer to a cancel says nothing the end does not.
-            Payload::Cancel(answer) if self.find(&answer.request_id).is_none() => {}
+            Payload::Cancel(answer) if self.find(&answer.request_id).is_none() => Ok(()),
             ends @ (Payload::Completed(_) | Payload::Failed(_)) => {
                 let id = request_id(&ends).to_owned();
                 let call = self.calls.lock().open.remove(&id);
-                call.ok_or(Cause::Protocol("a result of an unknown call"))?.receive(ends).await?;
+                call.ok_or(Cause::Protocol("a result of an unknown call"))?.receive(ends).await
             }
-            event => self.pass(event).await?,
+            event => self.pass(event).await,
         }
-        Ok(Received::Message)
+    }
+
+    /// A line outside calls goes to the log, one of a call to its gateway: either way at the worker's one rate.
+    async fn log(&self, mut line: LogLine) -> Result<(), Cause> {
+        if line.request_id.is_empty() {
+            self.logs.outside_calls(&line.message);
+            return Ok(());
+        }
+        let call = self.find(&line.request_id).ok_or(Cause::Protocol("an event of an unknown call"))?;
+        let end = line.message.floor_char_boundary(logs::MAX_LINE);
+        line.message.truncate(end);
+        if !self.logs.take_line(line.message.len()) {
+            return Ok(());
+        }
+        call.receive(Payload::Log(line)).await
     }
 
     /// The worker has ended: every call hears the cause.
@@ -178,12 +203,6 @@ fn request_id(payload: &Payload) -> &str {
     }
 }
 
-fn shorten(mut line: LogLine) -> LogLine {
-    let end = line.message.floor_char_boundary(logs::MAX_LINE);
-    line.message.truncate(end);
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use asp_proto::plugin::{CancelResponse, Checkpoint, Completed, Failed, InitResponse, Pong, Progress};
@@ -213,14 +232,19 @@ mod tests {
         let (to_worker, _from_session) = mpsc::channel(TO_WORKER);
         let (kill_sender, kill) = mpsc::channel(1);
         Rig {
-            session: Session::new("w".into(), Arc::new(rules), to_worker, kill_sender),
+            session: Session::new(
+                Arc::new(Meter::new("p", "w", 1000)),
+                Arc::new(rules),
+                to_worker,
+                kill_sender,
+            ),
             _from_session,
             kill,
         }
     }
 
     fn begin(session: &Session, id: &str) -> (Arc<Call>, Frames) {
-        let (outbox, frames) = outbox(id);
+        let (outbox, frames) = outbox(id, &Arc::default());
         (session.begin(id, outbox, None).unwrap(), frames)
     }
 
@@ -237,7 +261,7 @@ mod tests {
         let rig = rig();
         let (call, _frames) = begin(&rig.session, "a");
         let (other, _frames) = begin(&rig.session, "b");
-        assert_eq!(rig.session.receive(completed("a")).await, Ok(Received::Message));
+        assert_eq!(rig.session.receive(completed("a")).await, Ok(()));
         assert_eq!(call.end(), Some(End::Answered));
         assert_eq!(other.end(), None, "the other call goes on");
         let failed = Failed { request_id: "a".into(), ..Default::default() };
@@ -252,8 +276,8 @@ mod tests {
             assert!(matches!(rig.session.receive(fault).await, Err(Cause::Protocol(_))));
         }
         let cancel = CancelResponse { request_id: "a".into(), ..Default::default() };
-        assert_eq!(rig.session.receive(message(Payload::Cancel(cancel))).await, Ok(Received::Message));
-        assert_eq!(rig.session.receive(message(Payload::Pong(Pong::default()))).await, Ok(Received::Pong));
+        assert_eq!(rig.session.receive(message(Payload::Cancel(cancel))).await, Ok(()));
+        assert_eq!(rig.session.receive(message(Payload::Pong(Pong::default()))).await, Ok(()));
     }
 
     #[tokio::test]
@@ -281,7 +305,10 @@ mod tests {
     async fn all_calls_hear_of_their_workers_end_and_no_new_one_begins() {
         let mut rig = rig();
         let calls: Vec<_> = ["a", "b"].map(|id| begin(&rig.session, id)).into_iter().collect();
-        assert_eq!(rig.session.begin("a", outbox("x").0, None).unwrap_err(), NotBegun::Duplicate);
+        assert_eq!(
+            rig.session.begin("a", outbox("x", &Arc::default()).0, None).unwrap_err(),
+            NotBegun::Duplicate
+        );
         rig.session.kill(Cause::Wedged);
         rig.session.kill(Cause::Deadline);
         assert_eq!(rig.kill.recv().await, Some(Cause::Wedged), "the first cause counts");
@@ -289,6 +316,9 @@ mod tests {
         for (call, _) in &calls {
             assert_eq!(call.end(), Some(End::Crashed(Cause::Wedged)));
         }
-        assert_eq!(rig.session.begin("c", outbox("x").0, None).unwrap_err(), NotBegun::Dead(Cause::Wedged));
+        assert_eq!(
+            rig.session.begin("c", outbox("x", &Arc::default()).0, None).unwrap_err(),
+            NotBegun::Dead(Cause::Wedged)
+        );
     }
 }

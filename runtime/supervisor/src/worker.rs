@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
+use tokio::task::coop::consume_budget;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -30,25 +31,31 @@ use tonic::{Request, Streaming};
 use crate::budget::Lease;
 use crate::call::Rules;
 use crate::cause::Cause;
+use crate::executions::Executions;
+use crate::heartbeat::PING_EVERY;
 use crate::installed::Plugin;
 use crate::language::Command;
 use crate::leftovers::{Idle, Verdict as Proof, Watch};
+use crate::logs::Rate;
 use crate::manifest::Mode;
 use crate::ppp::MAX_MESSAGE;
 use crate::process::{Books, Machine, Process};
 use crate::scheduler::WorkerId;
-use crate::session::{Received, Session, TO_WORKER};
+use crate::session::{Session, TO_WORKER};
 use crate::stdio::{self, Inbox};
 use crate::tally::Own;
 
 /// From the fork to the answered `init`. A JVM on a busy machine takes the longest.
 const START_WITHIN: Duration = Duration::from_secs(30);
-const PING_EVERY: Duration = Duration::from_secs(1);
-const MISSED_PINGS: u32 = 3;
 /// Between SIGTERM and SIGKILL.
 const GO_WITHIN: Duration = Duration::from_secs(2);
 /// A process that ended its stream is ending itself, or it is broken.
 const EXIT_WITHIN: Duration = Duration::from_millis(250);
+/// A worker's messages beyond this are left in its stream for a while: each costs the thread that carries
+/// everybody's calls some microseconds.
+const MESSAGES_PER_SECOND: u64 = 10_000;
+/// How long a worker that says more is left alone.
+const PAUSE: Duration = Duration::from_millis(5);
 /// How old a reading of the books may be where an exact one costs too much.
 const FRESH_ENOUGH: Duration = Duration::from_millis(50);
 /// Entries of a worker's `caps` that are passed on.
@@ -143,6 +150,7 @@ pub struct Plan {
     pub plugin: Arc<Plugin>,
     pub command: Command,
     pub rules: Arc<Rules>,
+    pub executions: Executions,
 }
 
 // === impl Worker ===
@@ -255,7 +263,7 @@ impl Running {
         let worker = Worker {
             id: process.id.clone(),
             number,
-            session: Session::new(process.id.clone(), rules, opened.to_worker, kill_sender),
+            session: Session::new(process.logs(), rules, opened.to_worker, kill_sender),
             channel: opened.channel,
             caps: opened.caps,
             token: opened.token,
@@ -288,50 +296,70 @@ impl Running {
 
     /// Ends when the worker has ended or must end; `None` when it was asked to go.
     async fn watch(&mut self) -> Option<Verdict> {
-        let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
-        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut nonce, mut unanswered) = (0, 0);
+        let mut next_ping = Instant::now() + PING_EVERY;
+        let mut rate = Rate::new(MESSAGES_PER_SECOND, Instant::now());
         let leave = self.worker.leave.clone();
         loop {
-            tokio::select! {
+            let message = tokio::select! {
                 biased;
-                cause = self.kill.recv() => {
-                    self.process.kill();
-                    // The session holds the sender as long as this worker lives.
-                    return Some(Verdict::Killed(cause.unwrap_or(Cause::Wedged)));
-                }
-                () = leave.cancelled() => {
-                    self.process.terminate();
-                    let _ = timeout(GO_WITHIN, self.process.exited()).await;
-                    return None;
-                }
-                cause = self.process.exited() => {
-                    self.drain().await;
-                    return Some(Verdict::Ended(cause));
-                }
-                _ = ping.tick() => {
-                    if unanswered >= MISSED_PINGS {
-                        self.process.kill();
-                        return Some(Verdict::Killed(Cause::Wedged));
+                end = ends(&mut self.kill, &leave, &mut self.process) => {
+                    if let End::Exited(_) = end {
+                        self.drain().await;
                     }
-                    self.worker.session.ping(nonce);
-                    (nonce, unanswered) = (nonce + 1, unanswered + 1);
+                    return self.end(end).await;
                 }
-                message = self.stream.message() => match self.judge(message).await {
-                    Ok(Received::Pong) => unanswered = 0,
-                    Ok(Received::Message) => {}
-                    Err(verdict) => return Some(verdict),
+                () = sleep_until(next_ping) => {
+                    next_ping = Instant::now() + PING_EVERY;
+                    match self.worker.session.ping() {
+                        Ok(()) => continue,
+                        Err(cause) => return self.end(End::Kill(cause)).await,
+                    }
                 }
+                message = self.stream.message() => message,
+            };
+            let message = match self.read(message).await {
+                Ok(message) => message,
+                Err(verdict) => return Some(verdict),
+            };
+            let before = Instant::now();
+            // A gateway that reads slowly holds this up: the worker can be ended all the same.
+            let taken = tokio::select! {
+                biased;
+                taken = self.worker.session.receive(message) => taken,
+                end = ends(&mut self.kill, &leave, &mut self.process) => return self.end(end).await,
+            };
+            if let Err(cause) = taken {
+                return self.end(End::Kill(cause)).await;
             }
+            if rate.take(1, before) == 0 {
+                sleep(PAUSE).await;
+            }
+            // What it said meanwhile, its pongs too, was not read: that is no silence of the worker.
+            next_ping += before.elapsed();
+            consume_budget().await;
         }
     }
 
-    async fn judge(&mut self, message: Result<Option<ServerMessage>, Lost>) -> Result<Received, Verdict> {
+    /// Ends the worker as it is to be ended.
+    async fn end(&mut self, end: End) -> Option<Verdict> {
+        match end {
+            End::Kill(cause) => {
+                self.process.kill();
+                Some(Verdict::Killed(cause))
+            }
+            End::Leave => {
+                self.process.terminate();
+                let _ = timeout(GO_WITHIN, self.process.exited()).await;
+                None
+            }
+            End::Exited(cause) => Some(Verdict::Ended(cause)),
+        }
+    }
+
+    /// What the worker said, or why it says no more.
+    async fn read(&mut self, message: Result<Option<ServerMessage>, Lost>) -> Result<ServerMessage, Verdict> {
         let fault = match message {
-            Ok(Some(message)) => match self.worker.session.receive(message).await {
-                Ok(received) => return Ok(received),
-                Err(cause) => cause,
-            },
+            Ok(Some(message)) => return Ok(message),
             Ok(None) => return Err(self.lost("the session stream ended").await),
             // tonic says so of a message it cannot read or that is too large; everything else is a lost stream.
             Err(Lost::Stream(status)) if status.code() == tonic::Code::OutOfRange => {
@@ -388,6 +416,27 @@ impl Incoming {
             Incoming::Session(stream) => stream.message().await.map_err(Lost::Stream),
             Incoming::Stdio { inbox, .. } => inbox.recv().await.transpose().map_err(Lost::Rule),
         }
+    }
+}
+
+/// Why a worker is not kept any longer.
+enum End {
+    /// It is to be killed.
+    Kill(Cause),
+    /// It is to go.
+    Leave,
+    /// It has gone.
+    Exited(Cause),
+}
+
+/// Ends when the worker is to end or has ended. Safe to cancel.
+async fn ends(kill: &mut mpsc::Receiver<Cause>, leave: &CancellationToken, process: &mut Process) -> End {
+    tokio::select! {
+        biased;
+        // The session holds the sender as long as this worker lives.
+        cause = kill.recv() => End::Kill(cause.unwrap_or(Cause::Wedged)),
+        () = leave.cancelled() => End::Leave,
+        cause = process.exited() => End::Exited(cause),
     }
 }
 

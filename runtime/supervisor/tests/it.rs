@@ -29,6 +29,7 @@ mod it {
     mod limits;
     mod probes;
     mod shared;
+    mod stubborn;
     mod tenants;
     mod watching;
 }

@@ -19,7 +19,7 @@ fn rules() -> Rules {
 }
 
 fn call() -> (Call, Frames) {
-    let (outbox, frames) = outbox("t");
+    let (outbox, frames) = outbox("t", &Arc::default());
     (Call::new("r".into(), outbox, Arc::new(rules()), None), frames)
 }
 
@@ -89,20 +89,82 @@ async fn artifacts_have_no_gaps_and_a_bound() {
     assert!(matches!(large.receive(piece("report://t/b", 0, 60_000)).await, Err(Cause::Limit(_))));
 }
 
+fn progress() -> Payload {
+    Payload::Progress(Progress::default())
+}
+
+fn completed() -> Payload {
+    Payload::Completed(Completed::default())
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_does_not_read_loses_the_call_after_a_bounded_wait() {
-    let (call, frames) = call();
+async fn a_gateway_that_does_not_read_loses_the_call_after_a_bounded_wait_and_is_told() {
+    let (call, mut frames) = call();
     for _ in 0..MAX_FRAMES {
-        call.receive(Payload::Progress(Progress::default())).await.unwrap();
+        call.receive(progress()).await.unwrap();
     }
     let before = Instant::now();
-    call.receive(Payload::Progress(Progress::default())).await.unwrap();
+    call.receive(progress()).await.unwrap();
     assert_eq!(before.elapsed(), PATIENCE);
-    call.receive(Payload::Progress(Progress::default())).await.unwrap();
+    call.receive(progress()).await.unwrap();
     assert_eq!(before.elapsed(), PATIENCE, "nobody waits for it again");
-    call.receive(Payload::Completed(Completed::default())).await.unwrap();
+    call.receive(completed()).await.unwrap();
     assert_eq!(call.end(), Some(End::Answered));
-    let frames: Vec<_> = frames.collect().await;
-    let last = format!("{:?}", frames.last().unwrap().as_ref().unwrap());
-    assert!(frames.len() == MAX_FRAMES + 1 && last.contains("RuntimeOverload"), "{last}");
+    let told = format!("{:?}", frames.next().await.unwrap().unwrap());
+    assert!(told.contains("RuntimeOverload"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_reads_slowly_gets_everything_however_long_it_takes() {
+    let (outbox, mut frames) = outbox("t", &Arc::default());
+    let patient = Rules { max_runtime: Duration::from_secs(100_000), ..rules() };
+    let call = Call::new("r".into(), outbox, Arc::new(patient), None);
+    let reading = tokio::spawn(async move {
+        let mut read = Vec::new();
+        while let Some(frame) = frames.next().await {
+            read.push(format!("{:?}", frame.unwrap()));
+            if read.len() > 2 * MAX_FRAMES {
+                break;
+            }
+            tokio::time::sleep(PATIENCE * 2 / 3).await;
+        }
+        read
+    });
+    for _ in 0..2 * MAX_FRAMES {
+        call.receive(progress()).await.unwrap();
+    }
+    assert_eq!(
+        call.limit().0,
+        Instant::now() + Duration::from_secs(30),
+        "its worker was not silent meanwhile"
+    );
+    call.receive(completed()).await.unwrap();
+    let read = reading.await.unwrap();
+    assert_eq!(read.len(), 2 * MAX_FRAMES + 1);
+    assert!(!read.iter().any(|frame| frame.contains("RuntimeOverload")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_to_end_waits_for_no_reader() {
+    let (call, mut frames) = call();
+    let call = Arc::new(call);
+    for _ in 0..MAX_FRAMES {
+        call.receive(progress()).await.unwrap();
+    }
+    let before = Instant::now();
+    let waits = tokio::spawn({
+        let call = Arc::clone(&call);
+        async move { call.receive(progress()).await }
+    });
+    tokio::task::yield_now().await;
+    call.hurry();
+    waits.await.unwrap().unwrap();
+    call.receive(progress()).await.unwrap();
+    call.receive(completed()).await.unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    for _ in 0..MAX_FRAMES {
+        frames.next().await.unwrap().unwrap();
+    }
+    let last = frames.next().await.unwrap().unwrap();
+    assert!(format!("{last:?}").contains("ServerMessage"), "the end, right after what was queued: {last:?}");
 }

@@ -2,8 +2,9 @@
 //! one of its own.
 //!
 //! Keeps true: at most `MAX_FRAMES` frames and `MAX_BYTES` bytes wait, besides the few frames that end a
-//! tunnel; a gateway that went away is noticed; of a tunnel that shares its stream no more than `WINDOW` is on its
-//! way unread, so that a gateway that does not read one tunnel still reads the others.
+//! tunnel, and all tunnels together hold to a [`Budget`]; a gateway that went away is noticed; of a tunnel that shares its stream no more than `WINDOW` is on its
+//! way unread, so that a gateway that does not read one tunnel still reads the others; a tunnel that was given up
+//! tells its end all the same.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::Status;
 
+use super::budget::Budget;
 use super::trunk::Trunk;
 use crate::ppp::{MAX_FRAME, frame_size};
 
@@ -39,7 +41,7 @@ pub struct Outbox {
 #[derive(Debug)]
 pub struct Frames(Arc<Queue>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Queue {
     state: Mutex<State>,
     /// A frame left the queue, or the reader went away.
@@ -47,6 +49,7 @@ pub struct Queue {
     /// The reader went away.
     gone: Notify,
     shared: Option<Shared>,
+    budget: Arc<Budget>,
 }
 
 /// What a queue knows of the stream it shares.
@@ -85,13 +88,18 @@ pub enum Taken {
     Ended,
 }
 
-/// The frame found no room in time, or nobody reads.
+/// A frame was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoRoom;
+pub enum Unsent {
+    /// The gateway read nothing in time.
+    NoRoom,
+    /// Nobody reads, or the tunnel has ended.
+    Gone,
+}
 
 /// Of a tunnel that has a stream of its own.
-pub fn outbox(tunnel_id: &str) -> (Outbox, Frames) {
-    let queue = Arc::new(Queue::default());
+pub fn outbox(tunnel_id: &str, budget: &Arc<Budget>) -> (Outbox, Frames) {
+    let queue = Arc::new(Queue::new(None, budget));
     (Outbox { tunnel_id: tunnel_id.into(), queue: Arc::clone(&queue) }, Frames(queue))
 }
 
@@ -105,18 +113,23 @@ impl Outbox {
         &self.tunnel_id
     }
 
-    /// Queues a frame, waiting for room at most `patience`.
-    pub async fn send(&self, frame: PppServerFrame, patience: Duration) -> Result<(), NoRoom> {
-        let Some(frame) = self.offer(frame, true)? else { return Ok(()) };
-        let mut frame = frame;
-        let deadline = tokio::time::Instant::now() + patience;
+    /// Queues a frame, waiting for room as long as the gateway reads: until it reads nothing for `patience`.
+    pub async fn send(&self, mut frame: PppServerFrame, patience: Duration) -> Result<(), Unsent> {
         loop {
             let room = self.queue.room.notified();
             match self.offer(frame, true)? {
                 None => return Ok(()),
                 Some(back) => frame = back,
             }
-            tokio::time::timeout_at(deadline, room).await.map_err(|_| NoRoom)?;
+            tokio::time::timeout(patience, room).await.map_err(|_| Unsent::NoRoom)?;
+        }
+    }
+
+    /// Queues a frame if there is room now, and gives it back if there is none; drops it when nobody reads.
+    pub fn try_send(&self, frame: PppServerFrame) -> Result<(), PppServerFrame> {
+        match self.offer(frame, true) {
+            Ok(Some(frame)) => Err(frame),
+            Ok(None) | Err(_) => Ok(()),
         }
     }
 
@@ -130,7 +143,7 @@ impl Outbox {
     pub fn send_last(&self, frame: PppServerFrame) {
         let mut state = self.queue.state.lock();
         if state.end.is_none() && !state.reader_gone {
-            state.push(frame);
+            self.queue.push(&mut state, frame);
             self.queue.wake(&mut state, true);
         }
     }
@@ -150,10 +163,17 @@ impl Outbox {
         self.queue.wake(&mut state, true);
     }
 
-    /// Ends the tunnel's frames because the gateway does not read them: it is as good as gone.
-    pub fn give_up(&self) {
-        self.close(Ok(()));
-        self.queue.state.lock().given_up = true;
+    /// The gateway does not read the tunnel: what it has not been sent is dropped for `why`, and only the tunnel's end
+    /// follows.
+    pub fn give_up(&self, why: PppServerFrame) {
+        let mut state = self.queue.state.lock();
+        if state.end.is_none() && !state.reader_gone {
+            state.given_up = true;
+            self.queue.clear(&mut state);
+            self.queue.push(&mut state, why);
+            self.queue.wake(&mut state, true);
+        }
+        drop(state);
         self.queue.gone.notify_waiters();
     }
 
@@ -161,7 +181,7 @@ impl Outbox {
     pub fn discard(&self) {
         if self.queue.shared.is_some() {
             let mut state = self.queue.state.lock();
-            (state.frames, state.bytes) = (VecDeque::new(), 0);
+            self.queue.clear(&mut state);
             self.queue.wake(&mut state, false);
         }
     }
@@ -181,21 +201,29 @@ impl Outbox {
         }
     }
 
+    /// Whether the gateway is there and does not read.
+    pub fn was_given_up(&self) -> bool {
+        self.queue.state.lock().given_up
+    }
+
     /// Payload bytes that were queued so far.
     pub fn sent_bytes(&self) -> u64 {
         self.queue.state.lock().sent_bytes
     }
 
     /// Queues the frame, or gives it back when there is no room.
-    fn offer(&self, frame: PppServerFrame, urgent: bool) -> Result<Option<PppServerFrame>, NoRoom> {
+    fn offer(&self, frame: PppServerFrame, urgent: bool) -> Result<Option<PppServerFrame>, Unsent> {
         let mut state = self.queue.state.lock();
-        if state.reader_gone || state.end.is_some() {
-            return Err(NoRoom);
+        if state.reader_gone || state.given_up || state.end.is_some() {
+            return Err(Unsent::Gone);
         }
-        if state.frames.len() >= MAX_FRAMES || state.bytes + frame_size(&frame) > MAX_BYTES {
+        let size = frame_size(&frame);
+        // One frame always finds room: who reads goes on, whatever the others hold.
+        let full = state.frames.len() >= MAX_FRAMES || state.bytes + size > MAX_BYTES;
+        if full || (!state.frames.is_empty() && !self.queue.budget.has(size)) {
             return Ok(Some(frame));
         }
-        state.push(frame);
+        self.queue.push(&mut state, frame);
         self.queue.wake(&mut state, urgent);
         Ok(None)
     }
@@ -205,7 +233,34 @@ impl Queue {
     /// Of a tunnel on `trunk`, called `name` there.
     pub fn on(trunk: Arc<Trunk>, name: &str) -> Queue {
         let names = (name.to_owned(), OnceLock::new());
-        Queue { shared: Some(Shared { trunk, names }), ..Queue::default() }
+        let budget = Arc::clone(trunk.budget());
+        Queue::new(Some(Shared { trunk, names }), &budget)
+    }
+
+    fn new(shared: Option<Shared>, budget: &Arc<Budget>) -> Queue {
+        let budget = Arc::clone(budget);
+        Queue { state: Mutex::default(), room: Notify::new(), gone: Notify::new(), shared, budget }
+    }
+
+    fn push(&self, state: &mut State, frame: PppServerFrame) {
+        let size = frame_size(&frame);
+        self.budget.take(size);
+        state.bytes += size;
+        state.sent_bytes += size as u64;
+        state.frames.push_back(frame);
+    }
+
+    fn pop(&self, state: &mut State) -> Option<PppServerFrame> {
+        let frame = state.frames.pop_front()?;
+        let size = frame_size(&frame);
+        self.budget.give_back(size);
+        state.bytes -= size;
+        Some(frame)
+    }
+
+    fn clear(&self, state: &mut State) {
+        self.budget.give_back(state.bytes);
+        (state.frames, state.bytes) = (VecDeque::new(), 0);
     }
 
     /// The tunnel has another name besides.
@@ -245,7 +300,7 @@ impl Queue {
         if !state.has_news() {
             return Taken::Nothing;
         }
-        let Some(frame) = state.pop() else { return Taken::Ended };
+        let Some(frame) = self.pop(&mut state) else { return Taken::Ended };
         state.unread += frame_size(&frame).max(LEAST);
         state.listed = state.has_news();
         let again = state.listed;
@@ -263,31 +318,28 @@ impl Queue {
 
     /// Nobody reads any more.
     pub fn abandon(&self) {
-        self.state.lock().reader_gone = true;
+        let mut state = self.state.lock();
+        state.reader_gone = true;
+        self.clear(&mut state);
+        drop(state);
         self.gone.notify_waiters();
         self.room.notify_waiters();
     }
 }
 
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.budget.give_back(self.state.get_mut().bytes);
+    }
+}
+
 impl State {
-    fn push(&mut self, frame: PppServerFrame) {
-        let size = frame_size(&frame);
-        self.bytes += size;
-        self.sent_bytes += size as u64;
-        self.frames.push_back(frame);
-    }
-
-    fn pop(&mut self) -> Option<PppServerFrame> {
-        let frame = self.frames.pop_front()?;
-        self.bytes -= frame_size(&frame);
-        Some(frame)
-    }
-
     /// Whether a shared stream gets something when it asks.
     fn has_news(&self) -> bool {
         match self.frames.is_empty() {
             true => self.end.is_some(),
-            false => self.unread < WINDOW,
+            // What tells of the end takes no part in the window.
+            false => self.given_up || self.unread < WINDOW,
         }
     }
 }
@@ -297,7 +349,7 @@ impl Stream for Frames {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let mut state = self.0.state.lock();
-        if let Some(frame) = state.pop() {
+        if let Some(frame) = self.0.pop(&mut state) {
             drop(state);
             self.0.room.notify_one();
             return Poll::Ready(Some(Ok(frame)));
@@ -332,11 +384,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_full_outbox_waits_for_room_and_then_gives_up() {
-        let (outbox, mut frames) = outbox("t");
+        let (outbox, mut frames) = outbox("t", &Arc::default());
         for _ in 0..MAX_FRAMES {
             outbox.send(frame("x"), Duration::ZERO).await.unwrap();
         }
-        assert_eq!(outbox.send(frame("y"), Duration::from_secs(1)).await, Err(NoRoom));
+        assert_eq!(outbox.send(frame("y"), Duration::from_secs(1)).await, Err(Unsent::NoRoom));
         let sender = outbox.clone();
         let waiting = tokio::spawn(async move { sender.send(frame("y"), Duration::from_secs(1)).await });
         tokio::task::yield_now().await;
@@ -344,7 +396,7 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), Ok(()));
         outbox.send_last(frame("last"));
         outbox.close(Err(Status::aborted("end")));
-        assert_eq!(outbox.send(frame("late"), Duration::ZERO).await, Err(NoRoom));
+        assert_eq!(outbox.send(frame("late"), Duration::ZERO).await, Err(Unsent::Gone));
         for _ in 0..=MAX_FRAMES {
             frames.next().await.unwrap().unwrap();
         }
@@ -354,22 +406,57 @@ mod tests {
 
     #[tokio::test]
     async fn large_frames_are_bounded_by_bytes() {
-        let (outbox, _frames) = outbox("t");
+        let (outbox, _frames) = outbox("t", &Arc::default());
         let large = "x".repeat(MAX_FRAME - 100);
         for _ in 0..4 {
             outbox.send(frame(&large), Duration::ZERO).await.unwrap();
         }
-        assert_eq!(outbox.send(frame(&large), Duration::ZERO).await, Err(NoRoom));
+        assert_eq!(outbox.send(frame(&large), Duration::ZERO).await, Err(Unsent::NoRoom));
     }
 
     #[tokio::test]
     async fn a_reader_that_goes_is_noticed() {
-        let (outbox, frames) = outbox("t");
+        let (outbox, frames) = outbox("t", &Arc::default());
         let watching = outbox.clone();
         let gone = tokio::spawn(async move { watching.reader_gone().await });
         tokio::task::yield_now().await;
         drop(frames);
         gone.await.unwrap();
-        assert_eq!(outbox.send(frame("x"), Duration::ZERO).await, Err(NoRoom));
+        assert_eq!(outbox.send(frame("x"), Duration::ZERO).await, Err(Unsent::Gone));
+    }
+
+    #[tokio::test]
+    async fn a_tunnel_that_was_given_up_tells_its_end_and_nothing_else() {
+        let (outbox, mut frames) = outbox("t", &Arc::default());
+        for _ in 0..MAX_FRAMES {
+            outbox.send(frame("x"), Duration::ZERO).await.unwrap();
+        }
+        outbox.give_up(frame("too slow"));
+        outbox.reader_gone().await;
+        assert_eq!(outbox.send(frame("late"), Duration::ZERO).await, Err(Unsent::Gone));
+        outbox.send_last(frame("closed"));
+        outbox.close(Ok(()));
+        let told: Vec<_> = frames.by_ref().map(|frame| format!("{:?}", frame.unwrap())).collect().await;
+        assert!(told.len() == 2 && told[0].contains("too slow") && told[1].contains("closed"), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn all_tunnels_share_a_budget_and_each_gets_a_frame_through() {
+        let budget = Arc::default();
+        let large = "x".repeat(MAX_FRAME - 100);
+        let greedy: Vec<_> = (0..5).map(|_| outbox("t", &budget)).collect();
+        let taken = greedy.iter().map(|(outbox, _)| {
+            std::iter::repeat_with(|| outbox.try_send(frame(&large))).take_while(Result::is_ok).count()
+        });
+        let taken: Vec<_> = taken.collect();
+        assert!(taken.iter().sum::<usize>() <= 16 && taken[4] >= 1, "{taken:?}");
+        let (late, mut frames) = outbox("t", &budget);
+        late.try_send(frame(&large)).unwrap();
+        assert!(late.try_send(frame("x")).is_err(), "the others hold everything");
+        frames.next().await.unwrap().unwrap();
+        late.try_send(frame("x")).unwrap();
+        drop(greedy);
+        late.try_send(frame(&large)).unwrap();
+        assert!(budget.has(12 * MAX_FRAME), "what they held is given back");
     }
 }

@@ -37,7 +37,7 @@ pub fn begins(first: &PppClientFrame) -> bool {
 
 /// Serves a shared stream of `peer`: reads in a task of its own, which ends with the stream.
 pub fn serve(runtime: Arc<Runtime>, peer: Peer, frames: Streaming<PppClientFrame>) -> Merged {
-    let (trunk, merged) = trunk();
+    let (trunk, merged) = trunk(&runtime.outboxes);
     tokio::spawn(Reader { runtime, peer, trunk }.run(frames));
     merged
 }

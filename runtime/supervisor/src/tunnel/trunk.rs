@@ -20,6 +20,7 @@ use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::budget::Budget;
 use super::inbound::Inbox;
 use super::outbox::{Queue, Taken};
 
@@ -37,6 +38,7 @@ pub struct Trunk {
     gone: CancellationToken,
     /// The last lane was forgotten.
     emptied: Notify,
+    budget: Arc<Budget>,
 }
 
 /// One tunnel's place on the stream, as one of its names shows it.
@@ -75,12 +77,17 @@ pub struct Merged {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoLane;
 
-pub fn trunk() -> (Arc<Trunk>, Merged) {
-    let trunk = Arc::new(Trunk::default());
+/// A stream whose tunnels hold to `budget`.
+pub fn trunk(budget: &Arc<Budget>) -> (Arc<Trunk>, Merged) {
+    let trunk = Arc::new(Trunk { budget: Arc::clone(budget), ..Trunk::default() });
     (Arc::clone(&trunk), Merged { trunk, linger: None })
 }
 
 impl Trunk {
+    pub(super) fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
     /// A new lane, of the tunnel with this handle.
     pub fn open(self: &Arc<Self>, handle: &str) -> Result<Lane, NoLane> {
         let queue = Arc::new(Queue::on(Arc::clone(self), handle));
@@ -276,7 +283,7 @@ mod tests {
     use asp_proto::supervisor::tunnel_event::Type;
     use futures::{FutureExt, StreamExt};
 
-    use super::super::outbox::{NoRoom, Outbox, WINDOW};
+    use super::super::outbox::{Outbox, Unsent, WINDOW};
     use super::*;
     use crate::ppp::event_frame;
 
@@ -296,7 +303,7 @@ mod tests {
 
     #[tokio::test]
     async fn tunnels_take_turns() {
-        let (trunk, mut merged) = trunk();
+        let (trunk, mut merged) = trunk(&Arc::default());
         let ((_a, one), (_b, two)) = (lane(&trunk, "a"), lane(&trunk, "b"));
         for _ in 0..3 {
             one.offer_now(frame("a", ""));
@@ -310,7 +317,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_tunnel_that_is_not_read_holds_up_itself_alone() {
-        let (trunk, mut merged) = trunk();
+        let (trunk, mut merged) = trunk(&Arc::default());
         let ((slow_lane, slow), (_lane, other)) = (lane(&trunk, "slow"), lane(&trunk, "other"));
         let text = "x".repeat(WINDOW / 4);
         for _ in 0..6 {
@@ -326,14 +333,14 @@ mod tests {
         while refused.is_ok() {
             refused = slow.send(frame("slow", &text), Duration::from_secs(1)).await;
         }
-        assert_eq!(refused, Err(NoRoom));
+        assert_eq!(refused, Err(Unsent::NoRoom));
         slow_lane.queue.read_on();
         assert_eq!(now(&mut merged).as_deref(), Some("slow"), "and goes on when it is read");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_waits_for_goes_with_the_next_frame_or_soon() {
-        let (trunk, mut merged) = trunk();
+        let (trunk, mut merged) = trunk(&Arc::default());
         let (_lane, outbox) = lane(&trunk, "a");
         outbox.send_along(frame("a", ""));
         trunk.stray(frame("b", ""), false);
@@ -350,7 +357,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_tunnel_sends_nothing_more() {
-        let (trunk, mut merged) = trunk();
+        let (trunk, mut merged) = trunk(&Arc::default());
         let (_lane, outbox) = lane(&trunk, "a");
         outbox.offer_now(frame("a", ""));
         outbox.close(Ok(()));
@@ -364,13 +371,30 @@ mod tests {
 
     #[tokio::test]
     async fn all_tunnels_hear_that_the_gateway_is_gone() {
-        let (trunk, merged) = trunk();
+        let (trunk, merged) = trunk(&Arc::default());
         let (_lane, outbox) = lane(&trunk, "a");
         assert_eq!(trunk.open("a").unwrap_err(), NoLane, "a name is used once");
         drop(merged);
         outbox.reader_gone().await;
         trunk.gone().await;
-        assert_eq!(outbox.send(frame("a", ""), Duration::ZERO).await, Err(NoRoom));
+        assert_eq!(outbox.send(frame("a", ""), Duration::ZERO).await, Err(Unsent::Gone));
         assert_eq!(trunk.open("b").unwrap_err(), NoLane);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_tunnel_that_is_not_read_is_told_beyond_its_window() {
+        let (trunk, mut merged) = trunk(&Arc::default());
+        let (_lane, outbox) = lane(&trunk, "slow");
+        let text = "x".repeat(WINDOW / 4);
+        for _ in 0..6 {
+            outbox.offer_now(frame("slow", &text));
+        }
+        while now(&mut merged).is_some() {}
+        outbox.give_up(frame("slow", "too slow"));
+        outbox.send_last(frame("slow", "closed"));
+        outbox.close(Ok(()));
+        let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
+        assert_eq!(order, ["slow", "slow"]);
+        assert!(trunk.lane("slow").is_none(), "and the tunnel is over");
     }
 }

@@ -120,7 +120,7 @@ impl Tunnel {
         }
         worker.stopped_a_call();
         worker.session.remove(&call.request_id);
-        call.forward(&failure(&call.request_id, &status)).await;
+        call.conclude(&failure(&call.request_id, &status));
         Ok(End::Answered)
     }
 }

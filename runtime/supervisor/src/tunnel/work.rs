@@ -1,5 +1,9 @@
 //! A call on the worker's session stream: an invoke and what belongs to it.
+//!
+//! Keeps true: nothing here waits for a worker that does not read its stream; the messages for it wait instead, at
+//! most `MAX_UNSENT` of a call, and the end of its time, a cancel and a caller who is gone take effect meanwhile.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +13,12 @@ use asp_proto::plugin::{CancelRequest, ClientMessage, InvokeRequest, Pong, Serve
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
+use super::outbox::MAX_BYTES;
 use super::subject::Subject;
 use super::{Attached, End, FromGateway, GRACE, Over, Tunnel};
 use crate::call::Call;
 use crate::cause::Cause;
+use crate::executions::StillRuns;
 use crate::ppp::{message_frame, until};
 use crate::session::NotBegun;
 use crate::worker::Worker;
@@ -22,10 +28,18 @@ const YIELD_GRACE: Duration = Duration::from_secs(10);
 /// Between two acknowledged checkpoints of a call: it shares the gateway's store with everybody.
 const SAVE_EVERY: Duration = Duration::from_millis(10);
 
+/// Messages of a call for which its worker has no room. A call has few open questions and checkpoints at a time.
+const MAX_UNSENT: usize = 64;
+/// Their bytes: as many as may wait in an inbox.
+const MAX_UNSENT_BYTES: usize = MAX_BYTES;
+
 /// How far the end of a call has come.
 #[derive(Default)]
 struct Ending {
     subject: Subject,
+    /// What the worker has no room for, in order.
+    unsent: VecDeque<Payload>,
+    unsent_bytes: usize,
     /// When the worker is killed; `None` while the call may run.
     grace: Option<Instant>,
     /// When the last checkpoint was acknowledged.
@@ -33,6 +47,7 @@ struct Ending {
     /// The gateway sends no more.
     half_closed: bool,
     reader_gone: bool,
+    superseded: bool,
     cancelled: bool,
     yielding: bool,
     closing: bool,
@@ -50,13 +65,19 @@ impl Tunnel {
         if invoke.request_id.is_empty() {
             return Err(Status::invalid_argument("the invoke has no request_id").into());
         }
+        let executions = &attached.ticket.pool().plan.executions;
+        tokio::select! {
+            // First, so that what ends this tunnel is judged with the call where there is no former one.
+            biased;
+            former = executions.succeed(&invoke.request_id) => former.map_err(|StillRuns| still_runs())?,
+            () = self.outbox.reader_gone() => return Err(Over::Quiet),
+            () = attached.cancel.cancelled() => return Err(Over::Quiet),
+        }
         let deadline = invoke.deadline.as_ref().map(|end| Instant::now() + until(end));
         let deadline = deadline.or(attached.soft_deadline);
         let call = match worker.session.begin(&invoke.request_id, self.outbox.clone(), deadline) {
             Ok(call) => call,
-            Err(NotBegun::Duplicate) => {
-                return Err(Status::already_exists("the worker has a call of this request_id").into());
-            }
+            Err(NotBegun::Duplicate) => return Err(still_runs().into()),
             Err(NotBegun::Dead(cause)) => {
                 self.work =
                     Some(FromGateway::Message(ClientMessage { payload: Some(Payload::Invoke(invoke)) }));
@@ -65,9 +86,11 @@ impl Tunnel {
         };
         // Before it is sent: a worker that dies meanwhile may have had it.
         call.delivered();
+        let _execution = executions.enter(&call);
         let subject = Subject::of(worker, attached, &invoke.request_id, invoke.ctx.as_ref(), &invoke.attrs);
-        worker.session.send(Payload::Invoke(invoke)).await;
-        let end = self.follow(worker, &call, attached, subject).await;
+        let mut ending = Ending { subject, ..Ending::default() };
+        pass_on(worker, &mut ending, Payload::Invoke(invoke));
+        let end = self.follow(worker, &call, attached, ending).await;
         if call.was_stopped() {
             worker.stopped_a_call();
         }
@@ -80,10 +103,9 @@ impl Tunnel {
         worker: &Arc<Worker>,
         call: &Call,
         attached: &Attached,
-        subject: Subject,
+        mut ending: Ending,
     ) -> Result<End, Over> {
         let began = Instant::now();
-        let mut ending = Ending { subject, ..Ending::default() };
         loop {
             let (limit, reason) = match ending.grace {
                 Some(grace) => (grace, ""),
@@ -99,6 +121,11 @@ impl Tunnel {
                 message = self.inbound.next(), if !ending.half_closed => {
                     self.take(message, worker, call, &mut ending).await;
                 }
+                room = worker.session.room(), if !ending.unsent.is_empty() => {
+                    // None: the worker has ended, which is the call's end.
+                    let next = ending.next_unsent().zip(room);
+                    next.into_iter().for_each(|(next, room)| room.send(ClientMessage { payload: Some(next) }));
+                }
                 () = sleep_until(limit) => match ending.grace {
                     Some(_) => {
                         ending.subject.did_not_end();
@@ -108,27 +135,34 @@ impl Tunnel {
                     }
                     // It may have moved since it was read.
                     None if call.limit().0 <= Instant::now() => {
-                        cancel(worker, call, reason, &mut ending).await;
+                        cancel(worker, call, reason, &mut ending);
                     }
                     None => {}
                 },
                 () = self.outbox.reader_gone(), if !ending.reader_gone => {
                     ending.reader_gone = true;
                     call.mute();
-                    cancel(worker, call, "the caller is gone", &mut ending).await;
+                    let given_up = self.outbox.was_given_up();
+                    let reason = if given_up { "its results are not read" } else { "the caller is gone" };
+                    cancel(worker, call, reason, &mut ending);
                 }
                 () = attached.cancel.cancelled(), if !ending.cancelled => {
                     ending.cancelled = true;
-                    cancel(worker, call, "the tunnel is closed", &mut ending).await;
+                    cancel(worker, call, "the tunnel is closed", &mut ending);
+                }
+                () = call.superseded(), if !ending.superseded => {
+                    ending.superseded = true;
+                    call.mute();
+                    cancel(worker, call, "its gateway runs it again", &mut ending);
                 }
                 () = worker.yields(), if !ending.yielding => {
                     ending.yielding = true;
-                    ask_to_yield(worker, call, &ending).await;
+                    ask_to_yield(worker, call, &mut ending);
                 }
                 () = worker.closes(), if !ending.closing => {
                     ending.closing = true;
                     call.stop(true);
-                    cancel(worker, call, "the plugin is drained", &mut ending).await;
+                    cancel(worker, call, "the plugin is drained", &mut ending);
                 }
             }
         }
@@ -144,7 +178,7 @@ impl Tunnel {
     ) {
         let payload = match message {
             Ok(Some(FromGateway::Message(ClientMessage { payload: Some(payload) }))) => payload,
-            Ok(Some(_)) => return refuse(worker, call, ending, "a tunnel carries one call").await,
+            Ok(Some(_)) => return refuse(worker, call, ending, "a tunnel carries one call"),
             Ok(None) => {
                 ending.half_closed = true;
                 return;
@@ -152,19 +186,11 @@ impl Tunnel {
             Err(status) => {
                 ending.half_closed = true;
                 ending.fault = Some(status);
-                return cancel(worker, call, "the caller is gone", ending).await;
+                return cancel(worker, call, "the caller is gone", ending);
             }
         };
-        let own = match &payload {
-            Payload::Cancel(message) => message.request_id == call.request_id,
-            Payload::UserInput(message) => message.request_id == call.request_id,
-            Payload::DelegationResult(message) => message.request_id == call.request_id,
-            Payload::CheckpointAck(message) => message.request_id == call.request_id,
-            Payload::Ping(_) | Payload::Init(_) => true,
-            Payload::Invoke(_) => false,
-        };
-        if !own {
-            return refuse(worker, call, ending, "the message is of another call").await;
+        if !is_of(&payload, &call.request_id) {
+            return refuse(worker, call, ending, "the message is of another call");
         }
         match &payload {
             Payload::Ping(ping) => {
@@ -184,6 +210,9 @@ impl Tunnel {
                     // The step in hand has as long as the call has.
                     Mode::Soft => None,
                 };
+                if request.mode() == Mode::Hard {
+                    call.hurry();
+                }
                 let end = grace.map(|grace| Instant::now() + grace);
                 ending.grace = [ending.grace, end].into_iter().flatten().min();
             }
@@ -195,13 +224,61 @@ impl Tunnel {
             }
             Payload::Invoke(_) => {}
         }
-        worker.session.send(payload).await;
+        if ending.is_full() {
+            // What ends the call has taken effect above, whether the worker hears of it or not.
+            return match payload {
+                Payload::Cancel(_) => {}
+                _ => refuse(worker, call, ending, "the gateway sends faster than the worker takes"),
+            };
+        }
+        pass_on(worker, ending, payload);
+    }
+}
+
+/// Whether the message is of the call, or of none.
+fn is_of(payload: &Payload, call: &str) -> bool {
+    match payload {
+        Payload::Cancel(message) => message.request_id == call,
+        Payload::UserInput(message) => message.request_id == call,
+        Payload::DelegationResult(message) => message.request_id == call,
+        Payload::CheckpointAck(message) => message.request_id == call,
+        Payload::Ping(_) | Payload::Init(_) => true,
+        Payload::Invoke(_) => false,
+    }
+}
+
+impl Ending {
+    fn is_full(&self) -> bool {
+        self.unsent.len() >= MAX_UNSENT || self.unsent_bytes >= MAX_UNSENT_BYTES
+    }
+
+    fn next_unsent(&mut self) -> Option<Payload> {
+        let next = self.unsent.pop_front()?;
+        self.unsent_bytes -= next.encoded_len();
+        Some(next)
+    }
+}
+
+fn still_runs() -> Status {
+    Status::already_exists("a call of this request_id runs and does not end")
+}
+
+/// Gives the worker a message, now or when it has room for one.
+fn pass_on(worker: &Worker, ending: &mut Ending, payload: Payload) {
+    let unsent = match ending.unsent.is_empty() {
+        true => worker.session.try_send(payload).err(),
+        false => Some(payload),
+    };
+    if let Some(payload) = unsent {
+        ending.unsent_bytes += payload.encoded_len();
+        ending.unsent.push_back(payload);
     }
 }
 
 /// Stops the call in its worker; from now on the worker has `GRACE`.
-async fn cancel(worker: &Arc<Worker>, call: &Call, reason: &str, ending: &mut Ending) {
+fn cancel(worker: &Worker, call: &Call, reason: &str, ending: &mut Ending) {
     call.stop(false);
+    call.hurry();
     let end = Instant::now() + GRACE;
     let asked = ending.grace.is_some_and(|grace| grace <= end);
     ending.grace = Some(ending.grace.map_or(end, |grace| grace.min(end)));
@@ -214,12 +291,12 @@ async fn cancel(worker: &Arc<Worker>, call: &Call, reason: &str, ending: &mut En
         reason: reason.to_owned(),
         mode: Mode::Hard.into(),
     };
-    worker.session.send(Payload::Cancel(request)).await;
+    pass_on(worker, ending, Payload::Cancel(request));
 }
 
 /// Asks a call whose plugin saves its state to yield, unless it is ending already. One that does not has what
 /// time there is.
-async fn ask_to_yield(worker: &Arc<Worker>, call: &Call, ending: &Ending) {
+fn ask_to_yield(worker: &Worker, call: &Call, ending: &mut Ending) {
     if !worker.checkpoints() || ending.grace.is_some() {
         return;
     }
@@ -229,12 +306,12 @@ async fn ask_to_yield(worker: &Arc<Worker>, call: &Call, ending: &Ending) {
         reason: "the plugin is drained".to_owned(),
         mode: Mode::Preempt.into(),
     };
-    worker.session.send(Payload::Cancel(request)).await;
+    pass_on(worker, ending, Payload::Cancel(request));
 }
 
 /// Ends the call because of what its gateway did.
-async fn refuse(worker: &Arc<Worker>, call: &Call, ending: &mut Ending, text: &'static str) {
+fn refuse(worker: &Worker, call: &Call, ending: &mut Ending, text: &'static str) {
     ending.half_closed = true;
     ending.fault = Some(Status::failed_precondition(text));
-    cancel(worker, call, text, ending).await;
+    cancel(worker, call, text, ending);
 }

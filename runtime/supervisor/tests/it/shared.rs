@@ -201,12 +201,15 @@ async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
 async fn a_tunnel_whose_events_are_not_acknowledged_ends_alone() {
     let stack = start(&[("echo", json!({"pool": {"max": 2, "concurrency": 1}}))]).await;
     let mut shared = Shared::open(&stack).await;
+    let mut flooded = String::new();
     for (name, arguments) in [("+1", json!({"mode": "flood"})), ("+2", json!({"text": "x"}))] {
         shared.put(name, API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
         let (id, _) = shared.place(name).await;
         shared.until_event(&id, Type::TunnelReady).await;
         shared.invoke(&id, name, &arguments).await;
-        if name == "+2" {
+        if name == "+1" {
+            flooded.clone_from(&id);
+        } else {
             assert_eq!(
                 shared.output(&id).await["text"],
                 "x",
@@ -217,6 +220,8 @@ async fn a_tunnel_whose_events_are_not_acknowledged_ends_alone() {
     // Progress of more than a window was sent and never acknowledged: the call ends, and its worker with it.
     eventually("the flooding worker is ended", || async { stack.figure("echo@1.0.0", "crashes").await == 1 })
         .await;
+    shared.until_event(&flooded, Type::RuntimeOverload).await;
+    shared.until_event(&flooded, Type::TunnelClosed).await;
     shared.begin("+3", "echo", "three", &json!({"text": "y"})).await;
     let (id, took) = shared.place("+3").await;
     if !took {
@@ -269,4 +274,25 @@ async fn a_gateway_that_sends_no_more_still_gets_its_answers() {
     assert_eq!(shared.output(&id).await, json!({"slept": 50}));
     let ended = timeout(Duration::from_secs(30), async { while shared.next().await.unwrap().is_some() {} });
     ended.await.expect("the stream ends with its last tunnel");
+}
+
+#[tokio::test]
+async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
+    let stack = start(&[("echo", json!({"pool": {"max": 2, "concurrency": 1}}))]).await;
+    stack.call("echo", "warm", &json!({})).await;
+    let mut lost = Shared::open(&stack).await;
+    lost.begin("+1", "echo", "one", &json!({"mode": "ignore"})).await;
+    let (id, took) = lost.place("+1").await;
+    assert!(took);
+    // It has begun.
+    while !matches!(lost.of(&id).await, Payload::Ppp(_)) {}
+    drop(lost);
+    // At once, on another worker: the former execution ignores its cancel and is killed first.
+    let mut shared = Shared::open(&stack).await;
+    shared.put("+1", API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
+    let (id, _) = shared.place("+1").await;
+    shared.until_event(&id, Type::TunnelReady).await;
+    shared.invoke(&id, "one", &json!({"text": "again"})).await;
+    assert_eq!(shared.output(&id).await["text"], "again");
+    assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 1, "the former execution had ended by then");
 }

@@ -1,0 +1,57 @@
+//! Which executions of a plugin's calls run.
+//!
+//! Keeps true: of one call one execution runs at a time. A gateway that lost its stream, or took over the calls of
+//! another gateway, runs a call again at once, while the former execution still has its time to end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use crate::call::Call;
+use crate::tunnel::GRACE;
+
+/// A former execution is killed after `GRACE`.
+const END_WITHIN: Duration = GRACE.saturating_mul(2);
+
+/// The running executions of one plugin's calls, by the call's id.
+#[derive(Debug, Default)]
+pub struct Executions(Mutex<HashMap<String, Arc<Call>>>);
+
+/// An execution that runs as long as this is held.
+#[derive(Debug)]
+pub struct Execution<'a> {
+    all: &'a Executions,
+    call: Arc<Call>,
+}
+
+/// The call's former execution did not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StillRuns;
+
+impl Executions {
+    /// Tells a former execution of the call to end, and ends when it has. Safe to cancel.
+    pub async fn succeed(&self, request_id: &str) -> Result<(), StillRuns> {
+        let Some(former) = self.0.lock().get(request_id).cloned() else { return Ok(()) };
+        former.supersede();
+        timeout(END_WITHIN, former.ended()).await.map(drop).map_err(|_| StillRuns)
+    }
+
+    /// Notes that an execution has begun.
+    pub fn enter(&self, call: &Arc<Call>) -> Execution<'_> {
+        self.0.lock().insert(call.request_id.clone(), Arc::clone(call));
+        Execution { all: self, call: Arc::clone(call) }
+    }
+}
+
+impl Drop for Execution<'_> {
+    fn drop(&mut self) {
+        let mut running = self.all.0.lock();
+        // A successor may have its place already.
+        if running.get(&self.call.request_id).is_some_and(|call| Arc::ptr_eq(call, &self.call)) {
+            running.remove(&self.call.request_id);
+        }
+    }
+}

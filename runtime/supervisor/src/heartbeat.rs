@@ -1,0 +1,85 @@
+//! Whether a worker reads and answers: the pings it owes an answer, and the pongs that answer none.
+//!
+//! Keeps true: a pong counts only with the nonce of a ping that is open. Nonces are random, so that a worker which
+//! does not read its stream cannot guess the answer; one that sends pongs unasked breaks the protocol.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use asp_platform::secret::random_hex;
+
+use crate::cause::Cause;
+
+/// Between two pings.
+pub const PING_EVERY: Duration = Duration::from_secs(1);
+/// Open pings after which the worker counts as wedged.
+const MISSED_PINGS: usize = 3;
+/// Pongs too many that are borne; one is forgotten with each ping.
+const EXTRA_PONGS: u32 = 16;
+
+/// The pings of one worker.
+#[derive(Debug, Default)]
+pub struct Heartbeat {
+    /// Nonces of pings without an answer, oldest first.
+    open: VecDeque<String>,
+    extra: u32,
+}
+
+impl Heartbeat {
+    /// The nonce of the next ping, which is due `PING_EVERY`. `Err`: the worker has left too many unanswered.
+    pub fn beat(&mut self) -> Result<String, Cause> {
+        if self.open.len() >= MISSED_PINGS {
+            return Err(Cause::Wedged);
+        }
+        self.extra = self.extra.saturating_sub(1);
+        let nonce = random_hex::<8>();
+        self.open.push_back(nonce.clone());
+        Ok(nonce)
+    }
+
+    /// Takes a pong. It answers the pings before its own too: a worker reads them in order.
+    pub fn pong(&mut self, nonce: &str) -> Result<(), Cause> {
+        if let Some(at) = self.open.iter().position(|open| open == nonce) {
+            self.open.drain(..=at);
+            return Ok(());
+        }
+        self.extra += 1;
+        if self.extra > EXTRA_PONGS {
+            return Err(Cause::Protocol("pongs that answer no ping"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_answers_late_lives_and_one_that_guesses_does_not() {
+        let mut late = Heartbeat::default();
+        let mut before = late.beat().unwrap();
+        for _ in 0..100 {
+            let next = late.beat().unwrap();
+            late.pong(&before).unwrap();
+            before = next;
+        }
+        let mut guesses = Heartbeat::default();
+        for number in 0..MISSED_PINGS {
+            guesses.beat().unwrap();
+            guesses.pong(&number.to_string()).unwrap();
+        }
+        assert_eq!(guesses.beat(), Err(Cause::Wedged));
+    }
+
+    #[test]
+    fn the_answer_to_a_ping_counts_once() {
+        let mut heart = Heartbeat::default();
+        let nonce = heart.beat().unwrap();
+        heart.pong(&nonce).unwrap();
+        for _ in 0..EXTRA_PONGS {
+            heart.pong(&nonce).unwrap();
+        }
+        assert!(matches!(heart.pong(&nonce), Err(Cause::Protocol(_))));
+    }
+}

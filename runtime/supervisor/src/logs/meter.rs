@@ -1,0 +1,172 @@
+//! How much one worker may log, and what was dropped.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{MAX_LINE, escape};
+
+/// Room for some long stack traces. Each line is formatted and written once, so a plugin that logs as fast as it can
+/// costs about a hundredth of a processor.
+pub(super) const LINES_PER_SECOND: u64 = 500;
+/// How often a worker that logs too much is mentioned.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// What one worker may log, by all its ways together.
+#[derive(Debug)]
+pub struct Meter {
+    plugin: String,
+    worker: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    bytes: Rate,
+    lines: Rate,
+    /// Since it was said last.
+    dropped: Dropped,
+    said: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Dropped {
+    bytes: u64,
+    lines: u64,
+}
+
+impl Meter {
+    /// `bytes` a second, for a worker of `plugin`.
+    pub fn new(plugin: &str, worker: &str, bytes: u64) -> Meter {
+        let now = Instant::now();
+        let state = State {
+            bytes: Rate::new(bytes, now),
+            lines: Rate::new(LINES_PER_SECOND, now),
+            dropped: Dropped::default(),
+            said: None,
+        };
+        Meter { plugin: plugin.to_owned(), worker: worker.to_owned(), state: Mutex::new(state) }
+    }
+
+    /// How many of so many bytes may be logged now.
+    pub(super) fn take_bytes(&self, wanted: usize, now: Instant) -> usize {
+        let mut state = self.state.lock();
+        let allowed = state.bytes.take(wanted, now);
+        state.dropped.bytes += (wanted - allowed) as u64;
+        self.report(&mut state, now);
+        allowed
+    }
+
+    /// Whether a line may be logged whose bytes were allowed.
+    pub(super) fn take_one(&self, now: Instant) -> bool {
+        let mut state = self.state.lock();
+        let allowed = state.lines.take(1, now) == 1;
+        state.dropped.lines += u64::from(!allowed);
+        self.report(&mut state, now);
+        allowed
+    }
+
+    /// Whether a line of so many bytes may be logged or passed on.
+    pub fn take_line(&self, bytes: usize) -> bool {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let allowed = state.lines.take(1, now) == 1 && state.bytes.take(bytes, now) == bytes;
+        if !allowed {
+            state.dropped.lines += 1;
+            state.dropped.bytes += bytes as u64;
+        }
+        self.report(&mut state, now);
+        allowed
+    }
+
+    /// Logs a line that came by PPP outside any call; cut where the rate ends.
+    pub fn outside_calls(&self, message: &str) {
+        let now = Instant::now();
+        let allowed = self.take_bytes(message.len().clamp(1, MAX_LINE), now);
+        if allowed == 0 || !self.take_one(now) {
+            return;
+        }
+        let end = message.floor_char_boundary(allowed);
+        self.write("ppp", &escape(message.get(..end).unwrap_or_default().as_bytes()));
+    }
+
+    pub(super) fn write(&self, stream: &'static str, line: &str) {
+        let Meter { plugin, worker, .. } = self;
+        tracing::info!(runtime = true, plugin, worker, stream, line, "worker log");
+    }
+
+    /// Says at once that something was dropped, and then how much from time to time.
+    fn report(&self, state: &mut State, now: Instant) {
+        let due = state.said.is_none_or(|said| now.duration_since(said) >= REPORT_EVERY);
+        if due && state.dropped.any() {
+            state.said = Some(now);
+            self.say(std::mem::take(&mut state.dropped));
+        }
+    }
+
+    fn say(&self, Dropped { bytes, lines }: Dropped) {
+        let Meter { plugin, worker, .. } = self;
+        tracing::warn!(
+            runtime = true,
+            plugin,
+            worker,
+            bytes,
+            lines,
+            "a worker writes more than its rate: dropped"
+        );
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        let dropped = self.state.get_mut().dropped;
+        if dropped.any() {
+            self.say(dropped);
+        }
+    }
+}
+
+impl Dropped {
+    fn any(self) -> bool {
+        self.bytes > 0 || self.lines > 0
+    }
+}
+
+/// A token bucket of one second.
+#[derive(Debug)]
+pub struct Rate {
+    rate: u64,
+    tokens: u64,
+    refilled: Instant,
+}
+
+impl Rate {
+    pub fn new(bytes_per_second: u64, now: Instant) -> Rate {
+        Rate { rate: bytes_per_second, tokens: bytes_per_second, refilled: now }
+    }
+
+    /// How many of `wanted` bytes may be written now; they count as written.
+    pub fn take(&mut self, wanted: usize, now: Instant) -> usize {
+        self.refill(now);
+        let allowed = usize::try_from(self.tokens).unwrap_or(usize::MAX).min(wanted);
+        self.tokens -= allowed as u64;
+        allowed
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let passed = now.duration_since(self.refilled);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rate in bytes per second, bounded by the rate itself"
+        )]
+        let earned = (passed.as_secs_f64().min(1.0) * self.rate as f64) as u64;
+        // Small amounts are left to accumulate, or rounding would lose them.
+        if earned > 0 {
+            self.tokens = (self.tokens + earned).min(self.rate);
+            self.refilled = now;
+        }
+    }
+}
