@@ -23,6 +23,8 @@ mod figures;
 mod questions;
 #[path = "plugin/resume.rs"]
 mod resume;
+#[path = "plugin/slow_store.rs"]
+mod slow_store;
 #[path = "plugin/streams.rs"]
 mod streams;
 #[path = "plugin/takeover.rs"]

@@ -11,6 +11,7 @@ use asp_gateway::{Config, Gateway, SealKeys, Stores};
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, Source, assemble, check, read_dir};
 use asp_store::active::MemoryActive;
+use asp_store::blobs::Blobs;
 use asp_store::calls::MemoryAudit;
 use asp_store::ledger::MemoryLedger;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
@@ -293,14 +294,25 @@ impl Fixture {
         runtimes: Runtimes,
         delegates: Endpoints,
     ) -> Fixture {
+        Fixture::over(Stores::in_memory(), (snapshot, key), runtimes, delegates)
+    }
+
+    /// A gateway with plugin runtimes whose artifacts go to `blobs`.
+    pub(crate) fn with_blobs(runtimes: Runtimes, blobs: Arc<dyn Blobs>) -> Fixture {
+        let stores = Stores { blobs, ..Stores::in_memory() };
+        Fixture::over(stores, (snapshot(), 7), runtimes, Endpoints::default())
+    }
+
+    fn over(
+        stores: Stores,
+        (snapshot, key): (GatewaySnapshot, u8),
+        runtimes: Runtimes,
+        delegates: Endpoints,
+    ) -> Fixture {
         let audit = Arc::new(MemoryAudit::default());
         let (active, ledger) = (Arc::new(MemoryActive::default()), Arc::new(MemoryLedger::default()));
-        let stores = Stores {
-            audit: audit.clone(),
-            active: active.clone(),
-            ledger: ledger.clone(),
-            ..Stores::in_memory()
-        };
+        let stores =
+            Stores { audit: audit.clone(), active: active.clone(), ledger: ledger.clone(), ..stores };
         let gateway = Gateway::new(Config {
             token_keys: Arc::new(TokenKeys::generate().unwrap()),
             seal_keys: SealKeys { current: vec![key; 32].into(), previous: None },

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use asp_proto::snapshot::Mutation;
 use asp_proto::supervisor::{AllocateWorkerResponse, TunnelEvent, admission};
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
@@ -170,6 +171,17 @@ pub(super) fn crash(event: &TunnelEvent) -> Crash {
         _ => None,
     };
     Crash { cause, delivered }
+}
+
+/// The runtime has ended a call because this gateway did not read its results in time.
+pub(super) fn unread(call: &Call) -> Refusal {
+    tracing::warn!(call = %call.id, "the runtime ended a call whose results this gateway took too slowly");
+    match call.entry.primitive.mutation() {
+        Mutation::ReadOnly | Mutation::Idempotent => Refusal::Upstream(
+            "the plugin's results were taken too slowly, and its call was ended; try again".into(),
+        ),
+        Mutation::NonIdempotent | Mutation::Destructive | Mutation::Unspecified => Refusal::OutcomeUnknown,
+    }
 }
 
 /// What a call cost its worker.

@@ -1,25 +1,32 @@
 //! Artifacts of one call: pieces of bytes become a blob, and an emission becomes a link in the result.
 //!
 //! Keeps true: the pieces of an artifact come in order and without gaps, and their size and digest are those
-//! the plugin states; what could not be kept is said in the result, and a link to elsewhere is https.
+//! the plugin states; what could not be kept is said in the result, and a link to elsewhere is https. Nobody waits for
+//! the store here: whoever feeds this reads on while there is room, and an emission is over before the next message.
+
+mod upload;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use asp_proto::plugin::{ArtifactData, ArtifactEmitted};
 use asp_store::blobs::BlobError;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::memory::EmittedItem;
 use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::outcome::text_block;
-use crate::executors::artifacts::{Artifacts, Incoming, Named};
+use crate::executors::artifacts::Artifacts;
+pub(super) use upload::Stored;
+use upload::{Storing, Upload};
 
 /// Most artifacts of one call, open and emitted.
 const MAX_ARTIFACTS: usize = 256;
 /// Longest URI and description in bytes.
 const MAX_TEXT: usize = 4096;
+/// Bytes of a call's artifacts that wait for the store, a piece more at most: the next write takes them together.
+const MAX_WAITING: usize = 1 << 20;
 /// What a plugin calls its own artifacts.
 const OWN_SCHEME: &str = "report://";
 
@@ -99,112 +106,142 @@ impl Emitted {
 /// What one worker is sending.
 pub(super) struct Receiving {
     artifacts: Artifacts,
-    open: HashMap<String, Open>,
-}
-
-struct Open {
-    /// `Err` when it can no longer be kept; its pieces are still read.
-    incoming: Result<Incoming, BlobError>,
-    next: u64,
-    hash: Sha256,
+    call: Arc<Call>,
+    open: HashMap<String, Upload>,
+    /// The artifact whose bytes have all come and are not all kept.
+    emitting: Option<(ArtifactEmitted, Upload)>,
+    storing: Option<Storing>,
 }
 
 impl Receiving {
-    pub(super) fn new(artifacts: Artifacts) -> Receiving {
-        Receiving { artifacts, open: HashMap::new() }
+    pub(super) fn new(artifacts: Artifacts, call: Arc<Call>) -> Receiving {
+        Receiving { artifacts, call, open: HashMap::new(), emitting: None, storing: None }
+    }
+
+    /// Whether the worker may say more.
+    pub(super) fn has_room(&self) -> bool {
+        self.emitting.is_none() && self.open.values().map(Upload::waiting).sum::<usize>() < MAX_WAITING
+    }
+
+    pub(super) fn is_storing(&self) -> bool {
+        self.storing.is_some()
     }
 
     /// A piece of bytes.
-    pub(super) async fn piece(&mut self, call: &Call, piece: ArtifactData) -> Result<(), Broken> {
+    pub(super) fn piece(&mut self, piece: &ArtifactData) -> Result<(), Broken> {
         if !self.open.contains_key(&piece.uri) {
             if self.open.len() >= MAX_ARTIFACTS || piece.uri.len() > MAX_TEXT {
                 return Err(Broken("too many artifacts"));
             }
-            let open = Open { incoming: self.artifacts.begin(call).await, next: 0, hash: Sha256::new() };
-            self.open.insert(piece.uri.clone(), open);
+            self.open.insert(piece.uri.clone(), Upload::default());
         }
-        let Some(open) = self.open.get_mut(&piece.uri) else { return Ok(()) };
-        if piece.offset != open.next {
-            return Err(Broken("an artifact with gaps"));
+        if let Some(upload) = self.open.get_mut(&piece.uri) {
+            upload.take(piece)?;
         }
-        open.next += piece.data.len() as u64;
-        open.hash.update(&piece.data);
-        if let Ok(incoming) = &mut open.incoming
-            && let Err(error) = incoming.write(&piece.data).await
-        {
-            open.incoming = Err(error);
-        }
+        self.go_on();
         Ok(())
     }
 
     /// An emission: the end of an artifact's bytes, or a link to elsewhere.
-    pub(super) async fn emit(
-        &mut self,
-        call: &Call,
-        emitted: &mut Emitted,
-        artifact: ArtifactEmitted,
-    ) -> Result<(), Broken> {
+    pub(super) fn emit(&mut self, emitted: &mut Emitted, artifact: ArtifactEmitted) -> Result<(), Broken> {
         if artifact.uri.len() > MAX_TEXT || artifact.description.len() > MAX_TEXT {
             return Err(Broken("an artifact's description is too long"));
         }
-        let open = self.open.remove(&artifact.uri);
-        let name = name_of(&artifact.uri).to_owned();
-        let kept = match open {
-            Some(open) => Some(finish(call, &artifact, &name, open).await?),
-            None if artifact.uri.starts_with(OWN_SCHEME) => {
-                let incoming = self.artifacts.begin(call).await;
-                Some(finish(call, &artifact, &name, Open { incoming, next: 0, hash: Sha256::new() }).await?)
+        let upload = match self.open.remove(&artifact.uri) {
+            Some(upload) => upload,
+            None if artifact.uri.starts_with(OWN_SCHEME) => Upload::default(),
+            None if artifact.uri.starts_with("https://") => {
+                let uri = artifact.uri.clone();
+                return self.tell(emitted, artifact, uri);
             }
-            None if artifact.uri.starts_with("https://") => None,
             None => return Err(Broken("an artifact that is neither sent nor an https link")),
         };
-        let uri = match kept {
-            None => artifact.uri.clone(),
-            Some(Ok(uri)) => uri,
-            Some(Err(error)) => {
-                tracing::warn!(call = %call.id, error = %error, "artifact was not kept");
-                let why = match error {
-                    BlobError::TooLarge | BlobError::Quota => error.to_string(),
-                    BlobError::Unavailable(_) => "the store is not available".to_owned(),
-                };
-                let block = text_block(&format!("The artifact {name} was not kept: {why}."));
-                let uri = artifact.uri.clone();
-                return emitted.put(Item {
-                    own_uri: uri.clone(),
-                    uri,
-                    described: describe(&artifact, &artifact.uri),
-                    block,
-                });
+        upload.check(&artifact)?;
+        self.emitting = Some((artifact, upload));
+        self.go_on();
+        Ok(())
+    }
+
+    /// What the store has done next. May be dropped while it waits.
+    pub(super) async fn stored(&mut self) -> Stored {
+        match &mut self.storing {
+            Some(storing) => {
+                let stored = storing.await;
+                self.storing = None;
+                stored
             }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes what the store has done, and gives it the next thing.
+    pub(super) fn take(&mut self, emitted: &mut Emitted, stored: Stored) -> Result<(), Broken> {
+        let told = match stored {
+            Stored::Written { own_uri, incoming } => {
+                let emitting = self.emitting.as_mut().filter(|(artifact, _)| artifact.uri == own_uri);
+                let upload = emitting.map(|(_, upload)| upload);
+                if let Some(upload) = upload.or_else(|| self.open.get_mut(&own_uri)) {
+                    upload.written(incoming);
+                }
+                Ok(())
+            }
+            Stored::Kept(kept) => match self.emitting.take() {
+                Some((artifact, _)) => self.kept(emitted, artifact, kept),
+                None => Ok(()),
+            },
         };
-        call.emit(Event::Artifact {
+        self.go_on();
+        told
+    }
+
+    /// Gives the store something to do, unless it is at something or there is nothing.
+    fn go_on(&mut self) {
+        if self.storing.is_some() {
+            return;
+        }
+        let Receiving { artifacts, call, open, emitting, storing } = self;
+        if let Some((artifact, upload)) = emitting {
+            *storing = upload.write(&artifact.uri, artifacts, call);
+            if storing.is_none() {
+                *storing = upload.keep(artifact, artifacts, call);
+            }
+            return;
+        }
+        *storing = open.iter_mut().find_map(|(own_uri, upload)| upload.write(own_uri, artifacts, call));
+    }
+
+    fn kept(
+        &self,
+        emitted: &mut Emitted,
+        artifact: ArtifactEmitted,
+        kept: Result<String, BlobError>,
+    ) -> Result<(), Broken> {
+        let error = match kept {
+            Ok(uri) => return self.tell(emitted, artifact, uri),
+            Err(error) => error,
+        };
+        tracing::warn!(call = %self.call.id, %error, "an artifact was not kept; the call's result says so");
+        let why = match error {
+            BlobError::TooLarge | BlobError::Quota => error.to_string(),
+            BlobError::Unavailable(_) => "the store is not available".to_owned(),
+        };
+        let name = name_of(&artifact.uri);
+        let block = text_block(&format!("The artifact {name} was not kept: {why}."));
+        let described = describe(&artifact, &artifact.uri);
+        emitted.put(Item { own_uri: artifact.uri.clone(), uri: artifact.uri, described, block })
+    }
+
+    /// Tells the caller of an artifact that is to be had at `uri`.
+    fn tell(&self, emitted: &mut Emitted, artifact: ArtifactEmitted, uri: String) -> Result<(), Broken> {
+        self.call.emit(Event::Artifact {
             uri: uri.clone(),
             content_type: given(&artifact.content_type),
             description: given(&artifact.description),
         });
-        let (described, block) = (describe(&artifact, &uri), link(&artifact, &name, &uri));
+        let described = describe(&artifact, &uri);
+        let block = link(&artifact, name_of(&artifact.uri), &uri);
         emitted.put(Item { own_uri: artifact.uri, uri, described, block })
     }
-}
-
-/// Ends an artifact's bytes; the inner error says why it is not kept.
-async fn finish(
-    call: &Call,
-    artifact: &ArtifactEmitted,
-    name: &str,
-    open: Open,
-) -> Result<Result<String, BlobError>, Broken> {
-    let digest: String = open.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    if artifact.size != open.next {
-        return Err(Broken("an artifact's size is not what was sent"));
-    }
-    if !artifact.sha256.is_empty() && artifact.sha256 != digest {
-        return Err(Broken("an artifact's digest is not that of its bytes"));
-    }
-    Ok(match open.incoming {
-        Ok(incoming) => incoming.finish(call, Named { name, content_type: &artifact.content_type }).await,
-        Err(error) => Err(error),
-    })
 }
 
 /// `report://<task>/<name>` and `https://host/path/<name>`: what follows the last slash.

@@ -66,6 +66,8 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> Ended {
                 tunnel_event::Type::AdmissionRejected => {
                     return Ended::Rejected(Rejection::of_reason(&event.message, None));
                 }
+                // What came is not all there is.
+                tunnel_event::Type::RuntimeOverload => return Ended::Refused(admission::unread(call)),
                 _ => {}
             },
         }

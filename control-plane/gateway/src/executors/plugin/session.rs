@@ -15,7 +15,7 @@ use futures::StreamExt;
 use tokio::time::Instant;
 
 use super::admission::{self, Rejection};
-use super::artifacts::{Broken, Receiving};
+use super::artifacts::{Broken, Receiving, Stored};
 use super::asking::{self, AskedTwice};
 use super::history::{Delivery, History};
 use super::recovery::Ended;
@@ -56,7 +56,7 @@ pub(super) async fn run(plugins: &Plugins, job: &Job<'_>, history: &mut History,
         history,
         saved: &plugins.saved,
         tunnel,
-        receiving: Receiving::new(plugins.artifacts.clone()),
+        receiving: Receiving::new(plugins.artifacts.clone(), job.call().clone()),
         cancelling: false,
         preempting: false,
         soften: soften_at(job),
@@ -81,10 +81,12 @@ impl Session<'_> {
         loop {
             let call = self.job.call().clone();
             let step = tokio::select! {
-                heard = self.tunnel.next() => match heard {
+                // Without room for what the store has not taken, the runtime and its worker wait.
+                heard = self.tunnel.next(), if self.receiving.has_room() => match heard {
                     Ok(heard) => self.hear(heard).await,
                     Err(fault) => Err(self.lost(fault)),
                 },
+                stored = self.receiving.stored(), if self.receiving.is_storing() => self.stored(stored),
                 Some(delivery) = self.history.waiting.next(), if !self.history.waiting.is_empty() => {
                     self.deliver(delivery).await
                 }
@@ -147,12 +149,11 @@ impl Session<'_> {
                 Ok(())
             }
             Payload::Artifact(artifact) => {
-                let call = self.job.call();
-                let emitted = self.receiving.emit(call, &mut self.history.emitted, artifact).await;
+                let emitted = self.receiving.emit(&mut self.history.emitted, artifact);
                 emitted.map_err(|Broken(what)| self.broken(what))
             }
             Payload::ArtifactData(piece) => {
-                let taken = self.receiving.piece(self.job.call(), piece).await;
+                let taken = self.receiving.piece(&piece);
                 taken.map_err(|Broken(what)| self.broken(what))
             }
             Payload::Checkpoint(checkpoint) => {
@@ -171,6 +172,12 @@ impl Session<'_> {
             Payload::Failed(end) => Err(self.failed(&end)),
             Payload::Cancel(_) | Payload::Pong(_) => Ok(()),
         }
+    }
+
+    /// The store has taken some of an artifact.
+    fn stored(&mut self, stored: Stored) -> Step {
+        let taken = self.receiving.take(&mut self.history.emitted, stored);
+        taken.map_err(|Broken(what)| self.broken(what))
     }
 
     /// A worker speaks of the call it was given and of no other.
@@ -231,7 +238,8 @@ impl Session<'_> {
                 Err(Ended::Rejected(Rejection::of_reason("overload", None)))
             }
             tunnel_event::Type::TunnelClosed => Err(self.lost_because("the runtime closed the tunnel")),
-            tunnel_event::Type::RuntimeOverload | tunnel_event::Type::Unspecified => Ok(()),
+            tunnel_event::Type::RuntimeOverload => Err(Ended::Refused(admission::unread(&call))),
+            tunnel_event::Type::Unspecified => Ok(()),
         }
     }
 

@@ -1,0 +1,169 @@
+//! The bytes of one artifact on their way to the store.
+//!
+//! Keeps true: nobody waits here. Pieces that come while the store writes wait together and are the next write; a
+//! store that takes longer than `WRITE_WITHIN` or `KEEP_WITHIN` loses the artifact and nothing else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::plugin::{ArtifactData, ArtifactEmitted};
+use asp_store::blobs::BlobError;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use sha2::{Digest, Sha256};
+use tokio::time::timeout;
+
+use super::{Broken, name_of};
+use crate::call::Call;
+use crate::executors::artifacts::{Artifacts, Incoming, Named};
+
+/// For one write, of at most what may wait. The runtime ends a call of which nothing is read for 15 s.
+const WRITE_WITHIN: Duration = Duration::from_secs(5);
+/// For the end of an artifact, which may have to reach a disk.
+const KEEP_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the store is doing for a call.
+pub(super) type Storing = BoxFuture<'static, Stored>;
+
+/// What the store has done.
+pub(in super::super) enum Stored {
+    /// Some bytes of the artifact that the plugin calls so.
+    Written { own_uri: String, incoming: Result<Incoming, BlobError> },
+    /// The whole artifact that is being emitted; its public URI.
+    Kept(Result<String, BlobError>),
+}
+
+#[derive(Default)]
+pub(super) struct Upload {
+    sink: Sink,
+    /// Pieces that the store was not given yet.
+    waiting: Vec<u8>,
+    next: u64,
+    hash: Sha256,
+}
+
+#[derive(Default)]
+enum Sink {
+    /// The store knows nothing of it yet.
+    #[default]
+    New,
+    Ready(Incoming),
+    Writing,
+    /// It can no longer be kept; its pieces are still read.
+    Lost(BlobError),
+}
+
+impl Upload {
+    /// Takes the next piece.
+    pub(super) fn take(&mut self, piece: &ArtifactData) -> Result<(), Broken> {
+        if piece.offset != self.next {
+            return Err(Broken("an artifact with gaps"));
+        }
+        self.next += piece.data.len() as u64;
+        self.hash.update(&piece.data);
+        if !matches!(self.sink, Sink::Lost(_)) {
+            self.waiting.extend_from_slice(&piece.data);
+        }
+        Ok(())
+    }
+
+    /// Bytes that the store was not given yet.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether all that came is as the plugin says.
+    pub(super) fn check(&self, artifact: &ArtifactEmitted) -> Result<(), Broken> {
+        if artifact.size != self.next {
+            return Err(Broken("an artifact's size is not what was sent"));
+        }
+        let hash = self.hash.clone().finalize();
+        let digest: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        if !artifact.sha256.is_empty() && artifact.sha256 != digest {
+            return Err(Broken("an artifact's digest is not that of its bytes"));
+        }
+        Ok(())
+    }
+
+    /// Gives the store what waits; `None` when nothing does.
+    pub(super) fn write(
+        &mut self,
+        own_uri: &str,
+        artifacts: &Artifacts,
+        call: &Arc<Call>,
+    ) -> Option<Storing> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let begun = match std::mem::replace(&mut self.sink, Sink::Writing) {
+            Sink::New => None,
+            Sink::Ready(incoming) => Some(incoming),
+            other => {
+                self.sink = other;
+                return None;
+            }
+        };
+        let bytes = std::mem::take(&mut self.waiting);
+        let own_uri = own_uri.to_owned();
+        let artifacts = artifacts.clone();
+        let call = call.clone();
+        let write = async move {
+            let mut incoming = begin(begun, &artifacts, &call).await?;
+            incoming.write(&bytes).await?;
+            Ok(incoming)
+        };
+        Some(async move { Stored::Written { own_uri, incoming: within(WRITE_WITHIN, write).await } }.boxed())
+    }
+
+    /// The store has written what it was given.
+    pub(super) fn written(&mut self, incoming: Result<Incoming, BlobError>) {
+        match incoming {
+            Ok(incoming) => self.sink = Sink::Ready(incoming),
+            Err(error) => {
+                self.sink = Sink::Lost(error);
+                self.waiting = Vec::new();
+            }
+        }
+    }
+
+    /// Makes the whole artifact readable. `None`: not all of it is written.
+    pub(super) fn keep(
+        &mut self,
+        artifact: &ArtifactEmitted,
+        artifacts: &Artifacts,
+        call: &Arc<Call>,
+    ) -> Option<Storing> {
+        if !self.waiting.is_empty() || matches!(self.sink, Sink::Writing) {
+            return None;
+        }
+        let begun = match std::mem::replace(&mut self.sink, Sink::Writing) {
+            Sink::Lost(error) => return Some(async { Stored::Kept(Err(error)) }.boxed()),
+            Sink::Ready(incoming) => Some(incoming),
+            Sink::New | Sink::Writing => None,
+        };
+        let name = name_of(&artifact.uri).to_owned();
+        let content_type = artifact.content_type.clone();
+        let artifacts = artifacts.clone();
+        let call = call.clone();
+        let keep = async move {
+            let incoming = begin(begun, &artifacts, &call).await?;
+            incoming.finish(&call, Named { name: &name, content_type: &content_type }).await
+        };
+        Some(async move { Stored::Kept(within(KEEP_WITHIN, keep).await) }.boxed())
+    }
+}
+
+async fn begin(begun: Option<Incoming>, artifacts: &Artifacts, call: &Call) -> Result<Incoming, BlobError> {
+    match begun {
+        Some(incoming) => Ok(incoming),
+        None => artifacts.begin(call).await,
+    }
+}
+
+async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, BlobError>>,
+) -> Result<T, BlobError> {
+    let slow = |_| BlobError::Unavailable(format!("the store did not answer within {} s", limit.as_secs()));
+    timeout(limit, work).await.map_err(slow)?
+}
