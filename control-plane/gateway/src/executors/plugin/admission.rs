@@ -45,6 +45,9 @@ pub(super) enum Rejection {
     Busy { retry_after: Duration },
     /// It is going down, or the plugin is being replaced: another attempt may find the next one.
     Draining,
+    /// The call's former execution has not ended there: after a broken stream the runtime gives it some seconds to
+    /// stop, and takes the call again when it has.
+    StillEnding,
     /// The plugin crashes too often at the moment.
     Unhealthy,
     /// It crashes on calls of the caller's tenant, as the text says; others are served.
@@ -63,6 +66,7 @@ impl Rejection {
                 Rejection::Unreachable
             }
             Code::ResourceExhausted => Rejection::Busy { retry_after: DEFAULT_RETRY },
+            Code::AlreadyExists => Rejection::StillEnding,
             code => Rejection::Unusable(format!("runtime answers {code:?}: {}", status.message())),
         }
     }
@@ -91,6 +95,7 @@ impl Rejection {
                 retry_after_ms: u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX),
             },
             Rejection::Unreachable => Refusal::Upstream("the plugin runtime does not answer".into()),
+            Rejection::StillEnding => Refusal::Upstream("the call's former execution has not ended".into()),
             Rejection::Draining => Refusal::Upstream("the plugin is being replaced; try again".into()),
             Rejection::Unhealthy => Refusal::Upstream("the plugin fails too often at the moment".into()),
             Rejection::PutOff(why) => Refusal::Upstream(why),

@@ -6,6 +6,7 @@ use asp_proto::supervisor::tunnel_event;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tonic::Code;
 
 use super::Job;
 use super::admission::{self, Rejection};
@@ -31,6 +32,9 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> Ended {
         };
         let heard = match heard {
             Ok(heard) => heard,
+            Err(TunnelFault::Cut(status)) if status.code() == Code::AlreadyExists => {
+                return Ended::Rejected(Rejection::StillEnding);
+            }
             Err(TunnelFault::Cut(status)) => return lost(job, status.message()),
             Err(TunnelFault::Garbage(what)) => return lost(job, what),
         };

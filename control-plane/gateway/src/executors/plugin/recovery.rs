@@ -119,6 +119,7 @@ impl Recovery {
             Some(Rejection::Unreachable) if self.cut && self.refused <= MAX_REFUSED => {
                 again(call, self.wait())
             }
+            Some(Rejection::StillEnding) if self.refused <= MAX_REFUSED => again(call, self.wait()),
             None | Some(Rejection::Draining) if self.refused <= MAX_REPEATS => again(call, Duration::ZERO),
             None => {
                 Next::Done(Err(Refusal::Upstream("the plugin's worker died before it took the call".into())))

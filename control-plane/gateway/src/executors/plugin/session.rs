@@ -13,6 +13,7 @@ use asp_proto::plugin::{
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use futures::StreamExt;
 use tokio::time::Instant;
+use tonic::Code;
 
 use super::admission::{self, Rejection};
 use super::artifacts::{Broken, Receiving, Stored};
@@ -372,6 +373,11 @@ impl Session<'_> {
 
     fn lost(&mut self, fault: TunnelFault) -> Ended {
         match fault {
+            // The worker was not given the call a second time.
+            TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
+                self.tunnel.ended();
+                Ended::Rejected(Rejection::StillEnding)
+            }
             TunnelFault::Cut(status) => self.lost_because(status.message()),
             TunnelFault::Garbage(what) => self.broken(what),
         }

@@ -3,11 +3,14 @@
 use asp_proto::plugin::{
     Checkpoint, ResultChunk, client_message, deliver_user_input::Action, server_message::Payload,
 };
+use asp_proto::supervisor::tunnel_event;
 use asp_store::active::ActiveCalls;
+use http::Method;
+use prost_types::value::Kind;
 use serde_json::json;
-use tonic::Status;
+use tonic::{Code, Status};
 
-use super::{asks_name, call, fixture, modern, next_request, until, user_input};
+use super::{asks_name, call, fixture, last_result, modern, next_request, until, user_input};
 use crate::runtime::{Runtime, Script, Worker, admitted, rejected};
 use crate::support::Legacy;
 
@@ -111,6 +114,33 @@ async fn a_lost_call_waits_for_a_runtime_that_does_not_take_it_at_once() {
     let runtime = Runtime::start(script);
     let result = call(&fixture(&runtime), "order", json!({})).await.json()["result"].clone();
     assert_eq!(result["_meta"]["asp/reason"], "outcome_unknown", "{result}");
+}
+
+/// After a broken stream the runtime ends the former execution within seconds, and refuses the call until then.
+#[tokio::test]
+async fn a_call_whose_former_execution_has_not_ended_waits_for_it_and_loses_nothing() {
+    let runtime = Runtime::start(Script::of(|n, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        match n {
+            0 => worker.cut(Status::unavailable("killed")).await,
+            1..=3 => {
+                let code = [("code", Kind::NumberValue(f64::from(i32::from(Code::AlreadyExists))))];
+                let text = "the worker has a call of this request_id";
+                worker.event(tunnel_event::Type::TunnelClosed, text, &code).await;
+            }
+            _ => worker.complete(&invoke, &json!({"ok": true})).await,
+        }
+    }));
+    let fixture = fixture(&runtime);
+    let result = last_result(&call(&fixture, "sweep", json!({})).await);
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    assert!(
+        fixture
+            .send(Method::GET, "/metrics", &[], "")
+            .await
+            .text
+            .contains("asp_worker_lost_total{language=\"python\"} 1\n")
+    );
 }
 
 #[tokio::test]
