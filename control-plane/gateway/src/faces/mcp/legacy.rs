@@ -309,6 +309,11 @@ impl Era for Legacy {
         None
     }
 
+    /// The client has said that it does not want an answer.
+    fn answers_cancelled(&self) -> bool {
+        false
+    }
+
     /// A lost connection is no cancel (2025-11-25 transports, disconnection).
     fn abandoned(&self, _call: &Arc<Call>) {}
 }

@@ -269,6 +269,12 @@ impl Era for Modern {
         Some(Value::Object(result))
     }
 
+    /// The client cancels by closing the response: one that is open is another request's, such as a retry's, and
+    /// gets an answer.
+    fn answers_cancelled(&self) -> bool {
+        true
+    }
+
     /// Closing the response is the cancel of this era.
     fn abandoned(&self, call: &Arc<Call>) {
         call.cancel();

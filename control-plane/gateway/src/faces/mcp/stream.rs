@@ -2,7 +2,7 @@
 //!
 //! Keeps true: the stream is pulled by the client, so a slow one holds no buffer of ours beyond the call's
 //! bounded log; a comment every 15 s keeps proxies from closing a quiet stream; progress only grows; after a
-//! cancel by the client no response follows (design §15).
+//! cancel by the client no response follows (MCP, utilities/cancellation).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -58,6 +58,8 @@ pub(super) trait Era: Send + Sync {
     /// The final result of a response that ends because the call waits for input; the next one goes on with
     /// event number `next_event`.
     fn suspend(&self, call: &Arc<Call>, next_event: u64) -> Option<Value>;
+    /// Whether a response to a cancelled call still has somebody who waits for it.
+    fn answers_cancelled(&self) -> bool;
     /// The client went away before the outcome.
     fn abandoned(&self, call: &Arc<Call>);
 }
@@ -240,7 +242,7 @@ impl Following {
     }
 
     fn last(&self, outcome: &Outcome) -> Option<Frame> {
-        if matches!(outcome, Outcome::Refused(Refusal::Cancelled)) {
+        if matches!(outcome, Outcome::Refused(Refusal::Cancelled)) && !self.view.era.answers_cancelled() {
             return None;
         }
         let id = &self.view.id;
