@@ -20,6 +20,7 @@ use uuid::Uuid;
 use crate::live::{Entry, ServerView};
 
 pub mod active;
+pub mod admission;
 pub mod adopted;
 pub mod approve;
 pub mod audit;

@@ -34,6 +34,7 @@ pub mod sessions;
 pub mod suspended;
 
 use call::active::ActiveTable;
+use call::admission::Bounds;
 use call::adopted::Adopted;
 use call::audit::Audit;
 use call::ledger::Ledgers;
@@ -75,6 +76,8 @@ pub struct Config {
     pub runtimes: Runtimes,
     /// The models of the platform, for delegations.
     pub delegates: Endpoints,
+    /// The most calls at a time.
+    pub bounds: Bounds,
 }
 
 /// The stores of one gateway.
@@ -152,9 +155,9 @@ impl Gateway {
                     owner: active.owner(),
                 },
                 executors: executors::Executors::new(plugins, artifacts, config.delegates)?,
+                audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
                 metrics,
-                audit: Audit::new(config.stores.audit),
-                calls: Calls::default(),
+                calls: Calls::new(config.bounds),
                 active,
                 adopted: Adopted::default(),
             }),

@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use crate::call::Call;
-use crate::call::outcome::{Outcome, Refusal};
+use crate::call::outcome::Outcome;
 use crate::executors::plugin::Stats;
 
 mod delegations;
@@ -95,6 +95,8 @@ pub struct Metrics {
     /// What the language runtimes tell.
     pub plugins: Arc<PluginMetrics>,
     pub delegations: Delegations,
+    /// Events that the audit log did not take in time.
+    pub audit_lost: Counter,
     active: Gauge<i64, AtomicI64>,
     revision: Gauge<i64, AtomicI64>,
 }
@@ -137,6 +139,7 @@ impl Default for Metrics {
             workers: Workers::default(),
             plugins: Arc::default(),
             delegations: Delegations::default(),
+            audit_lost: Counter::default(),
             active: Gauge::default(),
             revision: Gauge::default(),
         };
@@ -165,6 +168,11 @@ impl Default for Metrics {
             "Decisions of the exact limits by the level that decided",
             metrics.limits.clone(),
         );
+        registry.register(
+            "asp_audit_events_lost",
+            "Events of calls that the audit log did not take in time",
+            metrics.audit_lost.clone(),
+        );
         registry.register("asp_calls_active", "Calls without an outcome yet", metrics.active.clone());
         registry.register(
             "asp_snapshot_revision",
@@ -187,10 +195,7 @@ impl Metrics {
             Outcome::Done { .. } => "ok",
             Outcome::Refused(refusal) => refusal.reason().as_str(),
         };
-        // A refusal by entitlement ends before the call was counted as active.
-        if !matches!(outcome, Outcome::Refused(Refusal::Unknown | Refusal::MissingScopes { .. })) {
-            self.active.dec();
-        }
+        self.active.dec();
         let labels = CallLabels { protocol, status: outcome.state().as_str(), reason };
         self.calls.get_or_create(&labels).inc();
         let seconds = Instant::now().saturating_duration_since(call.started).as_secs_f64();

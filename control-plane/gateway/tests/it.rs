@@ -28,6 +28,8 @@ mod limits;
 mod modern;
 #[path = "it/one_pipeline.rs"]
 mod one_pipeline;
+#[path = "it/outage.rs"]
+mod outage;
 #[path = "it/plugin.rs"]
 mod plugin;
 #[path = "it/proxy.rs"]

@@ -8,6 +8,7 @@
 pub mod artifacts;
 pub mod auth;
 pub mod body;
+pub mod calls;
 pub mod etag;
 pub mod explain;
 pub mod gate;
@@ -23,6 +24,7 @@ pub mod status;
 use std::sync::Arc;
 
 use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_store::calls::AuditLog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::Packages;
 use axum::Router;
@@ -43,6 +45,8 @@ pub const MAX_BODY: usize = 4 * 1024 * 1024;
 /// What the handlers share.
 pub struct AdminState {
     pub store: Arc<dyn ControlStore>,
+    /// The audit log of calls, as the gateways of this state directory write it.
+    pub calls: Arc<dyn AuditLog>,
     /// The artifact store: package files of plugins.
     pub packages: Arc<dyn Packages>,
     /// Every write that grows a snapshot goes through it.
@@ -123,6 +127,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/snapshot", get(status::snapshot))
         .route("/api/runtimes", get(runtimes::list))
         .route("/api/audit", get(status::audit))
+        .route("/api/audit/calls", get(calls::list))
         .route("/api/schemas", get(status::schemas))
         .fallback(|| async { Problem::not_found() })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })

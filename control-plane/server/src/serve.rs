@@ -105,11 +105,12 @@ async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
     };
     ports::write(&process)?;
     let drains = TaskTracker::new();
+    let audit = gateway::open_audit(&process.settings).await?;
     if let Some(listeners) = listeners.control {
-        control::start(&process, listeners, &drains).await?;
+        control::start(&process, listeners, audit.clone(), &drains).await?;
     }
     if let Some(listener) = listeners.gateway {
-        gateway::start(&process, listener, &drains).await?;
+        gateway::start(&process, listener, audit, &drains).await?;
     }
     let mut stack = Stack::start(&process)?;
     let outcome = tokio::select! {

@@ -3,7 +3,9 @@
 //! A flag wins over the environment, the environment over the default. Keeps true: all faults are found
 //! and reported together, and a secret prints as `***`.
 
+pub mod calls;
 pub mod delegates;
+mod runtimes;
 pub mod source;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,6 +14,7 @@ use std::path::PathBuf;
 use crate::args::ServeArgs;
 use crate::plugins::languages::runtime_binary;
 use asp_platform::secret::Secret;
+use calls::CallSection;
 use delegates::DelegateSection;
 use source::{Environment, Fault, Reader};
 
@@ -82,6 +85,10 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_XDS_URL           the control plane, for a process with the gateway role alone
   ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener]
   ASP_POOL              the Envoy cluster this gateway belongs to [gateway]
+  ASP_AUDIT_MAX_BYTES   what the audit log of calls may take on the disk; the oldest events go first, and all
+                        after 30 days [1073741824]
+  ASP_MAX_CALLS         calls that one gateway runs at a time [8192]
+  ASP_MAX_CALLS_PER_ORG of them of one org [2048]
   ASP_RUNTIMES          language[+language]=url,... where plugins run: python, node, java, mcp-stdio;
                         unix:<path>, or https://host:port with ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
   ASP_DELEGATE_URL      base of an OpenAI-compatible endpoint, e.g. https://llm.internal/v1: it answers the
@@ -226,6 +233,7 @@ pub struct Settings {
     pub public_url: Option<String>,
     pub state_dir: PathBuf,
     pub database: Database,
+    pub calls: CallSection,
     pub filter_wasm: PathBuf,
     /// Envoy's concurrency: the coarse rates are shared by that many workers.
     pub edge_workers: u32,
@@ -255,6 +263,7 @@ impl Settings {
             listen: listen(&mut reader, args.bind.as_deref()),
             public_url: reader.origin(ENV_PUBLIC_URL),
             database: database(&mut reader, &state_dir),
+            calls: calls::read(&mut reader),
             state_dir,
             filter_wasm: absolute(reader.path(ENV_FILTER_WASM, DEFAULT_FILTER_WASM)),
             edge_workers: reader.number(ENV_EDGE_WORKERS, 2_u32, 1..=1_024),
@@ -444,7 +453,7 @@ fn gateway(reader: &mut Reader<'_>) -> GatewaySection {
         xds_url: reader.optional(ENV_XDS_URL),
         seal: current.map(|current| SealKeys { current, previous }),
         token_key: token_key(reader),
-        runtimes: runtimes(reader),
+        runtimes: runtimes::read(reader),
         delegates: delegates::read(reader),
     }
 }
@@ -456,32 +465,6 @@ fn token_key(reader: &mut Reader<'_>) -> Option<TokenKeyFiles> {
         reader.fault(ENV_TOKEN_KEY, format!("is required with {ENV_TOKEN_KEY_PREVIOUS}"));
     }
     Some(TokenKeyFiles { current: current?, previous })
-}
-
-/// `language[+language]=url`, separated by commas.
-fn runtimes(reader: &mut Reader<'_>) -> Vec<RuntimeAddress> {
-    let text = reader.optional(ENV_RUNTIMES).unwrap_or_default();
-    let mut found: Vec<RuntimeAddress> = Vec::new();
-    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
-        let (languages, url) = entry.split_once('=').unwrap_or_default();
-        let languages: Vec<String> = languages.split('+').map(str::to_owned).collect();
-        let known = languages.iter().all(|language| LANGUAGES.contains(&language.as_str()));
-        let absolute = url.strip_prefix("unix:").is_some_and(|path| path.starts_with('/'));
-        if !known || !(absolute || url.starts_with("https://")) {
-            let message = format!(
-                "must be language[+language]=unix:/path or =https://host:port,… with {}, not `{entry}`",
-                LANGUAGES.join(", ")
-            );
-            reader.fault(ENV_RUNTIMES, message);
-            continue;
-        }
-        let taken = |language: &&String| found.iter().any(|other| other.languages.contains(language));
-        if let Some(language) = languages.iter().find(taken) {
-            reader.fault(ENV_RUNTIMES, format!("names {language} twice"));
-        }
-        found.push(RuntimeAddress { languages, url: url.to_owned() });
-    }
-    found
 }
 
 fn stack(reader: &mut Reader<'_>) -> Option<StackSection> {

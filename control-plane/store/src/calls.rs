@@ -1,37 +1,47 @@
-//! The gateway's durable store on SQLite: the ledger of mutating calls, the audit log of all calls, and what
-//! running ones have saved.
+//! The gateway's durable store on SQLite: the ledger of mutating calls, what running ones have saved, and the
+//! audit log of all calls.
 //!
-//! Owns one file of its own, so that calls never wait for the control plane's writer. Several processes of
-//! one machine may share the file. Keeps true: what `complete` and `append` acknowledged survives a crash
-//! and a power loss (I-6).
+//! Owns three files, because SQLite has one writer a file: `calls.db` (ledger and running calls), beside it the
+//! leases of the gateways, and the audit log ([`SqliteAudit`]). Several processes of one machine may share them.
+//! Keeps true: what `complete` and `append` acknowledged survives a crash and a power loss (I-6); a lease is never
+//! renewed behind anything else; nothing holds the writer of `calls.db` for longer than a statement on few rows.
 
 mod active;
 mod audit;
+mod file;
+mod leases;
 mod ledger;
+mod waiters;
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{SqlSafeStr, SqlitePool};
-use tokio::sync::Notify;
+use sqlx::SqlitePool;
+use sqlx::sqlite::SqliteSynchronous;
 
-pub use audit::{AuditError, AuditLog, CallEvent, MemoryAudit};
+pub use audit::sqlite::SqliteAudit;
+pub use audit::{AuditError, AuditLog, AuditQuery, CallEvent, MemoryAudit, StoredEvent};
 
-const MAX_CONNECTIONS: u32 = 4;
-/// Shorter than gateways wait for a statement (`call/active.rs`): one that they gave up must not be done later.
-const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How long events of calls are kept.
-const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
+use crate::ledger::Budget;
+use file::Opening;
+use leases::Leases;
+use waiters::Waiters;
+
+/// Connections that only read: replays, rows of running calls, waits for a key.
+const READERS: u32 = 3;
 /// How long a claim whose holder died is remembered: as long as an answer would be.
 const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
+/// Most rows that one statement of a sweep deletes: it holds the writer for a few milliseconds.
+const SWEEP_ROWS: i64 = 200;
+/// How long a sweep leaves the writer to others between two statements.
+const SWEEP_REST: Duration = Duration::from_millis(20);
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 4] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
     (2, "active", include_str!("../migrations/calls/0002_active.sql")),
     (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),
     (4, "holders", include_str!("../migrations/calls/0004_holders.sql")),
+    (5, "budgets", include_str!("../migrations/calls/0005_budgets.sql")),
 ];
 
 /// The file could not be opened or brought up to date.
@@ -39,68 +49,83 @@ const MIGRATIONS: [(i64, &str, &str); 4] = [
 #[error("calls store: {0}")]
 pub struct OpenError(String);
 
-/// Ledger, audit log and active calls in one SQLite file.
+impl From<sqlx::Error> for OpenError {
+    fn from(error: sqlx::Error) -> OpenError {
+        OpenError(error.to_string())
+    }
+}
+
+/// Ledger and running calls in one SQLite file, leases in another.
 pub struct SqliteCalls {
-    pool: SqlitePool,
-    /// Wakes waiters of this process when one of its claims ends; others poll.
-    ended: Notify,
+    /// One connection: writes of this process queue in order instead of turning each other away.
+    write: SqlitePool,
+    read: SqlitePool,
+    leases: Leases,
+    /// Those of this process who wait for a key.
+    waiters: Waiters,
+    budget: Budget,
 }
 
 impl SqliteCalls {
-    /// Opens or creates the file.
+    /// Opens or creates the file, and the one of the leases beside it.
     pub async fn open(path: &Path) -> Result<SqliteCalls, OpenError> {
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(BUSY_TIMEOUT);
-        let pool = SqlitePoolOptions::new()
-            .max_connections(MAX_CONNECTIONS)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(options)
-            .await
-            .map_err(|e| OpenError(e.to_string()))?;
-        let migrations = MIGRATIONS
-            .iter()
-            .map(|(version, name, sql)| {
-                Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
-            })
-            .collect();
-        Migrator::with_migrations(migrations)
-            .run(&pool)
-            .await
-            .map_err(|e| OpenError(format!("migrate: {e}")))?;
-        Ok(SqliteCalls { pool, ended: Notify::new() })
+        SqliteCalls::open_with(path, Budget::default()).await
     }
 
-    /// Deletes what is past its retention; run from time to time.
+    /// As [`SqliteCalls::open`], with other bounds of what the ledger keeps.
+    pub async fn open_with(path: &Path, budget: Budget) -> Result<SqliteCalls, OpenError> {
+        let leases = Leases::open(path).await?;
+        let opening = Opening { path, synchronous: SqliteSynchronous::Full, shrinks: false };
+        let plain = opening.pool(1).connect_with(opening.options()?).await?;
+        file::migrate(&plain, &MIGRATIONS).await?;
+        plain.close().await;
+        let write = leases.beside(opening.pool(1)).connect_with(opening.options()?).await?;
+        let read = leases.beside(opening.pool(READERS)).connect_with(opening.options()?).await?;
+        Ok(SqliteCalls { write, read, leases, waiters: Waiters::default(), budget })
+    }
+
+    /// Deletes what is past its retention, few rows at a time; run from time to time.
     pub async fn sweep(&self) -> Result<(), OpenError> {
         let now = now_ms();
-        sqlx::query("DELETE FROM ledger WHERE (state = 1 AND expires_ms < $1) OR expires_ms < $2")
-            .bind(now)
-            .bind(now - milliseconds(KEEP_ABANDONED))
-            .execute(&self.pool)
-            .await
-            .map_err(|e| OpenError(e.to_string()))?;
-        sqlx::query("DELETE FROM active_calls WHERE expires_ms < $1")
-            .bind(now)
-            .execute(&self.pool)
-            .await
-            .map_err(|e| OpenError(e.to_string()))?;
+        let abandoned = now - milliseconds(KEEP_ABANDONED);
+        self.delete(
+            "DELETE FROM ledger WHERE claim_key IN \
+             (SELECT claim_key FROM ledger WHERE expires_ms < $1 AND state = 1 LIMIT $2)",
+            now,
+        )
+        .await?;
+        self.delete(
+            "DELETE FROM ledger WHERE claim_key IN \
+             (SELECT claim_key FROM ledger WHERE expires_ms < $1 LIMIT $2)",
+            abandoned,
+        )
+        .await?;
+        self.delete(
+            "DELETE FROM active_calls WHERE call_id IN \
+             (SELECT call_id FROM active_calls WHERE expires_ms < $1 LIMIT $2)",
+            now,
+        )
+        .await?;
         // An owner without a lease owns nothing it needs to know of: what it left was taken or has ended.
-        sqlx::query("DELETE FROM active_owners WHERE lease_ms < $1")
-            .bind(now - milliseconds(KEEP_ABANDONED))
-            .execute(&self.pool)
-            .await
-            .map_err(|e| OpenError(e.to_string()))?;
-        sqlx::query("DELETE FROM call_events WHERE at_ms < $1")
-            .bind(now - milliseconds(KEEP_EVENTS))
-            .execute(&self.pool)
-            .await
-            .map_err(|e| OpenError(e.to_string()))?;
-        Ok(())
+        self.delete(
+            "DELETE FROM active_owners WHERE owner IN \
+             (SELECT owner FROM active_owners WHERE lease_ms < $1 LIMIT $2)",
+            abandoned,
+        )
+        .await?;
+        self.leases.forget(abandoned).await
+    }
+
+    /// Runs a deletion of few rows until it finds fewer.
+    async fn delete(&self, statement: &'static str, before: i64) -> Result<(), OpenError> {
+        loop {
+            let deleted = sqlx::query(statement).bind(before).bind(SWEEP_ROWS);
+            let deleted = deleted.execute(&self.write).await?;
+            if deleted.rows_affected() < SWEEP_ROWS.unsigned_abs() {
+                return Ok(());
+            }
+            tokio::time::sleep(SWEEP_REST).await;
+        }
     }
 }
 

@@ -7,4 +7,5 @@ pub mod control;
 pub mod counter;
 pub mod ledger;
 pub mod packages;
+mod private;
 pub mod sqlite;

@@ -23,6 +23,7 @@ use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, LimitRecord,
     Note, Precondition, RevocationRecord, ServerRecord, SourceFile, StoreError, Versioned, Written,
 };
+use crate::private;
 
 /// Reads run beside the single writer; more connections only cost memory.
 const MAX_CONNECTIONS: u32 = 4;
@@ -40,9 +41,10 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens or creates the file and brings its schema up to date.
     pub async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
+        private::database(path)
+            .map_err(|e| StoreError::Backend(format!("make {} private: {e}", path.display())))?;
         let options = SqliteConnectOptions::new()
             .filename(path)
-            .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             // Survives a power loss: revocations and policy must (I-6).
             .synchronous(SqliteSynchronous::Full)

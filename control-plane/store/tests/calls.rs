@@ -3,16 +3,38 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use asp_store::active::{ActiveCalls, ActiveKey, OwnerId};
-use asp_store::calls::{AuditLog, CallEvent, SqliteCalls};
-use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey, suite};
+use asp_store::active::{ActiveCalls, ActiveKey, Lease, Orphan, OwnerId};
+use asp_store::calls::{AuditLog, AuditQuery, CallEvent, SqliteAudit, SqliteCalls};
+use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerKey, suite};
 use bytes::Bytes;
 use tokio::time::Instant;
+
+const GIBIBYTE: u64 = 1 << 30;
+
+fn event(at_ms: i64, n: i64) -> CallEvent {
+    CallEvent { at_ms, org: "acme".into(), event: format!("{{\"n\":{n}}}") }
+}
+
+fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64
+}
+
+async fn texts(log: &SqliteAudit, org: &str) -> Vec<String> {
+    let query = AuditQuery { org: Some(org.into()), before: None, limit: 10 };
+    log.page(&query).await.unwrap().into_iter().map(|stored| stored.event.event).collect()
+}
 
 #[tokio::test]
 async fn the_sqlite_ledger_passes_the_suite() {
     let directory = tempfile::tempdir().unwrap();
     suite::run(Arc::new(SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap())).await;
+}
+
+#[tokio::test]
+async fn the_sqlite_ledger_keeps_to_its_budget() {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = SqliteCalls::open_with(&directory.path().join("calls.db"), suite::SMALL).await.unwrap();
+    suite::keeps_to_its_budget(&calls).await;
 }
 
 #[tokio::test]
@@ -33,7 +55,7 @@ async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("calls.db");
     let (key, hash) = (LedgerKey([1; 32]), [2; 32]);
-    let holder = Holder { call: [3; 16], owner: [5; 16] };
+    let holder = Holder { call: [3; 16], owner: [5; 16], org: [1; 16] };
     let another = Holder { call: [4; 16], ..holder };
     let lease = Duration::from_secs(60);
     let first = SqliteCalls::open(&path).await.unwrap();
@@ -46,7 +68,8 @@ async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
             other.claim(key, hash, another, until, lease).await.unwrap()
         }
     });
-    assert!(first.complete(key, holder, Bytes::from_static(b"done"), lease).await.unwrap());
+    let answer = Answer::whole(Bytes::from_static(b"done"));
+    assert!(first.complete(key, holder, answer, lease).await.unwrap());
     assert_eq!(waiting.await.unwrap(), Claim::Replay(Bytes::from_static(b"done")));
     drop(first);
     let again = SqliteCalls::open(&path).await.unwrap();
@@ -56,18 +79,122 @@ async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
 }
 
 #[tokio::test]
-async fn audit_events_are_durable_in_order_and_end_with_their_retention() {
+async fn a_key_whose_gateway_is_gone_is_abandoned_before_the_calls_own_time_unless_the_call_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+    let (hash, lease) = ([2; 32], Duration::from_secs(3600));
+    let [gone, living] = [OwnerId([5; 16]), OwnerId([6; 16])];
+    let holder = |n: u8, owner: OwnerId| Holder { call: [n; 16], owner: owner.0, org: [1; 16] };
+    // A lease of no time has lapsed at once.
+    ActiveCalls::renew(&calls, gone, Duration::ZERO).await.unwrap();
+    ActiveCalls::renew(&calls, living, lease).await.unwrap();
+    for (n, owner) in [(1, gone), (2, living), (3, gone)] {
+        let claim =
+            calls.claim(LedgerKey([n; 32]), hash, holder(n, owner), Instant::now(), lease).await.unwrap();
+        assert_eq!(claim, Claim::New);
+    }
+    // Another gateway can go on with the third.
+    let row = ActiveKey { call: [3; 16], org: "acme".into(), plugin: "p@1".into(), expires_ms: i64::MAX };
+    calls.put(&row, gone, Bytes::from_static(b"x")).await.unwrap();
+    let retry = holder(9, living);
+    for (n, expected) in [(1, Claim::Abandoned), (2, Claim::InFlight), (3, Claim::InFlight)] {
+        let claim = calls.claim(LedgerKey([n; 32]), hash, retry, Instant::now(), lease).await.unwrap();
+        assert_eq!(claim, expected, "{n}");
+        let reclaimed = calls.reclaim(LedgerKey([n; 32]), hash, retry, lease).await.unwrap();
+        assert_eq!(reclaimed, expected == Claim::Abandoned, "{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_whose_lease_lapsed_sees_what_was_taken_before_it_was_told() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("calls.db");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
-    let event = |at_ms: i64, n: i64| CallEvent { at_ms, org: "acme".into(), event: format!("{{\"n\":{n}}}") };
-    let calls = SqliteCalls::open(&path).await.unwrap();
-    calls.append(&[event(0, 0), event(now, 1), event(now, 2)]).await.unwrap();
-    drop(calls);
-    let calls = SqliteCalls::open(&path).await.unwrap();
-    let texts = |events: Vec<CallEvent>| events.into_iter().map(|event| event.event).collect::<Vec<_>>();
-    assert_eq!(texts(calls.events("acme", 10).await.unwrap()), [r#"{"n":2}"#, r#"{"n":1}"#, r#"{"n":0}"#]);
-    assert_eq!(texts(calls.events("globex", 10).await.unwrap()), Vec::<String>::new());
-    calls.sweep().await.unwrap();
-    assert_eq!(texts(calls.events("acme", 10).await.unwrap()), [r#"{"n":2}"#, r#"{"n":1}"#]);
+    let [paused, other] = [OwnerId([5; 16]), OwnerId([6; 16])];
+    let [its, taker] = [SqliteCalls::open(&path).await.unwrap(), SqliteCalls::open(&path).await.unwrap()];
+    ActiveCalls::renew(&its, paused, Duration::ZERO).await.unwrap();
+    let row = ActiveKey { call: [1; 16], org: "acme".into(), plugin: "p@1".into(), expires_ms: i64::MAX };
+    its.put(&row, paused, Bytes::from_static(b"x")).await.unwrap();
+    let orphan = Orphan { call: [1; 16], owner: paused };
+    let lease = Duration::from_secs(60);
+    let (taken, renewed) = tokio::join!(taker.take(&orphan, other), ActiveCalls::renew(&its, paused, lease));
+    assert_eq!(renewed.unwrap(), Lease::Lapsed);
+    let owner = its.find([1; 16]).await.unwrap().unwrap().owner;
+    assert_eq!(owner, if taken.unwrap() { other } else { paused });
+    assert!(!taker.take(&Orphan { call: [1; 16], owner: paused }, other).await.unwrap(), "it lives again");
+}
+
+#[tokio::test]
+async fn audit_events_are_durable_in_order_and_end_with_their_retention() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.db");
+    let now = now_ms();
+    let log = SqliteAudit::open(&path, GIBIBYTE).await.unwrap();
+    log.append(&[event(0, 0), event(now, 1), event(now, 2)]).await.unwrap();
+    drop(log);
+    let log = SqliteAudit::open(&path, GIBIBYTE).await.unwrap();
+    assert_eq!(texts(&log, "acme").await, [r#"{"n":2}"#, r#"{"n":1}"#, r#"{"n":0}"#]);
+    assert_eq!(texts(&log, "globex").await, Vec::<String>::new());
+    log.sweep().await.unwrap();
+    assert_eq!(texts(&log, "acme").await, [r#"{"n":2}"#, r#"{"n":1}"#]);
+}
+
+#[tokio::test]
+async fn the_audit_is_read_in_pages_that_meet_without_a_gap() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = SqliteAudit::open(&directory.path().join("audit.db"), GIBIBYTE).await.unwrap();
+    let now = now_ms();
+    let events: Vec<CallEvent> = (0..25)
+        .map(|n| CallEvent { org: if n % 2 == 0 { "acme" } else { "globex" }.into(), ..event(now, n) })
+        .collect();
+    log.append(&events).await.unwrap();
+    for org in [None, Some("acme".to_owned())] {
+        let wanted: Vec<&CallEvent> =
+            events.iter().rev().filter(|event| org.as_ref().is_none_or(|org| event.org == *org)).collect();
+        let (mut before, mut read) = (None, Vec::new());
+        loop {
+            let page = log.page(&AuditQuery { org: org.clone(), before, limit: 7 }).await.unwrap();
+            assert!(page.len() <= 7);
+            let Some(last) = page.last() else { break };
+            before = Some(last.seq);
+            read.extend(page.into_iter().map(|stored| stored.event));
+        }
+        assert_eq!(read.iter().collect::<Vec<_>>(), wanted);
+    }
+}
+
+#[tokio::test]
+async fn the_audit_stays_below_its_bound_of_bytes_and_loses_the_oldest_first() {
+    const MOST: u64 = 1024 * 1024;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.db");
+    let log = SqliteAudit::open(&path, MOST).await.unwrap();
+    let now = now_ms();
+    let long = "x".repeat(400);
+    for batch in 0..40 {
+        let events: Vec<CallEvent> = (0..200)
+            .map(|n| CallEvent {
+                at_ms: now,
+                org: "acme".into(),
+                event: format!("{}-{long}", batch * 200 + n),
+            })
+            .collect();
+        log.append(&events).await.unwrap();
+    }
+    let size = std::fs::metadata(&path).unwrap().len();
+    assert!(size < MOST * 3 / 2, "3.3 MB were written, {size} bytes are there");
+    let page = log.page(&AuditQuery { org: None, before: None, limit: 1000 }).await.unwrap();
+    let numbers: Vec<usize> =
+        page.iter().map(|stored| stored.event.event.split('-').next().unwrap().parse().unwrap()).collect();
+    let newest: Vec<usize> = (0..8000).rev().take(numbers.len()).collect();
+    assert_eq!(numbers, newest, "nothing but the oldest is missing");
+    // A lower bound is reached by the next sweep, and the disk gets its space back.
+    log.close().await;
+    let log = SqliteAudit::open(&path, MOST / 2).await.unwrap();
+    log.sweep().await.unwrap();
+    log.close().await;
+    let log = SqliteAudit::open(&path, MOST / 2).await.unwrap();
+    assert!(!log.page(&AuditQuery { org: None, before: None, limit: 1 }).await.unwrap().is_empty());
+    log.close().await;
+    let size = std::fs::metadata(&path).unwrap().len();
+    assert!(size < MOST * 3 / 4, "{size}");
 }

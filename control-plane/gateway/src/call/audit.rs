@@ -1,16 +1,25 @@
-//! Stage 10: a start and a finish event of every call, on every exit (design §6, seed 1 §1.6.6).
+//! A start and a finish event of every call, on every exit, and the queue to the audit log, which writes them in
+//! batches off the path.
 //!
-//! Owns: the shape of the events and the queue to the audit log, which writes them in batches off the path.
-//! Refuses: argument and result values; only their sizes are recorded. Keeps true: the queue is bounded; a
-//! full one slows the calls down instead of losing events; what cannot be queued at all is counted and logged.
+//! Where the log is slow or out of order, the queue is full in the end, and then a call that begins waits for at most
+//! [`PATIENCE`]; while the log refuses events it does not wait at all. A call that may have effects and whose start is
+//! not recorded by then is refused before it runs; one that only reads goes on. What is recorded after the fact
+//! (finish, delegation) never keeps an answer back. Every loss is counted in `asp_audit_events_lost_total` and each
+//! outage is logged once, with its end.
+//!
+//! Refuses: argument and result values; only their sizes are recorded. Keeps true: the queue is bounded; what is
+//! acknowledged by [`Audit::record`] is written as long as the process lives.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_store::calls::{AuditLog, CallEvent};
+use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::Call;
 use super::outcome::{Outcome, Refusal};
@@ -22,11 +31,22 @@ const QUEUE: usize = 16 * 1024;
 const BATCH: usize = 512;
 /// How long the writer rests after a failed append.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// How long a call waits for room in the queue: a burst is over by then, an outage is not.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// An append that takes longer is taken for an outage: the queue holds more than a second of full load.
+const SLOW: Duration = Duration::from_secs(2);
+/// How long a shutdown waits for what is queued.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// The queue to the audit log.
 pub struct Audit {
     queue: mpsc::Sender<Entry>,
+    health: Arc<Health>,
 }
+
+/// The event was not taken in time.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unrecorded;
 
 enum Entry {
     Event(CallEvent),
@@ -34,39 +54,95 @@ enum Entry {
     Flush(oneshot::Sender<()>),
 }
 
+/// How the log does.
+struct Health {
+    /// It refuses events, or takes very long.
+    out: AtomicBool,
+    /// Events are being lost since the log was last well.
+    losing: AtomicBool,
+    lost: Counter,
+}
+
 impl Audit {
-    /// Starts the writer, which ends when the queue is dropped. Needs a running tokio runtime.
-    pub fn new(log: Arc<dyn AuditLog>) -> Audit {
+    /// Starts the writer, which ends when the queue is dropped; `lost` counts what it does not get. Needs a running
+    /// tokio runtime.
+    pub fn new(log: Arc<dyn AuditLog>, lost: Counter) -> Audit {
         let (queue, entries) = mpsc::channel(QUEUE);
-        tokio::spawn(write(log, entries));
-        Audit { queue }
+        let health = Arc::new(Health { out: AtomicBool::new(false), losing: AtomicBool::new(false), lost });
+        tokio::spawn(write(log, entries, health.clone()));
+        Audit { queue, health }
     }
 
-    /// Queues an event; waits while the queue is full.
-    pub async fn record(&self, event: CallEvent) {
-        if self.queue.send(Entry::Event(event)).await.is_err() {
-            tracing::error!("audit writer is gone; an event is lost");
+    /// Queues an event. Where the queue is full it waits a while.
+    pub async fn record(&self, event: CallEvent) -> Result<(), Unrecorded> {
+        let Some(event) = self.offer(event) else { return Ok(()) };
+        let patience = if self.health.out.load(Ordering::Acquire) { Duration::ZERO } else { PATIENCE };
+        match timeout(patience, self.queue.send(Entry::Event(event))).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => {
+                self.health.lose();
+                Err(Unrecorded)
+            }
+        }
+    }
+
+    /// Queues an event if there is room, else gives it back.
+    pub fn offer(&self, event: CallEvent) -> Option<CallEvent> {
+        match self.queue.try_send(Entry::Event(event)) {
+            Err(TrySendError::Full(Entry::Event(event)) | TrySendError::Closed(Entry::Event(event))) => {
+                Some(event)
+            }
+            Ok(()) | Err(_) => None,
         }
     }
 
     /// Queues an event where nothing can wait.
     pub fn record_now(&self, event: CallEvent) {
-        if self.queue.try_send(Entry::Event(event)).is_err() {
-            tracing::error!("audit queue is full; an event is lost");
+        if self.offer(event).is_some() {
+            self.health.lose();
         }
     }
 
-    /// Returns when every event queued before is durable.
+    /// Returns when every event queued before is durable, at the latest after [`LAST_EVENTS`].
     pub async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
-        if self.queue.send(Entry::Flush(done)).await.is_ok() {
-            // An error means that the writer ended, and it ends only after it has written everything.
-            let _ = flushed.await;
+        let flushing = async {
+            if self.queue.send(Entry::Flush(done)).await.is_ok() {
+                // An error means that the writer ended, and it ends only after it has written everything.
+                let _ = flushed.await;
+            }
+        };
+        if timeout(LAST_EVENTS, flushing).await.is_err() {
+            tracing::error!("the audit log did not take the last events of calls in time; they may be lost");
         }
     }
 }
 
-async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<Entry>) {
+impl Health {
+    fn lose(&self) {
+        self.lost.inc();
+        if !self.losing.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                "the audit log does not take events in time: events of calls are lost, and calls that may have \
+                 effects are refused until it does; look at the disk of the state directory"
+            );
+        }
+    }
+
+    fn well(&self) {
+        self.out.store(false, Ordering::Release);
+        if self.losing.swap(false, Ordering::AcqRel) {
+            tracing::warn!(lost_so_far = self.lost.get(), "the audit log takes events again");
+        }
+    }
+
+    /// Notes that it is out; whether it was well until now.
+    fn goes_out(&self) -> bool {
+        !self.out.swap(true, Ordering::AcqRel)
+    }
+}
+
+async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<Entry>, health: Arc<Health>) {
     let mut held = Vec::with_capacity(BATCH);
     while entries.recv_many(&mut held, BATCH).await > 0 {
         let (mut events, mut flushes) = (Vec::with_capacity(held.len()), Vec::new());
@@ -76,12 +152,37 @@ async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<Entry>) {
                 Entry::Flush(done) => flushes.push(done),
             }
         }
-        while let Err(error) = log.append(&events).await {
-            tracing::error!(error = %error, waiting = events.len(), "audit log does not take events; trying again");
-            tokio::time::sleep(RETRY_AFTER).await;
+        if !events.is_empty() {
+            append(log.as_ref(), &events, &health).await;
         }
         for done in flushes {
             let _ = done.send(());
+        }
+    }
+}
+
+/// Appends until the log takes it.
+async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
+    loop {
+        let appending = log.append(events);
+        tokio::pin!(appending);
+        let appended = match timeout(SLOW, &mut appending).await {
+            Ok(appended) => appended,
+            Err(_) => {
+                if health.goes_out() {
+                    tracing::warn!(waiting = events.len(), "the audit log takes very long to take events");
+                }
+                appending.await
+            }
+        };
+        match appended {
+            Ok(()) => return health.well(),
+            Err(error) => {
+                if health.goes_out() {
+                    tracing::error!(%error, waiting = events.len(), "the audit log does not take events; trying again");
+                }
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
         }
     }
 }
@@ -170,3 +271,6 @@ fn event(call: &Call, mut own: serde_json::Value) -> CallEvent {
     }
     CallEvent { at_ms, org: call.caller.org.clone(), event: own.to_string() }
 }
+
+#[cfg(test)]
+mod tests;

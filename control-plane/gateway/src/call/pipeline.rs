@@ -8,15 +8,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_proto::snapshot::Primitive;
+use asp_proto::snapshot::{Mutation, Primitive};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::active::ActiveTable;
+use super::admission::{Admission, Admitted, Bounds};
 use super::adopted::Adopted;
-use super::audit::Audit;
+use super::audit::{Audit, Unrecorded};
 use super::entitlement::{self, Entitled};
 use super::ledger::{Entered, Held, Ledgers};
 use super::limits::{Grant, Limiter};
@@ -65,9 +66,9 @@ pub struct Pipeline {
 }
 
 /// The calls that run.
-#[derive(Default)]
 pub struct Calls {
     tasks: TaskTracker,
+    admission: Arc<Admission>,
     /// Cancels every call.
     stop: CancellationToken,
     /// They are being left to another gateway: none is taken over any more.
@@ -75,6 +76,17 @@ pub struct Calls {
 }
 
 impl Calls {
+    /// None runs; at most `bounds` will.
+    pub fn new(bounds: Bounds) -> Calls {
+        let tasks = TaskTracker::new();
+        Calls { tasks, admission: Admission::new(bounds), stop: Default::default(), left: Default::default() }
+    }
+
+    /// The place of another call.
+    pub(super) fn admit(&self, org: &str) -> Result<Admitted, Refusal> {
+        self.admission.admit(org)
+    }
+
     /// The cancellation of another call.
     pub(super) fn child(&self) -> CancellationToken {
         self.stop.child_token()
@@ -105,7 +117,8 @@ impl Calls {
 
 impl Pipeline {
     /// Begins a call: it runs on its own until it has an outcome. A refusal by entitlement comes back at
-    /// once, because its answer differs by face (a 403 challenge, a hidden name).
+    /// once, because its answer differs by face (a 403 challenge, a hidden name). A call that finds no place among
+    /// those that run has ended when this returns.
     pub fn begin(self: &Arc<Self>, live: Arc<Live>, invocation: Invocation) -> Result<Arc<Call>, Refusal> {
         let started = Instant::now();
         let Invocation { server, caller, entry, protocol, .. } = &invocation;
@@ -114,14 +127,21 @@ impl Pipeline {
         let longest = started + lifetime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
         let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
-        match entitled {
+        self.metrics.call_began();
+        let admitted = entitled.map(|entitled| (entitled, self.calls.admit(&call.caller.org)));
+        match admitted {
             Err(refusal) => {
                 self.audit.record_now(audit::started(&call));
                 self.end(&call, Outcome::Refused(refusal.clone()));
                 Err(refusal)
             }
-            Ok(entitled) => {
-                let running = Running { pipeline: self.clone(), call: call.clone() };
+            Ok((_, Err(full))) => {
+                self.audit.record_now(audit::started(&call));
+                self.end(&call, Outcome::Refused(full));
+                Ok(call)
+            }
+            Ok((entitled, Ok(place))) => {
+                let running = Running { pipeline: self.clone(), call: call.clone(), _place: Some(place) };
                 let Invocation { arguments, idempotency_key, .. } = invocation;
                 let driven = async move { running.drive(live, entitled, arguments, idempotency_key).await };
                 self.calls.spawn(driven);
@@ -146,6 +166,8 @@ impl Pipeline {
 pub(super) struct Running {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) call: Arc<Call>,
+    /// `None` for a call of another gateway, which is taken over whether there is a place or not.
+    pub(super) _place: Option<Admitted>,
 }
 
 impl Drop for Running {
@@ -158,9 +180,14 @@ impl Drop for Running {
 
 impl Running {
     async fn drive(self, live: Arc<Live>, entitled: Entitled, arguments: Value, key: Option<IdempotencyKey>) {
-        self.pipeline.metrics.call_began();
-        self.pipeline.audit.record(audit::started(&self.call)).await;
-        let result = self.stages(&live, entitled, arguments, key).await;
+        let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
+        let result = match recorded {
+            // What may have effects does not happen unseen; what reads goes on, and its loss is counted.
+            Err(Unrecorded) if self.call.entry.primitive.mutation() != Mutation::ReadOnly => {
+                Err(Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into()))
+            }
+            Ok(()) | Err(Unrecorded) => self.stages(&live, entitled, arguments, key).await,
+        };
         self.conclude(result).await;
     }
 
@@ -176,9 +203,14 @@ impl Running {
         if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
             tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "call failed");
         }
-        self.pipeline.audit.record(audit::finished(&self.call, &outcome)).await;
+        let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
         self.pipeline.active.ends(&self.call);
         self.pipeline.close(&self.call, outcome);
+        if let Some(event) = waiting {
+            // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
+            // takes them; what it does not take in time is counted there.
+            let _ = self.pipeline.audit.record(event).await;
+        }
     }
 
     async fn stages(

@@ -99,7 +99,8 @@ impl Pipeline {
         tracing::info!(call = %call.id, primitive = %call.entry.primitive.id, "goes on with a call that was left behind");
         call.hand_over();
         self.adopted.insert(call.clone());
-        let running = Running { pipeline: self.clone(), call };
+        self.metrics.call_began();
+        let running = Running { pipeline: self.clone(), call, _place: None };
         self.calls.spawn(async move { running.go_on(live, left, held).await });
     }
 
@@ -141,8 +142,8 @@ impl Pipeline {
 
 impl Running {
     async fn go_on(self, live: Arc<Live>, left: Left, held: Option<Held>) {
-        self.pipeline.metrics.call_began();
-        self.pipeline.audit.record(audit::resumed(&self.call)).await;
+        // It has begun elsewhere: that this is not recorded does not stop it.
+        let _ = self.pipeline.audit.record(audit::resumed(&self.call)).await;
         let result = self.again(&live, left).await;
         let settled = match held {
             Some(held) if self.pipeline.active.is_ours(&self.call).await => {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use asp_gateway::call::admission::Bounds;
 use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::minting::TokenKeys;
@@ -321,6 +322,7 @@ impl Fixture {
             stores,
             runtimes,
             delegates,
+            bounds: Bounds::default(),
         })
         .unwrap();
         gateway.apply(snapshot).unwrap();
@@ -343,9 +345,43 @@ impl Fixture {
             stores,
             runtimes,
             delegates: Endpoints::default(),
+            bounds: Bounds::default(),
         })
         .unwrap();
         gateway.apply(snapshot()).unwrap();
+        Fixture { gateway, ..self.clone() }
+    }
+
+    /// Another gateway, some of whose stores are the test's own.
+    pub(crate) fn with_stores(&self, snapshot: GatewaySnapshot, change: impl FnOnce(&mut Stores)) -> Fixture {
+        self.rebuilt(snapshot, Bounds::default(), change)
+    }
+
+    /// Another gateway with few places for calls.
+    pub(crate) fn bounded(&self, bounds: Bounds) -> Fixture {
+        self.rebuilt(snapshot(), bounds, |_| {})
+    }
+
+    fn rebuilt(
+        &self,
+        snapshot: GatewaySnapshot,
+        bounds: Bounds,
+        change: impl FnOnce(&mut Stores),
+    ) -> Fixture {
+        let mut stores = Stores::in_memory();
+        change(&mut stores);
+        let gateway = Gateway::new(Config {
+            token_keys: Arc::new(TokenKeys::generate().unwrap()),
+            seal_keys: SealKeys { current: vec![7; 32].into(), previous: None },
+            public_url: PUBLIC_URL.into(),
+            dev: true,
+            stores,
+            runtimes: Runtimes::none(),
+            delegates: Endpoints::default(),
+            bounds,
+        })
+        .unwrap();
+        gateway.apply(snapshot).unwrap();
         Fixture { gateway, ..self.clone() }
     }
 

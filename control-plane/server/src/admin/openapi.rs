@@ -6,7 +6,9 @@ use serde_json::Value;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 
-use super::{artifacts, explain, policy, problem, ratelimits, registry, revocations, runtimes, status};
+use super::{
+    artifacts, calls, explain, policy, problem, ratelimits, registry, revocations, runtimes, status,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -41,6 +43,7 @@ use super::{artifacts, explain, policy, problem, ratelimits, registry, revocatio
         status::snapshot,
         runtimes::list,
         status::audit,
+        calls::list,
         status::schemas,
         status::jwks,
     ),

@@ -10,6 +10,7 @@ mod registry;
 use std::path::Path as FilePath;
 
 use asp_gateway::executors::plugin::runtimes::RuntimeTarget;
+use asp_store::calls::MemoryAudit;
 use asp_store::packages::{DiskPackages, Quota};
 use asp_store::sqlite::SqliteStore;
 use axum::body::Body;
@@ -28,6 +29,8 @@ use crate::xds::endpoints::Endpoints;
 struct Api {
     router: Router,
     issuer: DevIssuer,
+    /// The audit log of calls.
+    calls: Arc<MemoryAudit>,
     _state: tempfile::TempDir,
     _stop: tokio_util::sync::DropGuard,
     world: crate::xds::WorldReceiver,
@@ -82,9 +85,11 @@ impl Api {
             peer: None,
         };
         let runtimes = Runtimes::new(vec![target]).unwrap();
+        let calls = Arc::new(MemoryAudit::default());
         let state = AdminState {
             admission: Admission::new(Arc::clone(&store), compiler.clone()),
             store: Arc::clone(&store),
+            calls: calls.clone(),
             packages: Arc::new(packages),
             compiler,
             publisher: handle,
@@ -97,6 +102,7 @@ impl Api {
         Api {
             router: router(Arc::new(state)),
             issuer,
+            calls,
             _state: state_dir,
             _stop: stop.drop_guard(),
             world,

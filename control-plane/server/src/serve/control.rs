@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_proto::snapshot::Upstream;
+use asp_store::calls::AuditLog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::{DiskPackages, Packages, Quota};
 use asp_store::sqlite::SqliteStore;
@@ -42,6 +43,7 @@ const KEEP_AUDIT: u64 = 1_000_000;
 pub(super) async fn start(
     process: &Process,
     listeners: ControlListeners,
+    calls: Arc<dyn AuditLog>,
     drains: &TaskTracker,
 ) -> anyhow::Result<()> {
     let settings = &process.settings;
@@ -84,6 +86,7 @@ pub(super) async fn start(
     let admin = AdminState {
         admission: Admission::new(Arc::clone(&store), compiler.clone()),
         store,
+        calls,
         packages: open_packages(settings).await?,
         compiler,
         publisher: handle,

@@ -9,7 +9,7 @@ use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_gateway::{Gateway, Stores};
 use asp_platform::secret::Secret;
 use asp_store::blobs::DiskBlobs;
-use asp_store::calls::SqliteCalls;
+use asp_store::calls::{SqliteAudit, SqliteCalls};
 use secrecy::{SecretSlice, SecretString};
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -21,8 +21,10 @@ use crate::stack::runtime::LocalRuntime;
 use crate::state_dir;
 use crate::xds::client::{self, Target};
 
-/// Ledger and audit of calls, below the state directory.
+/// Ledger and running calls, below the state directory; the leases of gateways are beside it.
 const CALLS_FILE: &str = "calls.db";
+/// The audit log of calls, below the state directory.
+const AUDIT_FILE: &str = "audit.db";
 /// The artifacts of plugin calls, below the state directory.
 const ARTIFACTS: &str = "artifacts";
 const SWEEP_CALLS_EVERY: Duration = Duration::from_secs(600);
@@ -31,10 +33,18 @@ const SEAL_KEY_FILE: &str = "seal-key";
 /// Bytes of a generated seal key.
 const SEAL_KEY: usize = 32;
 
+/// Opens the audit log of the gateways that use this state directory.
+pub(super) async fn open_audit(settings: &Settings) -> anyhow::Result<Arc<SqliteAudit>> {
+    let file = settings.state_dir.join(AUDIT_FILE);
+    let audit = SqliteAudit::open(&file, settings.calls.audit_max_bytes).await;
+    Ok(Arc::new(audit.with_context(|| format!("open {}", file.display()))?))
+}
+
 /// Starts the gateway role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
     listener: TcpListener,
+    audit: Arc<SqliteAudit>,
     drains: &TaskTracker,
 ) -> anyhow::Result<()> {
     let settings = &process.settings;
@@ -50,12 +60,13 @@ pub(super) async fn start(
         dev: settings.dev,
         stores: Stores {
             ledger: calls.clone(),
-            audit: calls.clone(),
+            audit: audit.clone(),
             active: calls.clone(),
             blobs: Arc::new(artifacts),
         },
         runtimes: runtimes(process)?,
         delegates: delegates(settings),
+        bounds: settings.calls.bounds,
     })
     .context("start the gateway")?;
     let local = ports::local(settings.listen.gateway, process.ports.gateway);
@@ -89,7 +100,7 @@ pub(super) async fn start(
             () = stop.cancelled() => {}
             () = sweep => {}
             () = keep => {}
-            () = sweep_calls(calls) => {}
+            () = sweep_calls(calls, audit) => {}
         }
         // The listeners have drained by now: what still runs waits for nobody.
         ending.stop().await;
@@ -128,13 +139,24 @@ fn delegates(settings: &Settings) -> Endpoints {
     Endpoints { default, keys: keys.collect() }
 }
 
-/// Deletes what is past its retention.
-async fn sweep_calls(calls: Arc<SqliteCalls>) {
+/// Brings the audit events of an earlier version to the others, then deletes what is past its retention.
+async fn sweep_calls(calls: Arc<SqliteCalls>, audit: Arc<SqliteAudit>) {
     let mut ticks = tokio::time::interval(SWEEP_CALLS_EVERY);
     loop {
         ticks.tick().await;
-        if let Err(error) = calls.sweep().await {
-            tracing::warn!(error = %error, "sweep of the calls store failed");
+        match audit.take_over(&calls).await {
+            Ok(0) => {}
+            Ok(events) => {
+                tracing::info!(events, "audit events of an earlier version are in {AUDIT_FILE} now")
+            }
+            Err(error) => {
+                tracing::warn!(%error, "audit events of an earlier version stay in {CALLS_FILE} for now")
+            }
+        }
+        for swept in [calls.sweep().await, audit.sweep().await] {
+            if let Err(error) = swept {
+                tracing::warn!(%error, "what is past its retention stays for now");
+            }
         }
     }
 }

@@ -20,6 +20,8 @@ fn an_empty_environment_gives_the_documented_defaults() {
     assert_eq!(settings.database, Database::Sqlite(".asp/asp.db".into()));
     assert_eq!(settings.roles, Roles { control: true, gateway: true });
     assert!(settings.filter_wasm.is_absolute());
+    assert_eq!(settings.calls.audit_max_bytes, 1 << 30);
+    assert_eq!((settings.calls.bounds.whole, settings.calls.bounds.per_org), (8192, 2048));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::{BlobError, BlobId, BlobMeta, Blobs, MAX_BLOB, Upload};
 use crate::calls::now_ms;
+use crate::private;
 
 /// What one org may keep, in bytes.
 const ORG_QUOTA: u64 = 1 << 30;
@@ -40,7 +41,7 @@ impl DiskBlobs {
 
     /// The same with another quota for each org, in bytes.
     pub async fn with_quota(directory: &Path, quota: u64) -> Result<DiskBlobs, BlobError> {
-        fs::create_dir_all(directory).await.map_err(failed)?;
+        private::directory(directory).map_err(failed)?;
         let blobs = DiskBlobs { directory: directory.to_owned(), quota, used: Arc::default() };
         blobs.recount(true).await?;
         Ok(blobs)
@@ -89,9 +90,15 @@ impl Blobs for DiskBlobs {
     async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError> {
         let org = directory_name(org);
         let directory = self.directory.join(&org);
-        fs::create_dir_all(&directory).await.map_err(failed)?;
+        private::directory(&directory).map_err(failed)?;
         let path = directory.join(id.as_str()).with_extension("blob");
-        let file = File::options().write(true).create_new(true).open(&path).await.map_err(failed)?;
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(private::FILE)
+            .open(&path)
+            .await
+            .map_err(failed)?;
         let (used, quota) = (self.used.clone(), self.quota);
         Ok(Box::new(Writing { file, path, org, used, quota, size: 0, done: false }))
     }
@@ -144,7 +151,7 @@ impl Upload for Writing {
         self.file.sync_data().await.map_err(failed)?;
         let description = serde_json::to_vec(&meta).map_err(|e| BlobError::Unavailable(e.to_string()))?;
         let (path, written) = (self.path.with_extension("json"), self.path.with_extension("new"));
-        fs::write(&written, description).await.map_err(failed)?;
+        private::write(&written, description).await.map_err(failed)?;
         fs::rename(&written, &path).await.map_err(failed)?;
         self.done = true;
         Ok(())

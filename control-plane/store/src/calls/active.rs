@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use super::{SqliteCalls, milliseconds, now_ms};
+use super::{SqliteCalls, now_ms};
 use crate::active::{ActiveCall, ActiveCalls, ActiveError, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved};
 
 fn unavailable(error: sqlx::Error) -> ActiveError {
@@ -29,7 +29,7 @@ impl ActiveCalls for SqliteCalls {
         .bind(key.expires_ms)
         .bind(owner.0.as_slice())
         .bind(record.as_ref())
-        .execute(&self.pool)
+        .execute(&self.write)
         .await
         .map_err(unavailable)?;
         Ok(if changed.rows_affected() == 1 { Saved::Stored } else { Saved::NotOwner })
@@ -51,7 +51,7 @@ impl ActiveCalls for SqliteCalls {
         .bind(state.as_ref())
         .bind(call.as_slice())
         .bind(owner.0.as_slice())
-        .execute(&self.pool)
+        .execute(&self.write)
         .await
         .map_err(unavailable)?;
         if changed.rows_affected() == 1 {
@@ -67,7 +67,7 @@ impl ActiveCalls for SqliteCalls {
             .bind(state.as_ref())
             .bind(call.as_slice())
             .bind(owner.0.as_slice())
-            .execute(&self.pool)
+            .execute(&self.write)
             .await
             .map_err(unavailable)?;
         Ok(if changed.rows_affected() == 1 { Saved::Stored } else { Saved::NotOwner })
@@ -79,7 +79,7 @@ impl ActiveCalls for SqliteCalls {
              WHERE call_id = $1 AND owner IS NOT NULL",
         )
         .bind(call.as_slice())
-        .fetch_optional(&self.pool)
+        .fetch_optional(&self.read)
         .await
         .map_err(unavailable)?;
         row.as_ref().map(read).transpose().map_err(unavailable)
@@ -89,64 +89,39 @@ impl ActiveCalls for SqliteCalls {
         sqlx::query("DELETE FROM active_calls WHERE call_id = $1 AND owner = $2")
             .bind(call.as_slice())
             .bind(owner.0.as_slice())
-            .execute(&self.pool)
+            .execute(&self.write)
             .await
             .map_err(unavailable)?;
         Ok(())
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, ActiveError> {
-        let now = now_ms();
-        let until = now.saturating_add(milliseconds(lease));
-        let renewed =
-            sqlx::query("UPDATE active_owners SET lease_ms = $1 WHERE owner = $2 AND lease_ms > $3")
-                .bind(until)
+        let renewed = self.leases.renew(owner, lease).await.map_err(unavailable)?;
+        if renewed == Lease::Lapsed {
+            // A take-over that saw the lapsed lease is the writer now or was it before. Once this has been written
+            // it has come to its end, and whoever asks for a row sees what it took.
+            sqlx::query("DELETE FROM active_owners WHERE owner = $1")
                 .bind(owner.0.as_slice())
-                .bind(now)
-                .execute(&self.pool)
+                .execute(&self.write)
                 .await
                 .map_err(unavailable)?;
-        if renewed.rows_affected() == 1 {
-            return Ok(Lease::Held);
         }
-        let first = sqlx::query(
-            "INSERT INTO active_owners (owner, lease_ms) VALUES ($1, $2) ON CONFLICT (owner) DO NOTHING",
-        )
-        .bind(owner.0.as_slice())
-        .bind(until)
-        .execute(&self.pool)
-        .await
-        .map_err(unavailable)?;
-        if first.rows_affected() == 1 {
-            return Ok(Lease::Held);
-        }
-        sqlx::query("UPDATE active_owners SET lease_ms = $1 WHERE owner = $2")
-            .bind(until)
-            .bind(owner.0.as_slice())
-            .execute(&self.pool)
-            .await
-            .map_err(unavailable)?;
-        Ok(Lease::Lapsed)
+        Ok(renewed)
     }
 
     async fn retire(&self, owner: OwnerId) -> Result<(), ActiveError> {
-        sqlx::query("DELETE FROM active_owners WHERE owner = $1")
-            .bind(owner.0.as_slice())
-            .execute(&self.pool)
-            .await
-            .map_err(unavailable)?;
-        Ok(())
+        self.leases.retire(owner).await
     }
 
     async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, ActiveError> {
         let rows = sqlx::query(
             "SELECT call_id, owner FROM active_calls WHERE expires_ms > $1 AND owner IS NOT NULL \
-             AND owner NOT IN (SELECT owner FROM active_owners WHERE lease_ms > $1) \
+             AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) \
              ORDER BY expires_ms LIMIT $2",
         )
         .bind(now_ms())
         .bind(i64::from(limit))
-        .fetch_all(&self.pool)
+        .fetch_all(&self.read)
         .await
         .map_err(unavailable)?;
         let orphan =
@@ -157,13 +132,13 @@ impl ActiveCalls for SqliteCalls {
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, ActiveError> {
         let taken = sqlx::query(
             "UPDATE active_calls SET owner = $1 WHERE call_id = $2 AND owner = $3 \
-             AND owner NOT IN (SELECT owner FROM active_owners WHERE lease_ms > $4)",
+             AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $4)",
         )
         .bind(owner.0.as_slice())
         .bind(orphan.call.as_slice())
         .bind(orphan.owner.0.as_slice())
         .bind(now_ms())
-        .execute(&self.pool)
+        .execute(&self.write)
         .await
         .map_err(unavailable)?;
         Ok(taken.rows_affected() == 1)

@@ -1,79 +1,64 @@
-//! The audit log of calls: append in batches, read by nobody on the call path.
+//! The audit log of calls: appended to in batches, read page by page, newest first; nobody reads it on the call path.
+
+use std::collections::VecDeque;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use sqlx::Row;
 
-use super::SqliteCalls;
+mod former;
+pub(super) mod sqlite;
+
+/// Most events of one page.
+pub(super) const MAX_PAGE: u32 = 1_000;
 
 /// One start or finish event.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallEvent {
     /// Unix milliseconds.
     pub at_ms: i64,
     pub org: String,
-    /// A JSON object (design §6 stage 10).
+    /// A JSON object.
     pub event: String,
+}
+
+/// An event as the log has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEvent {
+    /// Its place in the log: later events have higher numbers.
+    pub seq: i64,
+    pub event: CallEvent,
+}
+
+/// Which events.
+#[derive(Clone, Debug, Default)]
+pub struct AuditQuery {
+    /// Only this org's.
+    pub org: Option<String>,
+    /// Only those with a lower number: the next page.
+    pub before: Option<i64>,
+    /// 1 to [`MAX_PAGE`]; what lies outside is cut.
+    pub limit: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("audit log is not available: {0}")]
 pub struct AuditError(pub String);
 
-/// Takes events for good.
+/// Takes events for good, until they are too old or too many.
 #[async_trait]
 pub trait AuditLog: Send + Sync {
     /// Appends all of them or none; on return they are durable.
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError>;
-}
 
-#[async_trait]
-impl AuditLog for SqliteCalls {
-    async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
-        let failed = |error: sqlx::Error| AuditError(error.to_string());
-        let mut transaction = self.pool.begin().await.map_err(failed)?;
-        for event in events {
-            sqlx::query("INSERT INTO call_events (at_ms, org, event) VALUES ($1, $2, $3)")
-                .bind(event.at_ms)
-                .bind(&event.org)
-                .bind(&event.event)
-                .execute(&mut *transaction)
-                .await
-                .map_err(failed)?;
-        }
-        transaction.commit().await.map_err(failed)
-    }
-}
-
-impl SqliteCalls {
-    /// The newest events of an org, newest first; at most `limit`.
-    pub async fn events(&self, org: &str, limit: u32) -> Result<Vec<CallEvent>, AuditError> {
-        let failed = |error: sqlx::Error| AuditError(error.to_string());
-        let rows = sqlx::query(
-            "SELECT at_ms, org, event FROM call_events WHERE org = $1 ORDER BY seq DESC LIMIT $2",
-        )
-        .bind(org)
-        .bind(i64::from(limit))
-        .fetch_all(&self.pool)
-        .await
-        .map_err(failed)?;
-        let mut events = Vec::with_capacity(rows.len());
-        for row in rows {
-            events.push(CallEvent {
-                at_ms: row.try_get("at_ms").map_err(failed)?,
-                org: row.try_get("org").map_err(failed)?,
-                event: row.try_get("event").map_err(failed)?,
-            });
-        }
-        Ok(events)
-    }
+    /// One page, newest first.
+    async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError>;
 }
 
 /// An audit log that lives with its process, for tests and for a gateway without a state directory. Keeps
 /// the newest events only.
 #[derive(Default)]
 pub struct MemoryAudit {
-    events: Mutex<std::collections::VecDeque<CallEvent>>,
+    events: Mutex<VecDeque<StoredEvent>>,
 }
 
 /// Most events [`MemoryAudit`] keeps.
@@ -82,7 +67,7 @@ const MAX_KEPT: usize = 10_000;
 impl MemoryAudit {
     /// The kept events, oldest first.
     pub fn events(&self) -> Vec<CallEvent> {
-        self.events.lock().iter().cloned().collect()
+        self.events.lock().iter().map(|stored| stored.event.clone()).collect()
     }
 }
 
@@ -94,8 +79,18 @@ impl AuditLog for MemoryAudit {
             if kept.len() == MAX_KEPT {
                 kept.pop_front();
             }
-            kept.push_back(event.clone());
+            let seq = kept.back().map_or(1, |last| last.seq + 1);
+            kept.push_back(StoredEvent { seq, event: event.clone() });
         }
         Ok(())
+    }
+
+    async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+        let wanted = |stored: &&StoredEvent| {
+            query.before.is_none_or(|before| stored.seq < before)
+                && query.org.as_ref().is_none_or(|org| stored.event.org == *org)
+        };
+        let limit = usize::try_from(query.limit.clamp(1, MAX_PAGE)).unwrap_or_default();
+        Ok(self.events.lock().iter().rev().filter(wanted).take(limit).cloned().collect())
     }
 }

@@ -1,4 +1,6 @@
 //! The [`Ledger`] on SQLite.
+//!
+//! Keeps true: whoever waits for a key only reads, more and more rarely, unless its holder ends in this process.
 
 use std::time::Duration;
 
@@ -8,12 +10,18 @@ use sqlx::Row;
 use tokio::time::Instant;
 
 use super::{SqliteCalls, milliseconds, now_ms};
-use crate::ledger::{Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
+use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
-/// How often a claim held by another process is looked at.
-const POLL: Duration = Duration::from_millis(50);
+/// How soon a claim held by another process is looked at again; the pause doubles up to the longest.
+const FIRST_LOOK: Duration = Duration::from_millis(25);
+const LAST_LOOK: Duration = Duration::from_secs(1);
 const RUNNING: i64 = 0;
 const ANSWERED: i64 = 1;
+/// The gateway that held the key of a row `l` is gone, and left no row by which another one goes on with the call.
+/// $1 is the time. A gateway without a lease says nothing: it may have ended well, and the key's own lease decides.
+const LEFT: &str = "(EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner) \
+    AND NOT EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner AND o.lease_ms > $1) \
+    AND NOT EXISTS (SELECT 1 FROM active_calls a WHERE a.call_id = l.call_id))";
 
 fn unavailable(error: sqlx::Error) -> LedgerError {
     LedgerError::Unavailable(error.to_string())
@@ -29,17 +37,30 @@ impl Ledger for SqliteCalls {
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim, LedgerError> {
+        let mut pause = FIRST_LOOK;
         loop {
-            let ended = self.ended.notified();
-            if let Some(claim) = self.try_claim(key, hash, holder, lease).await? {
-                return Ok(claim);
+            let waiter = self.waiters.of(key);
+            let ended = waiter.ended.notified();
+            tokio::pin!(ended);
+            // From here on an end is not missed, also while the row is read.
+            ended.as_mut().enable();
+            match self.look(key, hash, holder).await? {
+                Looked::Decided(claim) => return Ok(claim),
+                Looked::Free { expired } => {
+                    if self.insert(key, hash, holder, (lease, expired)).await? {
+                        return Ok(Claim::New);
+                    }
+                    // Somebody else was faster.
+                }
+                Looked::Running => {}
             }
             if Instant::now() >= wait_until {
                 return Ok(Claim::InFlight);
             }
-            let next = (Instant::now() + POLL).min(wait_until);
+            let next = (Instant::now() + pause).min(wait_until);
             // Woken by this process or by the clock; either way the row decides.
             let _ = tokio::time::timeout_at(next, ended).await;
+            pause = (pause * 2).min(LAST_LOOK);
         }
     }
 
@@ -60,10 +81,36 @@ impl Ledger for SqliteCalls {
         .bind(hash.as_slice())
         .bind(holder.call.as_slice())
         .bind(RUNNING)
-        .execute(&self.pool)
+        .execute(&self.write)
         .await
         .map_err(unavailable)?;
         Ok(seized.rows_affected() == 1)
+    }
+
+    async fn reclaim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let now = now_ms();
+        let statement = format!(
+            "UPDATE ledger AS l SET call_id = $2, owner = $3, expires_ms = $4 \
+             WHERE l.claim_key = $5 AND l.hash = $6 AND l.state = $7 AND (l.expires_ms <= $1 OR {LEFT})"
+        );
+        let reclaimed = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(now)
+            .bind(holder.call.as_slice())
+            .bind(holder.owner.as_slice())
+            .bind(now.saturating_add(milliseconds(lease)))
+            .bind(key.0.as_slice())
+            .bind(hash.as_slice())
+            .bind(RUNNING)
+            .execute(&self.write)
+            .await
+            .map_err(unavailable)?;
+        Ok(reclaimed.rows_affected() == 1)
     }
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
@@ -76,7 +123,7 @@ impl Ledger for SqliteCalls {
         .bind(holder.call.as_slice())
         .bind(holder.owner.as_slice())
         .bind(RUNNING)
-        .execute(&self.pool)
+        .execute(&self.write)
         .await
         .map_err(unavailable)?;
         Ok(renewed.rows_affected() == 1)
@@ -86,24 +133,28 @@ impl Ledger for SqliteCalls {
         &self,
         key: LedgerKey,
         holder: Holder,
-        answer: Bytes,
+        answer: Answer,
         keep: Duration,
     ) -> Result<bool, LedgerError> {
         let stored = sqlx::query(
-            "UPDATE ledger SET state = $1, answer = $2, expires_ms = $3 \
-             WHERE claim_key = $4 AND call_id = $5 AND owner = $6 AND state = $7",
+            "UPDATE ledger SET state = $1, expires_ms = $2, answer = CASE WHEN \
+               LENGTH($3) + COALESCE((SELECT bytes FROM ledger_usage u WHERE u.org = ledger.org), 0) <= $4 \
+               THEN $3 ELSE $5 END \
+             WHERE claim_key = $6 AND call_id = $7 AND owner = $8 AND state = $9",
         )
         .bind(ANSWERED)
-        .bind(answer.as_ref())
         .bind(now_ms().saturating_add(milliseconds(keep)))
+        .bind(answer.whole.as_ref())
+        .bind(i64::from(self.budget.bytes))
+        .bind(answer.short.as_ref())
         .bind(key.0.as_slice())
         .bind(holder.call.as_slice())
         .bind(holder.owner.as_slice())
         .bind(RUNNING)
-        .execute(&self.pool)
+        .execute(&self.write)
         .await
         .map_err(unavailable)?;
-        self.ended.notify_waiters();
+        self.waiters.wake(key);
         Ok(stored.rows_affected() == 1)
     }
 
@@ -113,65 +164,100 @@ impl Ledger for SqliteCalls {
             .bind(holder.call.as_slice())
             .bind(holder.owner.as_slice())
             .bind(RUNNING)
-            .execute(&self.pool)
+            .execute(&self.write)
             .await
             .map_err(unavailable)?;
-        self.ended.notify_waiters();
+        self.waiters.wake(key);
         Ok(())
     }
 }
 
+/// What a key's row says.
+enum Looked {
+    Decided(Claim),
+    /// `expired`: there is an answer past its time, which is as good as none.
+    Free {
+        expired: bool,
+    },
+    Running,
+}
+
 impl SqliteCalls {
-    /// One look at the key; `None` while someone else runs it.
-    async fn try_claim(
+    /// One look at the key, which changes nothing.
+    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
+        let now = now_ms();
+        let statement = format!(
+            "SELECT l.hash, l.state, l.answer, l.expires_ms, \
+             l.state = 0 AND (l.expires_ms <= $1 OR {LEFT}) AS abandoned FROM ledger l WHERE l.claim_key = $2"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(now)
+            .bind(key.0.as_slice())
+            .fetch_optional(&self.read)
+            .await
+            .map_err(unavailable)?;
+        let Some(row) = row else { return self.has_room(holder).await };
+        let stored: Vec<u8> = row.try_get("hash").map_err(unavailable)?;
+        let state: i64 = row.try_get("state").map_err(unavailable)?;
+        let expires: i64 = row.try_get("expires_ms").map_err(unavailable)?;
+        if state == ANSWERED && expires <= now {
+            return Ok(Looked::Free { expired: true });
+        }
+        if stored != hash {
+            return Ok(Looked::Decided(Claim::Conflict));
+        }
+        if state == ANSWERED {
+            let answer: Option<Vec<u8>> = row.try_get("answer").map_err(unavailable)?;
+            return Ok(Looked::Decided(Claim::Replay(Bytes::from(answer.unwrap_or_default()))));
+        }
+        let abandoned: bool = row.try_get("abandoned").map_err(unavailable)?;
+        Ok(if abandoned { Looked::Decided(Claim::Abandoned) } else { Looked::Running })
+    }
+
+    async fn has_room(&self, holder: Holder) -> Result<Looked, LedgerError> {
+        let keys: Option<i64> = sqlx::query_scalar("SELECT claim_keys FROM ledger_usage WHERE org = $1")
+            .bind(holder.org.as_slice())
+            .fetch_optional(&self.read)
+            .await
+            .map_err(unavailable)?;
+        match keys {
+            Some(keys) if keys >= i64::from(self.budget.keys) => Err(LedgerError::Full),
+            _ => Ok(Looked::Free { expired: false }),
+        }
+    }
+
+    /// Takes a free key; false where somebody else was faster.
+    async fn insert(
         &self,
         key: LedgerKey,
         hash: RequestHash,
         holder: Holder,
-        lease: Duration,
-    ) -> Result<Option<Claim>, LedgerError> {
+        (lease, expired): (Duration, bool),
+    ) -> Result<bool, LedgerError> {
         let now = now_ms();
-        // An answer past its time is as good as none.
-        sqlx::query("DELETE FROM ledger WHERE claim_key = $1 AND state = $2 AND expires_ms <= $3")
-            .bind(key.0.as_slice())
-            .bind(ANSWERED)
-            .bind(now)
-            .execute(&self.pool)
-            .await
-            .map_err(unavailable)?;
+        if expired {
+            sqlx::query("DELETE FROM ledger WHERE claim_key = $1 AND state = $2 AND expires_ms <= $3")
+                .bind(key.0.as_slice())
+                .bind(ANSWERED)
+                .bind(now)
+                .execute(&self.write)
+                .await
+                .map_err(unavailable)?;
+        }
         let inserted = sqlx::query(
-            "INSERT INTO ledger (claim_key, hash, call_id, owner, state, expires_ms) \
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (claim_key) DO NOTHING",
+            "INSERT INTO ledger (claim_key, hash, call_id, owner, org, state, expires_ms) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (claim_key) DO NOTHING",
         )
         .bind(key.0.as_slice())
         .bind(hash.as_slice())
         .bind(holder.call.as_slice())
         .bind(holder.owner.as_slice())
+        .bind(holder.org.as_slice())
         .bind(RUNNING)
         .bind(now.saturating_add(milliseconds(lease)))
-        .execute(&self.pool)
+        .execute(&self.write)
         .await
         .map_err(unavailable)?;
-        if inserted.rows_affected() == 1 {
-            return Ok(Some(Claim::New));
-        }
-        let row = sqlx::query("SELECT hash, state, answer, expires_ms FROM ledger WHERE claim_key = $1")
-            .bind(key.0.as_slice())
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(unavailable)?;
-        // Gone between the two statements: the next look claims it.
-        let Some(row) = row else { return Ok(None) };
-        let stored: Vec<u8> = row.try_get("hash").map_err(unavailable)?;
-        let state: i64 = row.try_get("state").map_err(unavailable)?;
-        let expires: i64 = row.try_get("expires_ms").map_err(unavailable)?;
-        if stored != hash {
-            return Ok(Some(Claim::Conflict));
-        }
-        if state == ANSWERED {
-            let answer: Option<Vec<u8>> = row.try_get("answer").map_err(unavailable)?;
-            return Ok(Some(Claim::Replay(Bytes::from(answer.unwrap_or_default()))));
-        }
-        Ok((expires <= now).then_some(Claim::Abandoned))
+        Ok(inserted.rows_affected() == 1)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Claim, Holder, Ledger, LedgerKey};
+use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey};
 
 const HASH: [u8; 32] = [2; 32];
 const KEEP: Duration = Duration::from_secs(60);
@@ -20,10 +20,14 @@ fn key(n: u8) -> LedgerKey {
 }
 
 /// The one who claims first in every case, and everybody else.
-const HOLDER: Holder = Holder { call: [1; 16], owner: [7; 16] };
-const ANOTHER: Holder = Holder { call: [2; 16], owner: [7; 16] };
+const HOLDER: Holder = Holder { call: [1; 16], owner: [7; 16], org: [1; 16] };
+const ANOTHER: Holder = Holder { call: [2; 16], owner: [7; 16], org: [1; 16] };
 /// HOLDER's call on another gateway.
 const SUCCESSOR: Holder = Holder { owner: [8; 16], ..HOLDER };
+
+fn text(answer: &'static [u8]) -> Answer {
+    Answer::whole(Bytes::from_static(answer))
+}
 
 /// HOLDER's claim, which never waits.
 async fn hold(ledger: &dyn Ledger, n: u8) -> Claim {
@@ -48,22 +52,61 @@ pub async fn run(ledger: Arc<dyn Ledger>) {
     says_that_a_dead_holder_left_the_outcome_open(&*ledger).await;
     is_ended_by_its_holder_alone(&*ledger).await;
     goes_on_with_its_call(&*ledger).await;
+    an_abandoned_key_is_reclaimed_by_exactly_one(&*ledger).await;
+}
+
+async fn an_abandoned_key_is_reclaimed_by_exactly_one(ledger: &dyn Ledger) {
+    let claimed = ledger.claim(key(9), HASH, HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
+    assert_eq!(claimed, Claim::New);
+    assert!(!ledger.reclaim(key(9), [9; 32], ANOTHER, LEASE).await.unwrap(), "another request");
+    assert!(ledger.reclaim(key(9), HASH, ANOTHER, LEASE).await.unwrap());
+    assert!(!ledger.reclaim(key(9), HASH, SUCCESSOR, LEASE).await.unwrap(), "it runs again");
+    assert!(!ledger.complete(key(9), HOLDER, text(b"late"), KEEP).await.unwrap());
+    assert!(ledger.complete(key(9), ANOTHER, text(b"42"), KEEP).await.unwrap());
+    assert!(!ledger.reclaim(key(9), HASH, SUCCESSOR, LEASE).await.unwrap(), "answered");
+    assert!(!ledger.reclaim(key(10), HASH, SUCCESSOR, LEASE).await.unwrap(), "a free key is claimed");
+}
+
+/// The budget of the ledger that [`keeps_to_its_budget`] wants.
+pub const SMALL: Budget = Budget { keys: 3, bytes: 10 };
+
+/// Runs against an empty ledger with the budget [`SMALL`].
+pub async fn keeps_to_its_budget(ledger: &dyn Ledger) {
+    let other_org = Holder { org: [2; 16], ..HOLDER };
+    let answer = || Answer { whole: Bytes::from_static(b"12345678"), short: Bytes::from_static(b"-") };
+    for n in [1, 2] {
+        assert_eq!(hold(ledger, n).await, Claim::New);
+        assert!(ledger.complete(key(n), HOLDER, answer(), KEEP).await.unwrap());
+    }
+    assert_eq!(hold(ledger, 1).await, Claim::Replay(answer().whole));
+    assert_eq!(hold(ledger, 2).await, Claim::Replay(answer().short), "there was no room for the whole");
+    assert_eq!(hold(ledger, 3).await, Claim::New);
+    let refused = ledger.claim(key(4), HASH, HOLDER, Instant::now(), LEASE).await;
+    assert!(matches!(refused, Err(LedgerError::Full)), "{refused:?}");
+    // Another org has its own.
+    let claimed = ledger.claim(key(4), HASH, other_org, Instant::now(), LEASE).await.unwrap();
+    assert_eq!(claimed, Claim::New);
+    assert!(ledger.complete(key(4), other_org, answer(), KEEP).await.unwrap());
+    assert_eq!(hold(ledger, 4).await, Claim::Replay(answer().whole));
+    // What ends makes room.
+    ledger.release(key(3), HOLDER).await.unwrap();
+    assert_eq!(hold(ledger, 5).await, Claim::New);
 }
 
 async fn replays_until_it_expires(ledger: &dyn Ledger) {
     assert_eq!(hold(ledger, 1).await, Claim::New);
-    assert!(ledger.complete(key(1), HOLDER, Bytes::from_static(b"42"), KEEP).await.unwrap());
+    assert!(ledger.complete(key(1), HOLDER, text(b"42"), KEEP).await.unwrap());
     let answer = Claim::Replay(Bytes::from_static(b"42"));
     assert_eq!((claim(ledger, 1, HASH, NOW).await, hold(ledger, 1).await), (answer.clone(), answer));
     assert_eq!(hold(ledger, 2).await, Claim::New);
-    assert!(ledger.complete(key(2), HOLDER, Bytes::new(), Duration::ZERO).await.unwrap());
+    assert!(ledger.complete(key(2), HOLDER, text(b""), Duration::ZERO).await.unwrap());
     assert_eq!(claim(ledger, 2, HASH, NOW).await, Claim::New);
 }
 
 async fn refuses_another_request(ledger: &dyn Ledger) {
     assert_eq!(hold(ledger, 3).await, Claim::New);
     assert_eq!(claim(ledger, 3, [9; 32], NOW).await, Claim::Conflict);
-    assert!(ledger.complete(key(3), HOLDER, Bytes::new(), KEEP).await.unwrap());
+    assert!(ledger.complete(key(3), HOLDER, text(b""), KEEP).await.unwrap());
     assert_eq!(claim(ledger, 3, [9; 32], NOW).await, Claim::Conflict);
 }
 
@@ -75,7 +118,7 @@ async fn waits_for_the_running_one(ledger: &Arc<dyn Ledger>) {
         async move { claim(&*ledger, 4, HASH, LONG).await }
     });
     tokio::task::yield_now().await;
-    assert!(ledger.complete(key(4), HOLDER, Bytes::from_static(b"ok"), KEEP).await.unwrap());
+    assert!(ledger.complete(key(4), HOLDER, text(b"ok"), KEEP).await.unwrap());
     assert_eq!(waiting.await.unwrap(), Claim::Replay(Bytes::from_static(b"ok")));
 }
 
@@ -122,9 +165,9 @@ async fn goes_on_with_its_call(ledger: &dyn Ledger) {
     assert_eq!(claim(ledger, 8, HASH, NOW).await, Claim::InFlight, "its lease begins anew");
     assert!(!ledger.renew(key(8), HOLDER, LEASE).await.unwrap());
     ledger.release(key(8), HOLDER).await.unwrap();
-    assert!(!ledger.complete(key(8), HOLDER, Bytes::from_static(b"late"), KEEP).await.unwrap());
+    assert!(!ledger.complete(key(8), HOLDER, text(b"late"), KEEP).await.unwrap());
     assert!(ledger.renew(key(8), SUCCESSOR, LEASE).await.unwrap());
-    assert!(ledger.complete(key(8), SUCCESSOR, Bytes::from_static(b"42"), KEEP).await.unwrap());
+    assert!(ledger.complete(key(8), SUCCESSOR, text(b"42"), KEEP).await.unwrap());
     assert!(!ledger.seize(key(8), HASH, HOLDER, LEASE).await.unwrap(), "answered");
     assert_eq!(claim(ledger, 8, HASH, NOW).await, Claim::Replay(Bytes::from_static(b"42")));
 }
@@ -132,13 +175,13 @@ async fn goes_on_with_its_call(ledger: &dyn Ledger) {
 async fn is_ended_by_its_holder_alone(ledger: &dyn Ledger) {
     assert_eq!(hold(ledger, 7).await, Claim::New);
     ledger.release(key(7), ANOTHER).await.unwrap();
-    assert!(!ledger.complete(key(7), ANOTHER, Bytes::from_static(b"not its own"), KEEP).await.unwrap());
+    assert!(!ledger.complete(key(7), ANOTHER, text(b"not its own"), KEEP).await.unwrap());
     assert_eq!(claim(ledger, 7, HASH, NOW).await, Claim::InFlight);
     ledger.release(key(7), HOLDER).await.unwrap();
     assert_eq!(claim(ledger, 7, HASH, NOW).await, Claim::New);
-    assert!(!ledger.complete(key(7), HOLDER, Bytes::from_static(b"late"), KEEP).await.unwrap());
-    assert!(ledger.complete(key(7), ANOTHER, Bytes::from_static(b"42"), KEEP).await.unwrap());
-    assert!(!ledger.complete(key(7), ANOTHER, Bytes::from_static(b"twice"), KEEP).await.unwrap());
+    assert!(!ledger.complete(key(7), HOLDER, text(b"late"), KEEP).await.unwrap());
+    assert!(ledger.complete(key(7), ANOTHER, text(b"42"), KEEP).await.unwrap());
+    assert!(!ledger.complete(key(7), ANOTHER, text(b"twice"), KEEP).await.unwrap());
     ledger.release(key(7), ANOTHER).await.unwrap();
     assert_eq!(hold(ledger, 7).await, Claim::Replay(Bytes::from_static(b"42")), "an answer stays");
 }

@@ -15,6 +15,7 @@ use tokio::fs::{self, File};
 use tokio::io::{AsyncRead, AsyncWriteExt};
 
 use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Stored};
+use crate::private;
 
 /// What one owner may keep.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +49,7 @@ fn failed(error: std::io::Error) -> PackageError {
 impl DiskPackages {
     /// Uses a directory, which is made where it is not there. Remains of a crash are removed.
     pub async fn open(directory: &Path, quota: Quota) -> Result<DiskPackages, PackageError> {
-        fs::create_dir_all(directory).await.map_err(failed)?;
+        private::directory(directory).map_err(failed)?;
         let packages = DiskPackages {
             directory: directory.to_owned(),
             quota,
@@ -108,7 +109,7 @@ impl Packages for DiskPackages {
     async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>, PackageError> {
         let name = directory_name(owner);
         let directory = self.directory.join(&name);
-        fs::create_dir_all(&directory).await.map_err(failed)?;
+        private::directory(&directory).map_err(failed)?;
         let used = self.used.clone();
         let mut writing = Writing {
             file: None,
@@ -126,7 +127,13 @@ impl Packages for DiskPackages {
         writing.take(0, 1)?;
         writing.counted = true;
         writing.path = writing.directory.join(format!("{}.part", part()));
-        let file = File::options().write(true).create_new(true).open(&writing.path).await.map_err(failed)?;
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(private::FILE)
+            .open(&writing.path)
+            .await
+            .map_err(failed)?;
         writing.file = Some(file);
         Ok(Box::new(writing))
     }
@@ -267,7 +274,7 @@ impl PackageUpload for Writing {
         let text = serde_json::to_vec(&meta).map_err(|error| PackageError::Unavailable(error.to_string()))?;
         // Before the last step, so that two uploads of the same bytes count once.
         let written = self.path.with_extension("new");
-        fs::write(&written, text).await.map_err(failed)?;
+        private::write(&written, text).await.map_err(failed)?;
         fs::rename(&self.path, description.with_extension("pkg")).await.map_err(failed)?;
         // A link, unlike a rename, refuses to replace: of two uploads one is the first.
         let linked = fs::hard_link(&written, &description).await;

@@ -25,7 +25,8 @@ pub async fn unasked(pipeline: &Pipeline, call: &Call, delegate: &str, fault: &F
         tokens_in: 0,
         tokens_out: 0,
     };
-    pipeline.audit.record(audit::delegated(call, &delegated)).await;
+    // It has happened; a loss is counted there.
+    let _ = pipeline.audit.record(audit::delegated(call, &delegated)).await;
 }
 
 /// Records how a delegation ended.
@@ -49,5 +50,6 @@ pub async fn ended(delegation: &Delegation, way: Way, result: Result<(), &Fault>
         tokens_in: usage.tokens_in,
         tokens_out: usage.tokens_out,
     };
-    pipeline.audit.record(audit::delegated(&delegation.call, &delegated)).await;
+    // It has happened; a loss is counted there.
+    let _ = pipeline.audit.record(audit::delegated(&delegation.call, &delegated)).await;
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use asp_store::calls::{AuditLog, CallEvent};
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use utoipa::OpenApi;
 
-use super::{Api, DEMO, MAX_BODY, openapi, read, sample};
+use super::{Answer, Api, DEMO, MAX_BODY, openapi, read, sample};
 use crate::issuer::{ClientToken, MAX_TTL};
 
 #[tokio::test]
@@ -26,6 +27,7 @@ async fn an_org_admin_sees_and_changes_its_own_org_only() {
         "/api/ratelimits/orgs/other",
         "/api/registry/orgs/other/primitives",
         "/api/audit?org=other",
+        "/api/audit/calls?org=other",
         "/api/revocations?org=other",
     ] {
         let answer = api.get("org:acme", path).await;
@@ -69,6 +71,27 @@ async fn every_change_is_in_the_audit_with_its_actor() {
     assert_eq!(actors, ["ops@platform", "ops@acme"]);
     let own = api.get("org:acme", "/api/audit").await.body;
     assert_eq!((own.as_array().unwrap().len(), &own[0]["action"]), (1, &json!("exposure.put")));
+}
+
+#[tokio::test]
+async fn the_audit_of_calls_is_read_in_pages_and_by_an_org_only_as_far_as_it_is_its_own() {
+    let api = Api::start().await;
+    let event = |n: i64| CallEvent {
+        at_ms: n,
+        org: if n % 2 == 0 { "acme" } else { "other" }.into(),
+        event: json!({ "event": "call.start", "n": n }).to_string(),
+    };
+    api.calls.append(&(0..10).map(event).collect::<Vec<_>>()).await.unwrap();
+    let numbers = |answer: &Answer| -> Vec<i64> {
+        answer.body.as_array().unwrap().iter().map(|row| row["event"]["n"].as_i64().unwrap()).collect()
+    };
+    let first = api.get("platform:read", "/api/audit/calls?limit=3").await;
+    assert_eq!(numbers(&first), [9, 8, 7]);
+    assert_eq!((&first.body[0]["org"], &first.body[0]["at"]), (&json!("other"), &json!(9)));
+    let next = format!("/api/audit/calls?limit=3&before={}", first.body[2]["seq"]);
+    assert_eq!(numbers(&api.get("platform", &next).await), [6, 5, 4]);
+    assert_eq!(numbers(&api.get("org:acme:read", "/api/audit/calls").await), [8, 6, 4, 2, 0]);
+    assert_eq!(numbers(&api.get("platform", "/api/audit/calls?org=other&limit=2").await), [9, 7]);
 }
 
 #[tokio::test]

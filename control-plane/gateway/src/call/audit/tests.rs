@@ -1,0 +1,84 @@
+//! The queue before an audit log that does not take events.
+
+use std::sync::atomic::AtomicUsize;
+
+use asp_store::calls::{AuditError, AuditQuery, StoredEvent};
+use async_trait::async_trait;
+
+use super::*;
+
+/// Refuses, or never answers, until it is repaired.
+#[derive(Default)]
+struct Broken {
+    hangs: bool,
+    repaired: AtomicBool,
+    appends: AtomicUsize,
+    taken: AtomicUsize,
+}
+
+#[async_trait]
+impl AuditLog for Broken {
+    async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
+        self.appends.fetch_add(1, Ordering::AcqRel);
+        if self.repaired.load(Ordering::Acquire) {
+            self.taken.fetch_add(events.len(), Ordering::AcqRel);
+            return Ok(());
+        }
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        Err(AuditError("the disk is full".into()))
+    }
+
+    async fn page(&self, _query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+        Ok(Vec::new())
+    }
+}
+
+fn event() -> CallEvent {
+    CallEvent { at_ms: 0, org: "acme".into(), event: "{}".into() }
+}
+
+/// A queue that is full, in front of a writer that holds a batch of its own.
+async fn full(log: &Arc<Broken>) -> (Audit, Counter) {
+    let lost = Counter::default();
+    let audit = Audit::new(log.clone(), lost.clone());
+    while log.appends.load(Ordering::Acquire) == 0 {
+        audit.offer(event());
+        tokio::task::yield_now().await;
+    }
+    while audit.offer(event()).is_none() {}
+    (audit, lost)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_hangs_delays_an_event_by_the_patience_and_counts_its_loss() {
+    let log = Arc::new(Broken { hangs: true, ..Broken::default() });
+    let (audit, lost) = full(&log).await;
+    let before = Instant::now();
+    assert_eq!(audit.record(event()).await, Err(Unrecorded));
+    assert_eq!(before.elapsed(), PATIENCE);
+    tokio::time::sleep(SLOW).await;
+    let before = Instant::now();
+    assert_eq!(audit.record(event()).await, Err(Unrecorded));
+    assert_eq!(before.elapsed(), Duration::ZERO, "an outage is known: nobody waits for it");
+    audit.record_now(event());
+    assert_eq!(lost.get(), 3);
+    let before = Instant::now();
+    audit.flush().await;
+    assert_eq!(before.elapsed(), LAST_EVENTS, "a shutdown does not wait for ever");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_recovers_gets_everything_that_was_queued() {
+    let log = Arc::new(Broken::default());
+    let (audit, lost) = full(&log).await;
+    assert_eq!(audit.record(event()).await, Err(Unrecorded));
+    log.repaired.store(true, Ordering::Release);
+    tokio::time::sleep(RETRY_AFTER).await;
+    audit.flush().await;
+    assert_eq!(audit.record(event()).await, Ok(()));
+    audit.flush().await;
+    assert!(log.taken.load(Ordering::Acquire) > QUEUE);
+    assert_eq!(lost.get(), 1);
+}

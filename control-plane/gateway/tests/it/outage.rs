@@ -1,0 +1,260 @@
+//! Stores that fail, gateways that die, and more calls than there are places.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use asp_gateway::call::admission::Bounds;
+use asp_proto::snapshot::Mutation;
+use asp_store::calls::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
+use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
+use async_trait::async_trait;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::runtime::{Runtime, Script, Worker};
+use crate::support::{Fixture, Modern, snapshot, token};
+
+/// A ledger whose answers and releases fail for a while, or come to nothing as those of a gateway that dies do.
+struct Faulty {
+    inner: Arc<MemoryLedger>,
+    failures: AtomicUsize,
+    dies: bool,
+}
+
+impl Faulty {
+    fn fails(&self) -> Result<(), LedgerError> {
+        let once = |left: usize| left.checked_sub(1);
+        match self.failures.fetch_update(Ordering::AcqRel, Ordering::Acquire, once) {
+            Ok(_) => Err(LedgerError::Unavailable("database is locked".into())),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Ledger for Faulty {
+    async fn claim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        wait_until: Instant,
+        lease: Duration,
+    ) -> Result<Claim, LedgerError> {
+        self.inner.claim(key, hash, holder, wait_until, lease).await
+    }
+
+    async fn seize(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        self.inner.seize(key, hash, holder, lease).await
+    }
+
+    async fn reclaim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        self.inner.reclaim(key, hash, holder, lease).await
+    }
+
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+        self.inner.renew(key, holder, lease).await
+    }
+
+    async fn complete(
+        &self,
+        key: LedgerKey,
+        holder: Holder,
+        answer: Answer,
+        keep: Duration,
+    ) -> Result<bool, LedgerError> {
+        self.fails()?;
+        if self.dies { Ok(true) } else { self.inner.complete(key, holder, answer, keep).await }
+    }
+
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+        self.fails()?;
+        if self.dies { Ok(()) } else { self.inner.release(key, holder).await }
+    }
+}
+
+/// An audit log that never answers.
+struct Hanging;
+
+#[async_trait]
+impl AuditLog for Hanging {
+    async fn append(&self, _events: &[CallEvent]) -> Result<(), AuditError> {
+        std::future::pending().await
+    }
+
+    async fn page(&self, _query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+        Ok(Vec::new())
+    }
+}
+
+/// `policy.once` under one key.
+fn once() -> Modern {
+    let params = json!({"name": "policy.once", "arguments": {"message": "m"}});
+    let mut request = Modern::new("policy", &token("alice"), "tools/call", params);
+    request.body["params"]["_meta"]["asp/idempotencyKey"] = "k".into();
+    request
+}
+
+fn with_mutation(mutation: Mutation) -> asp_proto::snapshot::GatewaySnapshot {
+    let mut snapshot = snapshot();
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "policy.once") {
+        primitive.mutation = mutation.into();
+    }
+    snapshot
+}
+
+async fn result(request: &Modern, fixture: &Fixture) -> Value {
+    request.send(fixture).await.json()["result"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_its_gateways_death_runs_what_is_idempotent_and_nothing_else() {
+    for (mutation, runs) in [(Mutation::Idempotent, true), (Mutation::NonIdempotent, false)] {
+        let inner = Arc::new(MemoryLedger::default());
+        let dying = Faulty { inner: inner.clone(), failures: AtomicUsize::new(0), dies: true };
+        let dying =
+            Fixture::new().with_stores(with_mutation(mutation), |stores| stores.ledger = Arc::new(dying));
+        let first = result(&once(), &dying).await;
+        assert_eq!(first["isError"], false, "{first}");
+        let next = Fixture::new().with_stores(with_mutation(mutation), |stores| stores.ledger = inner);
+        // Past the time that the first could have taken.
+        tokio::time::advance(Duration::from_secs(70)).await;
+        let retry = result(&once(), &next).await;
+        if !runs {
+            assert_eq!(retry["_meta"]["asp/reason"], "outcome_unknown", "{retry}");
+            continue;
+        }
+        assert_eq!(retry["isError"], false, "{retry}");
+        assert!(retry["_meta"].get("asp/replayed").is_none(), "it ran again: {retry}");
+        assert_eq!(result(&once(), &next).await["_meta"]["asp/replayed"], true);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_stored_in_the_end_where_the_store_is_busy_for_a_while() {
+    let inner = Arc::new(MemoryLedger::default());
+    let busy = Faulty { inner, failures: AtomicUsize::new(4), dies: false };
+    let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.ledger = Arc::new(busy));
+    let first = result(&once(), &fixture).await;
+    assert_eq!(first["isError"], false, "{first}");
+    let second = result(&once(), &fixture).await;
+    assert_eq!(second["_meta"]["asp/replayed"], true);
+    assert_eq!(second["structuredContent"], first["structuredContent"]);
+}
+
+fn order() -> Modern {
+    let params = json!({"name": "order", "arguments": {}});
+    let mut request = Modern::new("plugins", &token("alice"), "tools/call", params);
+    request.body["params"]["_meta"]["asp/idempotencyKey"] = "k".into();
+    request
+}
+
+#[tokio::test]
+async fn a_replay_is_the_answer_that_was_given_also_where_that_was_a_refusal() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": "no boolean"})).await;
+    }));
+    let fixture = Fixture::with(snapshot(), 7, runtime.runtimes());
+    let first = result(&order(), &fixture).await;
+    assert_eq!(first["_meta"]["asp/reason"], "internal", "{first}");
+    assert_eq!(result(&order(), &fixture).await, first);
+    assert_eq!(runtime.told.allocations.lock().len(), 1, "it ran once");
+}
+
+#[tokio::test]
+async fn of_an_answer_that_is_too_large_a_retry_learns_that_the_call_was_completed() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true, "text": "x".repeat(1 << 20)})).await;
+    }));
+    let fixture = Fixture::with(snapshot(), 7, runtime.runtimes());
+    let first = result(&order(), &fixture).await;
+    assert_eq!(first["structuredContent"]["ok"], true);
+    let retry = result(&order(), &fixture).await;
+    assert_eq!((&retry["isError"], &retry["_meta"]["asp/replayed"]), (&json!(true), &json!(true)), "{retry}");
+    assert_eq!(retry["_meta"]["asp/answerNotKept"], true);
+    assert!(retry["content"][0]["text"].as_str().unwrap().contains("was completed"), "{retry}");
+    assert_eq!(runtime.told.allocations.lock().len(), 1, "it ran once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_log_that_hangs_stops_what_has_effects_and_delays_what_reads() {
+    let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.audit = Arc::new(Hanging));
+    let audit = &fixture.gateway.pipeline.audit;
+    let event = CallEvent { at_ms: 0, org: "acme".into(), event: "{}".into() };
+    // The writer holds a batch, and the queue behind it is full.
+    audit.record_now(event.clone());
+    tokio::task::yield_now().await;
+    while audit.offer(event.clone()).is_none() {}
+    let read = Modern::new(
+        "demo",
+        &token("alice"),
+        "tools/call",
+        json!({"name": "echo", "arguments": {"message": "m"}}),
+    );
+    let bound = Duration::from_secs(30);
+    let read = tokio::time::timeout(bound, result(&read, &fixture)).await.expect("an answer");
+    assert_eq!(read["structuredContent"], json!({"message": "m"}), "{read}");
+    let refused = tokio::time::timeout(bound, result(&once(), &fixture)).await.expect("an answer");
+    assert_eq!(refused["_meta"]["asp/reason"], "upstream_unavailable", "{refused}");
+    assert!(refused["content"][0]["text"].as_str().unwrap().contains("nothing was done"), "{refused}");
+    let metrics = fixture.send(Method::GET, "/metrics", &[], "").await.text;
+    let lost = metrics.lines().find(|line| line.starts_with("asp_audit_events_lost_total ")).unwrap();
+    assert_ne!(lost, "asp_audit_events_lost_total 0");
+}
+
+#[tokio::test]
+async fn a_call_without_a_place_is_told_when_to_come_again_and_leaves_those_of_other_orgs() {
+    let bounds = Bounds { whole: 100, per_org: 1 };
+    let fixture = Fixture::new().bounded(bounds);
+    let asking = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.wipe"}));
+    let asking = asking.capabilities(json!({"elicitation": {"form": {}}}));
+    assert_eq!(result(&asking, &fixture).await["resultType"], "input_required");
+    let echo = |token: &str| {
+        Modern::new("demo", token, "tools/call", json!({"name": "echo", "arguments": {"message": "m"}}))
+    };
+    let refused = result(&echo(&token("bob")), &fixture).await;
+    assert_eq!(refused["_meta"]["asp/reason"], "rate_limited", "{refused}");
+    assert!(refused["_meta"]["asp/retryAfterMs"].as_u64().unwrap() > 0);
+    let read = Modern::new("demo", &token("alice"), "resources/read", json!({"uri": "demo://about"}));
+    let error = read.send(&fixture).await.json()["error"].clone();
+    assert_eq!(
+        (&error["code"], &error["data"]["reason"]),
+        (&json!(-32000), &json!("rate_limited")),
+        "{error}"
+    );
+    let mut claims = crate::support::claims("carol");
+    claims["org"] = "globex".into();
+    let other = result(&echo(&crate::support::sign(&claims)), &fixture).await;
+    assert_eq!(other["structuredContent"], json!({"message": "m"}), "{other}");
+    let metrics = fixture.send(Method::GET, "/metrics", &[], "").await.text;
+    assert!(metrics.contains("asp_calls_active 1\n"), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_retry_of_a_call_that_was_cancelled_is_answered() {
+    let fixture = Fixture::new();
+    let asking = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.wipe"}));
+    let mut asking = asking.capabilities(json!({"elicitation": {"form": {}}}));
+    let asked = result(&asking, &fixture).await;
+    asking.body["params"]["requestState"] = asked["requestState"].clone();
+    fixture.gateway.pipeline.calls.end().await;
+    let answer = asking.send(&fixture).await;
+    assert_eq!(answer.json()["id"], 7, "{}: {}", answer.status, answer.text);
+    assert_eq!(answer.reason(), "deadline", "{}", answer.text);
+}

@@ -1,0 +1,71 @@
+//! The audit log of calls, read page by page.
+//!
+//! Keeps true: an admin of one org sees that org's calls and cannot tell whether another has any; no answer is larger
+//! than a page.
+
+use std::sync::Arc;
+
+use asp_store::calls::{AuditQuery, StoredEvent};
+use axum::Json;
+use axum::extract::{Query, State};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::AdminState;
+use super::auth::Admin;
+use super::problem::{Code, Problem};
+
+/// Events of one answer, unless the caller asks for another number.
+const PAGE: u32 = 100;
+
+#[derive(Deserialize, IntoParams)]
+pub struct CallsParams {
+    /// Only this org's.
+    org: Option<String>,
+    /// Only events with a lower number: the next page.
+    before: Option<i64>,
+    /// 1 to 1000; 100 unless given.
+    limit: Option<u32>,
+}
+
+/// The start, the finish or another event of a call.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallRecord {
+    /// Its place in the log; later events have higher numbers.
+    seq: i64,
+    /// Unix milliseconds.
+    at: i64,
+    org: String,
+    /// Who called what and how it ended; never arguments or results.
+    #[schema(value_type = Object)]
+    event: Value,
+}
+
+/// Events of calls, newest first, of the gateways that use this state directory.
+#[utoipa::path(get, path = "/api/audit/calls", tag = "status", params(CallsParams), responses((status = 200, body = [CallRecord])))]
+pub async fn list(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Query(params): Query<CallsParams>,
+) -> Result<Json<Vec<CallRecord>>, Problem> {
+    if let Some(org) = &params.org {
+        admin.of_org(org)?;
+    }
+    let org = params.org.or_else(|| admin.role.org().map(str::to_owned));
+    let query = AuditQuery { org, before: params.before, limit: params.limit.unwrap_or(PAGE) };
+    let page = state.calls.page(&query).await.map_err(|error| {
+        tracing::error!(%error, "the audit log of calls could not be read");
+        Problem::new(Code::Internal, "the audit log cannot be read at the moment")
+    })?;
+    Ok(Json(page.into_iter().map(CallRecord::of).collect()))
+}
+
+impl CallRecord {
+    fn of(stored: StoredEvent) -> CallRecord {
+        let text = stored.event.event;
+        let event = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        CallRecord { seq: stored.seq, at: stored.event.at_ms, org: stored.event.org, event }
+    }
+}

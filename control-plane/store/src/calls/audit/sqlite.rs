@@ -1,0 +1,174 @@
+//! The [`AuditLog`] on a SQLite file of its own: nothing that a call waits for is written there.
+//!
+//! Keeps true: the file never needs more than its bound of bytes beyond one batch, because whoever appends removes the
+//! oldest events first where it is full; what is removed by age goes in small batches; what is free for long goes back
+//! to the disk.
+
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
+use sqlx::{Row, SqliteConnection, SqlitePool};
+
+use super::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent, former};
+use crate::calls::file::{self, Opening};
+use crate::calls::{OpenError, SqliteCalls, milliseconds, now_ms};
+
+/// Whoever reads the log does so beside the one who writes.
+const READERS: u32 = 2;
+/// How long events of calls are kept.
+const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Most rows that one statement of a sweep deletes.
+const SWEEP_ROWS: i64 = 500;
+/// Most pages that one statement gives back to the disk.
+const SWEEP_PAGES: i64 = 256;
+/// How long a sweep leaves the writer to appends between two statements.
+const SWEEP_REST: Duration = Duration::from_millis(10);
+/// Of the bound, how much of the file may lie free for the events to come.
+const FREE_SHARE: i64 = 8;
+const MIGRATIONS: [(i64, &str, &str); 1] =
+    [(1, "events", include_str!("../../../migrations/audit/0001_events.sql"))];
+
+/// The audit log in one SQLite file.
+pub struct SqliteAudit {
+    /// One connection, as in [`SqliteCalls`].
+    write: SqlitePool,
+    read: SqlitePool,
+    max_bytes: i64,
+}
+
+/// What the file needs and what lies free in it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    used: i64,
+    free: i64,
+}
+
+impl SqliteAudit {
+    /// Opens or creates the file, whose events may need at most `max_bytes`.
+    pub async fn open(path: &Path, max_bytes: u64) -> Result<SqliteAudit, OpenError> {
+        let opening = Opening { path, synchronous: SqliteSynchronous::Full, shrinks: true };
+        let write = opening.pool(1).connect_with(opening.options()?).await?;
+        file::migrate(&write, &MIGRATIONS).await?;
+        let read = opening.pool(READERS).connect_with(opening.options()?).await?;
+        Ok(SqliteAudit { write, read, max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX) })
+    }
+
+    /// Closes the file; appends under way finish first.
+    pub async fn close(&self) {
+        self.read.close().await;
+        self.write.close().await;
+    }
+
+    /// Brings the events that an earlier version kept beside the ledger, few at a time, and returns how many.
+    pub async fn take_over(&self, calls: &SqliteCalls) -> Result<usize, OpenError> {
+        former::take_over(calls, &self.write).await
+    }
+
+    /// Deletes what is past its retention or beyond the bound, and gives back what is free; run from time to time.
+    pub async fn sweep(&self) -> Result<(), OpenError> {
+        let oldest = now_ms() - milliseconds(KEEP_EVENTS);
+        loop {
+            let mut connection = self.write.acquire().await?;
+            let over = size(&mut connection).await?.used > self.max_bytes;
+            let before = if over { i64::MAX } else { oldest };
+            // The log is in the order of time but for clocks that were set: an old event behind a newer one waits.
+            let deleted = sqlx::query(
+                "DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1) AND at_ms < $2",
+            )
+            .bind(SWEEP_ROWS)
+            .bind(before)
+            .execute(&mut *connection)
+            .await?;
+            drop(connection);
+            if deleted.rows_affected() == 0 {
+                break;
+            }
+            tokio::time::sleep(SWEEP_REST).await;
+        }
+        self.shrink().await
+    }
+
+    /// Gives back to the disk what is free beyond a share of the bound.
+    async fn shrink(&self) -> Result<(), OpenError> {
+        let mut before = i64::MAX;
+        loop {
+            let mut connection = self.write.acquire().await?;
+            let free = size(&mut connection).await?.free;
+            // A file of another mode gives nothing back.
+            if free <= self.max_bytes / FREE_SHARE || free >= before {
+                return Ok(());
+            }
+            before = free;
+            let statement = format!("PRAGMA incremental_vacuum({SWEEP_PAGES})");
+            sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *connection).await?;
+            drop(connection);
+            tokio::time::sleep(SWEEP_REST).await;
+        }
+    }
+}
+
+#[async_trait]
+impl AuditLog for SqliteAudit {
+    async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
+        let failed = |error: sqlx::Error| AuditError(error.to_string());
+        let mut transaction = self.write.begin().await.map_err(failed)?;
+        for event in events {
+            sqlx::query("INSERT INTO events (at_ms, org, event) VALUES ($1, $2, $3)")
+                .bind(event.at_ms)
+                .bind(&event.org)
+                .bind(&event.event)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed)?;
+        }
+        if size(&mut transaction).await.map_err(failed)?.used > self.max_bytes {
+            // More than came: events differ in size, and a bound that was lowered is reached in time.
+            let room = i64::try_from(events.len()).unwrap_or(SWEEP_ROWS).saturating_mul(2).max(SWEEP_ROWS);
+            sqlx::query("DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1)")
+                .bind(room)
+                .execute(&mut *transaction)
+                .await
+                .map_err(failed)?;
+        }
+        transaction.commit().await.map_err(failed)
+    }
+
+    async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+        let failed = |error: sqlx::Error| AuditError(error.to_string());
+        let statement = match query.org {
+            Some(_) => {
+                "SELECT seq, at_ms, org, event FROM events WHERE org = $3 AND seq < $1 ORDER BY seq DESC LIMIT $2"
+            }
+            None => "SELECT seq, at_ms, org, event FROM events WHERE seq < $1 ORDER BY seq DESC LIMIT $2",
+        };
+        let mut statement = sqlx::query(statement)
+            .bind(query.before.unwrap_or(i64::MAX))
+            .bind(i64::from(query.limit.clamp(1, MAX_PAGE)));
+        if let Some(org) = &query.org {
+            statement = statement.bind(org);
+        }
+        let rows = statement.fetch_all(&self.read).await.map_err(failed)?;
+        rows.iter().map(stored).collect::<Result<_, sqlx::Error>>().map_err(failed)
+    }
+}
+
+/// What the connection's file needs and what lies free in it.
+async fn size(connection: &mut SqliteConnection) -> Result<Size, sqlx::Error> {
+    let row = sqlx::query(
+        "SELECT page_count * page_size AS whole, freelist_count * page_size AS free \
+         FROM pragma_page_count, pragma_freelist_count, pragma_page_size",
+    )
+    .fetch_one(connection)
+    .await?;
+    let whole: i64 = row.try_get("whole")?;
+    let free: i64 = row.try_get("free")?;
+    Ok(Size { used: whole - free, free })
+}
+
+pub(super) fn stored(row: &SqliteRow) -> Result<StoredEvent, sqlx::Error> {
+    let event =
+        CallEvent { at_ms: row.try_get("at_ms")?, org: row.try_get("org")?, event: row.try_get("event")? };
+    Ok(StoredEvent { seq: row.try_get("seq")?, event })
+}

@@ -1,0 +1,71 @@
+//! How every SQLite file of the gateway is opened: write-ahead log, owner only, brought up to date.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{SqlSafeStr, SqlitePool};
+
+use super::OpenError;
+use crate::private;
+
+/// How long SQLite waits for another process's write. Shorter than gateways wait for a statement
+/// (`call/active.rs`): one that they gave up must not be done later.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How long a statement waits for its connection: writes queue for the one writer, and under full load the queue
+/// is as long as there are calls.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
+/// What stays of a write-ahead log after a checkpoint, in bytes: a burst does not cost the disk for ever.
+const MAX_LOG: &str = "67108864";
+
+/// One file.
+#[derive(Clone, Copy)]
+pub(super) struct Opening<'a> {
+    pub path: &'a Path,
+    pub synchronous: SqliteSynchronous,
+    /// Whether a new file gives space back ([`SqliteAutoVacuum::Incremental`]).
+    pub shrinks: bool,
+}
+
+impl Opening<'_> {
+    /// Makes the file where there is none.
+    pub(super) fn options(&self) -> Result<SqliteConnectOptions, OpenError> {
+        private::database(self.path)
+            .map_err(|e| OpenError(format!("make {} private: {e}", self.path.display())))?;
+        let options = SqliteConnectOptions::new()
+            .filename(self.path)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(self.synchronous)
+            .pragma("journal_size_limit", MAX_LOG)
+            .busy_timeout(BUSY_TIMEOUT);
+        // Decided by the first page: for a file that has one it changes nothing.
+        Ok(if self.shrinks { options.auto_vacuum(SqliteAutoVacuum::Incremental) } else { options })
+    }
+
+    /// Connections that stay open.
+    pub(super) fn pool(&self, connections: u32) -> SqlitePoolOptions {
+        SqlitePoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(QUEUE_TIMEOUT)
+            .idle_timeout(None)
+            .max_lifetime(None)
+    }
+}
+
+/// Brings a file's schema up to date.
+pub(super) async fn migrate(
+    pool: &SqlitePool,
+    migrations: &[(i64, &'static str, &'static str)],
+) -> Result<(), OpenError> {
+    let migrations = migrations
+        .iter()
+        .map(|(version, name, sql)| {
+            Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
+        })
+        .collect();
+    let migrated = Migrator::with_migrations(migrations).run(pool).await;
+    migrated.map_err(|e| OpenError(format!("migrate: {e}")))
+}

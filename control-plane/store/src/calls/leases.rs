@@ -1,0 +1,98 @@
+//! The leases of the gateways, in a file of their own beside the calls.
+//!
+//! Keeps true: a renewal waits for no other write than another gateway's renewal, and for no disk: a lease that a
+//! power loss takes was that of a process which the same power loss ended. Whoever reads both files in one statement
+//! that writes `calls.db` sees the leases of a moment after it became the writer.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sqlx::sqlite::{SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Executor, SqlitePool};
+
+use super::file::{self, Opening};
+use super::{OpenError, milliseconds, now_ms};
+use crate::active::{ActiveError, Lease, OwnerId};
+
+const MIGRATIONS: [(i64, &str, &str); 1] =
+    [(1, "owners", include_str!("../../migrations/leases/0001_owners.sql"))];
+/// The owners of both files: gateways of an earlier version renew theirs beside their calls.
+const BOTH: &str = "CREATE TEMP VIEW living AS \
+    SELECT owner, lease_ms FROM main.active_owners UNION ALL SELECT owner, lease_ms FROM leases.owners";
+
+/// The file of the leases.
+pub(super) struct Leases {
+    path: PathBuf,
+    pool: SqlitePool,
+}
+
+impl Leases {
+    /// Opens or creates the file that belongs to the calls in `calls`.
+    pub(super) async fn open(calls: &Path) -> Result<Leases, OpenError> {
+        let stem = calls.file_stem().unwrap_or_default().to_string_lossy();
+        let path = calls.with_file_name(format!("{stem}-leases.db"));
+        let opening = Opening { path: &path, synchronous: SqliteSynchronous::Normal, shrinks: false };
+        let pool = opening.pool(1).connect_with(opening.options()?).await?;
+        file::migrate(&pool, &MIGRATIONS).await?;
+        Ok(Leases { path, pool })
+    }
+
+    /// Connections to the calls that read the leases as `living`.
+    pub(super) fn beside(&self, pool: SqlitePoolOptions) -> SqlitePoolOptions {
+        let path = self.path.clone();
+        pool.after_connect(move |connection, _| {
+            let path = path.clone();
+            Box::pin(async move {
+                let attach =
+                    sqlx::query("ATTACH DATABASE $1 AS leases").bind(path.to_string_lossy().into_owned());
+                connection.execute(attach).await?;
+                connection.execute(BOTH).await?;
+                Ok(())
+            })
+        })
+    }
+
+    /// Begins the owner's lease anew and says whether it had held.
+    pub(super) async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, sqlx::Error> {
+        let now = now_ms();
+        let until = now.saturating_add(milliseconds(lease));
+        let renewed = sqlx::query("UPDATE owners SET lease_ms = $1 WHERE owner = $2 AND lease_ms > $3")
+            .bind(until)
+            .bind(owner.0.as_slice())
+            .bind(now)
+            .execute(&self.pool)
+            .await?;
+        if renewed.rows_affected() == 1 {
+            return Ok(Lease::Held);
+        }
+        let first = sqlx::query(
+            "INSERT INTO owners (owner, lease_ms) VALUES ($1, $2) ON CONFLICT (owner) DO NOTHING",
+        )
+        .bind(owner.0.as_slice())
+        .bind(until)
+        .execute(&self.pool)
+        .await?;
+        if first.rows_affected() == 1 {
+            return Ok(Lease::Held);
+        }
+        sqlx::query("UPDATE owners SET lease_ms = $1 WHERE owner = $2")
+            .bind(until)
+            .bind(owner.0.as_slice())
+            .execute(&self.pool)
+            .await?;
+        Ok(Lease::Lapsed)
+    }
+
+    pub(super) async fn retire(&self, owner: OwnerId) -> Result<(), ActiveError> {
+        let retired = sqlx::query("DELETE FROM owners WHERE owner = $1").bind(owner.0.as_slice());
+        let retired = retired.execute(&self.pool).await;
+        retired.map(drop).map_err(|e| ActiveError::Unavailable(e.to_string()))
+    }
+
+    /// Forgets the leases that ended before `before`: a row for each start of a gateway within a day.
+    pub(super) async fn forget(&self, before: i64) -> Result<(), OpenError> {
+        let forgotten = sqlx::query("DELETE FROM owners WHERE lease_ms < $1").bind(before);
+        forgotten.execute(&self.pool).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,276 @@
+//! The ledger of one process.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
+
+/// Most keys of all orgs.
+const MAX_KEYS: usize = 100_000;
+/// Most bytes of answers of all orgs.
+const MAX_BYTES: usize = 256 * 1024 * 1024;
+/// Least time between two sweeps of a full table.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub struct MemoryLedger {
+    table: Mutex<Table>,
+    budget: Budget,
+}
+
+#[derive(Default)]
+struct Table {
+    keys: HashMap<LedgerKey, Entry>,
+    /// What each org keeps.
+    orgs: HashMap<[u8; 16], Usage>,
+    /// Of all orgs.
+    bytes: usize,
+    swept: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Usage {
+    keys: usize,
+    bytes: usize,
+}
+
+struct Entry {
+    hash: RequestHash,
+    holder: Holder,
+    state: watch::Sender<State>,
+    /// The end of the lease while running, of the answer after.
+    expires: Instant,
+}
+
+#[derive(Clone)]
+enum State {
+    Running,
+    Released,
+    Done(Bytes),
+}
+
+#[async_trait]
+impl Ledger for MemoryLedger {
+    async fn claim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        wait_until: Instant,
+        lease: Duration,
+    ) -> Result<Claim, LedgerError> {
+        loop {
+            let (mut running, expires) = match self.look(key, hash, holder, lease)? {
+                Looked::Answer(claim) => return Ok(claim),
+                Looked::Running(state, expires) => (state, expires),
+            };
+            let ended = running.wait_for(|state| !matches!(state, State::Running));
+            // Whoever looks again finds the key answered, free for the next one, or abandoned.
+            if tokio::time::timeout_at(wait_until.min(expires), ended).await.is_err()
+                && Instant::now() >= wait_until
+            {
+                return Ok(Claim::InFlight);
+            }
+        }
+    }
+
+    async fn seize(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let mut table = self.table.lock();
+        let its =
+            |entry: &&mut Entry| entry.hash == hash && entry.holder.call == holder.call && entry.is_running();
+        let Some(entry) = table.keys.get_mut(&key).filter(its) else { return Ok(false) };
+        entry.holder = Holder { org: entry.holder.org, ..holder };
+        entry.expires = Instant::now() + lease;
+        Ok(true)
+    }
+
+    async fn reclaim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let now = Instant::now();
+        let mut table = self.table.lock();
+        let abandoned = |entry: &&mut Entry| entry.hash == hash && entry.is_running() && entry.expires <= now;
+        let Some(entry) = table.keys.get_mut(&key).filter(abandoned) else { return Ok(false) };
+        // Of the same principal, and so of the same org.
+        entry.holder = Holder { org: entry.holder.org, ..holder };
+        entry.expires = now + lease;
+        Ok(true)
+    }
+
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+        let mut table = self.table.lock();
+        let Some(entry) = table.keys.get_mut(&key).filter(|entry| entry.is_held_by(holder)) else {
+            return Ok(false);
+        };
+        entry.expires = Instant::now() + lease;
+        Ok(true)
+    }
+
+    async fn complete(
+        &self,
+        key: LedgerKey,
+        holder: Holder,
+        answer: Answer,
+        keep: Duration,
+    ) -> Result<bool, LedgerError> {
+        let mut table = self.table.lock();
+        let Some(org) =
+            table.keys.get(&key).filter(|entry| entry.is_held_by(holder)).map(|entry| entry.holder.org)
+        else {
+            return Ok(false);
+        };
+        let kept = table.orgs.get(&org).map_or(0, |usage| usage.bytes);
+        let whole = answer.whole.len();
+        let room = kept + whole <= self.budget.bytes as usize && table.bytes + whole <= MAX_BYTES;
+        let answer = if room { answer.whole } else { answer.short };
+        table.bytes += answer.len();
+        table.orgs.entry(org).or_default().bytes += answer.len();
+        if let Some(entry) = table.keys.get_mut(&key) {
+            entry.expires = Instant::now() + keep;
+            entry.state.send_replace(State::Done(answer));
+        }
+        Ok(true)
+    }
+
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+        let mut table = self.table.lock();
+        if table.keys.get(&key).is_some_and(|entry| entry.is_held_by(holder))
+            && let Some(entry) = table.remove(&key)
+        {
+            entry.state.send_replace(State::Released);
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn is_held_by(&self, holder: Holder) -> bool {
+        self.holder == holder && self.is_running()
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(*self.state.borrow(), State::Running)
+    }
+
+    /// Of its answer.
+    fn bytes(&self) -> usize {
+        match &*self.state.borrow() {
+            State::Done(answer) => answer.len(),
+            State::Running | State::Released => 0,
+        }
+    }
+}
+
+enum Looked {
+    Answer(Claim),
+    /// With the end of its lease.
+    Running(watch::Receiver<State>, Instant),
+}
+
+impl Table {
+    /// Takes an entry out, and what it counts for.
+    fn remove(&mut self, key: &LedgerKey) -> Option<Entry> {
+        let entry = self.keys.remove(key)?;
+        let bytes = entry.bytes();
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if let Some(usage) = self.orgs.get_mut(&entry.holder.org) {
+            usage.keys = usage.keys.saturating_sub(1);
+            usage.bytes = usage.bytes.saturating_sub(bytes);
+            if usage.keys == 0 {
+                self.orgs.remove(&entry.holder.org);
+            }
+        }
+        Some(entry)
+    }
+
+    /// Whether one more key of `org` fits. A full table is looked through at most once a second, however many
+    /// claims come.
+    fn has_room(&mut self, org: &[u8; 16], budget: Budget, now: Instant) -> bool {
+        let full = |table: &Table| {
+            let own = table.orgs.get(org).map_or(0, |usage| usage.keys);
+            table.keys.len() >= MAX_KEYS || own >= budget.keys as usize
+        };
+        if !full(self) {
+            return true;
+        }
+        if self.swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP_EVERY) {
+            self.swept = Some(now);
+            let ended: Vec<LedgerKey> =
+                self.keys.iter().filter(|(_, entry)| entry.expires <= now).map(|(key, _)| *key).collect();
+            ended.iter().for_each(|key| drop(self.remove(key)));
+        }
+        !full(self)
+    }
+}
+
+impl MemoryLedger {
+    /// With other bounds than the default.
+    pub fn with_budget(budget: Budget) -> MemoryLedger {
+        MemoryLedger { budget, ..MemoryLedger::default() }
+    }
+
+    fn look(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<Looked, LedgerError> {
+        let now = Instant::now();
+        let mut table = self.table.lock();
+        if let Some(entry) = table.keys.get(&key) {
+            let state = entry.state.borrow().clone();
+            let expired = entry.expires <= now;
+            match state {
+                State::Done(_) if expired => drop(table.remove(&key)),
+                _ if entry.hash != hash => return Ok(Looked::Answer(Claim::Conflict)),
+                State::Done(answer) => return Ok(Looked::Answer(Claim::Replay(answer))),
+                State::Running if expired => return Ok(Looked::Answer(Claim::Abandoned)),
+                State::Running | State::Released => {
+                    return Ok(Looked::Running(entry.state.subscribe(), entry.expires));
+                }
+            }
+        }
+        if !table.has_room(&holder.org, self.budget, now) {
+            return Err(LedgerError::Full);
+        }
+        let (state, _) = watch::channel(State::Running);
+        table.keys.insert(key, Entry { hash, holder, state, expires: now + lease });
+        table.orgs.entry(holder.org).or_default().keys += 1;
+        Ok(Looked::Answer(Claim::New))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::suite;
+    use super::*;
+
+    #[tokio::test]
+    async fn the_memory_backend_passes_the_suite() {
+        suite::run(Arc::new(MemoryLedger::default())).await;
+    }
+
+    #[tokio::test]
+    async fn the_memory_backend_keeps_to_its_budget() {
+        suite::keeps_to_its_budget(&MemoryLedger::with_budget(suite::SMALL)).await;
+    }
+}

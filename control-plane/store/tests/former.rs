@@ -1,0 +1,104 @@
+//! A state directory of an earlier version: nothing of it is lost.
+
+use std::path::Path;
+use std::time::Duration;
+
+use asp_store::active::{ActiveCalls, OwnerId};
+use asp_store::calls::{AuditLog, AuditQuery, CallEvent, SqliteAudit, SqliteCalls};
+use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey};
+use bytes::Bytes;
+use sqlx::SqlSafeStr;
+use sqlx::SqlitePool;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::sqlite::SqliteConnectOptions;
+use tokio::time::Instant;
+
+const ROWS: i64 = 1_203;
+
+/// `calls.db` as version 0.1 left it: one file with everything, readable by all.
+async fn earlier(path: &Path) -> SqlitePool {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    let pool = SqlitePool::connect_with(options).await.unwrap();
+    let migrations = [
+        (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
+        (2, "active", include_str!("../migrations/calls/0002_active.sql")),
+        (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),
+        (4, "holders", include_str!("../migrations/calls/0004_holders.sql")),
+    ];
+    let migrations = migrations
+        .into_iter()
+        .map(|(n, name, sql)| {
+            Migration::new(n, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+        })
+        .collect();
+    Migrator::with_migrations(migrations).run(&pool).await.unwrap();
+    pool
+}
+
+fn far() -> i64 {
+    i64::MAX / 2
+}
+
+#[tokio::test]
+async fn answers_leases_and_events_of_an_earlier_version_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let before = earlier(&path).await;
+    sqlx::query("INSERT INTO ledger (claim_key, hash, state, answer, expires_ms) VALUES ($1, $2, 1, $3, $4)")
+        .bind([1_u8; 32].as_slice())
+        .bind([2_u8; 32].as_slice())
+        .bind(b"42".as_slice())
+        .bind(far())
+        .execute(&before)
+        .await
+        .unwrap();
+    for (call, owner) in [(3_u8, 5_u8), (4, 6)] {
+        sqlx::query("INSERT INTO active_calls (call_id, org, plugin, seq, expires_ms, owner) VALUES ($1, 'acme', 'p@1', 0, $2, $3)")
+            .bind([call; 16].as_slice())
+            .bind(far())
+            .bind([owner; 16].as_slice())
+            .execute(&before)
+            .await
+            .unwrap();
+    }
+    // A gateway of the earlier version that still runs.
+    sqlx::query("INSERT INTO active_owners (owner, lease_ms) VALUES ($1, $2)")
+        .bind([5_u8; 16].as_slice())
+        .bind(far())
+        .execute(&before)
+        .await
+        .unwrap();
+    let mut events = before.begin().await.unwrap();
+    for n in 0..ROWS {
+        sqlx::query("INSERT INTO call_events (at_ms, org, event) VALUES ($1, 'acme', $2)")
+            .bind(n)
+            .bind(n.to_string())
+            .execute(&mut *events)
+            .await
+            .unwrap();
+    }
+    events.commit().await.unwrap();
+    before.close().await;
+
+    let calls = SqliteCalls::open(&path).await.unwrap();
+    let holder = Holder { call: [9; 16], owner: [9; 16], org: [1; 16] };
+    let claim =
+        calls.claim(LedgerKey([1; 32]), [2; 32], holder, Instant::now(), Duration::ZERO).await.unwrap();
+    assert_eq!(claim, Claim::Replay(Bytes::from_static(b"42")));
+    let orphans = calls.orphans(10).await.unwrap();
+    assert_eq!(orphans.len(), 1, "the other's gateway lives");
+    assert!(calls.take(&orphans[0], OwnerId([9; 16])).await.unwrap());
+
+    let log = SqliteAudit::open(&directory.path().join("audit.db"), 1 << 30).await.unwrap();
+    let new = CallEvent { at_ms: far(), org: "acme".into(), event: "new".into() };
+    log.append(&[new]).await.unwrap();
+    assert_eq!(log.take_over(&calls).await.unwrap() as i64, ROWS);
+    assert_eq!(log.take_over(&calls).await.unwrap(), 0, "once");
+    let query = |before| AuditQuery { org: Some("acme".into()), before, limit: 1_000 };
+    let first = log.page(&query(None)).await.unwrap();
+    let second = log.page(&query(first.last().map(|row| row.seq))).await.unwrap();
+    let texts: Vec<String> = first.into_iter().chain(second).map(|row| row.event.event).collect();
+    let expected: Vec<String> =
+        std::iter::once("new".to_owned()).chain((0..ROWS).rev().map(|n| n.to_string())).collect();
+    assert_eq!(texts, expected, "in the old order, before what came since");
+}
