@@ -51,6 +51,8 @@ pub enum Command {
     Limits(LimitsArgs),
     /// Revokes a token, a user or an org
     Revoke(RevokeArgs),
+    /// Shows who called what, newest first (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Audit(AuditArgs),
     /// Works with the code of plugins
     #[command(subcommand)]
     Plugin(PluginCommand),
@@ -344,6 +346,22 @@ pub struct ImportArgs {
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
     /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct AuditArgs {
+    /// Only this organisation's calls
+    #[arg(long)]
+    pub org: Option<String>,
+    /// How many events
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: u32,
+    /// Only events before this one: the number at the start of a line
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub before: Option<i64>,
+    /// For programs: one event a line
     #[arg(long)]
     pub json: bool,
 }

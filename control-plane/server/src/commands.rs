@@ -1,6 +1,7 @@
 //! The commands: each is a module with one `run`, and the exit code is decided here.
 
 pub mod apply;
+pub mod audit;
 pub mod client;
 pub mod compile;
 pub mod explain;
@@ -53,6 +54,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Compile(args) => compile::run(&args),
         Command::Apply(args) => apply::run(&args),
         Command::Diff(args) => apply::diff(&args),
+        Command::Audit(args) => audit::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Policy(args) => policy::policy(&args),
         Command::Limits(args) => policy::limits(&args),

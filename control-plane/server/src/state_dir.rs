@@ -4,12 +4,48 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Creates the directory (0700) if it is missing.
+/// For the owner alone.
+const DIRECTORY: u32 = 0o700;
+/// Of a directory in which every account may make files.
+const STICKY: u32 = 0o1000;
+/// What is written here is private from the start; an operator, or a copy, may have left these open. The databases
+/// are closed by who opens them.
+const SECRETS: [&str; 5] = ["seal-key", "token-key.json", "dev-issuer.json", "env", "ports.json"];
+
+/// Creates the directory (0700), or takes from everybody else what they may do with an existing one and the secrets
+/// in it.
 pub fn create(dir: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+    fs::DirBuilder::new().recursive(true).mode(DIRECTORY).create(dir)?;
+    let mode = fs::metadata(dir)?.permissions().mode() & 0o7777;
+    if mode & STICKY != 0 {
+        tracing::warn!(
+            directory = %dir.display(),
+            "the state directory is shared by all accounts of this machine, such as /tmp, and stays so; its files are \
+             private, but choose a directory of its own (ASP_STATE_DIR)"
+        );
+    } else if mode & !DIRECTORY != 0 {
+        tracing::warn!(
+            directory = %dir.display(),
+            mode = %format!("{mode:o}"),
+            "the state directory was open to other accounts, which its keys and answers are not for; it is closed now"
+        );
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode & DIRECTORY))?;
+    }
+    SECRETS.iter().try_for_each(|name| tighten(&dir.join(name)))
+}
+
+/// Takes from everybody else what they may do with a file; one that is not there needs nothing.
+fn tighten(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.permissions().mode() & 0o077 != 0 => {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Replaces `path` by `content`, mode 0600: readers see the old file or the new one.
@@ -49,9 +85,26 @@ fn remove(path: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
+
+    #[test]
+    fn an_open_directory_is_closed_with_its_secrets_and_a_shared_one_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let open = |path: &Path, mode: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let (dir, key) = (parent.path().join("state"), parent.path().join("state/seal-key"));
+        create(&dir).unwrap();
+        fs::write(&key, "secret").unwrap();
+        open(&dir, 0o755);
+        open(&key, 0o644);
+        create(&dir).unwrap();
+        assert_eq!((mode(&dir), mode(&key)), (0o700, 0o600));
+        open(&dir, 0o1777);
+        create(&dir).unwrap();
+        assert_eq!(mode(&dir), 0o1777);
+    }
 
     #[test]
     fn a_file_is_created_once_and_replaced_whole() {

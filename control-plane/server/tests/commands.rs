@@ -3,6 +3,7 @@
 // A helper of a test fails like the test itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -54,7 +55,7 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
     let help = text(&output.stdout);
     for command in [
         "serve", "token", "lint", "compile", "apply", "diff", "import", "status", "explain", "policy",
-        "limits", "revoke",
+        "limits", "revoke", "audit",
     ] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
         assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");
@@ -165,12 +166,11 @@ struct Serving {
 
 impl Serving {
     async fn start(state: &Path) -> Serving {
-        let child = asp(state)
-            .args(["serve", "--dev", "--primitives"])
-            .arg(primitives())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        Serving::run(asp(state).args(["serve", "--dev", "--primitives"]).arg(primitives()), state).await
+    }
+
+    async fn run(command: &mut Command, state: &Path) -> Serving {
+        let child = command.stderr(Stdio::null()).spawn().unwrap();
         let file = state.join("ports.json");
         let ports = until(|| serde_json::from_slice(&std::fs::read(&file).ok()?).ok()).await;
         Serving { child, ports }
@@ -242,6 +242,9 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     let differs: Value = serde_json::from_slice(&differs.stdout).unwrap();
     assert!(differs.as_array().unwrap().iter().all(|server| server["state"] == "unchanged"), "{differs}");
 
+    let audit = run(admin(state.path(), &serving).args(["audit", "--org", "acme", "--json"]));
+    assert!(audit.status.success() && audit.stdout.is_empty(), "{}", text(&audit.stderr));
+
     let question = ["explain", "--org", "acme", "--server", "demo", "--primitive", "echo"];
     let explained = run(admin(state.path(), &serving).args(question));
     assert!(text(&explained.stdout).starts_with("allowed: demo is exposed"), "{}", text(&explained.stdout));
@@ -297,4 +300,55 @@ async fn what_breaks_callers_ends_diff_and_apply_with_3_until_it_is_forced() {
     assert_eq!(forced.status.code(), Some(0), "{}", text(&forced.stderr));
     assert!(text(&forced.stdout).contains("BREAKING"), "apply prints the changes: {}", text(&forced.stdout));
     assert_eq!(admin(&["diff"]).status.code(), Some(0), "now it is what is stored");
+}
+
+/// Every file and directory below, the directory itself included, with its mode.
+fn modes(directory: &Path) -> Vec<(PathBuf, u32)> {
+    let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    let mut found = vec![(directory.to_owned(), mode(directory))];
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(modes(&path));
+        } else {
+            found.push((path.clone(), mode(&path)));
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn what_a_process_of_an_ordinary_umask_keeps_is_its_owners_alone() {
+    let parent = tempfile::tempdir().unwrap();
+    let state = parent.path().join("state");
+    // As an operator may have made it, with a key of an earlier version's or a copy's mode.
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("seal-key"), [7; 32]).unwrap();
+    for (path, mode) in [(state.clone(), 0o755), (state.join("seal-key"), 0o644)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let mut command = asp(&state);
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "umask 022; exec \"$0\" serve --dev --primitives \"$1\""]);
+    shell.arg(command.get_program()).arg(primitives()).env_clear();
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let serving = Serving::run(&mut shell, &state).await;
+    answers_200(&serving.url("gateway", "/readyz")).await;
+    answers_200(&serving.url("admin", "/readyz")).await;
+    assert!(run(command.args(["token", "--admin", "--user", "ops"])).status.success());
+    let found = modes(&state);
+    for name in [
+        "asp.db",
+        "asp.db-wal",
+        "calls.db-wal",
+        "calls-leases.db",
+        "audit.db",
+        "token-key.json",
+        "dev-issuer.json",
+    ] {
+        assert!(found.iter().any(|(path, _)| path.ends_with(name)), "{name} is missing");
+    }
+    for (path, mode) in found {
+        assert_eq!(mode & 0o077, 0, "{} has mode {mode:o}", path.display());
+    }
 }
