@@ -7,6 +7,7 @@ use asp_store::active::{ActiveCalls, ActiveKey, Lease, Orphan, OwnerId};
 use asp_store::calls::{AuditLog, AuditQuery, CallEvent, SqliteAudit, SqliteCalls};
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerKey, suite};
 use bytes::Bytes;
+use sqlx::{Connection, SqliteConnection};
 use tokio::time::Instant;
 
 const GIBIBYTE: u64 = 1 << 30;
@@ -76,6 +77,22 @@ async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
     again.sweep().await.unwrap();
     let claim = again.claim(key, hash, another, Instant::now(), lease).await.unwrap();
     assert_eq!(claim, Claim::Replay(Bytes::from_static(b"done")));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_key_needs_no_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let calls = SqliteCalls::open(&path).await.unwrap();
+    let holder = Holder { call: [3; 16], owner: [5; 16], org: [1; 16] };
+    let (key, lease) = (LedgerKey([1; 32]), Duration::from_secs(60));
+    assert_eq!(calls.claim(key, [2; 32], holder, Instant::now(), lease).await.unwrap(), Claim::New);
+    // Another process holds the writer for as long as this one waits.
+    let mut other = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    let until = Instant::now() + Duration::from_millis(300);
+    let retry = Holder { call: [4; 16], ..holder };
+    assert_eq!(calls.claim(key, [2; 32], retry, until, lease).await.unwrap(), Claim::InFlight);
 }
 
 #[tokio::test]

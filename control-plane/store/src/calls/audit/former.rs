@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::{Row, SqlitePool};
 
-use super::sqlite::stored;
+use super::sqlite::{make_room, stored};
 use crate::calls::{OpenError, SqliteCalls};
 
 /// Most events at a time.
@@ -20,7 +20,11 @@ const BEFORE_ALL: i64 = i64::MIN / 2;
 const LITTLE: i64 = 16 * 1024 * 1024;
 
 /// Returns how many it found.
-pub(super) async fn take_over(calls: &SqliteCalls, log: &SqlitePool) -> Result<usize, OpenError> {
+pub(super) async fn take_over(
+    calls: &SqliteCalls,
+    log: &SqlitePool,
+    max_bytes: i64,
+) -> Result<usize, OpenError> {
     let mut moved = 0;
     loop {
         let rows = sqlx::query("SELECT seq, at_ms, org, event FROM call_events ORDER BY seq LIMIT $1")
@@ -39,6 +43,8 @@ pub(super) async fn take_over(calls: &SqliteCalls, log: &SqlitePool) -> Result<u
                 .execute(&mut *transaction)
                 .await?;
         }
+        // The disk need not hold both; what is beyond the bound here would be the next to go.
+        make_room(&mut transaction, max_bytes, rows.len()).await?;
         transaction.commit().await?;
         sqlx::query("DELETE FROM call_events WHERE seq <= $1").bind(last).execute(&calls.write).await?;
         moved += rows.len();

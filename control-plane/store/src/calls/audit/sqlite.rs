@@ -63,7 +63,7 @@ impl SqliteAudit {
 
     /// Brings the events that an earlier version kept beside the ledger, few at a time, and returns how many.
     pub async fn take_over(&self, calls: &SqliteCalls) -> Result<usize, OpenError> {
-        former::take_over(calls, &self.write).await
+        former::take_over(calls, &self.write, self.max_bytes).await
     }
 
     /// Deletes what is past its retention or beyond the bound, and gives back what is free; run from time to time.
@@ -123,15 +123,7 @@ impl AuditLog for SqliteAudit {
                 .await
                 .map_err(failed)?;
         }
-        if size(&mut transaction).await.map_err(failed)?.used > self.max_bytes {
-            // More than came: events differ in size, and a bound that was lowered is reached in time.
-            let room = i64::try_from(events.len()).unwrap_or(SWEEP_ROWS).saturating_mul(2).max(SWEEP_ROWS);
-            sqlx::query("DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1)")
-                .bind(room)
-                .execute(&mut *transaction)
-                .await
-                .map_err(failed)?;
-        }
+        make_room(&mut transaction, self.max_bytes, events.len()).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)
     }
 
@@ -152,6 +144,23 @@ impl AuditLog for SqliteAudit {
         let rows = statement.fetch_all(&self.read).await.map_err(failed)?;
         rows.iter().map(stored).collect::<Result<_, sqlx::Error>>().map_err(failed)
     }
+}
+
+/// Deletes the oldest events where the file needs more than `max_bytes` after `came` events have come.
+pub(super) async fn make_room(
+    connection: &mut SqliteConnection,
+    max_bytes: i64,
+    came: usize,
+) -> Result<(), sqlx::Error> {
+    if size(connection).await?.used > max_bytes {
+        // More than came: events differ in size, and a bound that was lowered is reached in time.
+        let rows = i64::try_from(came).unwrap_or(SWEEP_ROWS).saturating_mul(2).max(SWEEP_ROWS);
+        sqlx::query("DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1)")
+            .bind(rows)
+            .execute(connection)
+            .await?;
+    }
+    Ok(())
 }
 
 /// What the connection's file needs and what lies free in it.
