@@ -283,7 +283,7 @@ struct Patience {
 
 impl Patience {
     fn of(call: &Call) -> Patience {
-        Patience { until: call.deadline.max(Instant::now()) + SETTLE_SLACK, pause: FIRST_PAUSE }
+        Patience { until: call.deadline().max(Instant::now()) + SETTLE_SLACK, pause: FIRST_PAUSE }
     }
 
     /// Waits before another attempt; false where there is no time for one.
