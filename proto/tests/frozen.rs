@@ -1,5 +1,5 @@
-//! The seed's part of the two gRPC contracts never changes: not a number, not a type, not a label. What the
-//! platform adds to the seed's messages has numbers from 100 on.
+//! The first publication of the two gRPC contracts never changes: not a number, not a type, not a label. What the
+//! platform adds to its messages has numbers from 100 on.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

@@ -1,4 +1,4 @@
-//! What passes between gateway, runtime and worker during a plugin call (seed 1 §1.6.1.1, the MCP sequence), and
+//! What passes between gateway, runtime and worker during a plugin call (the sequence of the sample task), and
 //! the way of a new plugin from an empty folder to a client.
 
 use std::fs;

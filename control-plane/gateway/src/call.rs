@@ -1,4 +1,4 @@
-//! The Call: one unit of work, whatever protocol asked for it (invariant I-2, design §5).
+//! The Call: one unit of work, whatever protocol asked for it (invariant I-2, ADR 1).
 //!
 //! Owns: the call's identity, its absolute deadline, its state, its bounded event log, its open questions
 //! and its one outcome. Refuses: protocol shapes (the faces) and policy (the stages). Keeps true: a call has
@@ -46,7 +46,7 @@ use outcome::{Outcome, Refusal};
 use question::Questions;
 use tenure::Tenure;
 
-/// Where a call is (design §5). `AuthRequired` and `InputRequired` are the suspended states.
+/// Where a call is (ADR 1). `AuthRequired` and `InputRequired` are the suspended states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Submitted,
@@ -117,7 +117,7 @@ pub struct Parent {
     pub depth: u8,
 }
 
-/// An idempotency key and its scope (design §6 stage 6).
+/// An idempotency key and its scope (ADR 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyKey {
     /// Given by the caller; the scope is the principal, so that a refreshed token finds its answer.

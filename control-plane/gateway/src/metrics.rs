@@ -1,4 +1,4 @@
-//! Prometheus metrics of the gateway (design §13; names as in seed 4 §4.9.4).
+//! Prometheus metrics of the gateway (names only grow: ADR 13).
 //!
 //! Keeps true: every label is from a closed set; never an org, a user, a token or a name a client chose.
 
@@ -59,7 +59,7 @@ struct LanguageLabel {
     language: &'static str,
 }
 
-/// A stage of the pipeline (design §6); identity, resolve and entitlement only read the snapshot.
+/// A stage of the pipeline (ADR 1); identity, resolve and entitlement only read the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Limits,

@@ -1,4 +1,4 @@
-//! Tokens the platform mints for plugins: what a plugin shows to the services it may call (design §14, I-7, I-8).
+//! Tokens the platform mints for plugins: what a plugin shows to the services it may call (ADR 9, I-7, I-8).
 //!
 //! Owns: the signing keys, the claims, the published key set. Refuses: a plugin that may call nobody, and a
 //! caller that nobody proved. Keeps true: a token says no more than its caller may and its primitive declares,
@@ -20,7 +20,7 @@ pub use keys::{KeyError, PublicKey, SigningKey};
 use crate::call::Call;
 use crate::clock::unix_seconds;
 
-/// The longest life of a token (design §14).
+/// The longest life of a token (ADR 9).
 pub const MAX_LIFE: Duration = Duration::from_secs(15 * 60);
 /// The `typ` of an access token (RFC 9068 section 2.1).
 const ACCESS: &str = "at+jwt";

@@ -1,4 +1,4 @@
-//! Who may call what: the compiled tenant × target × primitive matrix (design §6 stage 3).
+//! Who may call what: the compiled tenant × target × primitive matrix (ADR 10).
 //!
 //! Owns: matching and precedence of bindings. Refuses: exposure and scopes (the entitlement stage joins
 //! them). Keeps true: more specific beats less (primitive, then target, then protocol) and at equal

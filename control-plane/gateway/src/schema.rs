@@ -1,5 +1,5 @@
 //! Compiled JSON Schemas of one primitive: draft 2020-12, formats asserted, linear-time patterns, no
-//! remote references (design §6 stage 5).
+//! remote references.
 //!
 //! Refuses: schemas over budget; the registry has already judged those, and compiling still fails closed.
 

@@ -1,7 +1,7 @@
 //! Legacy MCP sessions: sealed ids that any replica can open, and what the owner keeps about them.
 //!
 //! `Mcp-Session-Id = v1.<K, 16 hex>.<sealed {sid, iat, revision, abilities}>`, sealed with K, the server and
-//! the principal as associated data (design §7). Keeps true: a session is used only by the principal and on
+//! the principal as associated data (ADR 2). Keeps true: a session is used only by the principal and on
 //! the server it was made for, and never proves who the caller is; a deleted one stays deleted for its whole
 //! life; the table is bounded, and a session that fell out of it is rebuilt from its id (I-3).
 

@@ -1,4 +1,4 @@
-//! Calls of the modern era that wait for input between two requests (design §5, §10).
+//! Calls of the modern era that wait for input between two requests.
 //!
 //! Owns: the bounded table of suspended calls and the sealed `requestState` that names one. Keeps true: a
 //! state is attacker input: it opens only for the same principal, server and request parameters, until it

@@ -87,7 +87,7 @@ fn pool(primitive: &snapshot::Primitive, worker: &snapshot::Worker) -> Value {
     let ephemeral = match worker.pool() {
         Pool::Warm => false,
         Pool::Ephemeral => true,
-        // High risk: a process that served one call serves no other (seed 1 section 1.5.6).
+        // High risk: a process that served one call serves no other (ADR 5).
         Pool::Unspecified => primitive.risk_class() == snapshot::RiskClass::High,
     };
     let mut pool = Map::new();

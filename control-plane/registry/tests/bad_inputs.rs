@@ -1,4 +1,5 @@
 //! Inputs beyond the one sample a code: tables of what must be refused, each with its code and place.
+//! One table for each group of keys; long because every way to be wrong is a row.
 
 #![allow(
     clippy::expect_used,

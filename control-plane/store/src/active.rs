@@ -3,7 +3,7 @@
 //! Owns: the [`ActiveCalls`] port. Refuses: reading what it keeps; records, capsules and states arrive sealed by
 //! the gateway. Keeps true: a row has one owner, and only its owner changes it; of several that would take over
 //! an orphan exactly one does; a checkpoint is never replaced by an older one; a row ends with its call or with
-//! its time (design §5, §10).
+//! its time (ADR 6).
 
 use std::time::Duration;
 

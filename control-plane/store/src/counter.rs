@@ -2,7 +2,7 @@
 //!
 //! Owns: the [`Counters`] port and its in-process backend. Refuses: deciding which buckets a call needs
 //! (the limits stage does). Keeps true: a bucket never admits more than its capacity plus its refill, also
-//! under concurrency and when the table is full (invariants I-4 and design §6 stage 4).
+//! under concurrency and when the table is full (invariant I-4, ADR 10).
 
 use std::collections::HashMap;
 use std::time::Duration;

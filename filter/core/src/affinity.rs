@@ -1,4 +1,4 @@
-//! The key that leads a client's requests to the same replica (design §7).
+//! The key that leads a client's requests to the same replica (ADR 2).
 //!
 //! Owns the choice of K: the session's, else the cookie's, else fresh. K is a hint and proves nothing: a
 //! forged one only picks a replica, and malformed ones are ignored.

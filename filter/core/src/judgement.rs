@@ -1,4 +1,4 @@
-//! The order of the judgement (design §7): path and server, repeated headers, Host, Origin, token, exposure,
+//! The order of the judgement (ADR 4): path and server, repeated headers, Host, Origin, token, exposure,
 //! scopes, coarse limits, body, route and affinity.
 //!
 //! Each rule is a module of its own; this file only says what comes after what, and a step that refuses ends

@@ -1,4 +1,4 @@
-//! Which part of the platform a request path belongs to (design §7).
+//! Which part of the platform a request path belongs to (ADR 4).
 //!
 //! Owns the exact path rules; refuses whatever is not spelled one way only: percent-encoding, dot segments,
 //! empty segments, backslashes, control bytes and everything outside ASCII. A path that passes here means the

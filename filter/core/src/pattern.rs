@@ -1,4 +1,4 @@
-//! Patterns over names: exact, `prefix*` or `*` (design §6.3).
+//! Patterns over names: exact, `prefix*` or `*` (ADR 10).
 
 /// A compiled pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

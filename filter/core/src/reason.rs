@@ -159,7 +159,7 @@ impl Reason {
         }
     }
 
-    /// The taxonomy code of `error.data.code` (seed 4, section 4.2.3): 1000 execution, 4000
+    /// The taxonomy code of `error.data.code` (ADR 13): 1000 execution, 4000
     /// authorization, 5000 rate and quota, 6000 request form, 7000 availability.
     pub const fn taxonomy(self) -> u16 {
         match self {
@@ -190,7 +190,7 @@ impl Reason {
         }
     }
 
-    /// What the client can do about it (`error.data.recovery_hint`, seed 4, section 4.2.3).
+    /// What the client can do about it (`error.data.recovery_hint`, ADR 13).
     pub const fn recovery_hint(self) -> &'static str {
         match self {
             Reason::UnknownServer => "CHECK_SERVER_NAME",

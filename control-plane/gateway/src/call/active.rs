@@ -1,4 +1,4 @@
-//! The gateway's part of the active-call table: the rows of its own running calls, sealed (design §5, §10).
+//! The gateway's part of the active-call table: the rows of its own running calls, sealed (ADR 6).
 //!
 //! Owns: this run's owner id, sealing, and the list of the calls that have a row. Keeps true: the store holds
 //! nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more.

@@ -1,4 +1,4 @@
-//! Stage 7: a human approves a destructive or high-risk call, or it does not run (design §6).
+//! Stage 7: a human approves a destructive or high-risk call, or it does not run (ADR 1).
 
 use serde_json::{Value, json};
 

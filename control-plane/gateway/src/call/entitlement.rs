@@ -1,4 +1,4 @@
-//! Stage 3: may this caller call this primitive over this protocol (design §6).
+//! Stage 3: may this caller call this primitive over this protocol (ADR 10).
 //!
 //! Keeps true: list and call agree (I-10), because both ask [`visible`]; a missing scope is different: the
 //! primitive is listed and the call is answered with a challenge.

@@ -17,7 +17,7 @@ const MAX_TEXT: usize = 16 * 1024;
 /// Most counters of one progress event; the others are dropped.
 const MAX_GAUGES: usize = 32;
 
-/// One event of a call (design §5).
+/// One event of a call (ADR 1).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     Progress {

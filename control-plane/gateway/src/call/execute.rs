@@ -11,7 +11,7 @@ use super::outcome::{Output, Refusal};
 use super::{Call, State};
 use crate::executors::{Execution, Executors};
 
-/// With less than this left, the call is refused instead of started (design §6 stage 8).
+/// With less than this left, the call is refused instead of started (ADR 6).
 const LEAST_TIME: Duration = Duration::from_millis(50);
 /// How long a cancelled executor may take to stop.
 const GRACE: Duration = Duration::from_millis(100);

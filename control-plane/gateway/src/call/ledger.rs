@@ -84,7 +84,7 @@ pub async fn enter(
 ) -> Result<Entered, Refusal> {
     let Some(key) = key else { return Ok(Entered::Keyless) };
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
-    // The hot path: a read without a key of its own may run again, and touches no store (design §5).
+    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7).
     if !mutating && matches!(key, IdempotencyKey::SessionRequest { .. }) {
         return Ok(Entered::Keyless);
     }

@@ -1,4 +1,4 @@
-//! Stage 4: exact rate limits, most specific first, and concurrent invocations (design §6).
+//! Stage 4: exact rate limits, most specific first, and concurrent invocations (ADR 10).
 //!
 //! Owns: the choice of buckets and the table of running calls per (org, primitive). Keeps true: no level
 //! over-admits; a slot of concurrency is given back when its guard is dropped, however the call ends.
@@ -132,8 +132,8 @@ impl Limiter {
     }
 }
 
-/// The buckets of a call, most specific level first. One bucket per (org, selector), as the seed's counters
-/// are "kept per selector hash"; the spec's own limit is one bucket per (org, primitive).
+/// The buckets of a call, most specific level first. One bucket per (org, selector), so that one selector is one
+/// count whoever matches it; the spec's own limit is one bucket per (org, primitive).
 fn buckets(
     live: &Live,
     server: &ServerView,

@@ -1,5 +1,4 @@
-//! What a running call asks its caller: forms for the user and requests to the client's model (design §5,
-//! `input_required`).
+//! What a running call asks its caller: forms for the user and requests to the client's model (`input_required`).
 //!
 //! Owns: the open questions of one call and the waiting for an answer. Keeps true: several questions may be
 //! open, each with its own id; an answer reaches exactly the question it names, and only when it is of the
@@ -21,7 +20,7 @@ use super::{Call, State, form};
 
 /// Most questions one call may have open.
 const MAX_OPEN: usize = 16;
-/// How long a question stays open when the spec does not say (design §5).
+/// How long a question stays open when the spec does not say.
 const DEFAULT_INPUT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Something the caller is asked.

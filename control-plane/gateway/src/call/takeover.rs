@@ -1,4 +1,4 @@
-//! Goes on with calls whose gateway is gone (I-3, design §5 and §10).
+//! Goes on with calls whose gateway is gone (I-3, ADR 6).
 //!
 //! Owns: the judgement whether such a call may go on here, and its way through what is left of the pipeline.
 //! Keeps true: exactly one gateway takes a call; one that does not hold its key any more, because it was answered or

@@ -1,5 +1,5 @@
 //! Answers delegations on the platform: by a model behind an OpenAI-compatible endpoint, or by another
-//! primitive of the same server (design §5).
+//! primitive of the same server.
 //!
 //! Owns: who answers, and the words for why nobody did. Refuses: addresses the operator did not allow, and keys
 //! outside their own endpoint (I-8). Keeps true: an answer is bounded, read the same way whoever gave it, and

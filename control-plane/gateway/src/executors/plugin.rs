@@ -1,5 +1,5 @@
 //! Runs calls on plugins: allocates a worker from the language's runtime, carries the call through its tunnel,
-//! and makes the worker's messages events and the result of the call (design §10).
+//! and makes the worker's messages events and the result of the call.
 //!
 //! Owns: the life of one plugin call across the workers it needs. Refuses: anything the worker was not
 //! declared to ask for; the client's token never goes along (I-8). Keeps true: a call that a worker was given

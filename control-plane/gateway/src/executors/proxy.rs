@@ -78,7 +78,7 @@ pub(in crate::executors) fn origin(url: &str) -> String {
     url.get(..end.unwrap_or(url.len())).unwrap_or(url).to_owned()
 }
 
-/// The call's absolute deadline as Unix milliseconds (design §6 stage 8).
+/// The call's absolute deadline as Unix milliseconds (ADR 6).
 fn deadline_ms(call: &Call) -> String {
     let left = call.deadline().saturating_duration_since(Instant::now());
     (since_epoch() + left).as_millis().to_string()

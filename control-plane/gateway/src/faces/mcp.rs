@@ -1,6 +1,6 @@
 //! The MCP face: Streamable HTTP for every revision from 2025-03-26 to 2026-07-28 on one URL.
 //!
-//! Owns: the choice of era (design §7; MCP 2026-07-28 versioning) and the shape of every message. The
+//! Owns: the choice of era (MCP 2026-07-28, "Versioning") and the shape of every message. The
 //! legacy and the modern half share lists, calls and streams, and differ in handshake and envelope.
 
 use std::sync::Arc;

@@ -71,8 +71,8 @@ impl Session {
         self.state.lock().log_level = Some(level);
     }
 
-    /// Takes a request id for a new request; false while an earlier one with it is still running (design §6
-    /// stage 6). Ended by [`Session::track`] or [`Session::free`].
+    /// Takes a request id for a new request; false while an earlier one with it is still running (ADR 7).
+    /// Ended by [`Session::track`] or [`Session::free`].
     pub fn reserve(&self, id: &str) -> bool {
         let mut state = self.state.lock();
         if state.calls.get(id).is_some_and(|call| is_running(call.as_ref())) {

@@ -1,4 +1,4 @@
-//! Destructive calls ask a human first, in both eras (design §6 stage 7).
+//! Destructive calls ask a human first, in both eras (ADR 1).
 
 use std::time::Duration;
 

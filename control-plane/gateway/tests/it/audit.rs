@@ -1,4 +1,4 @@
-//! Every call has a start and a finish event, on every exit, without its arguments (design §6 stage 10).
+//! Every call has a start and a finish event, on every exit, without its arguments (ADR 1).
 
 use serde_json::{Value, json};
 

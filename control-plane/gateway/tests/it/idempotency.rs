@@ -1,4 +1,4 @@
-//! The ledger through the MCP face (design §6 stage 6).
+//! The ledger through the MCP face (ADR 7).
 
 use http::StatusCode;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Exact limits answer in the caller's own protocol (design §6 stage 4).
+//! Exact limits answer in the caller's own protocol (ADR 10).
 
 use asp_proto::snapshot::Limit;
 use asp_registry::assemble;

@@ -1,4 +1,4 @@
-//! Exposure and bindings of an org, with the bodies of seed 1 §1.6.5.
+//! Exposure and bindings of an org.
 
 use std::sync::Arc;
 

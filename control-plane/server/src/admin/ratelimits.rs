@@ -1,4 +1,4 @@
-//! Rate limits of an org, with the body of seed 1 §1.6.5: the list is replaced whole.
+//! Rate limits of an org: the list is replaced whole.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-"""Cross-Domain Compliance Sweep & Remediation, the sample of seed 1 §1.6.1.1.
+"""Cross-Domain Compliance Sweep & Remediation, the sample of the first specification.
 
 Scans the bundled meetings, calls and audit log for what the query asks, scores it with the help of three
 delegates (by rules alone where they cannot be asked, which the report says), remediates what a human

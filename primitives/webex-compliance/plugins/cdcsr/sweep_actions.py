@@ -38,7 +38,7 @@ MAX_LOG_LINES = 200
 
 
 class Sweep:
-    """One call's sweep. Its actions have the names the seed's table gives them."""
+    """One call's sweep. Its actions have the names that `sweep_machine` gives them."""
 
     def __init__(self, arguments: dict[str, Any], ctx: Context) -> None:
         self.arguments = arguments

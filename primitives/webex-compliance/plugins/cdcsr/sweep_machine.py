@@ -1,6 +1,7 @@
 """The sweep's state machine: a table and the loop that walks it.
 
-Owns the order of things. The table is seed 1 §1.6.1.1, name for name. What a state does is an action of
+Owns the order of things. The table is that of the sample's first specification, name for
+name. What a state does is an action of
 `sweep_actions.Sweep`; an action may return the event to go on with, and `SweepFault` is the event ERROR.
 """
 

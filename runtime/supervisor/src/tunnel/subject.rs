@@ -1,4 +1,4 @@
-//! What the log's lines about a call carry: call, plugin, worker, org, and the caller's trace (design §13).
+//! What the log's lines about a call carry: call, plugin, worker, org, and the caller's trace.
 //!
 //! Keeps true: a trace id is logged only if it is one (W3C Trace Context section 3.2.2); what a gateway sends is cut
 //! to a bound; a line costs nothing while its level is off.

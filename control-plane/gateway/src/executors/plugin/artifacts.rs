@@ -254,7 +254,7 @@ fn given(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// As the primitive's artifact schema names the members (seed 1 §1.6.1.1).
+/// As the primitive's artifact schema names the members.
 fn describe(artifact: &ArtifactEmitted, uri: &str) -> Value {
     let mut described = Map::new();
     for (name, value) in [

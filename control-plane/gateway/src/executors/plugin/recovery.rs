@@ -1,7 +1,7 @@
 //! What becomes of a call when its worker, or the whole runtime, is lost or refuses.
 //!
 //! Owns: the one decision between another attempt and an end. Keeps true: what was delivered runs again only
-//! when the plugin resumes from its checkpoint or a repetition is harmless (design §10); the number of
+//! when the plugin resumes from its checkpoint or a repetition is harmless (ADR 6); the number of
 //! attempts is bounded.
 
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The language runtimes a gateway uses: which one runs a language, how to reach it, and whether it answers.
 //!
 //! Owns: one lazy connection to each runtime. Refuses: plain TCP; a runtime is reached over a Unix socket or
-//! by mutual TLS (design §3). Keeps true: a runtime that does not answer is tried again only after a backoff,
+//! by mutual TLS. Keeps true: a runtime that does not answer is tried again only after a backoff,
 //! so that its absence costs a call nothing.
 
 pub mod figures;

@@ -1,7 +1,7 @@
 //! What a plugin call saves for a successor of its worker or of its gateway: its checkpoint, and what it has come
 //! to.
 //!
-//! Keeps true: a checkpoint is acknowledged after it is stored; the row goes with the call (design §10).
+//! Keeps true: a checkpoint is acknowledged after it is stored; the row goes with the call (ADR 6).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! HTTP/JSON by mapping (design §16 `proxy.http`): URL and query are RFC 6570 level 1 templates over the
+//! HTTP/JSON by mapping (`runtime.http` of a spec): URL and query are RFC 6570 level 1 templates over the
 //! arguments, the body is the arguments or a mapping of JSON pointers, the result is a JSON pointer.
 
 use std::time::Duration;

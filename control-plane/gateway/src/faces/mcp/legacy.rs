@@ -139,7 +139,7 @@ fn initialize(request: &McpRequest, message: &Message) -> Response {
     response
 }
 
-/// Mints the session and its affinity cookie (design §7).
+/// Mints the session and its affinity cookie (ADR 2).
 fn open_session(request: &McpRequest, profile: Profile, response: &mut Response) -> Result<(), Failure> {
     let hint = codec::header(&request.headers, "x-asp-affinity");
     let minted = request

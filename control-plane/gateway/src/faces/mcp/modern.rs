@@ -1,7 +1,7 @@
 //! MCP 2026-07-28: stateless. Every request carries its version, its capabilities and mirrored headers;
 //! closing the response cancels the call; a question ends the response and the client asks again.
 //!
-//! The order of the checks is what the official conformance probes force (design §7).
+//! The order of the checks is what the official conformance probes force.
 
 use std::sync::Arc;
 use std::time::Duration;

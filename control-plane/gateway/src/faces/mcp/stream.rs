@@ -24,7 +24,7 @@ use crate::call::question::Question;
 
 /// How long a call may stay silent before its response becomes a stream.
 const STREAM_AFTER: Duration = Duration::from_secs(5);
-/// Envoy and other proxies close what stays silent for longer (design §7).
+/// Envoy and other proxies close what stays silent for longer.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A change of phase moves the progress by a thousandth: far below what a percent shows.
 const PHASE_STEPS: f64 = 1000.0;

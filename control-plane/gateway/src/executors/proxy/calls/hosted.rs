@@ -28,7 +28,7 @@ use crate::executors::proxy::lost;
 const MAX_QUESTIONS: u32 = 64;
 /// Most times one answer is brought.
 const MAX_ADVANCES: u32 = 8;
-/// Silence of so many heartbeats is a wedge (design §5a).
+/// Silence of so many heartbeats is a wedge (ADR 5).
 const HEARTBEATS: u32 = 3;
 
 /// A call while it is at its service.
