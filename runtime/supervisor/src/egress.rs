@@ -1,11 +1,16 @@
 //! The egress proxy of one worker: the only way out of its sandbox, for the names its plugin lists.
 //!
-//! Owns `rules` (which names are allowed) and `private` (which addresses that are not public an operator allows).
-//! Keeps true: a name is resolved once, judged after resolution by its address, and the connection goes to the very address that was judged; every request leaves one
-//! audit line.
-//! Source: RFC 9110 sections 7.1 (absolute form) and 9.3.6 (CONNECT).
+//! Owns `rules` (which names are allowed), `private` (which addresses that are not public an operator allows), `names`
+//! (how many lookups run) and `pace` (how fast requests are taken).
+//! Keeps true: a name is resolved once, judged after resolution by its address, and the connection goes to the very
+//! address that was judged; behind CONNECT is TLS that asks for the name that was judged, and plain HTTP is sent with
+//! that name as its host; every request leaves one audit line.
+//! Source: RFC 9110 sections 7.1 (absolute form) and 9.3.6 (CONNECT), RFC 6066 section 3 (server name).
 
 mod head;
+mod hello;
+mod names;
+mod pace;
 mod private;
 mod rules;
 
@@ -21,11 +26,17 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use head::{Head, MAX_HEAD};
+use hello::Hello;
+pub use names::Lookups;
+use names::Names;
+use pace::Pace;
 pub use private::{Network, NetworkError};
 pub use rules::Rules;
 
 const MAX_CONNECTIONS: usize = 64;
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// Of a name; what it has beyond is not tried.
+const MAX_ADDRESSES: usize = 16;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A connection that carries nothing is a worker's forgotten one; it ends with the worker or after this.
 const TUNNEL_WITHIN: Duration = Duration::from_secs(3600);
@@ -37,11 +48,30 @@ enum Denied {
     Name,
     Address,
     Unreachable,
+    /// What came behind CONNECT is no TLS, or asks for another name.
+    ServerName,
+}
+
+/// What one worker may reach.
+#[derive(Debug)]
+pub struct Proxy {
+    rules: Rules,
+    /// For the audit.
+    plugin: String,
+    worker: String,
+    names: Names,
+    pace: Pace,
+}
+
+impl Proxy {
+    pub fn new(rules: Rules, plugin: String, worker: String, lookups: &Lookups) -> Proxy {
+        Proxy { rules, plugin, worker, names: lookups.of_worker(), pace: Pace::new() }
+    }
 }
 
 /// Serves `listener` until the task is dropped.
-pub async fn serve(listener: UnixListener, rules: Rules, plugin: String, worker: String) {
-    let context = Arc::new((rules, plugin, worker));
+pub async fn serve(listener: UnixListener, proxy: Proxy) {
+    let proxy = Arc::new(proxy);
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // Dropped with this task: no connection outlives the worker.
     let mut connections = JoinSet::new();
@@ -57,89 +87,121 @@ pub async fn serve(listener: UnixListener, rules: Rules, plugin: String, worker:
                 Some(_) = connections.join_next() => {}
             }
         };
-        let context = Arc::clone(&context);
+        let proxy = Arc::clone(&proxy);
         connections.spawn(async move {
             let _place = place;
-            carry(stream, &context.0, &context.1, &context.2).await;
+            proxy.carry(stream).await;
         });
     }
 }
 
-async fn carry(mut stream: UnixStream, rules: &Rules, plugin: &str, worker: &str) {
-    let (head, rest) = match timeout(HEAD_WITHIN, read_head(&mut stream)).await {
-        Ok(Some(read)) => read,
-        _ => return refuse(&mut stream, Denied::Malformed).await,
-    };
-    let (host, port) = (head.host.clone(), head.port);
-    let method = head.method.clone();
-    let connected = connect(&head, rules).await;
-    let outcome = match &connected {
-        Ok(_) => "allowed",
-        Err(Denied::Malformed) => "malformed",
-        Err(Denied::Name) => "name_denied",
-        Err(Denied::Address) => "address_denied",
-        Err(Denied::Unreachable) => "unreachable",
-    };
-    tracing::info!(audit = true, plugin, worker, method, host, port, outcome, "egress");
-    let mut upstream = match connected {
-        Ok(upstream) => upstream,
-        Err(denied) => return refuse(&mut stream, denied).await,
-    };
-    let greeting = match head.forwarded() {
-        Some(request) => upstream.write_all(&[request.as_slice(), &rest].concat()).await,
-        None => match stream.write_all(b"HTTP/1.1 200 Connection Established\r\n\r\n").await {
-            Ok(()) => upstream.write_all(&rest).await,
-            failed => failed,
-        },
-    };
-    if greeting.is_ok() {
-        // Err: one side broke off, which ends the other.
-        let _ = timeout(TUNNEL_WITHIN, copy_bidirectional(&mut stream, &mut upstream)).await;
+impl Proxy {
+    async fn carry(&self, mut stream: UnixStream) {
+        let read = timeout(HEAD_WITHIN, read_head(&mut stream, Vec::new())).await.ok().flatten();
+        let parsed = read.and_then(|(head, rest)| Some((Head::parse(&head)?, rest)));
+        let Some((head, rest)) = parsed else { return refuse(&mut stream, Denied::Malformed).await };
+        self.pace.turn().await;
+        let mut upstream = match self.connect(&head).await {
+            Ok(upstream) => upstream,
+            Err(denied) => {
+                self.audit(&head, Some(denied));
+                return refuse(&mut stream, denied).await;
+            }
+        };
+        let first = match head.forwarded() {
+            Some(request) => Ok([request.as_slice(), &rest].concat()),
+            None => tunnelled(&mut stream, (&head.host, head.port), rest).await,
+        };
+        self.audit(&head, first.as_ref().err().copied());
+        // Without a word: the client was told that it is connected.
+        let Ok(first) = first else { return };
+        if upstream.write_all(&first).await.is_ok() {
+            // Err: one side broke off, which ends the other.
+            let _ = timeout(TUNNEL_WITHIN, copy_bidirectional(&mut stream, &mut upstream)).await;
+        }
+    }
+
+    fn audit(&self, head: &Head, denied: Option<Denied>) {
+        let outcome = match denied {
+            None => "allowed",
+            Some(Denied::Malformed) => "malformed",
+            Some(Denied::Name) => "name_denied",
+            Some(Denied::Address) => "address_denied",
+            Some(Denied::Unreachable) => "unreachable",
+            Some(Denied::ServerName) => "server_name_denied",
+        };
+        let Proxy { plugin, worker, .. } = self;
+        let Head { method, host, port, .. } = head;
+        tracing::info!(audit = true, plugin, worker, method, host, port, outcome, "egress");
+    }
+
+    async fn connect(&self, head: &Head) -> Result<TcpStream, Denied> {
+        if !self.rules.allow(&head.host, head.port, head.is_connect()) {
+            return Err(Denied::Name);
+        }
+        let wanted = (head.host.clone(), head.port);
+        let lookup = async move {
+            let found = lookup_host(wanted).await;
+            found.map(|addresses| addresses.take(MAX_ADDRESSES).collect::<Vec<SocketAddr>>())
+        };
+        let resolved = timeout(CONNECT_WITHIN, self.names.look_up(lookup)).await;
+        let Ok(Some(Ok(addresses))) = resolved else { return Err(Denied::Unreachable) };
+        // A name that leads to an allowed and a refused address at once is refused whole.
+        let allowed = |address: IpAddr| is_public(address) || self.rules.allow_private(address);
+        if !addresses.iter().all(|address| allowed(address.ip())) {
+            return Err(Denied::Address);
+        }
+        for address in addresses {
+            if let Ok(Ok(stream)) = timeout(CONNECT_WITHIN, TcpStream::connect(address)).await {
+                return Ok(stream);
+            }
+        }
+        Err(Denied::Unreachable)
     }
 }
 
-async fn read_head(stream: &mut UnixStream) -> Option<(Head, Vec<u8>)> {
-    let mut bytes = Vec::with_capacity(1024);
+/// Tells the client that it is connected, and returns the first it says to a server called `host`.
+///
+/// On the port of plain HTTP (some clients tunnel that too) this is one request for that host, on the other a TLS hello.
+async fn tunnelled(
+    stream: &mut UnixStream,
+    (host, port): (&str, u16),
+    rest: Vec<u8>,
+) -> Result<Vec<u8>, Denied> {
+    let answered = stream.write_all(b"HTTP/1.1 200 Connection Established\r\n\r\n").await;
+    answered.map_err(|_| Denied::ServerName)?;
+    if port == rules::PLAIN {
+        let read = timeout(HEAD_WITHIN, read_head(stream, rest)).await;
+        let Ok(Some((head, rest))) = read else { return Err(Denied::ServerName) };
+        let request = Head::within_tunnel(&head, host).ok_or(Denied::ServerName)?;
+        return Ok([request, rest].concat());
+    }
+    match timeout(HEAD_WITHIN, Hello::read(stream, rest)).await {
+        Ok(Some(hello)) if hello.is_for(host) => Ok(hello.bytes),
+        _ => Err(Denied::ServerName),
+    }
+}
+
+/// A head with its final empty line, and what came after it.
+async fn read_head(stream: &mut UnixStream, mut bytes: Vec<u8>) -> Option<(Vec<u8>, Vec<u8>)> {
     loop {
-        let mut part = [0_u8; 2048];
-        let length = stream.read(&mut part).await.ok().filter(|length| *length > 0)?;
-        bytes.extend_from_slice(part.get(..length)?);
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             let rest = bytes.split_off(end + 4);
-            return Some((Head::parse(&bytes)?, rest));
+            return Some((bytes, rest));
         }
         if bytes.len() > MAX_HEAD {
             return None;
         }
+        let mut part = [0_u8; 2048];
+        let length = stream.read(&mut part).await.ok().filter(|length| *length > 0)?;
+        bytes.extend_from_slice(part.get(..length)?);
     }
-}
-
-async fn connect(head: &Head, rules: &Rules) -> Result<TcpStream, Denied> {
-    if !rules.allow(&head.host, head.port) {
-        return Err(Denied::Name);
-    }
-    let resolved = timeout(CONNECT_WITHIN, lookup_host((head.host.as_str(), head.port))).await;
-    let addresses: Vec<SocketAddr> = match resolved {
-        Ok(Ok(addresses)) => addresses.take(16).collect(),
-        _ => return Err(Denied::Unreachable),
-    };
-    // A name that leads to an allowed and a refused address at once is refused whole.
-    let allowed = |address: IpAddr| is_public(address) || rules.allow_private(address);
-    if !addresses.iter().all(|address| allowed(address.ip())) {
-        return Err(Denied::Address);
-    }
-    for address in addresses {
-        if let Ok(Ok(stream)) = timeout(CONNECT_WITHIN, TcpStream::connect(address)).await {
-            return Ok(stream);
-        }
-    }
-    Err(Denied::Unreachable)
 }
 
 async fn refuse(stream: &mut UnixStream, denied: Denied) {
     let (status, word) = match denied {
         Denied::Malformed => ("400 Bad Request", "malformed"),
-        Denied::Name => ("403 Forbidden", "name not allowed"),
+        Denied::Name | Denied::ServerName => ("403 Forbidden", "name not allowed"),
         Denied::Address => ("403 Forbidden", "address not allowed"),
         Denied::Unreachable => ("502 Bad Gateway", "unreachable"),
     };

@@ -57,6 +57,7 @@ pub struct Machine {
     spawner: Spawner,
     /// Carries what workers write and their bytes from the network, so that no amount of it holds up a call.
     aside: Handle,
+    lookups: egress::Lookups,
     /// Held as long as this process lives: nobody else uses the state directory.
     _lock: File,
 }
@@ -165,6 +166,7 @@ impl Machine {
             cgroups,
             spawner: Spawner::start()?,
             aside,
+            lookups: egress::Lookups::new(),
             settings,
             _lock: lock,
         })
@@ -255,8 +257,8 @@ impl Machine {
         own(&socket, home.uid)?;
         let rules = egress::Rules::new(&plugin.manifest.allowed_domains)
             .with_private(&self.settings.egress_allow_private);
-        let task = egress::serve(listener, rules, plugin.key().to_string(), home.id.clone());
-        Ok(Some(AbortOnDropHandle::new(self.aside.spawn(task))))
+        let proxy = egress::Proxy::new(rules, plugin.key().to_string(), home.id.clone(), &self.lookups);
+        Ok(Some(AbortOnDropHandle::new(self.aside.spawn(egress::serve(listener, proxy)))))
     }
 }
 

@@ -37,7 +37,11 @@ impl Head {
         let slash = if path.starts_with('/') { "" } else { "/" };
         let mut forward = format!("{method} {slash}{path} {version}\r\nHost: {name}\r\n");
         for header in headers.split("\r\n").filter(|header| !header.is_empty()) {
-            let (key, _) = header.split_once(':')?;
+            let (key, value) = header.split_once(':')?;
+            // A line that two readers may read differently could bring another host past the one judged here.
+            if !is_name(key) || value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+                return None;
+            }
             if !is_own(key) {
                 forward.push_str(header);
                 forward.push_str("\r\n");
@@ -48,9 +52,37 @@ impl Head {
         Some(Head { method: method.to_owned(), host, port, forward: Some(forward.into_bytes()) })
     }
 
+    /// The first request in a tunnel to `host`, as the server gets it. `None`: it is none, or for another host.
+    pub(super) fn within_tunnel(bytes: &[u8], host: &str) -> Option<Vec<u8>> {
+        let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() <= MAX_HEAD)?;
+        let (line, headers) = text.split_once("\r\n")?;
+        let (method, rest) = line.split_once(' ')?;
+        let (path, version) = rest.split_once(' ')?;
+        let asked = headers.split("\r\n").filter_map(|header| header.split_once(':'));
+        let mut asked = asked.filter(|(key, _)| key.eq_ignore_ascii_case("host"));
+        let (name, port) = authority(asked.next()?.1.trim(), Some(80))?;
+        if asked.next().is_some() || port != 80 || !name.eq_ignore_ascii_case(host) || !path.starts_with('/')
+        {
+            return None;
+        }
+        // What may stand in it, and what is left out, is as in a request to the proxy itself.
+        let absolute = format!("{method} http://{name}{path} {version}\r\n{headers}");
+        Head::parse(absolute.as_bytes())?.forward
+    }
+
+    pub(super) fn is_connect(&self) -> bool {
+        self.forward.is_none()
+    }
+
     pub(super) fn forwarded(&self) -> Option<Vec<u8>> {
         self.forward.clone()
     }
+}
+
+/// A token (RFC 9110 section 5.6.2): no space before the colon, no folded line.
+fn is_name(key: &str) -> bool {
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !key.is_empty() && key.bytes().all(token)
 }
 
 /// Headers that are for this hop (RFC 9110 section 7.6.1) or that this proxy sets itself.
@@ -106,6 +138,25 @@ mod tests {
     }
 
     #[test]
+    fn a_tunnel_without_tls_carries_one_request_for_its_host() {
+        let asked = |text: &str| Head::within_tunnel(text.as_bytes(), "a.example");
+        let good = asked("GET /p HTTP/1.1\r\nhost: A.example:80\r\nAccept: */*\r\n\r\n").unwrap();
+        let expected = "GET /p HTTP/1.1\r\nHost: A.example\r\nAccept: */*\r\nConnection: close\r\n\r\n";
+        assert_eq!(String::from_utf8(good).unwrap(), expected);
+        for bad in [
+            "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a.example\r\nHost: evil.example\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a.example:8080\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost : a.example\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET http://evil.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
+            "SSH-2.0-OpenSSH_9.9\r\n\r\n",
+        ] {
+            assert_eq!(asked(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
     fn everything_else_is_refused() {
         for bad in [
             "GET /origin-form HTTP/1.1\r\n\r\n",
@@ -118,6 +169,10 @@ mod tests {
             "get http://a.example/ HTTP/1.1\r\n\r\n",
             "GET http://a.example/ HTTP/2\r\n\r\n",
             "GET http://a.example/ HTTP/1.1\r\nno colon\r\n\r\n",
+            "GET http://a.example/ HTTP/1.1\r\nHost : evil.example\r\n\r\n",
+            "GET http://a.example/ HTTP/1.1\r\n Host: evil.example\r\n\r\n",
+            "GET http://a.example/ HTTP/1.1\r\nX: y\nHost: evil.example\r\n\r\n",
+            "GET http://a.example/ HTTP/1.1\r\nX: y\rHost: evil.example\r\n\r\n",
             "",
         ] {
             assert_eq!(Head::parse(bad.as_bytes()), None, "{bad}");

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use super::private::Network;
 
 /// Other ports are other protocols, which a list of domains does not speak of.
-const PORTS: [u16; 2] = [80, 443];
+pub(super) const PLAIN: u16 = 80;
+const TLS: u16 = 443;
 
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -40,12 +41,13 @@ impl Rules {
         self.private.iter().any(|network| network.contains(address))
     }
 
-    /// Whether a request may go to `host`, which is a name and never a bare address unless listed so.
-    pub fn allow(&self, host: &str, port: u16) -> bool {
+    /// Whether a request may go to `host`, which is a name and never a bare address unless listed so. TLS needs a
+    /// `tunnel` (CONNECT).
+    pub fn allow(&self, host: &str, port: u16, tunnel: bool) -> bool {
         let host = host.to_ascii_lowercase();
         let host = host.strip_suffix('.').unwrap_or(&host);
         let under = |suffix: &String| host.len() > suffix.len() && host.ends_with(suffix.as_str());
-        PORTS.contains(&port)
+        (port == PLAIN || (port == TLS && tunnel))
             && (self.exact.iter().any(|exact| exact == host) || self.suffixes.iter().any(under))
     }
 }
@@ -59,17 +61,19 @@ mod tests {
         let rules = Rules::new(&["api.example.com".into(), "*.example.org".into()]);
         for (host, port, allowed) in [
             ("api.example.com", 443, true),
-            ("API.example.com.", 80, true),
+            ("API.example.com.", 443, true),
             ("api.example.com", 22, false),
             ("x.api.example.com", 443, false),
             ("example.org", 443, false),
             ("a.example.org", 443, true),
             ("a.b.example.org", 443, true),
             ("evilexample.org", 443, false),
-            ("127.0.0.1", 80, false),
-            ("", 80, false),
+            ("127.0.0.1", 443, false),
+            ("", 443, false),
         ] {
-            assert_eq!(rules.allow(host, port), allowed, "{host}:{port}");
+            assert_eq!(rules.allow(host, port, true), allowed, "{host}:{port}");
         }
+        assert!(rules.allow("api.example.com", 80, false));
+        assert!(!rules.allow("api.example.com", 443, false));
     }
 }

@@ -1,6 +1,16 @@
 //! The proxy over a real socket.
 
+use std::sync::Arc;
+
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
 use super::*;
+
+fn proxy_of(rules: Rules) -> Proxy {
+    Proxy::new(rules, "p@1".into(), "w".into(), &Lookups::new())
+}
 
 async fn ask(rules: &[&str], request: &str) -> String {
     ask_by(Rules::new(&rules.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>()), request).await
@@ -10,7 +20,7 @@ async fn ask_by(rules: Rules, request: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("egress.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let proxy = tokio::spawn(serve(listener, rules, "p@1".into(), "w".into()));
+    let proxy = tokio::spawn(serve(listener, proxy_of(rules)));
     let mut stream = UnixStream::connect(&path).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -53,4 +63,81 @@ async fn a_private_address_is_reached_where_the_operator_lists_its_network() {
 #[tokio::test]
 async fn what_is_no_proxy_request_is_malformed() {
     assert!(ask(&["a.example"], "GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
+}
+
+/// The first bytes of a TLS client that asks for `name`.
+async fn client_hello(name: &str) -> Vec<u8> {
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    let (client, mut server) = tokio::io::duplex(64 << 10);
+    let name = name.to_owned().try_into().unwrap();
+    let connecting = tokio::spawn(async move { connector.connect(name, client).await.map(drop) });
+    let mut hello = vec![0; 64 << 10];
+    let length = server.read(&mut hello).await.unwrap();
+    hello.truncate(length);
+    connecting.abort();
+    hello
+}
+
+/// What `tunnelled` says of a client for `host` that sends these pieces.
+async fn behind_connect(host: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denied> {
+    let (mut client, mut proxy) = UnixStream::pair().unwrap();
+    let client = tokio::spawn(async move {
+        let mut established = [0; 39];
+        client.read_exact(&mut established).await.unwrap();
+        for piece in pieces {
+            // Err: it was refused before the last piece.
+            let _ = client.write_all(&piece).await;
+            tokio::task::yield_now().await;
+        }
+    });
+    let found = tunnelled(&mut proxy, (host, 443), Vec::new()).await;
+    // A client that still sends is refused by this.
+    drop(proxy);
+    client.await.unwrap();
+    found
+}
+
+#[tokio::test]
+async fn a_tunnel_carries_tls_for_the_name_that_was_judged() {
+    let hello = client_hello("api.example.com").await;
+    for host in ["api.example.com", "API.example.com."] {
+        assert_eq!(behind_connect(host, vec![hello.clone()]).await, Ok(hello.clone()));
+    }
+    assert_eq!(behind_connect("127.0.0.1", vec![client_hello("127.0.0.1").await]).await.map(drop), Ok(()));
+}
+
+#[tokio::test]
+async fn a_tunnel_for_another_name_or_none_or_without_tls_is_closed() {
+    for (host, first) in [
+        ("api.example.com", client_hello("evil.example.com").await),
+        ("api.example.com", client_hello("127.0.0.1").await),
+        ("127.0.0.1", client_hello("api.example.com").await),
+        ("api.example.com", b"GET / HTTP/1.1\r\nHost: evil.example.com\r\n\r\n".to_vec()),
+        ("api.example.com", b"SSH-2.0-OpenSSH_9.9\r\n".to_vec()),
+        ("api.example.com", Vec::new()),
+    ] {
+        assert_eq!(behind_connect(host, vec![first]).await, Err(Denied::ServerName), "{host}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_hello_may_come_in_pieces_and_in_records_and_not_without_end() {
+    let hello = client_hello("api.example.com").await;
+    let bytes: Vec<Vec<u8>> = hello.iter().map(|byte| vec![*byte]).collect();
+    assert_eq!(behind_connect("api.example.com", bytes).await, Ok(hello.clone()));
+    // One record of the handshake becomes many (RFC 8446 section 5.1).
+    let record = |part: &[u8]| {
+        let length = u16::try_from(part.len()).unwrap().to_be_bytes();
+        [&[22, 3, 1], length.as_slice(), part].concat()
+    };
+    let records: Vec<u8> = hello[5..].chunks(7).flat_map(record).collect();
+    assert_eq!(behind_connect("api.example.com", vec![records.clone()]).await, Ok(records));
+    // A handshake message that announces more than it may have.
+    let endless = std::iter::once(record(&[1, 255, 255, 255])).chain((0..100).map(|_| record(&[0; 4096])));
+    assert_eq!(behind_connect("api.example.com", endless.collect()).await, Err(Denied::ServerName));
 }

@@ -1,0 +1,57 @@
+//! How fast one worker's requests are taken, so that their audit lines are bounded and none is left out.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// Fifty connections a second are more than a plugin needs, and few lines.
+const EVERY: Duration = Duration::from_millis(20);
+/// At once, after a pause.
+const BURST: u32 = 128;
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// When the next request is due, were each as late as it may be.
+    next: Mutex<Instant>,
+}
+
+impl Pace {
+    pub(super) fn new() -> Pace {
+        Pace { next: Mutex::new(Instant::now()) }
+    }
+
+    /// Ends when the next request may be taken.
+    pub(super) async fn turn(&self) {
+        let due = {
+            let now = Instant::now();
+            let mut next = self.next.lock();
+            let due = *next;
+            // A pause earns a burst and no more.
+            *next = due.max(now.checked_sub(EVERY * BURST).unwrap_or(now)) + EVERY;
+            due
+        };
+        sleep_until(due).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_taken_at_once_and_then_fifty_a_second() {
+        let pace = Pace::new();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let began = Instant::now();
+        for _ in 0..BURST {
+            pace.turn().await;
+        }
+        assert!(began.elapsed() <= EVERY);
+        for _ in 0..100 {
+            pace.turn().await;
+        }
+        let took = began.elapsed();
+        assert!(took >= EVERY * 98 && took <= EVERY * 101, "{took:?}");
+    }
+}
