@@ -82,11 +82,19 @@ async fn bad_settings() -> Result<()> {
     let mut command = Command::new(tool::asp()?);
     command.args(["serve", "--dev", "--roles", "gateway,driver"]);
     command.env("ASP_STATE_DIR", state.path()).env("ASP_PORT", "many").env("ASP_ENVOY_BIN", "/nowhere");
+    let issuers = state.path().join("issuers.json");
+    let key = |kid: &str| serde_json::json!({"kty": "EC", "crv": "P-256", "kid": kid, "use": "enc"});
+    let login = serde_json::json!({
+        "name": "login", "iss": "https://login.example", "algs": ["ES256"],
+        "jwks": {"keys": [key("first"), key("second")]},
+    });
+    std::fs::write(&issuers, serde_json::json!({"clients": [login]}).to_string())?;
+    command.env("ASP_ISSUERS", &issuers);
     let mut asp = Process::start("asp", command)?;
     let status = asp.wait(wait::START).await?;
     assert_eq!(status.code(), Some(64), "{}", asp.tail());
     let log = asp.log().lines().join("\n");
-    for fault in ["driver", "ASP_PORT", "ASP_XDS_URL"] {
+    for fault in ["driver", "ASP_PORT", "ASP_XDS_URL", "key first", "key second"] {
         assert!(log.contains(fault), "{fault} is named: {log}");
     }
     Ok(())

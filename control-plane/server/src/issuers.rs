@@ -9,6 +9,8 @@
 //! Keeps true: one key, one algorithm (RFC 8725 section 3.1); only public, asymmetric keys; every fault of
 //! the file is found before anything starts.
 
+mod faults;
+
 use std::path::Path;
 
 use asp_proto::snapshot;
@@ -33,6 +35,8 @@ pub enum IssuersError {
     Io { path: String, source: std::io::Error },
     #[error("{path}: {fault}")]
     Syntax { path: String, fault: String },
+    #[error("{path}: {}", faults.join("; "))]
+    Faults { path: String, faults: Vec<String> },
     #[error("{path}: issuer {issuer}: {fault}")]
     Issuer { path: String, issuer: String, fault: String },
 }
@@ -53,7 +57,7 @@ struct File {
     admins: Vec<Entry>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Entry {
     name: String,
@@ -69,12 +73,12 @@ struct Entry {
     max_lifetime_seconds: Option<u64>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Jwks {
     keys: Vec<Value>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Claims {
     org: String,
@@ -83,8 +87,15 @@ struct Claims {
     scopes: String,
 }
 
-/// Reads and checks the file.
-pub fn read(path: &Path) -> Result<Issuers, IssuersError> {
+/// Every fault of the file; `dev`: the development issuer is trusted beside it.
+pub fn faults(path: &Path, dev: bool) -> Vec<String> {
+    match file(path) {
+        Ok(file) => faults::of(&file, dev),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+fn file(path: &Path) -> Result<File, IssuersError> {
     let shown = path.display().to_string();
     let text =
         std::fs::read_to_string(path).map_err(|source| IssuersError::Io { path: shown.clone(), source })?;
@@ -92,6 +103,17 @@ pub fn read(path: &Path) -> Result<Issuers, IssuersError> {
     let file: File = serde_json::from_str(&text).map_err(|error| syntax(error.to_string()))?;
     if file.clients.len() + file.admins.len() > MAX_ISSUERS {
         return Err(syntax(format!("more than {MAX_ISSUERS} issuers")));
+    }
+    Ok(file)
+}
+
+/// Reads and checks the file.
+pub fn read(path: &Path) -> Result<Issuers, IssuersError> {
+    let file = file(path)?;
+    let shown = path.display().to_string();
+    let faults = faults::of(&file, false);
+    if !faults.is_empty() {
+        return Err(IssuersError::Faults { path: shown, faults });
     }
     let fail = |entry: &Entry, fault: String| IssuersError::Issuer {
         path: shown.clone(),

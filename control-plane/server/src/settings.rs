@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use crate::args::ServeArgs;
+use crate::issuers;
 use crate::plugins::languages::runtime_binary;
 use asp_platform::secret::Secret;
 use calls::CallSection;
@@ -316,6 +317,9 @@ impl Settings {
             reader.fault(ENV_PEER_CERT, "is required with ASP_PEER_KEY and ASP_PEER_CA for an https runtime");
         }
         self.check_exposure(reader);
+        for fault in self.issuers.iter().flat_map(|path| issuers::faults(path, self.dev)) {
+            reader.fault(ENV_ISSUERS, fault);
+        }
         if !self.roles.control && self.gateway.xds_url.is_none() {
             reader.fault(ENV_XDS_URL, "is required without the control role");
         }
