@@ -51,9 +51,9 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 const GO_WITHIN: Duration = Duration::from_secs(2);
 /// A process that ended its stream is ending itself, or it is broken.
 const EXIT_WITHIN: Duration = Duration::from_millis(250);
-/// A worker's messages beyond this are left in its stream for a while: each costs the thread that carries
-/// everybody's calls some microseconds.
-const MESSAGES_PER_SECOND: u64 = 10_000;
+/// A worker's messages beyond this are left in its stream for a while. It is twice what one thread carries of calls;
+/// below it workers take turns.
+const MESSAGES_PER_SECOND: u64 = 20_000;
 /// How long a worker that says more is left alone.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How old a reading of the books may be where an exact one costs too much.
