@@ -210,8 +210,24 @@ fn cut(event: Event) -> Event {
         Event::Status { phase, message } => {
             Event::Status { phase: cut_text(phase), message: message.map(cut_text) }
         }
+        Event::Log { level, logger, data } => {
+            Event::Log { level, logger: logger.map(cut_text), data: cut_data(data) }
+        }
         other => other,
     }
+}
+
+/// A value that is too large is its JSON text, cut.
+fn cut_data(data: Value) -> Value {
+    let text = match data {
+        Value::String(text) => text,
+        Value::Array(_) | Value::Object(_) => match data.to_string() {
+            text if text.len() > MAX_TEXT => text,
+            _ => return data,
+        },
+        plain => return plain,
+    };
+    Value::String(cut_text(text))
 }
 
 /// Cuts a text to what one event may hold.
@@ -228,6 +244,8 @@ pub fn cut_text(mut text: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn progress(n: u64) -> Event {
@@ -283,6 +301,26 @@ mod tests {
         tokio::task::yield_now().await;
         log.push(progress(7));
         assert_eq!(waiting.await.unwrap(), Some(progress(7)));
+    }
+
+    #[test]
+    fn a_log_keeps_no_more_than_a_text_may_have() {
+        let long = "ü".repeat(MAX_TEXT);
+        for data in [json!(long), json!({"a": [long]}), json!([[long], 1])] {
+            let log = EventLog::default();
+            log.push(Event::Log { level: LogLevel::Info, logger: Some(long.clone()), data });
+            let inner = log.inner.lock();
+            let Some(Event::Log { logger: Some(logger), data: Value::String(data), .. }) =
+                inner.events.front()
+            else {
+                panic!("no text")
+            };
+            assert!(logger.len() <= MAX_TEXT && data.len() <= MAX_TEXT);
+        }
+        let log = EventLog::default();
+        let small = Event::Log { level: LogLevel::Info, logger: None, data: json!({"a": 1}) };
+        log.push(small.clone());
+        assert_eq!(log.inner.lock().events.front(), Some(&small));
     }
 
     #[test]

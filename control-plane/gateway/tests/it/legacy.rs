@@ -115,7 +115,7 @@ async fn unknown_methods_and_names_are_200_with_an_error() {
         ("tools/call", json!({"name": 7}), -32602, "invalid_params"),
         ("tools/call", json!({"name": "echo", "arguments": []}), -32602, "invalid_params"),
         ("prompts/get", json!({"name": "nope"}), -32602, "unknown_primitive"),
-        ("resources/read", json!({"uri": "demo://nope"}), -32602, "unknown_primitive"),
+        ("resources/read", json!({"uri": "demo://nope"}), -32002, "unknown_primitive"),
         ("tools/list", json!({"cursor": "AAAA"}), -32602, "invalid_params"),
         ("logging/setLevel", json!({"level": "loud"}), -32602, "invalid_params"),
     ];

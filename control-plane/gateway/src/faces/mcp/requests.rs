@@ -73,7 +73,8 @@ fn begin(
         "prompt" => (Target::Prompt(name), Asked::Other),
         _ => (Target::Resource(name), Asked::Other),
     };
-    let (entry, variables) = resolve(&request.server, target).map_err(|_| results::unknown(what, name))?;
+    let (entry, variables) =
+        resolve(&request.server, target).map_err(|_| results::unknown(what, name, context.revision))?;
     let mut arguments = match message.param("arguments") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(arguments)) => arguments.clone(),
@@ -115,7 +116,7 @@ fn begin(
     match request.gateway.pipeline.begin(request.live.clone(), invocation) {
         Ok(call) => Ok(Answer::Call(call, asked)),
         Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
-        Err(_) => Err(results::unknown(what, name)),
+        Err(_) => Err(results::unknown(what, name, context.revision)),
     }
 }
 

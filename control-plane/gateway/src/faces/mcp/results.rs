@@ -8,6 +8,9 @@ use super::revision::Revision;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
 use crate::live::ServerView;
 
+/// MCP up to 2025-11-25, resources, error handling; 2026-07-28 has -32602 for it.
+const RESOURCE_NOT_FOUND: i32 = -32002;
+
 /// What kind of request the outcome answers: only a tool call can carry an error in its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
@@ -108,7 +111,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Map
         // Codes that this protocol gives a meaning of their own stay ours.
         Refusal::Relayed { code: code @ (-32603..=-32601), .. } => failure.code = *code as i32,
         Refusal::Relayed { .. } => failure.code = Reason::Internal.jsonrpc_code(),
-        Refusal::UnknownResource { uri } => failure = failure.data("uri", uri.clone().into()),
+        Refusal::UnknownResource { uri } => failure = no_resource(failure, uri, revision),
         Refusal::InvalidArguments { pointer, .. } => {
             failure = failure.data("pointer", pointer.clone().into())
         }
@@ -139,9 +142,17 @@ pub(super) fn set_meta(result: &mut Map<String, Value>, name: &str, value: Value
 
 /// Unknown names are answered alike whether they are hidden or do not exist (I-10). A resource that is not
 /// found names its URI (SEP-2164).
-pub(super) fn unknown(what: &str, name: &str) -> Failure {
+pub(super) fn unknown(what: &str, name: &str, revision: Revision) -> Failure {
     let failure = Failure::with(Reason::UnknownPrimitive, &format!("unknown {what}: {name}")).in_call();
-    if what == "resource" { failure.data("uri", name.into()) } else { failure }
+    if what == "resource" { no_resource(failure, name, revision) } else { failure }
+}
+
+fn no_resource(failure: Failure, uri: &str, revision: Revision) -> Failure {
+    let mut failure = failure.data("uri", uri.into());
+    if !revision.is_modern() {
+        failure.code = RESOURCE_NOT_FOUND;
+    }
+    failure
 }
 
 /// MCP `Implementation` of a server; a title from 2025-06-18 on.

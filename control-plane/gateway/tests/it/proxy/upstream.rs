@@ -11,6 +11,9 @@ use super::*;
 /// Hang guard.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// A cancelled executor has 100 ms.
+const BEYOND_GRACE: Duration = Duration::from_millis(400);
+
 /// What it does with `tools/call`.
 #[derive(Clone, Copy)]
 enum Script {
@@ -22,7 +25,7 @@ enum Script {
 /// `METHOD method session` of every request that came, in order.
 type Heard = watch::Receiver<Vec<String>>;
 
-/// Starts the server; `slow` delays what it hears of a cancel.
+/// Starts the server. It takes a cancel after a while only, and not from somebody who has gone by then.
 async fn upstream(script: Script, greets: u16) -> (SocketAddr, Heard) {
     let (sender, heard) = watch::channel(Vec::new());
     let sender = Arc::new(sender);
@@ -32,6 +35,9 @@ async fn upstream(script: Script, greets: u16) -> (SocketAddr, Heard) {
         let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
         let message: Value = serde_json::from_slice(&body).unwrap_or_default();
         let method = message["method"].as_str().unwrap_or_default().to_owned();
+        if method == "notifications/cancelled" {
+            tokio::time::sleep(BEYOND_GRACE).await;
+        }
         sender.send_modify(|heard| heard.push(format!("{verb} {method} {}", session.unwrap_or_default())));
         let id = message["id"].clone();
         answer(script, greets, &method, id).await
