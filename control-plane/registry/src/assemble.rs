@@ -14,7 +14,7 @@ use asp_proto::snapshot::{
 use prost::Message as _;
 use sha2::{Digest, Sha256};
 
-use crate::CompiledServer;
+use crate::compiled::CompiledServer;
 
 /// How far above the exact limit the edge lets traffic pass when the operator names no multiple.
 const DEFAULT_COARSE_MULTIPLE: f64 = 10.0;

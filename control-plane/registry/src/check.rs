@@ -3,14 +3,15 @@
 //! Keeps true: every fault of every file is reported, in the order of files and lines; there is a catalog
 //! exactly when there is no fault.
 
+use crate::compiled::CompiledServer;
 use std::collections::HashSet;
 
-use asp_proto::snapshot;
 use serde::Serialize;
 
 use crate::compile::compile_server;
 use crate::document::Document;
-use crate::fault::{Fault, FaultCode, Findings};
+use crate::fault::{Fault, FaultCode};
+use crate::findings::Findings;
 use crate::link::{self, Declared, Index};
 use crate::published::{server_validator, spec_validator};
 use crate::rules;
@@ -33,22 +34,6 @@ pub struct Report {
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     pub servers: Vec<CompiledServer>,
-}
-
-/// One server with all it needs; can be stored and assembled by itself.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CompiledServer {
-    pub edge: snapshot::EdgeServer,
-    pub server: snapshot::Server,
-    /// What it lists and the elicitations and delegates those depend on, sorted by id.
-    pub primitives: Vec<snapshot::Primitive>,
-    /// What A2A clients would get, as JSON; empty when the server does not list a2a. It is for the server's
-    /// author: while no face serves A2A, the snapshot has no card.
-    pub agent_card: String,
-    /// Lower-case hex SHA-256 of all of the above.
-    pub content_hash: String,
-    /// Paths of the sources it was compiled from, sorted.
-    pub files: Vec<String>,
 }
 
 /// A file that parsed.

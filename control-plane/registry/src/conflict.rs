@@ -5,7 +5,7 @@
 
 use asp_proto::snapshot::Primitive;
 
-use crate::check::CompiledServer;
+use crate::compiled::CompiledServer;
 use crate::fault::{Fault, FaultCode};
 
 /// The faults of adding `new` to `existing` (its own former version aside): the same id and version with

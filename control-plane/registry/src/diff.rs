@@ -11,7 +11,7 @@ use semver::Version;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::check::CompiledServer;
+use crate::compiled::CompiledServer;
 use schema::Direction;
 
 /// One difference between two versions of a server.

@@ -8,13 +8,12 @@
 mod build;
 mod scalar;
 
+use crate::source::MAX_BYTES;
 use serde_json::{Map, Number, Value};
 
 use crate::fault::{Fault, FaultCode};
 use crate::source::Source;
 
-/// Largest file in bytes. The largest real spec is a few KiB; a static resource may be longer.
-pub(crate) const MAX_BYTES: usize = 1024 * 1024;
 /// Deepest nesting. A schema may be 64 deep and stands three levels down.
 pub(crate) const MAX_DEPTH: usize = 80;
 /// Most keys and values in one file. A schema has at most 5 000 subschemas, so real specs stay far below;

@@ -8,10 +8,12 @@
 mod assemble;
 mod check;
 mod compile;
+mod compiled;
 mod conflict;
 mod diff;
 mod document;
 mod fault;
+mod findings;
 mod link;
 mod manifest;
 mod published;
@@ -23,8 +25,9 @@ mod structure;
 pub mod uri_template;
 
 pub use assemble::{Inputs, assemble};
-pub use check::{Catalog, CompiledServer, Report, check};
+pub use check::{Catalog, Report, check};
 pub use compile::compile_mcp;
+pub use compiled::CompiledServer;
 pub use conflict::conflicts;
 pub use diff::{Change, compare};
 pub use fault::{Fault, FaultCode};

@@ -21,7 +21,8 @@ pub(crate) use server::check_server;
 use serde_json::Value;
 
 use crate::document::Document;
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::spec::{Scheme, Spec};
 use crate::uri_template::UriTemplate;
 

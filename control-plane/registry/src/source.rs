@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::document::MAX_BYTES;
-
 /// Most files in one primitives folder.
 pub const MAX_FILES: usize = 10_000;
 /// Folders of servers, not deeper: `<server>/<file>`.
@@ -135,3 +133,6 @@ fn shown(root: &Path, path: &Path) -> String {
 fn io_error(path: &Path, source: io::Error) -> ReadError {
     ReadError::Io { path: path.display().to_string(), source }
 }
+
+/// Largest file in bytes. The largest real spec is a few KiB; a static resource may be longer.
+pub(crate) const MAX_BYTES: usize = 1024 * 1024;

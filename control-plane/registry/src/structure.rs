@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::document::escape;
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 
 /// More than one file may have; see `fault`.
 const MAX_ERRORS: usize = 200;

@@ -3,7 +3,7 @@ use prost::Message;
 use sha2::{Digest, Sha256};
 
 use super::{Inputs, assemble};
-use crate::CompiledServer;
+use crate::compiled::CompiledServer;
 
 fn server(name: &str, scheme: AuthScheme, listings: &[(&str, &str)]) -> CompiledServer {
     let listings: Vec<Listing> = listings

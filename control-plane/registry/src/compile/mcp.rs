@@ -7,7 +7,7 @@
 use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
 
-use crate::CompiledServer;
+use crate::compiled::CompiledServer;
 use crate::spec::{ContentType, Contents, Icon, Kind, Message, Mutation, Spec, Theme};
 
 /// The revisions a definition is compiled for, ascending; revisions are dates and compare as text.

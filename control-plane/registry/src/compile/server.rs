@@ -10,7 +10,7 @@ use prost::Message as _;
 use sha2::{Digest, Sha256};
 
 use super::{card, compile_primitive, mcp, wire_scheme};
-use crate::CompiledServer;
+use crate::compiled::CompiledServer;
 use crate::server_file::{DefaultExposure, Protocol, ServerFile, Sessions};
 use crate::spec::{Exposed, Kind, Spec};
 

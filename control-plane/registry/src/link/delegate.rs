@@ -7,7 +7,8 @@ use std::collections::HashSet;
 
 use super::{Declared, Index};
 use crate::compile::{Member, bare_id};
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::spec::{Kind, Spec};
 
 /// What answers for the delegate, as its spec writes it.

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use crate::compile::{self, Member};
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::server_file::ServerFile;
 use crate::spec::Kind;
 

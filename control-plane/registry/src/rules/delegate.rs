@@ -4,7 +4,8 @@
 //! delegate may name.
 
 use super::{name, proxy};
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::spec::{Kind, Mode, OpenaiProxy, Runtime, Spec};
 
 /// Longest name of a model, and of an operator's key: shorter than keys are.

@@ -1,7 +1,8 @@
 //! `mutation`, `annotations` and `capabilities` must tell one story.
 
 use crate::compile;
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::spec::{Mode, Mutation, Scheme, Spec};
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {

@@ -1,6 +1,7 @@
 //! Ids, versions, exposed names and scopes.
 
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::spec::Spec;
 
 /// MCP 2025-11-25 section "Tool Names": 1 to 128 of `[A-Za-z0-9_.-]`. Ids obey the same rule, since an id

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::name;
 use crate::compile;
 use crate::document::escape;
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::spec::{FieldType, Kind, Spec};
 
 /// More fields than a person fills in.

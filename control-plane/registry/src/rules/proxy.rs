@@ -6,7 +6,8 @@
 use serde_json::Value;
 
 use super::{name, uri};
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::spec::{Body, CallsProxy, HttpProxy, Kind, Spec};
 use crate::uri_template::UriTemplate;
 

@@ -4,7 +4,8 @@
 
 use std::ops::RangeInclusive;
 
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::spec::{Cpu, RateLimit, Resources, Spec};
 
 /// 64 cores: more than one plugin process can use.

@@ -14,7 +14,8 @@ pub(crate) use nullable::without_nullable;
 use jsonschema::{Draft, PatternOptions, Registry, Validator};
 use serde_json::{Value, json};
 
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 
 const MAX_BYTES: usize = 256 * 1024;
 const MAX_DEPTH: usize = 64;

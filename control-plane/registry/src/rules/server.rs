@@ -1,7 +1,8 @@
 //! Rules of `server.yaml`.
 
 use super::{name, uri};
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::server_file::{Card, Protocol, ServerFile};
 use crate::spec::Scheme;
 

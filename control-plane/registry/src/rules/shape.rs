@@ -2,7 +2,8 @@
 //!
 //! Keeps true: no key is silently ignored. A key without a meaning is a fault, since its author expects one.
 
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::spec::{ContentType, Kind, Mode, Runtime, Spec};
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {

@@ -4,7 +4,8 @@
 //! aside, which the file's size bounds).
 
 use crate::document::Document;
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 
 const MAX_TEXT_BYTES: usize = 64 * 1024;
 const CONTENTS: &str = "/primitiveSchema/contents/";

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use asp_proto::snapshot::{Limit, Listing};
 
-use crate::CompiledServer;
+use crate::compiled::CompiledServer;
 
 /// A name that stands for more other primitives than this is left to the gateway.
 const MAX_SHARED: usize = 32;

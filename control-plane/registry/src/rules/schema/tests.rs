@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Rules, check, without_nullable};
 use crate::document::Document;
-use crate::fault::{FaultCode, Findings};
+use crate::fault::FaultCode;
+use crate::findings::Findings;
 use crate::source::Source;
 
 /// Ten times the goal of 100 ms, since tests share the machine; unoptimised code takes ten times as long.

@@ -1,0 +1,19 @@
+//! One compiled server: what the check makes, and everything after it takes.
+
+use asp_proto::snapshot;
+
+/// One server with all it needs; can be stored and assembled by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompiledServer {
+    pub edge: snapshot::EdgeServer,
+    pub server: snapshot::Server,
+    /// What it lists and the elicitations and delegates those depend on, sorted by id.
+    pub primitives: Vec<snapshot::Primitive>,
+    /// What A2A clients would get, as JSON; empty when the server does not list a2a. It is for the server's
+    /// author: while no face serves A2A, the snapshot has no card.
+    pub agent_card: String,
+    /// Lower-case hex SHA-256 of all of the above.
+    pub content_hash: String,
+    /// Paths of the sources it was compiled from, sorted.
+    pub files: Vec<String>,
+}
