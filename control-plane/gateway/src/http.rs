@@ -60,6 +60,9 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     };
     match judge(&gateway, &live, &parts, body).await {
         Err(refusal) => {
+            if let Some(cause) = refusal.cause {
+                tracing::warn!(path = parts.uri.path(), "a token of a trusted issuer is refused: {cause}");
+            }
             if let Some(reason) = refusal.reason {
                 gateway.metrics().refused(reason.as_str());
             }

@@ -115,6 +115,7 @@ mod tests {
             scopes: Vec::new(),
             client: "cli".into(),
             wcit: "t-1".into(),
+            digest: [0; 32],
             issuer: "dev".into(),
             issued_at: 0,
             expires_at: u64::MAX,

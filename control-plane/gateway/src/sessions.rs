@@ -3,15 +3,14 @@
 //! `Mcp-Session-Id = v1.<K, 16 hex>.<sealed {sid, iat, revision, abilities}>`, sealed with K, the server and
 //! the principal as associated data (ADR 2). Keeps true: a session is used only by the principal and on
 //! the server it was made for, and never proves who the caller is; a deleted one stays deleted for its whole
-//! life; the table is bounded, and a session that fell out of it is rebuilt from its id (I-3).
+//! life; the table is bounded, and a session that fell out of it is rebuilt from its id (I-3); one user can push out
+//! none but their own.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Caller, Reason};
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use crate::call::ClientAbilities;
 use crate::clock::unix_seconds;
@@ -20,17 +19,21 @@ use crate::faces::mcp::revision::Revision;
 use crate::seal::{Purpose, SealError, Sealer};
 
 pub mod session;
+mod shares;
 
 pub use session::{Profile, Session};
+use shares::Shares;
 
 /// Most sessions one replica keeps.
 const MAX_SESSIONS: usize = 100_000;
 /// Most deleted ids one replica remembers.
 const MAX_DELETED: usize = 100_000;
+/// What one user may take of either, whatever their clients are called.
+const MAX_OF_ONE: usize = 10_000;
 /// A session nobody used for this long is forgotten.
 const IDLE: Duration = Duration::from_secs(3600);
-/// No session lives longer, in seconds.
-const MAX_LIFE_SECONDS: u64 = 24 * 3600;
+/// No session lives longer.
+const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// A new session as the client gets it.
 pub struct Minted {
@@ -46,16 +49,10 @@ pub struct Sessions {
     table: Mutex<Table>,
 }
 
-#[derive(Default)]
 struct Table {
-    kept: HashMap<[u8; 16], Kept>,
-    /// Until when each deleted id is remembered, in Unix seconds.
-    deleted: HashMap<[u8; 16], u64>,
-}
-
-struct Kept {
-    session: Arc<Session>,
-    used: Instant,
+    kept: Shares<Arc<Session>>,
+    /// Remembered for as long as a session can live.
+    deleted: Shares<()>,
 }
 
 /// The plaintext of a session id.
@@ -67,7 +64,11 @@ struct Sealed {
 
 impl Sessions {
     pub fn new(sealer: Arc<Sealer>) -> Sessions {
-        Sessions { sealer, table: Mutex::default() }
+        let table = Table {
+            kept: Shares::new(MAX_SESSIONS, MAX_OF_ONE),
+            deleted: Shares::new(MAX_DELETED, MAX_OF_ONE),
+        };
+        Sessions { sealer, table: Mutex::new(table) }
     }
 
     /// Makes a session. `hint` is the affinity key the edge chose; without a well-formed one a key is drawn.
@@ -87,7 +88,7 @@ impl Sessions {
         let context = context(&affinity, server, caller);
         let token =
             format!("v1.{affinity}.{}", self.sealer.seal(Purpose::Session, &context, &sealed.encode())?);
-        self.table.lock().keep(sid, Arc::new(Session::kept(sid, profile)));
+        self.table.lock().kept.insert(sid, owner(caller), Arc::new(Session::kept(sid, profile)));
         Ok(Minted { token, affinity })
     }
 
@@ -95,16 +96,15 @@ impl Sessions {
     pub fn find(&self, token: &str, server: &str, caller: &Caller) -> Result<Arc<Session>, Reason> {
         let sealed = self.open(token, server, caller).ok_or(Reason::SessionUnknown)?;
         let mut table = self.table.lock();
-        if table.deleted.contains_key(&sealed.sid) {
+        if table.deleted.contains(&sealed.sid) {
             return Err(Reason::SessionUnknown);
         }
-        if let Some(kept) = table.kept.get_mut(&sealed.sid) {
-            kept.used = Instant::now();
-            return Ok(kept.session.clone());
+        if let Some(session) = table.kept.touch(&sealed.sid) {
+            return Ok(session.clone());
         }
         // Made by another replica, or fallen out of the table.
         let session = Arc::new(Session::kept(sealed.sid, sealed.profile));
-        table.keep(sealed.sid, session.clone());
+        table.kept.insert(sealed.sid, owner(caller), session.clone());
         Ok(session)
     }
 
@@ -113,16 +113,7 @@ impl Sessions {
         let session = self.find(token, server, caller)?;
         let mut table = self.table.lock();
         let sid = session.sid();
-        if table.deleted.len() >= MAX_DELETED {
-            let now = unix_seconds();
-            table.deleted.retain(|_, until| *until > now);
-        }
-        if table.deleted.len() >= MAX_DELETED
-            && let Some(oldest) = table.deleted.iter().min_by_key(|(_, until)| **until).map(|(sid, _)| *sid)
-        {
-            table.deleted.remove(&oldest);
-        }
-        table.deleted.insert(sid, unix_seconds() + MAX_LIFE_SECONDS);
+        table.deleted.insert(sid, owner(caller), ());
         table.kept.remove(&sid);
         session.cancel_all();
         Ok(())
@@ -139,10 +130,9 @@ impl Sessions {
 
     /// Forgets idle sessions and old deletions; run from time to time.
     pub fn sweep(&self) {
-        let (now, seconds) = (Instant::now(), unix_seconds());
         let mut table = self.table.lock();
-        table.kept.retain(|_, kept| now.saturating_duration_since(kept.used) < IDLE);
-        table.deleted.retain(|_, until| *until > seconds);
+        table.kept.forget_idle(IDLE);
+        table.deleted.forget_idle(MAX_LIFE);
     }
 
     fn open(&self, token: &str, server: &str, caller: &Caller) -> Option<Sealed> {
@@ -152,22 +142,7 @@ impl Sessions {
         }
         let plain = self.sealer.open(Purpose::Session, &context(affinity, server, caller), sealed)?;
         let sealed = Sealed::decode(&plain)?;
-        (unix_seconds() < sealed.issued_at.saturating_add(MAX_LIFE_SECONDS)).then_some(sealed)
-    }
-}
-
-impl Table {
-    fn keep(&mut self, sid: [u8; 16], session: Arc<Session>) {
-        if self.kept.len() >= MAX_SESSIONS {
-            let now = Instant::now();
-            self.kept.retain(|_, kept| now.saturating_duration_since(kept.used) < IDLE);
-        }
-        if self.kept.len() >= MAX_SESSIONS
-            && let Some(oldest) = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(sid, _)| *sid)
-        {
-            self.kept.remove(&oldest);
-        }
-        self.kept.insert(sid, Kept { session, used: Instant::now() });
+        (unix_seconds() < sealed.issued_at.saturating_add(MAX_LIFE.as_secs())).then_some(sealed)
     }
 }
 
@@ -197,12 +172,22 @@ impl Sealed {
     }
 }
 
-/// The principal: org, user and client, not the token, so that a refresh does not end a session.
+/// The principal: issuer, org, user and client, not the token, so that a refresh does not end a session. The same
+/// names from two issuers are two principals: each issuer answers for its own users only.
 pub fn principal(caller: &Caller) -> [u8; 16] {
-    let digest = digest::of_parts(&[&caller.org, &caller.user, &caller.client]);
-    let mut principal = [0; 16];
-    principal.copy_from_slice(digest.split_at(16).0);
-    principal
+    shortened(&[&caller.issuer, &caller.org, &caller.user, &caller.client])
+}
+
+/// Whose share of the tables a session takes: the client is left out, because a user can register any number of them.
+fn owner(caller: &Caller) -> [u8; 16] {
+    shortened(&[&caller.issuer, &caller.org, &caller.user])
+}
+
+fn shortened(parts: &[&str]) -> [u8; 16] {
+    let digest = digest::of_parts(parts);
+    let mut first = [0; 16];
+    first.copy_from_slice(digest.split_at(16).0);
+    first
 }
 
 fn context(affinity: &str, server: &str, caller: &Caller) -> Vec<u8> {

@@ -20,6 +20,8 @@ mod edge;
 mod hosted;
 #[path = "it/idempotency.rs"]
 mod idempotency;
+#[path = "it/issuers.rs"]
+mod issuers;
 #[path = "it/legacy.rs"]
 mod legacy;
 #[path = "it/limits.rs"]

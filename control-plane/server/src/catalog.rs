@@ -11,7 +11,7 @@ pub mod fault;
 pub mod orgs;
 pub mod servers;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -36,6 +36,8 @@ pub struct Fixed {
     pub dev: bool,
     pub workers: u32,
     pub issuers: Vec<Issuer>,
+    /// The `iss` of those whose tokens open the admin API.
+    pub admin_issuers: Vec<String>,
     /// Hosts the proxy executor may reach although they are private (the sample server of `--stack`).
     pub upstreams: Vec<Upstream>,
 }
@@ -122,9 +124,11 @@ impl Compiler {
         Live::build(asp_registry::assemble(alone)).map(|_| ())
     }
 
-    /// The `iss` of every issuer of clients.
+    /// The `iss` of every issuer whose tokens are taken, of clients and of admins.
     pub fn trusted(&self) -> Vec<String> {
-        self.fixed.issuers.iter().map(|issuer| issuer.iss.clone()).collect()
+        let clients = self.fixed.issuers.iter().map(|issuer| &issuer.iss);
+        let all: BTreeSet<&String> = clients.chain(&self.fixed.admin_issuers).collect();
+        all.into_iter().cloned().collect()
     }
 
     /// Every server that is published.
@@ -232,6 +236,7 @@ mod tests {
             dev,
             workers: 1,
             issuers: vec![issuer.snapshot()],
+            admin_issuers: Vec::new(),
             upstreams: Vec::new(),
         }
     }

@@ -16,7 +16,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::admin::auth::TrustedIssuer;
+use crate::admin::auth::{IssuerRules, TrustedIssuer};
 use crate::clock;
 use crate::state_dir;
 
@@ -176,6 +176,8 @@ impl DevIssuer {
             }],
             typ: vec![TYP.into()],
             max_lifetime_seconds: MAX_TTL.as_secs(),
+            // In development anybody may be of any org.
+            orgs: vec!["*".into()],
             ..snapshot::Issuer::default()
         }
     }
@@ -191,7 +193,8 @@ impl DevIssuer {
         let jwk: jsonwebtoken::jwk::Jwk =
             serde_json::from_value(self.jwk.clone()).map_err(|e| malformed(e.to_string()))?;
         let key = DecodingKey::from_jwk(&jwk).map_err(|e| malformed(e.to_string()))?;
-        Ok(TrustedIssuer { iss: ISS.into(), kid: self.kid.clone(), algorithm: Algorithm::ES256, key })
+        let rules = std::sync::Arc::new(IssuerRules::of(ISS));
+        Ok(TrustedIssuer { kid: self.kid.clone(), algorithm: Algorithm::ES256, key, rules })
     }
 
     /// Mints a token for a client of the platform.

@@ -2,9 +2,15 @@
 //!
 //! ```json
 //! {"clients": [{"name": "login", "iss": "https://login.example.com", "jwks": {"keys": [...]},
-//!               "algs": ["RS256"], "audiences": [], "claims": {"org": "tenant"}, "maxLifetimeSeconds": 3600}],
-//!  "admins":  [{"name": "ops", "iss": "https://ops.example.com", "jwks": {"keys": [...]}, "algs": ["ES256"]}]}
+//!               "algs": ["RS256"], "audiences": [], "claims": {"org": "tenant"}, "maxLifetimeSeconds": 3600,
+//!               "orgs": ["acme", "acme-*"]}],
+//!  "admins":  [{"name": "ops", "iss": "https://ops.example.com", "jwks": {"keys": [...]}, "algs": ["ES256"],
+//!               "claims": {"user": "email", "role": "asp_role"}}]}
 //! ```
+//!
+//! `orgs` are the orgs an issuer may speak for: names, `prefix*` or `*`. One issuer alone may leave them out; of several,
+//! each client issuer must say them, because whoever may name any org can act for every tenant. An admin issuer with
+//! `orgs` gives roles in those only, and platform roles only with `*`.
 //!
 //! Keeps true: one key, one algorithm (RFC 8725 section 3.1); only public, asymmetric keys; every fault of
 //! the file is found before anything starts.
@@ -12,14 +18,16 @@
 mod faults;
 
 use std::path::Path;
+use std::sync::Arc;
 
+use asp_edge::names;
 use asp_proto::snapshot;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::admin::auth::TrustedIssuer;
+use crate::admin::auth::{IssuerRules, TrustedIssuer};
 use crate::issuer::MAX_TTL;
 
 /// Issuers and keys of one file, at most.
@@ -71,6 +79,8 @@ struct Entry {
     #[serde(default)]
     claims: Claims,
     max_lifetime_seconds: Option<u64>,
+    #[serde(default)]
+    orgs: Vec<String>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -85,6 +95,8 @@ struct Claims {
     user: String,
     groups: String,
     scopes: String,
+    /// Of an admin issuer.
+    role: String,
 }
 
 /// Every fault of the file; `dev`: the development issuer is trusted beside it.
@@ -122,6 +134,10 @@ pub fn read(path: &Path) -> Result<Issuers, IssuersError> {
     };
     let mut issuers = Issuers::default();
     for entry in &file.clients {
+        if file.clients.len() > 1 && entry.orgs.is_empty() {
+            let fault = "of several client issuers each must say in `orgs` for which orgs it speaks";
+            return Err(fail(entry, fault.into()));
+        }
         issuers.clients.push(client(entry).map_err(|fault| fail(entry, fault))?);
     }
     for entry in &file.admins {
@@ -132,9 +148,8 @@ pub fn read(path: &Path) -> Result<Issuers, IssuersError> {
 
 fn client(entry: &Entry) -> Result<snapshot::Issuer, String> {
     let keys = keys(entry)?;
-    let lifetime = entry.max_lifetime_seconds.unwrap_or(MAX_TTL.as_secs());
-    if lifetime == 0 || lifetime > MAX_TTL.as_secs() {
-        return Err(format!("maxLifetimeSeconds must be from 1 to {}", MAX_TTL.as_secs()));
+    if !entry.claims.role.is_empty() {
+        return Err("claims.role is for admin issuers".into());
     }
     Ok(snapshot::Issuer {
         name: entry.name.clone(),
@@ -151,16 +166,50 @@ fn client(entry: &Entry) -> Result<snapshot::Issuer, String> {
             groups: entry.claims.groups.clone(),
             scopes: entry.claims.scopes.clone(),
         }),
-        max_lifetime_seconds: lifetime,
+        max_lifetime_seconds: lifetime(entry)?,
+        orgs: orgs(entry)?,
     })
 }
 
+fn lifetime(entry: &Entry) -> Result<u64, String> {
+    let lifetime = entry.max_lifetime_seconds.unwrap_or(MAX_TTL.as_secs());
+    if lifetime == 0 || lifetime > MAX_TTL.as_secs() {
+        return Err(format!("maxLifetimeSeconds must be from 1 to {}", MAX_TTL.as_secs()));
+    }
+    Ok(lifetime)
+}
+
+fn orgs(entry: &Entry) -> Result<Vec<String>, String> {
+    let fault = |org: &String| names::pattern_fault(org).map(|fault| format!("orgs: `{org}` {fault}"));
+    match entry.orgs.iter().find_map(fault) {
+        Some(fault) => Err(fault),
+        None => Ok(entry.orgs.clone()),
+    }
+}
+
 fn admin(entry: &Entry) -> Result<Vec<TrustedIssuer>, String> {
+    let Claims { org, user, groups, scopes, role } = &entry.claims;
+    if [org, groups, scopes].iter().any(|name| !name.is_empty()) {
+        return Err(
+            "an admin token has a name and a role: only claims.user and claims.role can be set".into()
+        );
+    }
+    let or = |text: &str, default: String| if text.is_empty() { default } else { text.to_owned() };
+    let mut rules = IssuerRules::of(&entry.iss);
+    if !entry.typ.is_empty() {
+        rules.typ = entry.typ.iter().map(|typ| typ.to_ascii_lowercase()).collect();
+    }
+    rules.audiences.extend(entry.audiences.iter().cloned());
+    rules.user_claim = or(user, rules.user_claim);
+    rules.role_claim = or(role, rules.role_claim);
+    rules.max_lifetime = lifetime(entry)?;
+    rules.orgs = orgs(entry)?;
+    let rules = Arc::new(rules);
     let trusted = |key: Key| TrustedIssuer {
-        iss: entry.iss.clone(),
         kid: key.kid,
         algorithm: key.algorithm,
         key: key.decoding,
+        rules: Arc::clone(&rules),
     };
     Ok(keys(entry)?.into_iter().map(trusted).collect())
 }
@@ -246,11 +295,60 @@ mod tests {
 
     #[test]
     fn clients_and_admins_have_issuers_of_their_own() {
-        let issuers = read_value(&json!({ "clients": [entry()], "admins": [entry()] })).unwrap();
+        let mut ops = entry();
+        ops["claims"] = json!({});
+        let issuers = read_value(&json!({ "clients": [entry()], "admins": [ops] })).unwrap();
         let client = &issuers.clients[0];
         assert_eq!((client.max_lifetime_seconds, client.keys[0].alg.as_str()), (3_600, "ES256"));
         assert_eq!(client.claims.as_ref().unwrap().org, "tenant");
-        assert_eq!(issuers.admins[0].iss, "https://login.example.com");
+        assert_eq!(issuers.admins[0].rules.iss, "https://login.example.com");
+    }
+
+    #[test]
+    fn several_client_issuers_each_say_for_which_orgs_they_speak() {
+        let named = |name: &str, orgs: Value| {
+            let mut entry = entry();
+            entry["name"] = json!(name);
+            entry["iss"] = json!(format!("https://{name}.example.com"));
+            entry["orgs"] = orgs;
+            entry
+        };
+        let alone = read_value(&json!({ "clients": [named("a", json!([]))] })).unwrap();
+        assert!(alone.clients[0].orgs.is_empty());
+        let two =
+            |orgs: Value| read_value(&json!({ "clients": [named("a", json!(["acme"])), named("b", orgs)] }));
+        let silent = two(json!([])).err().unwrap().to_string();
+        assert!(silent.contains("issuer b") && silent.contains("each must say in `orgs`"), "{silent}");
+        assert_eq!(two(json!(["team-*", "Acme Holding"])).unwrap().clients[1].orgs.len(), 2);
+        for bad in ["", "a*b", "acme "] {
+            assert!(two(json!([bad])).err().unwrap().to_string().contains("orgs: `"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_an_admin_issuer_is_a_rule_or_a_fault() {
+        let with = |member: &str, value: Value| {
+            let mut changed = entry();
+            changed["claims"] = json!({});
+            changed[member] = value;
+            read_value(&json!({ "admins": [changed] }))
+        };
+        let rules = |member: &str, value: Value| Arc::clone(&with(member, value).unwrap().admins[0].rules);
+        assert_eq!(rules("maxLifetimeSeconds", json!(900)).max_lifetime, 900);
+        assert_eq!(rules("typ", json!(["JWT"])).typ, ["jwt"]);
+        assert_eq!(rules("audiences", json!(["urn:ops"])).audiences, ["asp-admin", "urn:ops"]);
+        assert_eq!(rules("claims", json!({"role": "asp_role"})).role_claim, "asp_role");
+        assert_eq!(rules("orgs", json!(["acme"])).orgs, ["acme"]);
+        for (member, value) in [
+            ("maxLifetimeSeconds", json!(2_592_000)),
+            ("claims", json!({"org": "tenant"})),
+            ("orgs", json!(["*a"])),
+        ] {
+            assert!(with(member, value).is_err(), "{member}");
+        }
+        let mut client = entry();
+        client["claims"]["role"] = json!("asp_role");
+        assert!(read_value(&json!({ "clients": [client] })).is_err());
     }
 
     #[test]

@@ -1,7 +1,6 @@
-//! Policy patterns: exact, `prefix*` or `*`.
+//! Policy patterns: exact, `prefix*` or `*`; what is exact follows the rule for names in tokens.
 
-/// Longest pattern or name, in bytes.
-pub const MAX_LENGTH: usize = 256;
+use asp_edge::names;
 
 /// Whether `pattern` matches `name`.
 pub fn matches(pattern: &str, name: &str) -> bool {
@@ -11,18 +10,14 @@ pub fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether the text is a pattern: not empty, visible, a star at the end only.
+/// Whether the text is a pattern: a name, or the beginning of one and a star.
 pub fn valid(pattern: &str) -> bool {
-    let body = pattern.strip_suffix('*').unwrap_or(pattern);
-    !pattern.is_empty()
-        && pattern.len() <= MAX_LENGTH
-        && !body.contains('*')
-        && !body.chars().any(|c| c.is_control() || c.is_whitespace())
+    names::pattern_fault(pattern).is_none()
 }
 
 /// Whether the text is an exact name or `*`, as the edge compares orgs, servers and users.
 pub fn valid_exact_or_any(text: &str) -> bool {
-    text == "*" || (valid(text) && !text.contains('*'))
+    text == "*" || names::is_name(text)
 }
 
 #[cfg(test)]
@@ -34,9 +29,11 @@ mod tests {
         assert!(matches("cc.search", "cc.search") && !matches("cc.search", "cc.search2"));
         assert!(matches("cc.*", "cc.search") && !matches("cc.*", "meetings.search"));
         assert!(matches("*", "anything"));
-        for bad in ["", "a*b", "**", "a b", "a\n", &"x".repeat(300)] {
+        for bad in ["", "a*b", "**", "a ", "a\n", &"x".repeat(600)] {
             assert!(!valid(bad), "{bad}");
         }
+        assert!(valid("Domain Admins") && valid("Domain *") && valid("urn:acme/eu"));
         assert!(valid_exact_or_any("*") && valid_exact_or_any("cc") && !valid_exact_or_any("c*"));
+        assert!(valid_exact_or_any("Domain Admins"));
     }
 }

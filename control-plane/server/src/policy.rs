@@ -3,7 +3,9 @@
 //! Pure. Records come from the store and were validated on the way in; what becomes of one that no longer parses
 //! is for the caller to say ([`crate::catalog`]), except of a revocation: it is never left out.
 
-use asp_proto::snapshot::{Binding, ExposureException, Limit, Protocol, RevokedBefore, TargetKind};
+use asp_proto::snapshot::{
+    Binding, EdgeSnapshot, ExposureException, Limit, Protocol, RevokedBefore, TargetKind,
+};
 use asp_store::control::{BindingRecord, ExposureRecord, LimitRecord, RevocationRecord};
 use sha2::{Digest, Sha256};
 
@@ -93,19 +95,22 @@ pub struct Revoked {
 }
 
 /// Compiles the revocations that are alive at `now_ms`. `issuers` are the `iss` values for which a jti
-/// without an issuer is revoked.
+/// without an issuer is revoked. What an org recorded only hits tokens of that org: a jti is any issuer's choice, and
+/// nobody may guess another tenant's away.
 pub fn revoked(records: &[RevocationRecord], issuers: &[String], now_ms: u64) -> Revoked {
     let mut revoked = Revoked::default();
     for record in records.iter().filter(|record| record.until > now_ms) {
         match record.kind.as_str() {
             "token" if record.issuer.is_empty() => {
-                revoked.tokens.extend(issuers.iter().map(|iss| token_entry(iss, &record.target)));
+                revoked
+                    .tokens
+                    .extend(issuers.iter().map(|iss| token_entry(iss, &record.org, &record.target)));
             }
-            "token" => revoked.tokens.push(token_entry(&record.issuer, &record.target)),
-            "token_hash" => revoked.tokens.push(entry(&["token_hash", &record.target])),
+            "token" => revoked.tokens.push(token_entry(&record.issuer, &record.org, &record.target)),
+            "token_hash" => revoked.tokens.push(hash_entry(&record.org, &record.target)),
             "user" => revoked.before.push(before(&record.org, &record.target, record.created_at)),
             "org" => revoked.before.push(before(&record.target, "", record.created_at)),
-            // Held by the gateway's vault, not by an edge.
+            // Of an older version, which recorded what nothing enforces.
             "linked_token" => {}
             _ => {
                 revoked.unknown.push(record.id.clone());
@@ -118,16 +123,48 @@ pub fn revoked(records: &[RevocationRecord], issuers: &[String], now_ms: u64) ->
     revoked
 }
 
-/// Whether a compact token is among the entries of `EdgeSnapshot.revoked`, by its jti or its hash.
-pub fn is_revoked(entries: &[u8], iss: &str, jti: &str, token: &str) -> bool {
-    let hash: String = Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect();
-    let wanted = [token_entry(iss, jti), entry(&["token_hash", &hash])];
-    let (entries, _) = entries.as_chunks::<16>();
-    wanted.iter().any(|entry| entries.binary_search(entry).is_ok())
+/// A token as revocations find it.
+pub struct Presented<'a> {
+    pub iss: &'a str,
+    pub jti: &'a str,
+    /// "" for a token that belongs to no org.
+    pub org: &'a str,
+    pub user: &'a str,
+    /// Unix seconds.
+    pub issued_at: u64,
+    pub compact: &'a str,
 }
 
-fn token_entry(iss: &str, jti: &str) -> [u8; 16] {
-    entry(&["token", iss, jti])
+/// Whether a token is dead by the entries of an edge snapshot: by its jti, its hash, its user or its org.
+pub fn is_revoked(edge: &EdgeSnapshot, token: &Presented<'_>) -> bool {
+    let hash: String = Sha256::digest(token.compact).iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut wanted = vec![token_entry(token.iss, "", token.jti), hash_entry("", &hash)];
+    if !token.org.is_empty() {
+        wanted.extend([token_entry(token.iss, token.org, token.jti), hash_entry(token.org, &hash)]);
+    }
+    let (entries, _) = edge.revoked.as_chunks::<16>();
+    let too_early = |entry: &RevokedBefore| {
+        entry.org == token.org
+            && (entry.user == token.user || entry.user.is_empty())
+            && token.issued_at <= entry.not_after_iat
+    };
+    wanted.iter().any(|entry| entries.binary_search(entry).is_ok())
+        || edge.revoked_before.iter().any(too_early)
+}
+
+/// `org` "" stands for every org.
+fn token_entry(iss: &str, org: &str, jti: &str) -> [u8; 16] {
+    match org {
+        "" => entry(&["token", iss, jti]),
+        org => entry(&["org_token", iss, org, jti]),
+    }
+}
+
+fn hash_entry(org: &str, hash: &str) -> [u8; 16] {
+    match org {
+        "" => entry(&["token_hash", hash]),
+        org => entry(&["org_token_hash", org, hash]),
+    }
 }
 
 /// The first 16 bytes of SHA-256 over the parts, separated by NUL (`snapshot.proto`, `revoked`).
@@ -164,9 +201,9 @@ mod tests {
     #[test]
     fn a_revoked_jti_is_hashed_with_each_issuer() {
         let issuers = ["asp-dev".to_owned(), "https://login.example".to_owned()];
-        let all = revoked(&[revocation("token", "acme", "j1")], &issuers, 6_000);
+        let all = revoked(&[revocation("token", "", "j1")], &issuers, 6_000);
         assert_eq!(all.tokens.len(), 2);
-        let mut one = revocation("token", "acme", "j1");
+        let mut one = revocation("token", "", "j1");
         one.issuer = "asp-dev".into();
         let one = revoked(&[one], &issuers, 6_000);
         // printf 'token\0asp-dev\0j1' | sha256sum
@@ -182,13 +219,50 @@ mod tests {
         // printf 'a.b.c' | sha256sum
         let hash = "845e30448809e2bc8958eb025bfc795235d13b077a53d0c3abbd2385170dc9b8";
         let by_hash = revocation("token_hash", "", hash);
-        let mut entries = revoked(&[by_jti, by_hash], &[], 6_000).tokens;
-        entries.sort_unstable();
-        let entries = entries.concat();
-        assert!(is_revoked(&entries, "asp-dev", "j1", "x.y.z"));
-        assert!(is_revoked(&entries, "asp-dev", "j2", "a.b.c"));
-        assert!(!is_revoked(&entries, "asp-dev", "j2", "x.y.z"));
-        assert!(!is_revoked(&entries, "other", "j1", "x.y.z"), "another issuer's jti");
+        let edge = edge(&[by_jti, by_hash]);
+        let token = presented("acme");
+        assert!(is_revoked(&edge, &token));
+        assert!(is_revoked(&edge, &Presented { jti: "j2", compact: "a.b.c", ..token }));
+        assert!(!is_revoked(&edge, &Presented { jti: "j2", ..presented("acme") }));
+        assert!(!is_revoked(&edge, &Presented { iss: "other", ..presented("acme") }), "another issuer's jti");
+    }
+
+    fn edge(records: &[RevocationRecord]) -> EdgeSnapshot {
+        let Revoked { mut tokens, before, .. } = revoked(records, &["asp-dev".to_owned()], 6_000);
+        tokens.sort_unstable();
+        EdgeSnapshot { revoked: tokens.concat(), revoked_before: before, ..EdgeSnapshot::default() }
+    }
+
+    fn presented(org: &str) -> Presented<'_> {
+        Presented { iss: "asp-dev", jti: "j1", org, user: "alice", issued_at: 5, compact: "x.y.z" }
+    }
+
+    #[test]
+    fn what_an_org_recorded_hits_no_token_of_another_org() {
+        // printf 'x.y.z' | sha256sum
+        let hash = "f7304f12be673526050bf784fcb0aeac9d6a9f6516b4acbf99a375891644b123";
+        for record in [revocation("token", "acme", "j1"), revocation("token_hash", "acme", hash)] {
+            let edge = edge(&[record]);
+            assert!(is_revoked(&edge, &presented("acme")));
+            assert!(!is_revoked(&edge, &presented("globex")));
+            assert!(!is_revoked(&edge, &presented("")), "the platform's own");
+        }
+        // printf 'org_token\0asp-dev\0acme\0j1' | sha256sum
+        let edge = edge(&[revocation("token", "acme", "j1")]);
+        let hex: String = edge.revoked.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "bdbbbb6c28ab9e96a7f10378a37da842");
+    }
+
+    #[test]
+    fn a_user_or_an_org_is_revoked_up_to_the_second_for_admins_too() {
+        for record in [revocation("user", "acme", "alice"), revocation("org", "acme", "acme")] {
+            let edge = edge(&[record]);
+            assert!(is_revoked(&edge, &presented("acme")));
+            assert!(!is_revoked(&edge, &Presented { issued_at: 6, ..presented("acme") }));
+            assert!(!is_revoked(&edge, &presented("globex")) && !is_revoked(&edge, &presented("")));
+        }
+        let edge = edge(&[revocation("user", "", "alice")]);
+        assert!(is_revoked(&edge, &presented("")) && !is_revoked(&edge, &presented("acme")));
     }
 
     #[test]

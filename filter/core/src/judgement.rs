@@ -122,7 +122,9 @@ impl Judgement<'_> {
         match token::offered(headers.authorization) {
             Offered::Bearer(token) if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) => {
                 let judged = self.edge.tokens.judge(self.snapshot, server, token, self.env.now_ms / 1000);
-                admitted.caller = Some(judged.map_err(challenged)?);
+                let caller =
+                    judged.map_err(|refused| Reply { cause: refused.cause, ..challenged(refused.reason) })?;
+                admitted.caller = Some(caller);
             }
             Offered::Bearer(_) if accepts.opaque => admitted.unjudged = true,
             _ if accepts.elsewhere => admitted.unjudged = true,

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::cors;
 use crate::reason::{Era, Reason};
+use crate::token::Cause;
 
 /// A refusal, ready to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct Reply {
     pub body: Vec<u8>,
     /// `None` for answers that are no refusal (a CORS preflight).
     pub reason: Option<Reason>,
+    /// What is wrong with the token, for the log of whoever runs the edge; never sent.
+    pub cause: Option<Cause>,
 }
 
 /// A JSON-RPC refusal; `id` is JSON text, `None` leaves the member out.
@@ -51,7 +54,13 @@ pub fn refuse_problem(reason: Reason, era: Era) -> Reply {
 
 fn reply(reason: Reason, era: Era, content_type: &str, body: String) -> Reply {
     let headers = vec![("content-type", content_type.to_owned()), ("cache-control", "no-store".to_owned())];
-    Reply { status: reason.http_status(era), headers, body: body.into_bytes(), reason: Some(reason) }
+    Reply {
+        status: reason.http_status(era),
+        headers,
+        body: body.into_bytes(),
+        reason: Some(reason),
+        cause: None,
+    }
 }
 
 /// The value of `WWW-Authenticate` (RFC 6750 section 3, RFC 9728 section 5.1).

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use asp_proto::snapshot::EdgeSnapshot;
 
 use crate::snapshot::SnapshotError;
+use crate::token::{Caller, Mark};
 
 const ENTRY_BYTES: usize = 16;
 
@@ -39,8 +40,14 @@ impl Revocations {
         Ok(Revocations { marks, before })
     }
 
+    /// Whether a caller's token is dead: one of its `marks` is listed, or it was issued too early.
+    pub(crate) fn hit(&self, marks: &[Mark], caller: &Caller) -> bool {
+        marks.iter().any(|mark| self.has_mark(mark))
+            || self.before(&caller.org, &caller.user, caller.issued_at)
+    }
+
     /// Whether the entry `mark` is listed; binary search.
-    pub(crate) fn has_mark(&self, mark: &[u8; ENTRY_BYTES]) -> bool {
+    fn has_mark(&self, mark: &[u8; ENTRY_BYTES]) -> bool {
         let (mut low, mut high) = (0, self.marks.len() / ENTRY_BYTES);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -55,7 +62,7 @@ impl Revocations {
     }
 
     /// Whether a token of this org and user, issued at that Unix second, is dead.
-    pub(crate) fn before(&self, org: &str, user: &str, issued_at: u64) -> bool {
+    fn before(&self, org: &str, user: &str, issued_at: u64) -> bool {
         if self.before.is_empty() {
             return false;
         }

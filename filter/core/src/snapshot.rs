@@ -13,7 +13,7 @@ use crate::revocation::Revocations;
 use crate::route::Routes;
 use crate::server::Server;
 use crate::token::issuer::Issuers;
-use crate::token::{Caller, mark};
+use crate::token::{Caller, marks};
 
 /// Why a snapshot was refused. The text is shown to the operator.
 #[derive(Debug, thiserror::Error)]
@@ -113,13 +113,18 @@ impl Snapshot {
         self.exceptions.of(org, server, protocol).unwrap_or(entry.default_allow)
     }
 
-    /// Whether the token this caller came with has been revoked since. For streams that outlive their request;
-    /// a token that has a `jti` but was revoked by its hash is seen only when it is presented again.
+    /// Whether the token this caller came with is dead by now: revoked, or its issuer is trusted no more or not for
+    /// this org. For what outlives its request. A caller without a token has nothing to revoke.
     pub fn revoked(&self, caller: &Caller) -> bool {
-        let iss = self.issuers.iss_of(&caller.issuer).unwrap_or_default();
-        let marks = [mark(&["token", iss, &caller.wcit]), mark(&["token_hash", &caller.wcit])];
-        marks.iter().any(|mark| self.revocations.has_mark(mark))
-            || self.revocations.before(&caller.org, &caller.user, caller.issued_at)
+        if caller.issuer.is_empty() {
+            return false;
+        }
+        match self.issuers.by_name(&caller.issuer) {
+            Some(issuer) if issuer.speaks_for(&caller.org) => {
+                self.revocations.hit(&marks(&issuer.iss, caller), caller)
+            }
+            Some(_) | None => true,
+        }
     }
 
     /// The scopes every caller of `server` needs.

@@ -38,6 +38,8 @@ pub struct Caller {
     pub client: String,
     /// The token's id: `jti`, else the lower-case hex SHA-256 of the compact token.
     pub wcit: String,
+    /// SHA-256 of the compact token; zeros for a caller without one.
+    pub digest: [u8; 32],
     /// The issuer's name in the snapshot.
     pub issuer: String,
     /// Unix seconds.
@@ -53,7 +55,42 @@ pub(crate) struct Verified {
     issuer_audience: bool,
     not_before: u64,
     /// Entries under which the token may be revoked.
-    marks: [Option<[u8; 16]>; 2],
+    marks: [Mark; 4],
+}
+
+/// An entry of the snapshot's `revoked`.
+pub(crate) type Mark = [u8; 16];
+
+/// Why a token that a trusted issuer signed is no good, for the operator's log; the client learns the reason alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    pub claim: &'static str,
+    pub fault: &'static str,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.claim, self.fault)
+    }
+}
+
+/// A token that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) reason: Reason,
+    pub(crate) cause: Option<Cause>,
+}
+
+impl From<Reason> for Refused {
+    fn from(reason: Reason) -> Refused {
+        Refused { reason, cause: None }
+    }
+}
+
+impl From<Cause> for Refused {
+    fn from(cause: Cause) -> Refused {
+        Refused { reason: Reason::TokenInvalid, cause: Some(cause) }
+    }
 }
 
 impl Verified {
@@ -112,38 +149,37 @@ impl Tokens {
         server: &Server,
         token: &str,
         now: u64,
-    ) -> Result<Arc<Caller>, Reason> {
+    ) -> Result<Arc<Caller>, Refused> {
         let verified = self.verified(snapshot, token)?;
         let caller = &verified.caller;
         if !server.issuers.iter().any(|name| *name == caller.issuer) {
-            return Err(Reason::TokenInvalid);
+            return Err(Cause { claim: "iss", fault: "is no issuer of this server" }.into());
         }
         let for_server = verified.audiences.iter().any(|audience| server.audiences.contains(audience));
         if !for_server && !verified.issuer_audience {
-            return Err(Reason::TokenInvalid);
+            return Err(Cause { claim: "aud", fault: "does not name this server" }.into());
         }
         if caller.issued_at > now + LEEWAY_SECONDS || verified.not_before > now + LEEWAY_SECONDS {
-            return Err(Reason::TokenInvalid);
+            return Err(Cause { claim: "iat or nbf", fault: "is in the future" }.into());
         }
         if caller.expires_at.saturating_add(LEEWAY_SECONDS) <= now {
-            return Err(Reason::TokenExpired);
+            return Err(Reason::TokenExpired.into());
         }
-        let revoked = verified.marks.iter().flatten().any(|mark| snapshot.revocations().has_mark(mark));
-        if revoked || snapshot.revocations().before(&caller.org, &caller.user, caller.issued_at) {
-            return Err(Reason::TokenRevoked);
+        if snapshot.revocations().hit(&verified.marks, caller) {
+            return Err(Reason::TokenRevoked.into());
         }
         Ok(Arc::clone(caller))
     }
 
     /// The token's lasting facts, from the cache or by checking its signature.
-    fn verified(&self, snapshot: &Snapshot, token: &str) -> Result<Arc<Verified>, Reason> {
+    fn verified(&self, snapshot: &Snapshot, token: &str) -> Result<Arc<Verified>, Refused> {
         if token.len() > compact::MAX_TOKEN_BYTES {
-            return Err(Reason::TokenInvalid);
+            return Err(Reason::TokenInvalid.into());
         }
         let key = (self.fingerprints.of(token), snapshot.issuers().generation);
         match self.cache().get(&key) {
             Some(Known::Good(verified)) => return Ok(verified),
-            Some(Known::Bad) => return Err(Reason::TokenInvalid),
+            Some(Known::Bad(cause)) => return Err(Refused { reason: Reason::TokenInvalid, cause }),
             None => {}
         }
         // The lock is not held here: threads may check the same token twice, and never wait for each other.
@@ -153,10 +189,10 @@ impl Tokens {
                 self.cache().put_good(key, Arc::clone(&verified));
                 Ok(verified)
             }
-            Err(Fault::Cheap) => Err(Reason::TokenInvalid),
-            Err(Fault::Costly) => {
-                self.cache().put_bad(key);
-                Err(Reason::TokenInvalid)
+            Err(Fault::Cheap) => Err(Reason::TokenInvalid.into()),
+            Err(Fault::Costly(cause)) => {
+                self.cache().put_bad(key, cause);
+                Err(Refused { reason: Reason::TokenInvalid, cause })
             }
         }
     }
@@ -171,7 +207,7 @@ enum Fault {
     /// Found without cryptography; not worth remembering.
     Cheap,
     /// A bad signature, or claims under a good one that no time makes acceptable.
-    Costly,
+    Costly(Option<Cause>),
 }
 
 fn verify(snapshot: &Snapshot, token: &str) -> Result<Verified, Fault> {
@@ -182,10 +218,10 @@ fn verify(snapshot: &Snapshot, token: &str) -> Result<Verified, Fault> {
     let good =
         jsonwebtoken::crypto::verify(parts.signature, parts.signed.as_bytes(), &key.decoding, key.algorithm);
     if !good.unwrap_or(false) {
-        return Err(Fault::Costly);
+        return Err(Fault::Costly(None));
     }
-    let claims = claims::read(&parts.claims, issuer).ok_or(Fault::Costly)?;
-    Ok(facts(claims, issuer, &Sha256::digest(token)))
+    let claims = claims::read(&parts.claims, issuer).map_err(|cause| Fault::Costly(Some(cause)))?;
+    Ok(facts(claims, issuer, Sha256::digest(token).into()))
 }
 
 /// The key the header points to, if everything else in the header is acceptable.
@@ -205,10 +241,7 @@ fn header_key<'a>(parts: &compact::Compact<'_>, issuer: &'a Issuer) -> Option<&'
     (header.get("alg")?.as_str()? == key.name).then_some(key)
 }
 
-fn facts(claims: Claims, issuer: &Issuer, digest: &[u8]) -> Verified {
-    let hash = hex(digest);
-    let token_mark = claims.jti.as_ref().map(|jti| mark(&["token", &issuer.iss, jti]));
-    let hash_mark = mark(&["token_hash", &hash]);
+fn facts(claims: Claims, issuer: &Issuer, digest: [u8; 32]) -> Verified {
     let issuer_audience = issuer.audiences.iter().any(|accepted| {
         let accepted = claims::canonical_audience(accepted);
         claims.audiences.contains(&accepted)
@@ -219,22 +252,34 @@ fn facts(claims: Claims, issuer: &Issuer, digest: &[u8]) -> Verified {
         groups: claims.groups,
         scopes: claims.scopes,
         client: claims.client,
-        wcit: claims.jti.unwrap_or(hash),
+        wcit: claims.jti.unwrap_or_else(|| hex(&digest)),
+        digest,
         issuer: issuer.name.clone(),
         issued_at: claims.issued_at,
         expires_at: claims.expires_at,
     };
     Verified {
+        marks: marks(&issuer.iss, &caller),
         caller: Arc::new(caller),
         audiences: claims.audiences,
         issuer_audience,
         not_before: claims.not_before,
-        marks: [token_mark, Some(hash_mark)],
     }
 }
 
-/// The first 16 bytes of SHA-256 over the parts joined by NUL: an entry of the snapshot's `revoked`.
-pub(crate) fn mark(parts: &[&str]) -> [u8; 16] {
+/// The entries of the snapshot's `revoked` that hit a caller's token: the platform's, and those of its own org.
+pub(crate) fn marks(iss: &str, caller: &Caller) -> [Mark; 4] {
+    let (org, hash) = (caller.org.as_str(), hex(&caller.digest));
+    [
+        mark(&["token", iss, &caller.wcit]),
+        mark(&["org_token", iss, org, &caller.wcit]),
+        mark(&["token_hash", &hash]),
+        mark(&["org_token_hash", org, &hash]),
+    ]
+}
+
+/// The first 16 bytes of SHA-256 over the parts joined by NUL.
+fn mark(parts: &[&str]) -> Mark {
     let digest: [u8; 32] = Sha256::digest(parts.join("\0")).into();
     let mut mark = [0; 16];
     mark.iter_mut().zip(digest).for_each(|(to, from)| *to = from);

@@ -174,6 +174,10 @@ impl Host for Envoy {
         let _ = hostcalls::send_http_response(u32::from(reply.status), headers, body);
     }
 
+    fn warn(&self, text: &str) {
+        let _ = hostcalls::log(LogLevel::Warn, text);
+    }
+
     fn now_ms(&self) -> u64 {
         let now = hostcalls::get_current_time().unwrap_or(UNIX_EPOCH);
         // An unreadable clock is the year 1970: every token is then from the future and refused.

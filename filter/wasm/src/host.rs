@@ -14,6 +14,8 @@ pub trait Host {
     fn clear_route_cache(&self);
     /// Answers the client; the request goes no further.
     fn respond(&self, reply: &Reply);
+    /// A line for whoever runs Envoy.
+    fn warn(&self, text: &str);
     /// Unix milliseconds.
     fn now_ms(&self) -> u64;
     /// Counts a verdict: `None` for a request let through or answered, else the reason of its refusal.

@@ -109,6 +109,9 @@ fn pass(host: &impl Host, forward: &Forward) {
 
 fn answer(host: &impl Host, reply: &Reply) {
     host.count(reply.reason.map_or(Counted::Answer, Counted::Refuse));
+    if let Some(cause) = reply.cause {
+        host.warn(&format!("a token of a trusted issuer is refused: {cause}"));
+    }
     host.respond(reply);
 }
 

@@ -32,6 +32,7 @@ fn anonymous() -> Caller {
         scopes: Vec::new(),
         client: String::new(),
         wcit: String::new(),
+        digest: [0; 32],
         issuer: String::new(),
         issued_at: 0,
         expires_at: u64::MAX,

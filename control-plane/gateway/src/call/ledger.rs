@@ -300,7 +300,9 @@ impl Patience {
 
 fn scope(call: &Call, key: &IdempotencyKey) -> LedgerKey {
     let caller = &call.caller;
-    let mut parts = vec![caller.org.as_str(), caller.user.as_str(), call.server.message.name.as_str()];
+    let who = [caller.issuer.as_str(), caller.org.as_str(), caller.user.as_str()];
+    let mut parts = who.to_vec();
+    parts.push(call.server.message.name.as_str());
     match key {
         IdempotencyKey::Explicit(key) => parts.extend(["key", call.entry.primitive.id.as_str(), key]),
         IdempotencyKey::SessionRequest { session, id } => parts.extend(["id", session, "in", id]),

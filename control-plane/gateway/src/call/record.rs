@@ -54,18 +54,32 @@ struct Who {
     scopes: Vec<String>,
     client: String,
     wcit: String,
+    #[serde(default)]
+    digest: [u8; 32],
     issuer: String,
     issued_at: u64,
     expires_at: u64,
 }
 
+impl Who {
+    fn of(caller: &Caller) -> Who {
+        let Caller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at } =
+            caller.clone();
+        Who { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at }
+    }
+
+    fn caller(&self) -> Caller {
+        let Who { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at } =
+            self.clone();
+        Caller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at }
+    }
+}
+
 impl Record {
     /// The record of a call whose arguments are complete.
     pub fn of(call: &Call, arguments: &Value, budget: Option<u64>, handed_over: bool) -> Record {
-        let Caller { org, user, groups, scopes, client, wcit, issuer, issued_at, expires_at } =
-            Caller::clone(&call.caller);
         Record {
-            caller: Who { org, user, groups, scopes, client, wcit, issuer, issued_at, expires_at },
+            caller: Who::of(&call.caller),
             server: call.server.message.name.clone(),
             primitive: call.entry.primitive.id.clone(),
             version: call.entry.primitive.version.clone(),
@@ -93,21 +107,9 @@ impl Record {
             primitive.id == self.primitive && primitive.version == self.version
         };
         let entry = server.entries.iter().find(|entry| called(&entry.primitive))?.clone();
-        let Who { org, user, groups, scopes, client, wcit, issuer, issued_at, expires_at } =
-            self.caller.clone();
         let left = Duration::from_millis(self.deadline_ms.saturating_sub(unix_ms()));
         Some(Invocation {
-            caller: Arc::new(Caller {
-                org,
-                user,
-                groups,
-                scopes,
-                client,
-                wcit,
-                issuer,
-                issued_at,
-                expires_at,
-            }),
+            caller: Arc::new(self.caller.caller()),
             server,
             protocol: Protocol::try_from(self.protocol).ok()?,
             entry,

@@ -12,6 +12,7 @@ fn caller(user: &str) -> Caller {
         scopes: Vec::new(),
         client: "cli".into(),
         wcit: "t".into(),
+        digest: [0; 32],
         issuer: "dev".into(),
         issued_at: 0,
         expires_at: 0,
@@ -91,4 +92,27 @@ fn a_deleted_session_stays_deleted_and_only_its_owner_deletes_it() {
     assert_eq!(sessions.find(&token, "demo", &caller("alice")).err(), Some(Reason::SessionUnknown));
     assert_eq!(sessions.delete(&token, "demo", &caller("alice")), Err(Reason::SessionUnknown));
     assert_eq!(sessions.len(), 0);
+}
+
+#[test]
+fn the_same_names_from_another_issuer_are_another_principal() {
+    let sessions = sessions();
+    let token = sessions.create(None, "demo", &caller("alice"), profile()).unwrap().token;
+    let twin = Caller { issuer: "twin".into(), ..caller("alice") };
+    assert_eq!(sessions.find(&token, "demo", &twin).err(), Some(Reason::SessionUnknown));
+    assert_ne!(principal(&twin), principal(&caller("alice")));
+}
+
+#[test]
+fn a_user_with_too_many_sessions_pushes_out_none_of_anybody_else() {
+    let sessions = sessions();
+    let alices = sessions.create(None, "demo", &caller("alice"), profile()).unwrap().token;
+    let kept = sessions.find(&alices, "demo", &caller("alice")).unwrap();
+    for number in 0..=MAX_OF_ONE as u64 {
+        let greedy = Caller { client: format!("app-{number}"), ..caller("mallory") };
+        sessions.create(None, "demo", &greedy, profile()).unwrap();
+    }
+    assert_eq!(sessions.len(), MAX_OF_ONE + 1);
+    let found = sessions.find(&alices, "demo", &caller("alice")).unwrap();
+    assert!(Arc::ptr_eq(&kept, &found), "what it keeps is still there, not rebuilt from the id");
 }

@@ -221,6 +221,7 @@ pub(crate) fn inputs() -> Inputs {
             audiences: Vec::new(),
             claims: Some(ClaimNames::default()),
             max_lifetime_seconds: 0,
+            orgs: Vec::new(),
         }],
         public_url: PUBLIC_URL.into(),
         dev: true,

@@ -1,35 +1,86 @@
 //! Who calls the admin API: a bearer token of the admin audience with a role.
 //!
-//! Refuses client tokens (their audience differs), other algorithms than the key's, and every token type
-//! but `at+jwt` (RFC 8725 section 3.11).
+//! Refuses client tokens (their audience differs), other algorithms than the key's, token types the issuer does not
+//! use (RFC 8725 section 3.11), tokens that live longer than the issuer may let them, and roles in orgs the issuer may
+//! not speak for.
 
 use std::sync::Arc;
 
+use asp_edge::names;
+use asp_proto::snapshot::EdgeSnapshot;
 use axum::extract::FromRequestParts;
-use http::header;
 use http::request::Parts;
+use http::{HeaderMap, header};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::AdminState;
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, valid_org};
-use crate::clock;
-use crate::issuer::{ADMIN_AUDIENCE, TYP};
-use crate::policy;
+use crate::issuer::{ADMIN_AUDIENCE, MAX_TTL, TYP};
+use crate::policy::{self, Presented};
+use crate::{clock, patterns};
 
 /// Longer tokens are not even looked at, in bytes.
 const MAX_TOKEN: usize = 8 * 1024;
 /// Clocks of two machines differ by no more, in seconds.
 const LEEWAY: u64 = 30;
 
-/// An issuer whose tokens open the admin API.
+/// A key of an issuer whose tokens open the admin API.
 pub struct TrustedIssuer {
-    pub iss: String,
     pub kid: String,
     pub algorithm: Algorithm,
     pub key: DecodingKey,
+    pub rules: Arc<IssuerRules>,
+}
+
+/// What the tokens of an admin issuer must say.
+pub struct IssuerRules {
+    pub iss: String,
+    /// Accepted `typ` headers, lower case.
+    pub typ: Vec<String>,
+    /// Accepted `aud` values.
+    pub audiences: Vec<String>,
+    /// The claims that hold the admin's name and role.
+    pub user_claim: String,
+    pub role_claim: String,
+    /// Longest accepted `exp - iat` in seconds; a revocation lasts as long.
+    pub max_lifetime: u64,
+    /// The orgs its admins may have a role in, as patterns; empty: any, and the platform.
+    pub orgs: Vec<String>,
+}
+
+impl IssuerRules {
+    /// The rules of an issuer about which nothing else is said.
+    pub fn of(iss: &str) -> IssuerRules {
+        IssuerRules {
+            iss: iss.to_owned(),
+            typ: vec![TYP.to_owned()],
+            audiences: vec![ADMIN_AUDIENCE.to_owned()],
+            user_claim: "sub".to_owned(),
+            role_claim: "role".to_owned(),
+            max_lifetime: MAX_TTL.as_secs(),
+            orgs: Vec::new(),
+        }
+    }
+
+    fn accepts_typ(&self, typ: &str) -> bool {
+        // "application/" may be left out (RFC 7515 section 4.1.9).
+        let typ = typ.to_ascii_lowercase();
+        let typ = typ.strip_prefix("application/").unwrap_or(&typ);
+        self.typ.iter().any(|accepted| accepted == typ)
+    }
+
+    fn accepts_role(&self, role: &Role) -> bool {
+        let covered = |org: &str| self.orgs.iter().any(|pattern| patterns::matches(pattern, org));
+        self.orgs.is_empty()
+            || match role.org() {
+                Some(org) => covered(org),
+                None => self.orgs.iter().any(|pattern| pattern == "*"),
+            }
+    }
 }
 
 /// Verifies admin tokens.
@@ -40,11 +91,18 @@ pub struct Verifier {
 
 #[derive(Deserialize)]
 struct Claims {
-    iss: String,
-    sub: String,
     #[serde(default)]
     jti: String,
-    role: String,
+    iat: u64,
+    exp: u64,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+impl Claims {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.others.get(name).and_then(Value::as_str)
+    }
 }
 
 /// An admin whose token was verified.
@@ -59,37 +117,57 @@ impl Verifier {
         Verifier { issuers }
     }
 
-    /// Verifies a compact token; `revoked` are the entries of the published `EdgeSnapshot.revoked`.
-    pub fn verify(&self, token: &str, revoked: &[u8]) -> Result<Admin, Problem> {
+    /// Verifies a compact token at `now` (Unix seconds); `published` holds the revocations in force.
+    pub fn verify(&self, token: &str, published: &EdgeSnapshot, now: u64) -> Result<Admin, Problem> {
         let invalid = || Problem::new(Code::TokenInvalid, "");
         if token.len() > MAX_TOKEN {
             return Err(invalid());
         }
         let token_header = jsonwebtoken::decode_header(token).map_err(|_| invalid())?;
-        if !token_header.typ.is_some_and(|typ| typ.eq_ignore_ascii_case(TYP)) {
+        let kid = token_header.kid.ok_or_else(invalid)?;
+        let trusted = self.issuers.iter().find(|issuer| issuer.kid == kid).ok_or_else(invalid)?;
+        let issuer = &trusted.rules;
+        if !token_header.typ.is_some_and(|typ| issuer.accepts_typ(&typ)) {
             return Err(invalid());
         }
-        let kid = token_header.kid.ok_or_else(invalid)?;
-        let issuer = self.issuers.iter().find(|issuer| issuer.kid == kid).ok_or_else(invalid)?;
-        let mut rules = Validation::new(issuer.algorithm);
+        let mut rules = Validation::new(trusted.algorithm);
         rules.leeway = LEEWAY;
         rules.validate_nbf = true;
-        rules.set_audience(&[ADMIN_AUDIENCE]);
+        rules.set_audience(&issuer.audiences);
         rules.set_issuer(&[&issuer.iss]);
         rules.set_required_spec_claims(&["exp", "aud", "iss", "sub"]);
         let decoded =
-            jsonwebtoken::decode::<Claims>(token, &issuer.key, &rules).map_err(|error| {
+            jsonwebtoken::decode::<Claims>(token, &trusted.key, &rules).map_err(|error| {
                 match error.kind() {
                     ErrorKind::ExpiredSignature => Problem::new(Code::TokenExpired, ""),
                     _ => invalid(),
                 }
             })?;
         let claims = decoded.claims;
-        if policy::is_revoked(revoked, &claims.iss, &claims.jti, token) {
+        let lifetime = claims.exp.checked_sub(claims.iat).ok_or_else(invalid)?;
+        if lifetime > issuer.max_lifetime || claims.iat > now + LEEWAY {
+            return Err(Problem::new(
+                Code::TokenInvalid,
+                "the token lives longer than its issuer may let it",
+            ));
+        }
+        let name = claims.text(&issuer.user_claim).filter(|name| names::is_name(name)).ok_or_else(invalid)?;
+        let role = claims.text(&issuer.role_claim).and_then(Role::parse).ok_or_else(invalid)?;
+        if !issuer.accepts_role(&role) {
+            return Err(Problem::new(Code::TokenInvalid, "the issuer may not give this role"));
+        }
+        let presented = Presented {
+            iss: &issuer.iss,
+            jti: &claims.jti,
+            org: role.org().unwrap_or_default(),
+            user: name,
+            issued_at: claims.iat,
+            compact: token,
+        };
+        if policy::is_revoked(published, &presented) {
             return Err(Problem::new(Code::TokenRevoked, ""));
         }
-        let role = Role::parse(&claims.role).ok_or_else(invalid)?;
-        Ok(Admin { name: claims.sub, role })
+        Ok(Admin { name: name.to_owned(), role })
     }
 }
 
@@ -128,7 +206,14 @@ impl FromRequestParts<Arc<AdminState>> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<Admin, Problem> {
-        let mut values = parts.headers.get_all(header::AUTHORIZATION).iter();
+        Admin::of(&parts.headers, state).await
+    }
+}
+
+impl Admin {
+    /// The admin whose token a request carries.
+    pub async fn of(headers: &HeaderMap, state: &AdminState) -> Result<Admin, Problem> {
+        let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let missing = || Problem::new(Code::TokenMissing, "");
         let value = values.next().ok_or_else(missing)?;
         if values.next().is_some() {
@@ -141,18 +226,20 @@ impl FromRequestParts<Arc<AdminState>> for Admin {
         }
         let published = state.publisher.world().borrow().snapshot.clone();
         let edge = published.as_ref().and_then(|published| published.snapshot.edge.as_ref());
+        let now = clock::now_ms() / 1_000;
         match edge.filter(|_| !state.publisher.is_stuck()) {
-            Some(edge) => state.verifier.verify(token, &edge.revoked),
-            None => state.verifier.verify(token, &stored_revocations(state).await?),
+            Some(edge) => state.verifier.verify(token, edge, now),
+            None => state.verifier.verify(token, &stored_revocations(state).await?, now),
         }
     }
 }
 
 /// The entries that the next snapshot will have: nothing published, or nothing newer, must not open the door to a
 /// revoked token.
-async fn stored_revocations(state: &AdminState) -> Result<Vec<u8>, Problem> {
+async fn stored_revocations(state: &AdminState) -> Result<EdgeSnapshot, Problem> {
     let stored = state.store.load().await?.revocations;
-    let mut entries = policy::revoked(&stored, &state.compiler.trusted(), clock::now_ms()).tokens;
-    entries.sort_unstable();
-    Ok(entries.concat())
+    let mut revoked = policy::revoked(&stored, &state.compiler.trusted(), clock::now_ms());
+    revoked.tokens.sort_unstable();
+    let revoked_before = revoked.before;
+    Ok(EdgeSnapshot { revoked: revoked.tokens.concat(), revoked_before, ..EdgeSnapshot::default() })
 }

@@ -197,6 +197,7 @@ fn caller(question: &Question) -> Caller {
         scopes: question.scopes.clone(),
         client: String::new(),
         wcit: question.wcit.clone(),
+        digest: [0; 32],
         issuer: String::new(),
         issued_at: 0,
         expires_at: u64::MAX,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use asp_edge::names;
 use asp_store::control::{Precondition, RevocationRecord};
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -14,7 +15,6 @@ use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::problem::Problem;
-use crate::admin_role::valid_org;
 use crate::clock;
 use crate::issuer::MAX_TTL;
 
@@ -28,17 +28,18 @@ const MAX_PAGE: u32 = 1_000;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRevocation {
-    /// `token` (a jti), `token_hash` (lower-case hex SHA-256 of the compact token), `user`, `org` or
-    /// `linked_token`
+    /// `token` (a jti), `token_hash` (lower-case hex SHA-256 of the compact token), `user` or `org`
     #[serde(rename = "type")]
     kind: String,
-    /// Required for `user`.
+    /// Required for `user`; `""` there means the admins of the platform. A token is revoked only if it belongs to
+    /// this org; an org admin's revocation is always its org's.
     org: Option<String>,
     id: String,
     reason: Option<String>,
-    /// The `iss` of a revoked jti; every issuer when missing.
+    /// The `iss` of a revoked jti; every issuer when missing. Only for `token`.
     issuer: Option<String>,
-    /// The token's `exp`, Unix seconds, when known: the revocation is forgotten after it.
+    /// The token's `exp`, Unix seconds, when known: the revocation is forgotten after it. Only for `token` and
+    /// `token_hash`: a user or org has tokens with other ends.
     exp: Option<u64>,
 }
 
@@ -105,9 +106,14 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
             return Err(Problem::params("id must be the lower-case hex SHA-256 of the compact token"));
         }
         // An org admin's revocation is its org's, named or not.
-        ("token" | "token_hash" | "linked_token", None) => admin.role.org().unwrap_or_default().to_owned(),
-        ("token" | "token_hash" | "linked_token" | "user" | "org", Some(org)) => org,
-        _ => return Err(Problem::params("type must be token, token_hash, user, org or linked_token")),
+        ("token" | "token_hash", None) => admin.role.org().unwrap_or_default().to_owned(),
+        ("token" | "token_hash" | "user" | "org", Some(org)) => org,
+        ("linked_token", _) => {
+            return Err(Problem::params(
+                "no linked tokens are kept by this platform: there is nothing to revoke",
+            ));
+        }
+        _ => return Err(Problem::params("type must be token, token_hash, user or org")),
     };
     if org.is_empty() {
         admin.platform()?;
@@ -115,13 +121,22 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
         admin.of_org(&org)?;
     }
     admin.writer()?;
-    let (issuer, reason) = (body.issuer.unwrap_or_default(), body.reason.unwrap_or_default());
-    let bounded = |text: &str| text.len() <= MAX_TEXT && !text.chars().any(char::is_control);
-    if body.id.is_empty() || ![&body.id, &issuer, &reason].into_iter().all(|text| bounded(text)) {
-        return Err(Problem::params(format!("id, issuer and reason: at most {MAX_TEXT} visible bytes")));
+    if body.exp.is_some() && !matches!(body.kind.as_str(), "token" | "token_hash") {
+        return Err(Problem::params(
+            "exp is one token's: a user or an org stays revoked until all their tokens have ended",
+        ));
     }
-    if body.kind == "org" && !valid_org(&body.id) {
-        return Err(Problem::params("id must be an org"));
+    if body.issuer.is_some() && body.kind != "token" {
+        return Err(Problem::params("issuer is for type token: it says whose jti is revoked"));
+    }
+    if let Some(fault) = names::fault(&body.id) {
+        return Err(Problem::params(format!("id {fault}")));
+    }
+    let issuer = body.issuer.unwrap_or_default();
+    let reason = body.reason.unwrap_or_default();
+    let bounded = |text: &str| text.len() <= MAX_TEXT && !text.chars().any(char::is_control);
+    if !bounded(&issuer) || !bounded(&reason) {
+        return Err(Problem::params(format!("issuer and reason: at most {MAX_TEXT} visible bytes")));
     }
     let longest = now + u64::try_from(MAX_TTL.as_millis()).unwrap_or(u64::MAX) + LEEWAY_MS;
     let known = body.exp.map(|exp| exp.saturating_mul(1_000).saturating_add(LEEWAY_MS));

@@ -65,6 +65,7 @@ impl Api {
             dev: true,
             workers: 1,
             issuers: vec![issuer.snapshot()],
+            admin_issuers: Vec::new(),
             upstreams: Vec::new(),
         };
         let compiler = Compiler::new(fixed);

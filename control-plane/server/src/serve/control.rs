@@ -53,6 +53,7 @@ pub(super) async fn start(
         public_url: process.public_url.clone(),
         dev: settings.dev,
         workers: settings.edge_workers,
+        admin_issuers: issuers.admins.iter().map(|key| key.rules.iss.clone()).collect(),
         issuers: issuers.clients,
         upstreams: upstreams(process),
     };

@@ -200,6 +200,7 @@ struct IssuerFile {
     audiences: Vec<String>,
     claims: Map<String, Value>,
     max_lifetime_seconds: u64,
+    orgs: Vec<String>,
 }
 
 /// Reads `snapshots/<name>.json` and fills in keys and public URL.
@@ -313,5 +314,6 @@ fn issuer(file: IssuerFile, keys: &Keys) -> proto::Issuer {
             scopes: claim("scopes"),
         }),
         max_lifetime_seconds: file.max_lifetime_seconds,
+        orgs: file.orgs,
     }
 }

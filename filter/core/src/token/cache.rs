@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use siphasher::sip128::SipHasher24;
 
-use super::Verified;
+use super::{Cause, Verified};
 
 /// Of one generation: 8192 verified tokens or 8 MiB in all, whichever comes first.
 const GOOD: Bound = Bound { entries: 4096, bytes: 4 << 20 };
@@ -44,18 +44,18 @@ impl Fingerprints {
 #[derive(Default)]
 pub(super) struct Cache {
     good: Generations<Arc<Verified>>,
-    bad: Generations<()>,
+    bad: Generations<Option<Cause>>,
 }
 
 pub(super) enum Known {
     Good(Arc<Verified>),
-    Bad,
+    Bad(Option<Cause>),
 }
 
 impl Cache {
     pub(super) fn get(&mut self, key: &Key) -> Option<Known> {
         let good = self.good.get(key, GOOD).map(Known::Good);
-        good.or_else(|| self.bad.get(key, BAD).map(|()| Known::Bad))
+        good.or_else(|| self.bad.get(key, BAD).map(Known::Bad))
     }
 
     pub(super) fn put_good(&mut self, key: Key, verified: Arc<Verified>) {
@@ -63,8 +63,8 @@ impl Cache {
         self.good.put(key, verified, bytes, GOOD);
     }
 
-    pub(super) fn put_bad(&mut self, key: Key) {
-        self.bad.put(key, (), 0, BAD);
+    pub(super) fn put_bad(&mut self, key: Key, cause: Option<Cause>) {
+        self.bad.put(key, cause, 0, BAD);
     }
 }
 
@@ -142,8 +142,8 @@ mod tests {
     #[test]
     fn another_key_generation_finds_nothing() {
         let mut cache = Cache::default();
-        cache.put_bad(key(1));
-        assert!(matches!(cache.get(&key(1)), Some(Known::Bad)));
+        cache.put_bad(key(1), None);
+        assert!(matches!(cache.get(&key(1)), Some(Known::Bad(_))));
         assert!(cache.get(&(key(1).0, 2)).is_none());
     }
 }

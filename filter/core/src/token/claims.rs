@@ -2,16 +2,17 @@
 //!
 //! Owns types and bounds of the claims (RFC 7519 section 4.1, RFC 9068 section 2.2). `sub`, `iat`, `exp` and
 //! the caller's org are required: without `iat` a token could outlive the revocation of its user, without an
-//! org it would belong to no tenant.
+//! org it would belong to no tenant. What policy names (org, user, groups, jti) follows [`crate::names`].
 
 use serde_json::{Map, Value};
 
+use super::Cause;
 use super::issuer::Issuer;
 
 /// Beyond this a double no longer holds every second, and no clock will ever get there.
 const MAX_SECONDS: u64 = 1 << 53;
-/// Longest accepted org, user, client, jti, group or scope, in bytes.
-const MAX_NAME_BYTES: usize = 512;
+/// Longest accepted client, scope or audience, in bytes.
+const MAX_TEXT_BYTES: usize = 512;
 
 /// What a signed token claims. Times in Unix seconds.
 #[derive(Debug)]
@@ -28,66 +29,104 @@ pub(crate) struct Claims {
     pub(crate) expires_at: u64,
 }
 
-/// `None` when a claim is missing, has another type or breaks a bound.
-pub(crate) fn read(claims: &Map<String, Value>, issuer: &Issuer) -> Option<Claims> {
-    let subject = name(claims.get("sub")?)?;
+/// Reads the claims; the cause names the claim that is missing, has another type or breaks a bound.
+pub(crate) fn read(claims: &Map<String, Value>, issuer: &Issuer) -> Result<Claims, Cause> {
+    let subject = required("sub", claims.get("sub"), name)?;
     let user = match issuer.claims.user.as_str() {
         "sub" => subject,
-        other => name(claims.get(other)?)?,
+        other => required("user", claims.get(other), name)?,
     };
+    let client = claims.get("client_id").or_else(|| claims.get("azp"));
     let read = Claims {
-        org: name(claims.get(&issuer.claims.org)?)?,
+        org: required("org", claims.get(&issuer.claims.org), name)?,
         user,
-        groups: optional(claims.get(&issuer.claims.groups), names)?.unwrap_or_default(),
-        scopes: optional(claims.get(&issuer.claims.scopes), words)?.unwrap_or_default(),
-        client: optional(claims.get("client_id").or_else(|| claims.get("azp")), name)?.unwrap_or_default(),
-        jti: optional(claims.get("jti"), name)?,
-        audiences: audiences(claims.get("aud")?)?,
-        issued_at: seconds(claims.get("iat")?)?,
-        not_before: optional(claims.get("nbf"), seconds)?.unwrap_or_default(),
-        expires_at: seconds(claims.get("exp")?)?,
+        groups: optional("groups", claims.get(&issuer.claims.groups), names)?,
+        scopes: optional("scope", claims.get(&issuer.claims.scopes), words)?,
+        client: optional("client_id", client, text)?,
+        jti: optional("jti", claims.get("jti"), |value| name(value).map(Some))?,
+        audiences: required("aud", claims.get("aud"), audiences)?,
+        issued_at: required("iat", claims.get("iat"), seconds)?,
+        not_before: optional("nbf", claims.get("nbf"), seconds)?,
+        expires_at: required("exp", claims.get("exp"), seconds)?,
     };
-    let lifetime = read.expires_at.checked_sub(read.issued_at)?;
-    (lifetime <= issuer.max_lifetime).then_some(read)
-}
-
-/// Absent is fine, present and wrong is not.
-fn optional<T>(value: Option<&Value>, read: impl Fn(&Value) -> Option<T>) -> Option<Option<T>> {
-    match value {
-        None => Some(None),
-        Some(value) => read(value).map(Some),
+    if !issuer.speaks_for(&read.org) {
+        return Err(Cause { claim: "org", fault: "is none that this issuer may speak for" });
+    }
+    match read.expires_at.checked_sub(read.issued_at) {
+        Some(lifetime) if lifetime <= issuer.max_lifetime => Ok(read),
+        Some(_) => Err(Cause { claim: "exp", fault: "is further from iat than the issuer may set it" }),
+        None => Err(Cause { claim: "exp", fault: "is before iat" }),
     }
 }
 
-/// A non-empty string that can stand in a log line, a hash input and a key.
-fn name(value: &Value) -> Option<String> {
-    let text = value.as_str()?;
-    let fits = (1..=MAX_NAME_BYTES).contains(&text.len()) && !text.chars().any(char::is_control);
-    fits.then(|| text.to_owned())
+type Read<T> = Result<T, &'static str>;
+
+fn required<T>(
+    claim: &'static str,
+    value: Option<&Value>,
+    read: impl Fn(&Value) -> Read<T>,
+) -> Result<T, Cause> {
+    let value = value.ok_or(Cause { claim, fault: "is missing" })?;
+    read(value).map_err(|fault| Cause { claim, fault })
 }
 
-fn names(value: &Value) -> Option<Vec<String>> {
+/// Absent is fine, present and wrong is not.
+fn optional<T: Default>(
+    claim: &'static str,
+    value: Option<&Value>,
+    read: impl Fn(&Value) -> Read<T>,
+) -> Result<T, Cause> {
     match value {
-        Value::String(_) => Some(vec![name(value)?]),
-        Value::Array(values) => values.iter().map(name).collect(),
-        _ => None,
+        None => Ok(T::default()),
+        Some(value) => read(value).map_err(|fault| Cause { claim, fault }),
+    }
+}
+
+/// What policy can name.
+fn name(value: &Value) -> Read<String> {
+    let name = value.as_str().ok_or("is not a string")?;
+    match crate::names::fault(name) {
+        Some(fault) => Err(fault),
+        None => Ok(name.to_owned()),
+    }
+}
+
+/// A non-empty string that can stand in a log line, a hash input and a key, and that no policy names.
+fn text(value: &Value) -> Read<String> {
+    let text = value.as_str().ok_or("is not a string")?;
+    match (1..=MAX_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
+        true => Ok(text.to_owned()),
+        false => Err("is empty, longer than 512 bytes, or holds a control character"),
+    }
+}
+
+fn names(value: &Value) -> Read<Vec<String>> {
+    list(value, name)
+}
+
+/// A string or an array of strings.
+fn list(value: &Value, read: impl Fn(&Value) -> Read<String>) -> Read<Vec<String>> {
+    match value {
+        Value::String(_) => Ok(vec![read(value)?]),
+        Value::Array(values) => values.iter().map(read).collect(),
+        _ => Err("is neither a string nor an array"),
     }
 }
 
 /// Space-separated (RFC 8693 section 4.2) or an array.
-fn words(value: &Value) -> Option<Vec<String>> {
+fn words(value: &Value) -> Read<Vec<String>> {
     match value {
-        Value::String(text) if text.chars().any(char::is_control) => None,
-        Value::String(text) => Some(text.split_ascii_whitespace().map(str::to_owned).collect()),
-        other => names(other),
+        Value::String(text) if text.chars().any(char::is_control) => Err("holds a control character"),
+        Value::String(text) => Ok(text.split_ascii_whitespace().map(str::to_owned).collect()),
+        other => list(other, text),
     }
 }
 
 /// A string or an array of strings (RFC 7519 section 4.1.3); scheme and host in lower case (RFC 3986
 /// section 6.2.2.1), the rest as it is.
-fn audiences(value: &Value) -> Option<Vec<String>> {
-    let values = names(value)?;
-    Some(values.iter().map(|audience| canonical_audience(audience)).collect())
+fn audiences(value: &Value) -> Read<Vec<String>> {
+    let values = list(value, text)?;
+    Ok(values.iter().map(|audience| canonical_audience(audience)).collect())
 }
 
 /// Lower-cases scheme and authority of a URI; other audiences stay as they are.
@@ -101,15 +140,16 @@ pub(crate) fn canonical_audience(audience: &str) -> String {
 }
 
 /// A NumericDate (RFC 7519 section 2): a non-negative number; a fraction is cut off.
-fn seconds(value: &Value) -> Option<u64> {
-    let number = value.as_number()?;
+fn seconds(value: &Value) -> Read<u64> {
+    let fault = "is not a time in seconds since 1970";
+    let number = value.as_number().ok_or(fault)?;
     let seconds = match number.as_u64() {
         Some(seconds) => seconds,
         None => {
-            let float = number.as_f64()?;
+            let float = number.as_f64().ok_or(fault)?;
             // The cast saturates, so the bound below also refuses what does not fit.
-            if float >= 0.0 { float as u64 } else { return None }
+            if float >= 0.0 { float as u64 } else { return Err(fault) }
         }
     };
-    (seconds <= MAX_SECONDS).then_some(seconds)
+    if seconds <= MAX_SECONDS { Ok(seconds) } else { Err(fault) }
 }

@@ -1,7 +1,8 @@
 //! The issuers of a snapshot: which keys, token types and claims belong to whom.
 //!
 //! Owns the index from the `iss` claim to an issuer and from `kid` to a key. A key is only ever looked up
-//! inside its issuer, so that no issuer can sign for another (RFC 8725 section 3.8).
+//! inside its issuer, so that no issuer can sign for another (RFC 8725 section 3.8), and an issuer
+//! speaks only for the orgs the operator gave it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,6 +10,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use asp_proto::snapshot as proto;
 
 use super::key::{self, VerificationKey};
+use crate::names;
+use crate::pattern::Pattern;
 use crate::snapshot::SnapshotError;
 
 const DEFAULT_TYP: &str = "at+jwt";
@@ -22,6 +25,8 @@ pub(crate) struct Issuer {
     pub(crate) audiences: Vec<String>,
     pub(crate) claims: ClaimNames,
     pub(crate) max_lifetime: u64,
+    /// The orgs it may speak for; empty for any.
+    orgs: Vec<Pattern>,
     typ: Vec<String>,
     keys: HashMap<String, VerificationKey>,
 }
@@ -63,12 +68,11 @@ impl Issuers {
     }
 
     pub(crate) fn has_name(&self, name: &str) -> bool {
-        self.iss_of(name).is_some()
+        self.by_name(name).is_some()
     }
 
-    /// The `iss` of the issuer called `name`.
-    pub(crate) fn iss_of(&self, name: &str) -> Option<&str> {
-        self.by_iss.values().find(|issuer| issuer.name == name).map(|issuer| issuer.iss.as_str())
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Issuer> {
+        self.by_iss.values().find(|issuer| issuer.name == name)
     }
 }
 
@@ -80,6 +84,11 @@ impl Issuer {
             None if self.keys.len() == 1 => self.keys.values().next(),
             None => None,
         }
+    }
+
+    /// Whether its tokens may say that they belong to `org`.
+    pub(crate) fn speaks_for(&self, org: &str) -> bool {
+        self.orgs.is_empty() || self.orgs.iter().any(|pattern| pattern.covers(Some(org)))
     }
 
     /// Whether the header's `typ` is accepted; "application/" may be left out (RFC 7515 section 4.1.9).
@@ -111,6 +120,9 @@ fn issuer(message: &proto::Issuer, path: &str) -> Result<Issuer, SnapshotError> 
             return Err(SnapshotError::invalid(path, "repeats the kid of another key"));
         }
     }
+    if message.orgs.iter().any(|pattern| names::pattern_fault(pattern).is_some()) {
+        return Err(SnapshotError::invalid(format!("{path}.orgs"), "holds what is no name, prefix* or *"));
+    }
     let typ = match message.typ.as_slice() {
         [] => vec![DEFAULT_TYP.to_owned()],
         listed => listed.iter().map(|typ| typ.to_ascii_lowercase()).collect(),
@@ -125,6 +137,7 @@ fn issuer(message: &proto::Issuer, path: &str) -> Result<Issuer, SnapshotError> 
         audiences: message.audiences.clone(),
         claims: claim_names(message.claims.as_ref()),
         max_lifetime,
+        orgs: message.orgs.iter().map(|pattern| Pattern::new(pattern)).collect(),
         typ,
         keys,
     })

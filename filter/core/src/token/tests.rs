@@ -29,7 +29,8 @@ impl Bench {
 
     fn judge_at(&self, token: &str, server: &str, now: u64) -> Result<Arc<Caller>, Reason> {
         let snapshot = Snapshot::from_message(self.message.clone()).unwrap();
-        self.tokens.judge(&snapshot, snapshot.server(server).unwrap(), token, now)
+        let judged = self.tokens.judge(&snapshot, snapshot.server(server).unwrap(), token, now);
+        judged.map_err(|refused| refused.reason)
     }
 
     fn judge(&self, recipe: Value) -> Result<Arc<Caller>, Reason> {
@@ -69,6 +70,7 @@ fn a_good_token_gives_its_caller() {
         scopes: vec!["a".into(), "b".into()],
         client: "cli".into(),
         wcit: "jti-1".into(),
+        digest: caller.digest,
         issuer: "dev".into(),
         issued_at: NOW - 60,
         expires_at: NOW + 600,
@@ -326,11 +328,26 @@ fn revocation_reaches_cached_tokens() {
     let token = bench.mint(json!({"claims": {"jti": "j9"}}));
     let hash = hex(&Sha256::digest(&token));
     let untouched = bench.message.clone();
-    for parts in [vec!["token", "asp-dev", "j9"], vec!["token_hash", &hash]] {
+    for parts in [
+        vec!["token", "asp-dev", "j9"],
+        vec!["org_token", "asp-dev", "acme", "j9"],
+        vec!["token_hash", &hash],
+        vec!["org_token_hash", "acme", &hash],
+    ] {
         assert!(bench.judge_at(&token, "demo", NOW).is_ok());
         let digest: [u8; 32] = Sha256::digest(parts.join("\0")).into();
         bench.message.revoked = digest[..16].to_vec();
         assert_eq!(bench.judge_at(&token, "demo", NOW), Err(Reason::TokenRevoked), "{parts:?}");
+        bench.message = untouched.clone();
+    }
+    for parts in [
+        vec!["token", "https://other.example", "j9"],
+        vec!["org_token", "asp-dev", "globex", "j9"],
+        vec!["org_token_hash", "globex", &hash],
+    ] {
+        let digest: [u8; 32] = Sha256::digest(parts.join("\0")).into();
+        bench.message.revoked = digest[..16].to_vec();
+        assert!(bench.judge_at(&token, "demo", NOW).is_ok(), "{parts:?}");
         bench.message = untouched.clone();
     }
     for (user, not_after_iat, dead) in
@@ -376,10 +393,47 @@ fn a_running_stream_learns_that_its_token_is_dead() {
     let caller = bench.judge_at(&token, "demo", NOW).unwrap();
     let revoked = |bench: &Bench| Snapshot::from_message(bench.message.clone()).unwrap().revoked(&caller);
     assert!(!revoked(&bench));
-    bench.message.revoked = mark(&["token", "asp-dev", "j1"]).to_vec();
-    assert!(revoked(&bench));
+    let hash = hex(&Sha256::digest(&token));
+    for entry in [mark(&["token", "asp-dev", "j1"]), mark(&["org_token_hash", "acme", &hash])] {
+        bench.message.revoked = entry.to_vec();
+        assert!(revoked(&bench));
+    }
+    bench.message.revoked = mark(&["org_token", "asp-dev", "globex", "j1"]).to_vec();
+    assert!(!revoked(&bench));
     bench.message.revoked = Vec::new();
     let entry = RevokedBefore { org: "acme".into(), user: String::new(), not_after_iat: NOW };
     bench.message.revoked_before = vec![entry];
     assert!(revoked(&bench));
+}
+
+#[test]
+fn a_running_stream_learns_that_its_issuer_is_trusted_no_more() {
+    let mut bench = Bench::new();
+    let caller = bench.judge_at(&bench.mint(json!({})), "demo", NOW).unwrap();
+    for issuer in &mut bench.message.issuers {
+        issuer.orgs = vec!["globex".into()];
+    }
+    assert!(Snapshot::from_message(bench.message.clone()).unwrap().revoked(&caller));
+    bench.message.issuers.clear();
+    bench.message.servers.clear();
+    assert!(Snapshot::from_message(bench.message.clone()).unwrap().revoked(&caller));
+}
+
+#[test]
+fn what_is_wrong_with_a_token_is_told_to_the_operator_from_the_cache_too() {
+    let bench = Bench::new();
+    let snapshot = Snapshot::from_message(bench.message.clone()).unwrap();
+    for (claims, cause) in [
+        (json!({"groups": ["Domain *"]}), "groups holds `*`"),
+        (json!({"org": "a\nb"}), "org holds a control character or a line break"),
+        (json!({"sub": null}), "sub is missing"),
+        (json!({"aud": "urn:else"}), "aud does not name this server"),
+    ] {
+        let token = bench.mint(json!({"claims": claims}));
+        for _ in 0..2 {
+            let refused =
+                bench.tokens.judge(&snapshot, snapshot.server("demo").unwrap(), &token, NOW).unwrap_err();
+            assert_eq!(refused.cause.map(|cause| cause.to_string()).as_deref(), Some(cause));
+        }
+    }
 }

@@ -20,6 +20,7 @@ struct Recorder {
     replies: RefCell<Vec<Reply>>,
     counted: RefCell<Vec<Counted>>,
     body_reads: Cell<u32>,
+    warned: RefCell<Vec<String>>,
 }
 
 impl Host for Recorder {
@@ -29,6 +30,9 @@ impl Host for Recorder {
     fn body(&self, size: usize) -> Vec<u8> {
         self.body_reads.set(self.body_reads.get() + 1);
         self.body.borrow()[..size].to_vec()
+    }
+    fn warn(&self, text: &str) {
+        self.warned.borrow_mut().push(text.to_owned());
     }
     fn remove_header(&self, name: &str) {
         self.removed.borrow_mut().push(name.to_owned());

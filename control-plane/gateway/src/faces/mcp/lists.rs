@@ -101,7 +101,9 @@ pub(super) fn page(
 /// A cursor holds for one list of one server, for one org and user.
 fn cursor_context(request: &McpRequest, list: List) -> Vec<u8> {
     let caller = &request.caller;
-    [list.member(), &request.server.message.name, &caller.org, &caller.user].join("\u{0}").into_bytes()
+    [list.member(), &request.server.message.name, &caller.issuer, &caller.org, &caller.user]
+        .join("\u{0}")
+        .into_bytes()
 }
 
 /// The capabilities of a server: the kinds it serves, whoever asks, so that they never vary by caller.

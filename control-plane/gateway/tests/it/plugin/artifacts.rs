@@ -4,8 +4,9 @@ use asp_proto::plugin::{ArtifactData, ArtifactEmitted, server_message::Payload};
 use serde_json::{Value, json};
 
 use super::{call, fixture, sweep};
+use crate::issuers::{twins, two_issuers};
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::{Legacy, Modern, token};
+use crate::support::{Fixture, Legacy, Modern, token};
 
 fn artifact_data(request_id: &str, uri: &str, offset: u64, data: &[u8]) -> Payload {
     Payload::ArtifactData(ArtifactData {
@@ -39,7 +40,7 @@ async fn an_artifact_is_linked_in_the_result_and_read_by_its_owner_only() {
         worker.say(Payload::Artifact(artifact(&id, "https://example.com/x.csv", 0))).await;
         worker.complete(&invoke, &json!({"ok": true, "report": uri})).await;
     }));
-    let fixture = fixture(&runtime);
+    let fixture = Fixture::with(two_issuers(), 7, runtime.runtimes());
     let result = sweep(&fixture).await.json()["result"].clone();
     let links: Vec<&Value> = result["content"]
         .as_array()
@@ -83,6 +84,9 @@ async fn an_artifact_is_linked_in_the_result_and_read_by_its_owner_only() {
         let as_missing = missing.to_string().replace("nothing://x", uri);
         assert_eq!(error.to_string(), as_missing, "{user} {server}");
     }
+    let twin = Modern::new("plugins", &twins("alice"), "resources/read", json!({"uri": uri}));
+    let error = twin.send(&fixture).await.json()["error"].clone();
+    assert_eq!(error.to_string(), missing.to_string().replace("nothing://x", uri), "another issuer's alice");
 }
 
 #[tokio::test]

@@ -211,7 +211,7 @@ fn headers(call: &Call) -> HeaderMap {
 fn idempotency_key(call: &Call) -> String {
     let Some(key) = &call.idempotency_key else { return call.id.to_string() };
     let (caller, server, primitive) = (&call.caller, &call.server.message.name, &call.entry.primitive.id);
-    let hashed = digest::of_parts(&[&caller.org, &caller.user, server, primitive, key]);
+    let hashed = digest::of_parts(&[&caller.issuer, &caller.org, &caller.user, server, primitive, key]);
     hashed.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -1,0 +1,83 @@
+//! What an org, a user, a group or a token id may be called: one rule for tokens and for policy.
+//!
+//! Refuses names that policy, limits, revocations or a path of the admin API could not write exactly: whoever
+//! carried one could call and could not be bound, limited or revoked. Names are compared byte by byte; nothing is
+//! folded or normalized.
+
+/// Longest name in bytes.
+pub const MAX_BYTES: usize = 512;
+
+/// What is wrong with a name; `None` when it is one.
+///
+/// A name has 1 to [`MAX_BYTES`] bytes of any script, spaces inside it included. It has no control characters or
+/// line breaks, no `*` (which is a pattern in policy), no white space at its ends (which readers of configuration cut
+/// off), and is neither `.` nor `..` (which URLs resolve away, RFC 3986 section 5.2.4).
+pub fn fault(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        return Some("is empty");
+    }
+    if name.trim() != name {
+        return Some("begins or ends with white space");
+    }
+    if matches!(name, "." | "..") {
+        return Some("is a dot segment");
+    }
+    body_fault(name)
+}
+
+/// Whether `name` is one.
+pub fn is_name(name: &str) -> bool {
+    fault(name).is_none()
+}
+
+/// What is wrong with a pattern; `None` when it is a name, `prefix*` or `*`.
+pub fn pattern_fault(pattern: &str) -> Option<&'static str> {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => body_fault(prefix),
+        None => fault(pattern),
+    }
+}
+
+fn body_fault(text: &str) -> Option<&'static str> {
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if text.len() > MAX_BYTES {
+        Some("is longer than 512 bytes")
+    } else if text.contains('*') {
+        Some("holds `*`")
+    } else if text.chars().any(breaks) {
+        Some("holds a control character or a line break")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_whatever_policy_can_write_exactly() {
+        let longest = "x".repeat(MAX_BYTES);
+        for good in ["acme", "urn:acme", "Domain Admins", "a/b", "CN=x,DC=y", "日本", "50%", "...", &longest]
+        {
+            assert_eq!(fault(good), None, "{good}");
+            assert_eq!(pattern_fault(good), None, "{good}");
+        }
+        let long = "x".repeat(MAX_BYTES + 1);
+        for bad in
+            ["", " a", "a ", "\u{a0}a", ".", "..", "*", "a*", "a*b", "a\nb", "a\u{0}", "a\u{2028}b", &long]
+        {
+            assert!(fault(bad).is_some(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_has_its_star_at_the_end_or_nowhere() {
+        for good in ["*", "a*", "Domain *", "urn:acme:*"] {
+            assert_eq!(pattern_fault(good), None, "{good}");
+        }
+        for bad in ["", "**", "a*b", "*a", "a\n*", " a"] {
+            assert!(pattern_fault(bad).is_some(), "{bad:?}");
+        }
+    }
+}
