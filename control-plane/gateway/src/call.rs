@@ -4,8 +4,8 @@
 //! and its one outcome. Refuses: protocol shapes (the faces) and policy (the stages). Keeps true: a call has
 //! exactly one outcome; after it no event follows; the log and the questions are bounded (I-4).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use asp_edge::Caller;
@@ -38,12 +38,14 @@ pub mod pipeline;
 pub mod question;
 pub mod record;
 pub mod resolve;
+pub mod running;
 pub mod takeover;
 pub mod tenure;
 
 use event::{Event, EventLog};
-use outcome::{Outcome, Refusal};
+use outcome::{Outcome, Refusal, Withdrawal};
 use question::Questions;
+use running::Authority;
 use tenure::Tenure;
 
 /// Where a call is (ADR 1). `AuthRequired` and `InputRequired` are the suspended states.
@@ -136,7 +138,10 @@ struct Clock {
 /// A running or finished unit of work.
 pub struct Call {
     pub id: Uuid,
+    /// Who began it.
     pub caller: Arc<Caller>,
+    /// Under whose token it runs by now.
+    pub authority: Authority,
     pub server: Arc<ServerView>,
     pub entry: Arc<Entry>,
     pub protocol: Protocol,
@@ -159,6 +164,8 @@ pub struct Call {
     /// Whether an executor may have begun; before that a call has left no effect.
     handed_over: AtomicBool,
     cancel: CancellationToken,
+    /// Set before `cancel`.
+    withdrawn: OnceLock<Withdrawal>,
     state: Mutex<State>,
     outcome: watch::Sender<Option<Arc<Outcome>>>,
 }
@@ -169,6 +176,8 @@ impl Call {
         Call {
             id: Uuid::now_v7(),
             caller: invocation.caller.clone(),
+            // For a call of a call, the outer one is attended or not.
+            authority: Authority::new(invocation.caller.clone(), invocation.parent.is_none()),
             server: invocation.server.clone(),
             entry: invocation.entry.clone(),
             protocol: invocation.protocol,
@@ -190,6 +199,7 @@ impl Call {
             tenure: Tenure::default(),
             handed_over: AtomicBool::new(false),
             cancel,
+            withdrawn: OnceLock::new(),
             state: Mutex::new(State::Submitted),
             outcome: watch::Sender::new(None),
         }
@@ -264,6 +274,31 @@ impl Call {
     /// Asks the executor to stop; the first cancel counts.
     pub fn cancel(&self) {
         self.cancel.cancel();
+    }
+
+    /// Cancels the call because its caller may not have it any more; false when that was so before, or there is an
+    /// outcome already.
+    pub fn withdraw(&self, why: Withdrawal) -> bool {
+        let first = self.outcome.borrow().is_none() && self.withdrawn.set(why).is_ok();
+        if first {
+            self.cancel.cancel();
+        }
+        first
+    }
+
+    /// Why the call was taken away from its caller, if it was.
+    pub fn withdrawal(&self) -> Option<Withdrawal> {
+        self.withdrawn.get().copied()
+    }
+
+    /// Resolves when the call was taken away from its caller.
+    pub async fn withdrawn(&self) -> Withdrawal {
+        self.cancel.cancelled().await;
+        match self.withdrawal() {
+            Some(why) => why,
+            // Cancelled by the caller.
+            None => std::future::pending().await,
+        }
     }
 
     pub fn is_cancelled(&self) -> bool {

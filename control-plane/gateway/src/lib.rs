@@ -40,6 +40,7 @@ use call::audit::Audit;
 use call::ledger::Ledgers;
 use call::limits::Limiter;
 use call::pipeline::{Calls, Pipeline};
+use call::running::RunningCalls;
 use executors::artifacts::Artifacts;
 use executors::delegate::endpoint::Endpoints;
 use executors::plugin::runtimes::{RuntimeHealth, Runtimes};
@@ -158,6 +159,7 @@ impl Gateway {
                 audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
                 metrics,
                 calls: Calls::new(config.bounds),
+                running: RunningCalls::default(),
                 active,
                 adopted: Adopted::default(),
             }),
@@ -177,7 +179,9 @@ impl Gateway {
         }
         let primitives = snapshot.primitives.clone();
         let live = Live::build(snapshot)?;
-        self.live.store(Some(Arc::new(live)));
+        let live = Arc::new(live);
+        self.live.store(Some(live.clone()));
+        self.pipeline.running.judge_all(&live);
         self.pipeline.executors.prepare(&primitives);
         self.pipeline.metrics.applied(offered);
         Ok(())

@@ -36,5 +36,7 @@ mod outage;
 mod plugin;
 #[path = "it/proxy.rs"]
 mod proxy;
+#[path = "it/revocation.rs"]
+mod revocation;
 #[path = "it/visibility.rs"]
 mod visibility;

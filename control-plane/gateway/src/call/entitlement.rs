@@ -17,10 +17,32 @@ pub struct Entitled {
     pub needs_approval: bool,
 }
 
+/// What a caller cannot see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hidden {
+    /// The whole server, over this protocol.
+    Server,
+    Primitive,
+}
+
 /// Whether `caller` can see `entry` on `server` over `protocol`.
 pub fn visible(live: &Live, server: &ServerView, caller: &Caller, entry: &Entry, protocol: Protocol) -> bool {
-    exposed(live, server, caller, protocol)
-        && !matches!(live.policy.rule(caller, &entry.primitive, protocol), Ruling::Denied(_))
+    hidden(live, server, caller, entry, protocol).is_none()
+}
+
+/// What of `entry` on `server` is hidden from `caller`; `None` when it is visible.
+pub fn hidden(
+    live: &Live,
+    server: &ServerView,
+    caller: &Caller,
+    entry: &Entry,
+    protocol: Protocol,
+) -> Option<Hidden> {
+    if !exposed(live, server, caller, protocol) {
+        return Some(Hidden::Server);
+    }
+    let denied = matches!(live.policy.rule(caller, &entry.primitive, protocol), Ruling::Denied(_));
+    denied.then_some(Hidden::Primitive)
 }
 
 /// Rules on a call.

@@ -113,6 +113,9 @@ pub enum Refusal {
     Deadline,
     #[error("cancelled")]
     Cancelled,
+    /// The caller may not have the call any more.
+    #[error("{0}")]
+    Withdrawn(Withdrawal),
     /// The service could not do it, and a repetition is safe.
     #[error("{0}")]
     Upstream(String),
@@ -128,6 +131,30 @@ pub enum Refusal {
     InvalidOutput { pointer: String, message: String },
     #[error("{0}")]
     Internal(String),
+}
+
+/// Why a running call is taken away from its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Withdrawal {
+    #[error("the token it was called with has been revoked")]
+    TokenRevoked,
+    #[error("the token it was called with has expired")]
+    TokenExpired,
+    #[error("the server is not available to the caller any more")]
+    ServerDisabled,
+    #[error("the caller may not call this any more")]
+    Denied,
+}
+
+impl Withdrawal {
+    pub const fn reason(self) -> Reason {
+        match self {
+            Withdrawal::TokenRevoked => Reason::TokenRevoked,
+            Withdrawal::TokenExpired => Reason::TokenExpired,
+            Withdrawal::ServerDisabled => Reason::UnknownServer,
+            Withdrawal::Denied => Reason::UnknownPrimitive,
+        }
+    }
 }
 
 /// Why nobody approved.
@@ -157,6 +184,7 @@ impl Refusal {
             Refusal::InFlight | Refusal::InputExpired | Refusal::Deadline | Refusal::Cancelled => {
                 Reason::Deadline
             }
+            Refusal::Withdrawn(why) => why.reason(),
             Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Relayed { .. } => {
                 Reason::UpstreamUnavailable
             }
@@ -176,7 +204,7 @@ impl Refusal {
 
     const fn state(&self) -> State {
         match self {
-            Refusal::Cancelled => State::Cancelled,
+            Refusal::Cancelled | Refusal::Withdrawn(_) => State::Cancelled,
             Refusal::Unknown
             | Refusal::UnknownResource { .. }
             | Refusal::MissingScopes { .. }

@@ -24,6 +24,7 @@ use super::limits::{Grant, Limiter};
 use super::outcome::{Outcome, Output, Refusal};
 use super::question::input_timeout;
 use super::record::Record;
+use super::running::{RunningCalls, ends_with_its_token};
 use super::{Call, IdempotencyKey, Invocation, approve, audit, execute, input, ledger, output};
 use crate::executors::{Execution, Executors};
 use crate::live::Live;
@@ -59,6 +60,8 @@ pub struct Pipeline {
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
     pub calls: Calls,
+    /// What runs, for whatever ends it from outside.
+    pub running: RunningCalls,
     /// The rows of the running calls that another gateway could go on with.
     pub active: Arc<ActiveTable>,
     /// The calls that other gateways left behind.
@@ -142,9 +145,17 @@ impl Pipeline {
             }
             Ok((entitled, Ok(place))) => {
                 let running = Running { pipeline: self.clone(), call: call.clone(), _place: Some(place) };
+                self.running.enter(&call, &live);
                 let Invocation { arguments, idempotency_key, .. } = invocation;
-                let driven = async move { running.drive(live, entitled, arguments, idempotency_key).await };
-                self.calls.spawn(driven);
+                let (lasting, driven) = (call.clone(), async move {
+                    running.drive(live, entitled, arguments, idempotency_key).await;
+                });
+                self.calls.spawn(async move {
+                    tokio::select! {
+                        () = driven => {}
+                        never = ends_with_its_token(&lasting) => match never {},
+                    }
+                });
                 Ok(call)
             }
         }
@@ -159,6 +170,7 @@ impl Pipeline {
     fn close(&self, call: &Call, outcome: Outcome) {
         self.metrics.call_ended(call, &outcome);
         call.finish(outcome);
+        self.running.leave(call);
     }
 }
 
@@ -197,8 +209,12 @@ impl Running {
             _ if self.call.tenure.is_passed_on() => {
                 Outcome::Refused(Refusal::Upstream("another gateway goes on with this call".into()))
             }
-            Ok((output, replayed)) => Outcome::Done { output, replayed },
-            Err(refusal) => Outcome::Refused(refusal),
+            result => match (self.call.withdrawal(), result) {
+                // What came of it is in the ledger, if it had a key; this caller does not get it.
+                (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),
+                (None, Ok((output, replayed))) => Outcome::Done { output, replayed },
+                (None, Err(refusal)) => Outcome::Refused(refusal),
+            },
         };
         if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
             tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "call failed");

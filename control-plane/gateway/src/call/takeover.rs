@@ -16,6 +16,7 @@ use super::entitlement;
 use super::ledger::Held;
 use super::outcome::{Output, Refusal};
 use super::pipeline::{Pipeline, Running};
+use super::running::ends_with_its_token;
 use super::{Call, Invocation, audit, execute, output};
 use crate::executors::{Execution, Former};
 use crate::live::Live;
@@ -98,10 +99,19 @@ impl Pipeline {
         }
         tracing::info!(call = %call.id, primitive = %call.entry.primitive.id, "goes on with a call that was left behind");
         call.hand_over();
+        // Nobody waits for it here yet.
+        call.authority.leave();
         self.adopted.insert(call.clone());
         self.metrics.call_began();
+        self.running.enter(&call, &live);
         let running = Running { pipeline: self.clone(), call, _place: None };
-        self.calls.spawn(async move { running.go_on(live, left, held).await });
+        let lasting = running.call.clone();
+        self.calls.spawn(async move {
+            tokio::select! {
+                () = running.go_on(live, left, held) => {}
+                never = ends_with_its_token(&lasting) => match never {},
+            }
+        });
     }
 
     /// Lets the calls that another gateway can go on with save and yield: a step of a shutdown. One that does not

@@ -39,7 +39,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         return Err(Fault::InvalidInput);
     }
     let invocation = Invocation {
-        caller: parent.caller.clone(),
+        caller: parent.authority.caller(),
         server: parent.server.clone(),
         protocol: parent.protocol,
         entry,
@@ -88,7 +88,7 @@ fn fault(refusal: &Refusal) -> Fault {
         Refusal::InvalidArguments { .. } => Fault::InvalidInput,
         Refusal::InvalidOutput { .. } => Fault::InvalidOutput,
         Refusal::Deadline | Refusal::InputExpired => Fault::Expired,
-        Refusal::Cancelled => Fault::Cancelled,
+        Refusal::Cancelled | Refusal::Withdrawn(_) => Fault::Cancelled,
         Refusal::Upstream(_)
         | Refusal::Declined(_)
         | Refusal::Relayed { .. }

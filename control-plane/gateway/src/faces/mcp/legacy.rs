@@ -315,5 +315,7 @@ impl Era for Legacy {
     }
 
     /// A lost connection is no cancel (2025-11-25 transports, disconnection).
-    fn abandoned(&self, _call: &Arc<Call>) {}
+    fn abandoned(&self, call: &Arc<Call>) {
+        call.authority.leave();
+    }
 }

@@ -206,6 +206,7 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
             }
         }
     }
+    call.authority.attend(&request.caller);
     Ok(Some(Resumed { call, from_event }))
 }
 
@@ -256,6 +257,8 @@ impl Era for Modern {
         // A retry must repeat the parameters that are not its own.
         let digest = Suspended::digest(self.message.params.as_ref());
         let state = self.gateway.suspended.suspend(&self.gateway.sealer, call, digest, next_event)?;
+        // The response ends here; whoever answers may come with a fresh token.
+        call.authority.leave();
         let mut requests = Map::new();
         for question in call.questions.pending() {
             let (method, params) = questions::request(&question);

@@ -172,7 +172,16 @@ impl Drop for Following {
 impl Following {
     /// The next frame; `None` ends the response without a result.
     async fn next_frame(&mut self) -> Option<Frame> {
-        while let Some(event) = self.reader.next().await {
+        loop {
+            let event = tokio::select! {
+                biased;
+                // Nothing more goes out under a dead token, not even what is in the log.
+                why = self.view.call.withdrawn() => {
+                    return self.last(&Outcome::Refused(Refusal::Withdrawn(why)));
+                }
+                event = self.reader.next() => event,
+            };
+            let Some(event) = event else { break };
             if let Event::Asked { id } = &event {
                 // Whoever reads late finds it answered or expired.
                 let Some(question) = self.view.call.questions.find(id) else { continue };

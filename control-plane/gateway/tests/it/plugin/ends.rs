@@ -3,13 +3,15 @@
 use asp_proto::plugin::{
     CancelResponse, Failed, cancel_request::Mode, client_message, server_message::Payload,
 };
+use asp_proto::snapshot::RevokedBefore;
+use asp_registry::assemble;
 use http_body_util::BodyExt;
 use serde_json::json;
 use tonic::Status;
 
 use super::{call, fixture, modern, progress, until};
 use crate::runtime::{Runtime, Script, Worker, queued};
-use crate::support::Legacy;
+use crate::support::{Legacy, inputs};
 
 #[tokio::test]
 async fn a_cancel_before_readiness_cancels_the_allocation() {
@@ -140,4 +142,27 @@ async fn a_call_near_its_deadline_may_end_with_what_it_has() {
     let request = modern("order", json!({})).with("x-deadline-ms", &deadline.to_string());
     let result = super::last_result(&request.send(&fixture(&runtime)).await);
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+}
+
+#[tokio::test]
+async fn a_revocation_reaches_the_worker_as_a_cancel() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.say(progress(&invoke.request_id, 1.0)).await;
+        let Some(client_message::Payload::Cancel(cancel)) = worker.next().await else { panic!("no cancel") };
+        assert_eq!(cancel.request_id, invoke.request_id);
+        let end = Failed { request_id: invoke.request_id, code: "CANCELLED".into(), ..Failed::default() };
+        worker.say(Payload::Failed(end)).await;
+    }));
+    let fixture = fixture(&runtime);
+    let mut body = modern("sweep", json!({})).open(&fixture).await.into_body();
+    body.frame().await.unwrap().unwrap();
+    let mut inputs = inputs();
+    inputs.revision = 2;
+    inputs.revoked_before =
+        vec![RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: u64::MAX }];
+    fixture.gateway.apply(assemble(inputs)).unwrap();
+    let rest = body.collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&rest).contains("token_revoked"), "{rest:?}");
+    until("the worker's place is given back", || !runtime.told.closed.lock().is_empty()).await;
 }

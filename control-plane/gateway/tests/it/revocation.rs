@@ -1,0 +1,240 @@
+//! What ends a running call from outside: its token is revoked or expires, its server or primitive is taken away.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use asp_edge::Caller;
+use asp_gateway::call::outcome::{Outcome, Refusal, Withdrawal};
+use asp_gateway::call::{ClientAbilities, Invocation};
+use asp_gateway::live::Live;
+use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Protocol, RevokedBefore, TargetKind};
+use asp_registry::{Inputs, assemble};
+use axum::body::Body;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::support::{Fixture, Legacy, Modern, claims, inputs, now, sign, snapshot, token};
+
+/// Ten times the goal: a second from the change to the end of the stream.
+const BOUND: Duration = Duration::from_secs(10);
+
+/// The snapshot after a change.
+fn changed(change: impl FnOnce(&mut Inputs)) -> GatewaySnapshot {
+    let mut inputs = inputs();
+    inputs.revision = 2;
+    change(&mut inputs);
+    assemble(inputs)
+}
+
+fn mark(parts: &[&str]) -> [u8; 16] {
+    let digest = Sha256::digest(parts.join("\0"));
+    digest[..16].try_into().unwrap()
+}
+
+/// A call that reports progress every 100 ms for ten seconds, and then has a result.
+fn long_call(token: &str) -> Modern {
+    let params = json!({"name": "count", "arguments": {"to": 100, "delayMs": 100}});
+    let mut request = Modern::new("demo", token, "tools/call", params);
+    request.body["params"]["_meta"]["progressToken"] = json!(1);
+    request
+}
+
+/// The response of a call that has begun to stream.
+async fn streaming(fixture: &Fixture, token: &str) -> Body {
+    let response = long_call(token).open(fixture).await;
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    begun(response.into_body()).await
+}
+
+async fn begun(mut body: Body) -> Body {
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(String::from_utf8_lossy(&first).contains("notifications/progress"));
+    body
+}
+
+/// The last message of a stream that must end in time.
+async fn ended(body: Body) -> Value {
+    let since = Instant::now();
+    let rest =
+        tokio::time::timeout(BOUND, body.collect()).await.expect("the stream ends").unwrap().to_bytes();
+    assert!(since.elapsed() < BOUND);
+    let text = String::from_utf8(rest.to_vec()).unwrap();
+    let last = text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap();
+    serde_json::from_str(last).unwrap()
+}
+
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !holds().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(BOUND, waiting).await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+async fn is_cancelled(fixture: &Fixture) {
+    let cancelled = async || fixture.gateway.pipeline.metrics.encode().contains(r#"status="cancelled""#);
+    until("the call is cancelled", cancelled).await;
+    assert!(fixture.gateway.pipeline.running.is_empty());
+}
+
+#[tokio::test]
+async fn a_running_call_ends_when_its_caller_could_not_begin_it_any_more() {
+    let token = token("alice");
+    let hash: String = Sha256::digest(&token).iter().map(|byte| format!("{byte:02x}")).collect();
+    let before = |user: &str| RevokedBefore { org: "acme".into(), user: user.into(), not_after_iat: now() };
+    let off = ExposureException {
+        org: "acme".into(),
+        server: "demo".into(),
+        protocol: Protocol::Mcp.into(),
+        enabled: false,
+    };
+    let deny = Binding {
+        org: "acme".into(),
+        target_kind: TargetKind::User.into(),
+        target: "alice".into(),
+        primitive: "*".into(),
+        protocol: Protocol::Mcp.into(),
+        allowed: false,
+    };
+    let rows: Vec<(&str, &str, GatewaySnapshot)> = vec![
+        ("jti", "token_revoked", changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])])),
+        (
+            "jti of the org",
+            "token_revoked",
+            changed(|i| i.revoked = vec![mark(&["org_token", "asp-dev", "acme", "t-alice"])]),
+        ),
+        ("hash", "token_revoked", changed(|i| i.revoked = vec![mark(&["token_hash", &hash])])),
+        ("user", "token_revoked", changed(|i| i.revoked_before = vec![before("alice")])),
+        ("org", "token_revoked", changed(|i| i.revoked_before = vec![before("")])),
+        ("issuer", "token_revoked", changed(|i| i.issuers[0].orgs = vec!["globex".into()])),
+        ("exposure", "unknown_server", changed(|i| i.exposure = vec![off])),
+        ("server", "unknown_server", changed(|i| i.servers.retain(|server| server.server.name != "demo"))),
+        ("binding", "unknown_primitive", changed(|i| i.bindings = vec![deny])),
+    ];
+    for (what, reason, next) in rows {
+        let fixture = Fixture::new();
+        let body = streaming(&fixture, &token).await;
+        fixture.gateway.apply(next).unwrap();
+        let last = ended(body).await;
+        assert_eq!(last["error"]["data"]["reason"], reason, "{what}: {last}");
+        assert_eq!((&last["id"], &last["jsonrpc"]), (&json!(7), &json!("2.0")), "{what}");
+        is_cancelled(&fixture).await;
+    }
+}
+
+#[tokio::test]
+async fn a_legacy_stream_ends_as_well_and_nobody_elses_does() {
+    let fixture = Fixture::new();
+    let message = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {
+        "name": "count", "arguments": {"to": 20, "delayMs": 100}, "_meta": {"progressToken": 1}}});
+    let mut bodies = Vec::new();
+    for user in ["alice", "bob"] {
+        let client = Legacy::connect(&fixture, "demo", user, "2025-11-25", json!({})).await;
+        bodies.push(begun(client.open(&message).await.into_body()).await);
+    }
+    let bobs = bodies.pop().unwrap();
+    let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])]);
+    fixture.gateway.apply(next).unwrap();
+    let last = ended(bodies.pop().unwrap()).await;
+    assert_eq!((&last["id"], &last["error"]["data"]["reason"]), (&json!(3), &json!("token_revoked")));
+    assert_eq!(ended(bobs).await["result"]["structuredContent"], json!({"counted": 20}));
+}
+
+#[tokio::test]
+async fn a_call_admitted_under_an_older_snapshot_does_not_escape_a_newer_one() {
+    let fixture = Fixture::new();
+    let old = Arc::new(Live::build(snapshot()).unwrap());
+    let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])]);
+    fixture.gateway.apply(next).unwrap();
+    let server = old.server("demo").unwrap().clone();
+    let caller = Caller {
+        org: "acme".into(),
+        user: "alice".into(),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        client: "cli".into(),
+        wcit: "t-alice".into(),
+        digest: [0; 32],
+        issuer: "dev".into(),
+        issued_at: now(),
+        expires_at: now() + 600,
+    };
+    let invocation = Invocation {
+        caller: Arc::new(caller),
+        protocol: Protocol::Mcp,
+        entry: server.tool("count").unwrap().clone(),
+        server,
+        arguments: json!({"to": 100, "delayMs": 100}),
+        protocol_request_id: "1".into(),
+        idempotency_key: None,
+        deadline: None,
+        abilities: ClientAbilities::default(),
+        session: String::new(),
+        traceparent: None,
+        bytes_in: 0,
+        parent: None,
+    };
+    let call = fixture.gateway.pipeline.begin(old, invocation).unwrap();
+    let outcome = tokio::time::timeout(BOUND, call.finished()).await.unwrap();
+    let expected = Refusal::Withdrawn(Withdrawal::TokenRevoked);
+    assert!(matches!(outcome.as_ref(), Outcome::Refused(refusal) if *refusal == expected), "{outcome:?}");
+}
+
+/// A token that is refused from a second or two from now on: the leeway of ten seconds is nearly used up.
+fn dying(user: &str) -> String {
+    let mut claims = claims(user);
+    claims["exp"] = json!(now() - 8);
+    claims["iat"] = json!(now() - 600);
+    sign(&claims)
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_token() {
+    let fixture = Fixture::new();
+    let body = streaming(&fixture, &dying("alice")).await;
+    assert_eq!(ended(body).await["error"]["data"]["reason"], "token_expired");
+    is_cancelled(&fixture).await;
+}
+
+fn wipe(token: &str, extra: Value) -> Modern {
+    let mut params = json!({"name": "policy.wipe", "arguments": {"message": "gone"}});
+    for (name, value) in extra.as_object().unwrap() {
+        params[name] = value.clone();
+    }
+    Modern::new("policy", token, "tools/call", params).capabilities(json!({"elicitation": {}}))
+}
+
+fn approved(state: &Value) -> Value {
+    let accept = json!({"asp.approve": {"action": "accept", "content": {"approve": true}}});
+    json!({"requestState": state, "inputResponses": accept})
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_input_outlives_its_token_and_goes_on_with_a_fresh_one() {
+    let fixture = Fixture::new();
+    let old = dying("alice");
+    let asked = wipe(&old, json!({})).send(&fixture).await.json()["result"].clone();
+    assert_eq!(asked["resultType"], "input_required");
+    let is_dead = async || {
+        let answer = Modern::new("policy", &old, "tools/list", json!({})).send(&fixture).await;
+        answer.status == 401 && answer.reason() == "token_expired"
+    };
+    until("the token expires", is_dead).await;
+    let fresh = wipe(&token("alice"), approved(&asked["requestState"])).send(&fixture).await.json();
+    assert_eq!(fresh["result"]["structuredContent"], json!({"message": "gone"}), "{fresh}");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_input_does_not_outlive_a_revocation() {
+    let fixture = Fixture::new();
+    let asked = wipe(&token("alice"), json!({})).send(&fixture).await.json()["result"].clone();
+    let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])]);
+    fixture.gateway.apply(next).unwrap();
+    is_cancelled(&fixture).await;
+    let mut fresh = claims("alice");
+    fresh["jti"] = "t-fresh".into();
+    let late = wipe(&sign(&fresh), approved(&asked["requestState"])).send(&fixture).await.json();
+    assert_eq!(late["error"]["data"]["reason"], "token_revoked", "{late}");
+}
