@@ -1,6 +1,7 @@
 //! A change through the admin API is enforced at the edge and at the gateway, and nowhere else.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use asp_e2e::http1::{self, Request, Response};
@@ -21,6 +22,9 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
             "policy::a_revoked_token_is_refused_at_the_edge_and_at_the_gateway",
             |shared| async move { revocation(shared.stack().await?).await },
         ),
+        shared.trial("policy::a_revoked_token_ends_the_stream_of_its_running_call", |shared| async move {
+            running(shared.stack().await?).await
+        }),
         shared.trial("policy::a_forbidden_tool_is_neither_listed_nor_callable", |shared| async move {
             binding(shared.stack().await?).await
         }),
@@ -55,6 +59,32 @@ async fn revocation(stack: &Stack) -> Result<()> {
         becomes(address, list(&lost), 401, Some("token_revoked")).await?;
         assert_eq!(http1::send(address, &list(&kept)).await?.status, 200, "only that token");
     }
+    Ok(())
+}
+
+/// Ten times the second in which a change is at every gateway.
+const ENDED: Duration = Duration::from_secs(8);
+
+async fn running(stack: &Stack) -> Result<()> {
+    let (lost, kept) = (caller(stack, "overheard").await?, caller(stack, "overheard").await?);
+    // Ten seconds of progress, then a result.
+    let params = json!({"name": "count", "arguments": {"to": 100, "delayMs": 100}, "_meta": {}});
+    let call = |token: &str| {
+        let mut request = modern(token, "tools/call", params.clone(), &[("mcp-name", "count")]);
+        let body = String::from_utf8(request.body).unwrap();
+        request.body = body.replace(r#""_meta":{"#, r#""_meta":{"progressToken":1,"#).into_bytes();
+        request
+    };
+    let dead = http1::open(stack.edge(), &call(&lost), "notifications/progress").await?;
+    let alive = http1::open(stack.edge(), &call(&kept), "notifications/progress").await?;
+    let revoked = json!({"type": "token_hash", "id": sha256(&lost), "reason": "overheard"});
+    let since = Instant::now();
+    admin(stack, "POST", "/api/revocations", &revoked.to_string()).await?;
+    let ended = dead.finish().await?;
+    assert!(since.elapsed() < ENDED, "ended after {:?}", since.elapsed());
+    assert_eq!(ended.reason().as_deref(), Some("token_revoked"), "{}", ended.text());
+    let other = alive.finish().await?.json()?;
+    assert_eq!(other["result"]["structuredContent"], json!({"counted": 100}), "only that token");
     Ok(())
 }
 

@@ -111,6 +111,43 @@ pub async fn exchange(address: SocketAddr, bytes: &[u8], no_body: bool) -> Resul
     }
 }
 
+/// A response that is still being sent.
+pub struct Opened {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+/// Sends a request on a connection of its own and reads until `wanted` has come.
+pub async fn open(address: SocketAddr, request: &Request, wanted: &str) -> Result<Opened> {
+    let work = async {
+        let mut stream =
+            TcpStream::connect(address).await.with_context(|| format!("connect to {address}"))?;
+        stream.write_all(&encode(address, request)).await.context("send the request")?;
+        let mut read = Vec::new();
+        while !String::from_utf8_lossy(&read).contains(wanted) {
+            if !fill(&mut stream, &mut read).await? {
+                bail!("the response ends before {wanted:?}: {:?}", String::from_utf8_lossy(&read));
+            }
+        }
+        Ok(Opened { stream, read })
+    };
+    match timeout(EXCHANGE, work).await {
+        Ok(opened) => opened,
+        Err(_) => bail!("{address} did not send {wanted:?} within {} s", EXCHANGE.as_secs()),
+    }
+}
+
+impl Opened {
+    /// Reads what is left; the whole response.
+    pub async fn finish(mut self) -> Result<Response> {
+        let mut all = std::io::Cursor::new(std::mem::take(&mut self.read)).chain(&mut self.stream);
+        match timeout(EXCHANGE, read_response(&mut all, false)).await {
+            Ok(response) => response,
+            Err(_) => bail!("the response did not end within {} s", EXCHANGE.as_secs()),
+        }
+    }
+}
+
 fn request(method: &str, target: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Request {
     let headers = headers.iter().map(|(name, value)| ((*name).into(), value.as_bytes().to_vec())).collect();
     Request { method: method.into(), target: target.into(), headers, body }

@@ -16,6 +16,7 @@ pub mod openapi;
 pub mod policy;
 pub mod problem;
 pub mod ratelimits;
+pub mod refusals;
 pub mod registry;
 pub mod revocations;
 pub mod runtimes;
@@ -38,6 +39,7 @@ use crate::publisher;
 use crate::xds::subscribers::Subscribers;
 use auth::{Admin, Verifier};
 use problem::Problem;
+use refusals::Refusals;
 
 /// The largest request body: the files of one server.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -57,6 +59,7 @@ pub struct AdminState {
     /// The language runtimes of this process's configuration.
     pub runtimes: Runtimes,
     pub verifier: Verifier,
+    pub refusals: Refusals,
     /// The platform's own public keys (RFC 7517 section 5).
     pub jwks: serde_json::Value,
     /// Only loopback names may be in Host.
@@ -131,6 +134,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/schemas", get(status::schemas))
         .fallback(|| async { Problem::not_found() })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), refusals::audit))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), gate::check))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(state)

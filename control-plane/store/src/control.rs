@@ -232,12 +232,16 @@ pub trait ControlStore: Send + Sync {
     async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError>;
     /// Inserts or replaces by key.
     async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Written, StoreError>;
+    /// Removes the one with this key, whatever `enabled` says; [`StoreError::NotFound`] when there is none.
+    async fn delete_exposure_of(&self, change: &Change, key: &ExposureRecord) -> Result<Written, StoreError>;
     /// Removes all of an org's exceptions.
     async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
 
     async fn bindings(&self, org: &str) -> Result<Versioned<Vec<BindingRecord>>, StoreError>;
     /// Inserts or replaces by key.
     async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Written, StoreError>;
+    /// Removes the one with this key, whatever `allowed` says; [`StoreError::NotFound`] when there is none.
+    async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Written, StoreError>;
     /// Removes all of an org's bindings.
     async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
 

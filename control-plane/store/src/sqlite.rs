@@ -6,6 +6,7 @@
 //! is never upgraded (which SQLite refuses with "busy").
 
 mod audit;
+mod detail;
 mod policy;
 mod revocations;
 mod rows;
@@ -244,6 +245,10 @@ impl ControlStore for SqliteStore {
         policy::put_exposure(self, change, record).await
     }
 
+    async fn delete_exposure_of(&self, change: &Change, key: &ExposureRecord) -> Result<Written, StoreError> {
+        policy::delete_exposure_of(self, change, key).await
+    }
+
     async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
         policy::delete_exposure(self, change, org).await
     }
@@ -254,6 +259,10 @@ impl ControlStore for SqliteStore {
 
     async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Written, StoreError> {
         policy::put_binding(self, change, record).await
+    }
+
+    async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Written, StoreError> {
+        policy::delete_binding(self, change, key).await
     }
 
     async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Written, StoreError> {

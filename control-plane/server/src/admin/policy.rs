@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use asp_store::control::{BindingRecord, ExposureRecord};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::AdminState;
 use super::auth::Admin;
@@ -105,19 +105,39 @@ pub async fn get_exposure(
     exposure_of(&state, &org).await
 }
 
-/// Removes all of the org's exceptions.
+/// Which exception to remove; none given means all.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct ExposureKey {
+    server: Option<String>,
+    /// `mcp`, `a2a` or `rest`
+    protocol: Option<String>,
+}
+
+/// Removes one of the org's exceptions, named by server and protocol, or all of them.
 #[utoipa::path(delete, path = "/api/policy/orgs/{org}/exposure", tag = "policy",
-    params(("org" = String, Path)), responses((status = 200, body = Object)))]
+    params(("org" = String, Path), ExposureKey),
+    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
 pub async fn delete_exposure(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
+    Query(key): Query<ExposureKey>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     admin.of_org(&org)?;
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
-    let written = state.published(state.store.delete_exposure(&change, &org).await?);
+    let written = match (key.server, key.protocol) {
+        (None, None) => state.store.delete_exposure(&change, &org).await?,
+        (Some(server), Some(protocol)) => {
+            let key = ExposureRecord { org, server, protocol, enabled: false };
+            state.store.delete_exposure_of(&change, &key).await?
+        }
+        _ => return Err(Problem::params("one exception is named by server and protocol together")),
+    };
+    state.published(written);
     Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
 }
 
@@ -180,19 +200,49 @@ pub async fn get_bindings(
     bindings_of(&state, &org).await
 }
 
-/// Removes all of the org's bindings.
+/// Which binding to remove; none given means all.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
+pub struct BindingKey {
+    /// `user`, `wcit` or `group`
+    target_type: Option<String>,
+    /// As it was put: a pattern removes the binding of that pattern and no other
+    id_or_pattern: Option<String>,
+    primitive: Option<String>,
+    /// As it was put; `*` when missing, as in the body of a put
+    protocol: Option<String>,
+}
+
+/// Removes one of the org's bindings, named by its target, primitive and protocol, or all of them. The others stay in
+/// force meanwhile.
 #[utoipa::path(delete, path = "/api/policy/orgs/{org}/bindings", tag = "policy",
-    params(("org" = String, Path)), responses((status = 200, body = Object)))]
+    params(("org" = String, Path), BindingKey),
+    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
 pub async fn delete_bindings(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
+    Query(key): Query<BindingKey>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     admin.of_org(&org)?;
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
-    let written = state.published(state.store.delete_bindings(&change, &org).await?);
+    let written = match (key.target_type, key.id_or_pattern, key.primitive, key.protocol) {
+        (None, None, None, None) => state.store.delete_bindings(&change, &org).await?,
+        (Some(target_type), Some(target), Some(primitive), protocol) => {
+            let protocol = protocol.unwrap_or_else(any);
+            let key = BindingRecord { org, target_type, target, primitive, protocol, allowed: false };
+            state.store.delete_binding(&change, &key).await?
+        }
+        _ => {
+            let what = "one binding is named by targetType, idOrPattern and primitive together";
+            return Err(Problem::params(what));
+        }
+    };
+    state.published(written);
     Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
 }
 

@@ -215,8 +215,11 @@ impl From<Full> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = self.code.status();
+        let code = self.code;
+        let status = code.status();
         let mut response = (status, Json(self)).into_response();
+        // For the audit of refused writes.
+        response.extensions_mut().insert(code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if status == StatusCode::UNAUTHORIZED {

@@ -3,6 +3,7 @@
 mod access;
 mod arbitrary;
 mod artifacts;
+mod identity;
 mod policy;
 mod publishing;
 mod registry;
@@ -97,6 +98,7 @@ impl Api {
             subscribers: Subscribers::new(),
             runtimes,
             verifier: Verifier::new(vec![issuer.trusted().unwrap()]),
+            refusals: Refusals::default(),
             jwks: json!({ "keys": [issuer.jwk()] }),
             dev: true,
         };

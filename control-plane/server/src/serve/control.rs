@@ -17,6 +17,7 @@ use super::gateway::runtimes;
 use super::ports::ControlListeners;
 use super::{GRACE, Process};
 use crate::admin::auth::Verifier;
+use crate::admin::refusals::Refusals;
 use crate::admin::{self, AdminState};
 use crate::admission::Admission;
 use crate::apply;
@@ -94,6 +95,7 @@ pub(super) async fn start(
         subscribers,
         runtimes: runtimes(process)?,
         verifier: Verifier::new(issuers.admins),
+        refusals: Refusals::default(),
         jwks: jwks(process),
         dev: settings.dev,
     };

@@ -17,6 +17,7 @@ pub async fn run(store: &dyn ControlStore) {
     a_server_that_was_judged_beside_others_is_refused_when_they_changed(store).await;
     exposure_is_upserted_by_key(store).await;
     bindings_are_upserted_by_key(store).await;
+    one_binding_is_removed_by_its_key(store).await;
     limits_are_replaced_as_a_list(store).await;
     revocations_are_durable_and_pruned(store).await;
     a_change_kept_elsewhere_is_audited(store).await;
@@ -118,6 +119,11 @@ async fn exposure_is_upserted_by_key(store: &dyn ControlStore) {
     assert!(store.delete_exposure(&change(), "acme").await.unwrap().changed);
     assert!(!store.delete_exposure(&change(), "acme").await.unwrap().changed);
     store.put_exposure(&change(), &record).await.unwrap();
+    let other = ExposureRecord { server: "other".into(), ..record.clone() };
+    store.put_exposure(&change(), &other).await.unwrap();
+    assert!(store.delete_exposure_of(&change(), &other).await.unwrap().changed);
+    assert!(matches!(store.delete_exposure_of(&change(), &other).await, Err(StoreError::NotFound)));
+    assert_eq!(store.exposure("acme").await.unwrap().value, [record], "the others stay");
 }
 
 async fn bindings_are_upserted_by_key(store: &dyn ControlStore) {
@@ -141,6 +147,24 @@ async fn bindings_are_upserted_by_key(store: &dyn ControlStore) {
     assert_eq!(store.bindings("acme").await.unwrap().value, [record], "other orgs are untouched");
 }
 
+async fn one_binding_is_removed_by_its_key(store: &dyn ControlStore) {
+    let kept = store.bindings("acme").await.unwrap();
+    let other = BindingRecord { target: "bob".into(), ..kept.value[0].clone() };
+    let put = store.put_binding(&change(), &other).await.unwrap();
+    let stale = change_if(Precondition::At(kept.revision));
+    assert!(matches!(store.delete_binding(&stale, &other).await, Err(StoreError::Conflict { .. })));
+    let unknown = BindingRecord { protocol: "rest".into(), ..other.clone() };
+    assert!(matches!(store.delete_binding(&change(), &unknown).await, Err(StoreError::NotFound)));
+    let current = change_if(Precondition::At(put.revision));
+    let whatever_it_says = BindingRecord { allowed: !other.allowed, ..other };
+    let gone = store.delete_binding(&current, &whatever_it_says).await.unwrap();
+    let left = store.bindings("acme").await.unwrap();
+    assert_eq!((left.value, left.revision), (kept.value, gone.revision));
+    let rows = store.audit(&AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
+    assert_eq!(rows[0].action, "binding.delete");
+    assert!(rows[0].detail.contains("user:bob demo.* mcp allowed=false"), "{}", rows[0].detail);
+}
+
 fn limit(primitive: &str, capacity: u64) -> LimitRecord {
     LimitRecord {
         server: "*".into(),
@@ -159,6 +183,10 @@ async fn limits_are_replaced_as_a_list(store: &dyn ControlStore) {
     let read = store.limits("acme").await.unwrap();
     assert_eq!((read.value.as_slice(), read.revision), (list.as_slice(), first.revision), "order is kept");
     store.put_limits(&change(), "acme", &[limit("b", 3)]).await.unwrap();
+    let rows = store.audit(&AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
+    for line in ["- server=* primitive=z", "- server=* primitive=a", "+ server=* primitive=b"] {
+        assert!(rows[0].detail.contains(line), "{}", rows[0].detail);
+    }
     assert_eq!(store.limits("acme").await.unwrap().value, [limit("b", 3)]);
     store.delete_limits(&change(), "acme").await.unwrap();
     assert_eq!(store.limits("acme").await.unwrap().value, []);

@@ -5,7 +5,7 @@
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, Sqlite, Transaction};
 
-use super::{SqliteStore, resource_revision, rows};
+use super::{SqliteStore, detail, resource_revision, rows};
 use crate::control::{
     BindingRecord, Change, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG, MAX_EXPOSURE_PER_ORG,
     MAX_LIMITS_PER_ORG, StoreError, Versioned, Written,
@@ -78,6 +78,28 @@ pub(super) async fn put_exposure(
     write.stamp(true).await?;
     let detail = format!("{} {} enabled={}", record.server, record.protocol, record.enabled);
     write.commit("exposure.put", &detail).await
+}
+
+pub(super) async fn delete_exposure_of(
+    store: &SqliteStore,
+    change: &Change,
+    key: &ExposureRecord,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("exposure/{}", key.org)).await?;
+    write.org = key.org.clone();
+    let sql = "DELETE FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3 RETURNING enabled";
+    let deleted = sqlx::query(sql)
+        .bind(&key.org)
+        .bind(&key.server)
+        .bind(&key.protocol)
+        .fetch_optional(&mut *write.tx)
+        .await?;
+    let enabled = rows::flag(&deleted.ok_or(StoreError::NotFound)?, "enabled")?;
+    let sql = "SELECT COUNT(*) FROM exposure WHERE org = $1";
+    let others = super::count(&mut write.tx, sql, &key.org).await? > 0;
+    write.stamp(others).await?;
+    let detail = format!("{} {} enabled={enabled}", key.server, key.protocol);
+    write.commit("exposure.delete", &detail).await
 }
 
 pub(super) async fn delete_exposure(
@@ -176,11 +198,33 @@ pub(super) async fn put_binding(
     .execute(&mut *write.tx)
     .await?;
     write.stamp(true).await?;
-    let detail = format!(
-        "{}:{} {} {} allowed={}",
-        record.target_type, record.target, record.primitive, record.protocol, record.allowed
-    );
-    write.commit("binding.put", &detail).await
+    write.commit("binding.put", &detail::binding(record)).await
+}
+
+pub(super) async fn delete_binding(
+    store: &SqliteStore,
+    change: &Change,
+    key: &BindingRecord,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("bindings/{}", key.org)).await?;
+    write.org = key.org.clone();
+    let deleted = sqlx::query(
+        "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
+         AND primitive = $4 AND protocol = $5 RETURNING allowed",
+    )
+    .bind(&key.org)
+    .bind(&key.target_type)
+    .bind(&key.target)
+    .bind(&key.primitive)
+    .bind(&key.protocol)
+    .fetch_optional(&mut *write.tx)
+    .await?;
+    let deleted = deleted.ok_or(StoreError::NotFound)?;
+    let gone = BindingRecord { allowed: rows::flag(&deleted, "allowed")?, ..key.clone() };
+    let sql = "SELECT COUNT(*) FROM bindings WHERE org = $1";
+    let others = super::count(&mut write.tx, sql, &key.org).await? > 0;
+    write.stamp(others).await?;
+    write.commit("binding.delete", &detail::binding(&gone)).await
 }
 
 pub(super) async fn delete_bindings(
@@ -190,13 +234,18 @@ pub(super) async fn delete_bindings(
 ) -> Result<Written, StoreError> {
     let mut write = store.write(change, format!("bindings/{org}")).await?;
     write.org = org.to_owned();
-    let deleted =
-        sqlx::query("DELETE FROM bindings WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
-    if deleted.rows_affected() == 0 {
+    let deleted = sqlx::query(
+        "DELETE FROM bindings WHERE org = $1 RETURNING org, target_type, target, primitive, protocol, allowed",
+    )
+    .bind(org)
+    .fetch_all(&mut *write.tx)
+    .await?;
+    if deleted.is_empty() {
         return write.unchanged().await;
     }
+    let gone = deleted.iter().map(binding_record).collect::<Result<Vec<_>, _>>()?;
     write.stamp(false).await?;
-    write.commit("bindings.delete", "").await
+    write.commit("bindings.delete", &detail::bindings_gone(&gone)).await
 }
 
 fn binding_record(row: &SqliteRow) -> Result<BindingRecord, StoreError> {
@@ -242,7 +291,8 @@ pub(super) async fn put_limits(
     }
     let mut write = store.write(change, format!("limits/{org}")).await?;
     write.org = org.to_owned();
-    if list_of(&mut write.tx, org).await? == list {
+    let before = list_of(&mut write.tx, org).await?;
+    if before == list {
         return write.unchanged().await;
     }
     sqlx::query("DELETE FROM limits WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
@@ -264,7 +314,7 @@ pub(super) async fn put_limits(
     }
     write.stamp(!list.is_empty()).await?;
     let action = if list.is_empty() { "limits.delete" } else { "limits.put" };
-    write.commit(action, &format!("{} limits", list.len())).await
+    write.commit(action, &detail::limits(&before, list)).await
 }
 
 async fn list_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>, StoreError> {

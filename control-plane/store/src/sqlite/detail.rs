@@ -1,0 +1,96 @@
+//! What an audit row says of a list that changed: each entry that came or went, bounded.
+
+use std::fmt::Write;
+
+use crate::control::{BindingRecord, LimitRecord};
+
+/// Longest detail of one audit row, in bytes; what does not fit is counted.
+const MAX_BYTES: usize = 4_000;
+
+/// The difference of two lists of limits, an entry a line: `- ` went, `+ ` came.
+pub(super) fn limits(before: &[LimitRecord], after: &[LimitRecord]) -> String {
+    let gone =
+        before.iter().filter(|limit| !after.contains(limit)).map(|limit| format!("- {}", shown(limit)));
+    let come =
+        after.iter().filter(|limit| !before.contains(limit)).map(|limit| format!("+ {}", shown(limit)));
+    let changed = lines(gone.chain(come));
+    match changed.is_empty() {
+        // Equal lists are no change at all.
+        true => format!("{} limits in another order", after.len()),
+        false => format!("{} limits\n{changed}", after.len()),
+    }
+}
+
+/// A binding as a row names it.
+pub(super) fn binding(record: &BindingRecord) -> String {
+    let BindingRecord { target_type, target, primitive, protocol, allowed, .. } = record;
+    format!("{target_type}:{target} {primitive} {protocol} allowed={allowed}")
+}
+
+/// Bindings that went.
+pub(super) fn bindings_gone(gone: &[BindingRecord]) -> String {
+    format!("{} bindings\n{}", gone.len(), lines(gone.iter().map(|record| format!("- {}", binding(record)))))
+}
+
+fn shown(limit: &LimitRecord) -> String {
+    let LimitRecord { server, primitive, user, wcit, capacity, refill } = limit;
+    format!(
+        "server={server} primitive={primitive} user={user} wcit={wcit} capacity={capacity} refill={refill}"
+    )
+}
+
+fn lines(entries: impl Iterator<Item = String>) -> String {
+    let mut text = String::new();
+    let mut left_out = 0_usize;
+    for entry in entries {
+        if text.len() + entry.len() >= MAX_BYTES {
+            left_out += 1;
+            continue;
+        }
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&entry);
+    }
+    if left_out > 0 {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\nand {left_out} more");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(primitive: &str, capacity: u64) -> LimitRecord {
+        LimitRecord {
+            server: "*".into(),
+            primitive: primitive.into(),
+            user: "*".into(),
+            wcit: "*".into(),
+            capacity,
+            refill: "1/s".into(),
+        }
+    }
+
+    #[test]
+    fn a_changed_list_of_limits_names_what_came_and_what_went() {
+        let detail = limits(&[limit("a", 1), limit("b", 2)], &[limit("b", 2), limit("a", 5)]);
+        assert_eq!(
+            detail,
+            "2 limits\n- server=* primitive=a user=* wcit=* capacity=1 refill=1/s\n\
+             + server=* primitive=a user=* wcit=* capacity=5 refill=1/s"
+        );
+        assert!(limits(&[limit("a", 1)], &[]).starts_with("0 limits\n- server=* primitive=a"));
+    }
+
+    #[test]
+    fn a_long_difference_is_cut_and_counted() {
+        let many: Vec<LimitRecord> = (0..1_000).map(|n| limit(&format!("primitive-{n}"), 1)).collect();
+        let detail = limits(&many, &[]);
+        assert!(detail.len() < MAX_BYTES + 100, "{}", detail.len());
+        let listed = detail.lines().filter(|line| line.starts_with("- ")).count();
+        assert!(detail.ends_with(&format!("and {} more", 1_000 - listed)), "{detail:.200}");
+    }
+}
