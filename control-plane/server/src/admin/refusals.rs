@@ -76,7 +76,7 @@ pub async fn audit(State(state): State<Arc<AdminState>>, request: Request, next:
     let response = next.run(request).await;
     if is_telling(response.status()) {
         // Whoever proved to be nobody was refused with 401 and is not here.
-        if let Ok(admin) = Admin::of(&headers, &state) {
+        if let Ok(admin) = Admin::of(&headers, &state).await {
             let code = response.extensions().get::<Code>().map_or("unknown", |code| code.as_str());
             record(&state, &admin, &path, &format!("{method} {} {code}", response.status().as_u16())).await;
         }

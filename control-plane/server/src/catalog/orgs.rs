@@ -205,6 +205,7 @@ mod tests {
             scopes: Vec::new(),
             client: String::new(),
             wcit: "t".into(),
+            digest: [0; 32],
             issuer: String::new(),
             issued_at: 0,
             expires_at: u64::MAX,
