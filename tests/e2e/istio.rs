@@ -1,7 +1,7 @@
 //! The Istio manifests: what they patch into a proxy is configuration that Envoy accepts, and the filter in
 //! them is the one of the shipped bootstrap.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::tool;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
@@ -11,7 +11,48 @@ use crate::certificate::certificates;
 use crate::trial::Shared;
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("istio::the_patches_make_a_configuration_that_envoy_accepts", |_| patches())]
+    vec![
+        shared.trial("istio::the_patches_make_a_configuration_that_envoy_accepts", |_| patches()),
+        shared.trial("istio::every_patch_names_the_platforms_own_port_and_host", |_| async { own() }),
+    ]
+}
+
+/// Other applications share the ingress gateway: what a patch does not name, it changes for all of them.
+fn own() -> Result<()> {
+    let root = tool::root()?;
+    let traffic = std::fs::read_to_string(root.join("envoy/istio/traffic.yaml"))?;
+    let gateway = traffic.split("\n---").next().context("the Gateway comes first")?;
+    let gateway: Value = serde_saphyr::from_str(gateway)?;
+    let server = &gateway["spec"]["servers"][0];
+    let port = server["port"]["number"].as_u64().context("a port")?;
+    let host = server["hosts"][0].as_str().context("a host")?;
+    let name = format!(
+        "{}/{}",
+        gateway["metadata"]["namespace"].as_str().context("a namespace")?,
+        gateway["metadata"]["name"].as_str().context("a name")?
+    );
+    let manifest = std::fs::read_to_string(root.join("envoy/istio/envoy-filter.yaml"))?;
+    let manifest: Value = serde_saphyr::from_str(&manifest)?;
+    for patch in manifest["spec"]["configPatches"].as_array().context("configPatches is a list")? {
+        let (kind, found) = (&patch["applyTo"], &patch["match"]);
+        ensure!(found["context"] == "GATEWAY", "{kind}: {found}");
+        let own = match kind.as_str() {
+            // It adds a cluster of its own.
+            Some("CLUSTER") => patch["patch"]["operation"] == "ADD",
+            Some("NETWORK_FILTER" | "HTTP_FILTER") => {
+                let listener = &found["listener"];
+                listener["portNumber"] == port && listener["filterChain"]["sni"] == host
+            }
+            Some("VIRTUAL_HOST") => {
+                let routes = &found["routeConfiguration"];
+                let virtual_host = json!({"name": format!("{host}:{port}")});
+                routes["portNumber"] == port && routes["gateway"] == name && routes["vhost"] == virtual_host
+            }
+            _ => false,
+        };
+        ensure!(own, "{kind} matches more than the platform's own: {found}");
+    }
+    Ok(())
 }
 
 async fn patches() -> Result<()> {
