@@ -39,9 +39,9 @@ pub(crate) struct ServerFile {
     /// Values of Host the server answers on; empty: any.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// Largest request body in bytes; 1 MiB when absent.
+    /// Largest request body in bytes; 1 MiB when absent, at most the 4 MiB that Envoy buffers.
     #[serde(default)]
-    #[schemars(range(min = 1024, max = 67108864))]
+    #[schemars(range(min = 1024, max = 4194304))]
     pub max_body_bytes: Option<u32>,
     #[serde(default)]
     pub card: Card,

@@ -393,7 +393,7 @@ fn questions_are_flat_forms() {
 
 #[test]
 fn servers_are_judged_key_by_key() {
-    let table: [(&str, &[(&str, &str)]); 20] = [
+    let table: [(&str, &[(&str, &str)]); 21] = [
         ("", &[("missing_key", "/auth"), ("missing_key", "/protocols")]),
         ("protocols: []\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
         ("protocols: [mcp, mcp]\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
@@ -413,6 +413,11 @@ fn servers_are_judged_key_by_key() {
             &[("bad_value", "/auth/audiences/0")],
         ),
         ("protocols: [mcp]\nauth: {schemes: [none]}\nmaxBodyBytes: 10", &[("bad_value", "/maxBodyBytes")]),
+        // Envoy would refuse what a gateway accepts.
+        (
+            "protocols: [mcp]\nauth: {schemes: [none]}\nmaxBodyBytes: 4194305",
+            &[("bad_value", "/maxBodyBytes")],
+        ),
         ("protocols: [mcp]\nauth: {schemes: [none]}\nversion: one", &[("bad_version", "/version")]),
         ("protocols: [mcp]\nauth: {schemes: [none]}\nhosts: [\"a/b\"]", &[("bad_host", "/hosts/0")]),
         ("protocols: [mcp]\nauth: {schemes: [none]}\norigins: [\"*\"]", &[("bad_origin", "/origins/0")]),

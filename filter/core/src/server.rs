@@ -12,6 +12,8 @@ use crate::token::claims::canonical_audience;
 use crate::token::issuer::Issuers;
 
 const DEFAULT_MAX_BODY_BYTES: usize = 1 << 20;
+/// What Envoy buffers (`request_body_buffer_limit` in envoy/bootstrap.yaml): behind it and without it, the same answer.
+const MAX_BODY_BYTES: usize = 4 << 20;
 
 /// What the edge knows of a server.
 pub(crate) struct Server {
@@ -68,7 +70,7 @@ impl Server {
             listed => listed.to_vec(),
         };
         let max_body = match usize::try_from(message.max_body_bytes) {
-            Ok(bytes) if bytes > 0 => bytes,
+            Ok(bytes) if bytes > 0 => bytes.min(MAX_BODY_BYTES),
             _ => DEFAULT_MAX_BODY_BYTES,
         };
         let accepts = accepts(&message.schemes);

@@ -16,6 +16,9 @@ pub(crate) struct Plan {
     /// Once each
     #[arg(long)]
     pub quick: bool,
+    /// How long F30 keeps gateways and control plane apart [3600, 60 with --quick]
+    #[arg(long, value_name = "N")]
+    pub partition_seconds: Option<u64>,
     /// Only rows whose name begins so, e.g. F9; may be given more than once
     #[arg(long = "only", value_name = "ROW")]
     pub only: Vec<String>,
@@ -27,6 +30,10 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn repeats(&self) -> usize {
         if self.quick { 1 } else { self.repeats.max(1) }
+    }
+
+    pub(crate) fn partition_seconds(&self) -> u64 {
+        self.partition_seconds.unwrap_or(if self.quick { 60 } else { 3_600 })
     }
 
     pub(crate) fn wants(&self, row: &str) -> bool {

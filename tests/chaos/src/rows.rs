@@ -6,6 +6,7 @@ mod death;
 mod fairness;
 mod memory;
 mod orphans;
+mod partition;
 mod upgrade;
 mod wedge;
 
@@ -27,9 +28,10 @@ enum Fault {
     Orphans,
     Noisy,
     Upgrade,
+    Partition(std::time::Duration),
 }
 
-fn all() -> Vec<(String, Fault)> {
+fn all(plan: &Plan) -> Vec<(String, Fault)> {
     let mut rows = vec![("F7 worker killed mid-call".to_owned(), Fault::Killed)];
     for language in [Language::Python, Language::Node, Language::Java] {
         rows.push((format!("F8 out of memory, {}", language.name()), Fault::Memory(language)));
@@ -46,13 +48,15 @@ fn all() -> Vec<(String, Fault)> {
     rows.push(("F12 runtime killed".to_owned(), Fault::Orphans));
     rows.push(("F26 noisy tenant".to_owned(), Fault::Noisy));
     rows.push(("F27 upgrade under load".to_owned(), Fault::Upgrade));
+    let length = std::time::Duration::from_secs(plan.partition_seconds());
+    rows.push(("F30 gateways cut off from control".to_owned(), Fault::Partition(length)));
     rows
 }
 
 /// Runs every row the plan wants. A row that could not be run is a miss with its reason.
 pub(crate) async fn run(plan: &Plan) -> Result<Report> {
     let mut report = Report::new(plan.repeats());
-    for (name, fault) in all() {
+    for (name, fault) in all(plan) {
         if !plan.wants(&name) {
             continue;
         }
@@ -81,5 +85,6 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::Orphans => Box::pin(orphans::run(sheet)).await,
         Fault::Noisy => Box::pin(fairness::run(sheet)).await,
         Fault::Upgrade => Box::pin(upgrade::run(sheet)).await,
+        Fault::Partition(length) => partition::run(length, sheet).await,
     }
 }
