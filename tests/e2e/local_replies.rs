@@ -1,11 +1,13 @@
 //! Envoy's own refusals speak the client's protocol (I-11), with the bytes that the edge's code gives.
 
-use anyhow::Result;
-use asp_e2e::tool;
+use anyhow::{Context, Result, ensure};
+use asp_e2e::{http1, tool};
 use asp_edge::reason::Era;
 use asp_edge::{Reason, refuse};
 use libtest_mimic::Trial;
+use serde_json::json;
 
+use crate::message::modern;
 use crate::trial::Shared;
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
@@ -13,7 +15,48 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("local_replies::bodies_in_the_bootstrap_are_those_of_the_edge", |_| async {
             same_bytes()
         }),
+        shared.trial(
+            "local_replies::long_headers_get_one_answer_with_and_without_envoy",
+            |shared| async move { long_headers(&shared).await },
+        ),
+        shared.trial("local_replies::envoy_buffers_the_largest_body_that_a_server_may_allow", |_| async {
+            same_bound()
+        }),
     ]
+}
+
+/// What Envoy lets through the gateway takes, over HTTP/2 as over HTTP/1.1; beyond that both refuse alike (I-1, I-11).
+async fn long_headers(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let token = stack.alice().await?;
+    for (kibibytes, status) in [(20, 200), (50, 200), (100, 431)] {
+        let value = "v".repeat(kibibytes << 10);
+        let request = modern(&token, "tools/list", json!({}), &[("x-long", &value)]);
+        let [there, here] = [stack.edge(), stack.gateway()].map(|address| http1::send(address, &request));
+        let (there, here) = (there.await?, here.await?);
+        ensure!(there.status == status, "{kibibytes} KiB through Envoy: {} {}", there.status, there.text());
+        ensure!(here.status == status, "{kibibytes} KiB directly: {} {}", here.status, here.text());
+        if status != 200 {
+            ensure!(there.body == here.body, "{} and {}", there.text(), here.text());
+            ensure!(here.reason().as_deref() == Some("invalid_request"), "{}", here.text());
+        }
+    }
+    Ok(())
+}
+
+fn same_bound() -> Result<()> {
+    let root = tool::root()?;
+    let schema = std::fs::read_to_string(root.join("primitives/schema/server.json"))?;
+    let schema: serde_json::Value = serde_json::from_str(&schema)?;
+    let largest = schema["properties"]["maxBodyBytes"]["maximum"].as_u64().context("a maximum")?;
+    for file in ["envoy/bootstrap.yaml", "envoy/insert.yaml", "envoy/istio/envoy-filter.yaml"] {
+        let text = std::fs::read_to_string(root.join(file))?;
+        ensure!(
+            text.contains(&format!("request_body_buffer_limit: {largest}")),
+            "{file} buffers another size"
+        );
+    }
+    Ok(())
 }
 
 fn same_bytes() -> Result<()> {

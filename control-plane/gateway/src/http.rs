@@ -24,6 +24,11 @@ use crate::live::Live;
 /// Longest time a client may take to send its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Names and values of one request's headers: the 60 KiB that Envoy lets through, and what it adds.
+const MAX_HEADER_BYTES: usize = 64 * 1024;
+/// Likewise, 100 of the client's.
+const MAX_HEADERS: usize = 120;
+
 /// The router of the gateway port.
 pub(crate) fn router(gateway: Arc<Gateway>) -> axum::Router {
     axum::Router::new()
@@ -55,6 +60,9 @@ async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
 
 async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    if let Some(refusal) = headers_too_large(&parts) {
+        return reply(refusal);
+    }
     let Some(live) = gateway.live() else {
         return reply(asp_edge::refuse(Reason::UpstreamUnavailable, Era::Legacy, None));
     };
@@ -77,6 +85,26 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             response
         }
     }
+}
+
+/// Refuses as Envoy does what Envoy would not have let through: JSON-RPC on the paths of its faces, a problem
+/// document elsewhere (RFC 6585 section 5).
+fn headers_too_large(parts: &Parts) -> Option<Reply> {
+    let bytes: usize = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if bytes <= MAX_HEADER_BYTES && parts.headers.len() <= MAX_HEADERS {
+        return None;
+    }
+    let face = parts.uri.path().split('/').nth(2);
+    let mut refusal = match face {
+        Some("mcp" | "a2a") => asp_edge::refuse(Reason::InvalidRequest, Era::Legacy, None),
+        _ => asp_edge::refuse_problem(Reason::InvalidRequest, Era::Legacy),
+    };
+    // A problem document repeats the status.
+    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    let text = String::from_utf8_lossy(&refusal.body).replace("\"status\":400", "\"status\":431");
+    refusal.status = status.as_u16();
+    refusal.body = text.into_bytes();
+    Some(refusal)
 }
 
 /// Headers, then the body where it is needed. A body the edge does not ask for is not read.
