@@ -27,6 +27,7 @@ mod public_name;
 mod replicas;
 mod runtimes;
 mod silent;
+mod slow_store;
 mod stores;
 mod tokens;
 mod trial;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     trials.extend(plugin_delegates::trials(&shared));
     trials.extend(packages::trials(&shared));
     trials.extend(plugin_wire::trials(&shared));
+    trials.extend(slow_store::trials(&shared));
     trials.extend(plugin_loss::trials(&shared));
     trials.extend(gateway_loss::trials(&shared));
     trials.extend(tokens::trials(&shared));

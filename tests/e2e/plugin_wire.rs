@@ -239,7 +239,7 @@ async fn without_network(primitives: &Path) -> Result<String> {
     output(command).await
 }
 
-async fn asp(arguments: &[&str], directory: &Path) -> Result<String> {
+pub(crate) async fn asp(arguments: &[&str], directory: &Path) -> Result<String> {
     let mut command = Command::new(tool::asp()?);
     command.args(arguments).current_dir(directory);
     output(command).await
