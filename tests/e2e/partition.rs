@@ -108,7 +108,13 @@ async fn restored() -> Result<()> {
         });
         told.then_some(snapshot)
     };
-    let snapshot = wait::until("both subscribers show it", wait::START, seen).await?;
+    let snapshot = match wait::until("both subscribers show it", wait::START, seen).await {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            let shown = cluster.admin("/api/snapshot").await?;
+            return Err(error.context(format!("{shown}\n{}", cluster.control.tail())));
+        }
+    };
     let served = snapshot["endpoints"]["gateway"].as_array().context("endpoints")?.len();
     ensure!(served == 1, "the gateway serves on its last snapshot: {snapshot}");
     ensure!(cluster.control.log().contains("restore of an older database"), "{}", cluster.control.tail());
@@ -119,12 +125,16 @@ async fn restored() -> Result<()> {
     Ok(())
 }
 
-/// Waits until every subscriber has what is published.
+/// Waits until edge and gateway are back and have what is published.
 async fn synchronous(cluster: &Cluster) -> Result<()> {
     let same = || async {
         let snapshot = cluster.admin("/api/snapshot").await.ok()?;
         let subscribers = snapshot["subscribers"].as_array()?;
-        subscribers.iter().all(|subscriber| subscriber["behind"] == 0).then_some(())
+        let has = |kind: &str| {
+            let mut of_kind = subscribers.iter().filter(|subscriber| subscriber["kind"] == kind).peekable();
+            of_kind.peek().is_some() && of_kind.all(|subscriber| subscriber["behind"] == 0)
+        };
+        (has("edge") && has("gateway")).then_some(())
     };
-    wait::until("every subscriber has it", wait::START, same).await
+    wait::until("edge and gateway have it", wait::START, same).await
 }
