@@ -17,6 +17,7 @@ mod it {
     mod crowd;
     mod death;
     mod egress;
+    mod eviction;
     mod faults;
     mod figures;
     mod handles;
