@@ -37,6 +37,11 @@ impl Heartbeat {
         Ok(nonce)
     }
 
+    /// Whether it answers as it should: nothing but the latest ping is open.
+    pub fn is_well(&self) -> bool {
+        self.open.len() <= 1
+    }
+
     /// Takes a pong. It answers the pings before its own too: a worker reads them in order.
     pub fn pong(&mut self, nonce: &str) -> Result<(), Cause> {
         if let Some(at) = self.open.iter().position(|open| open == nonce) {

@@ -352,7 +352,8 @@ impl Pool {
             }
             Err(failed) => {
                 let id = failed.remains.as_ref().map_or("", |process| process.id.as_str());
-                let death = Death { cause: Some(failed.cause), lived: began.elapsed(), calls: 0 };
+                let death =
+                    Death { cause: Some(failed.cause), lived: began.elapsed(), calls: 0, culprit: None };
                 self.ended(number, id, &death, failed.host);
                 if let Some(remains) = failed.remains {
                     remains.clear().await;
@@ -367,7 +368,7 @@ impl Pool {
     fn ended(self: &Arc<Self>, number: WorkerId, id: &str, death: &Death, host: Option<String>) {
         let end = match (&host, death.crash()) {
             (Some(why), _) => End::Host(why.clone()),
-            (None, Some(_)) => End::Crashed,
+            (None, Some(_)) => death.culprit.clone().map_or(End::Crashed, End::Overrun),
             (None, None) => End::Went,
         };
         let failed = end != End::Went;

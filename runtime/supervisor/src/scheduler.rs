@@ -90,6 +90,8 @@ pub enum End {
     /// It was asked to go.
     Went,
     Crashed,
+    /// A call of this tenant did not end when it was told to, while the worker answered.
+    Overrun(String),
     /// It never started, for what the machine could not do.
     Host(String),
 }
@@ -246,7 +248,11 @@ impl Scheduler {
             }
             End::Crashed => {
                 self.crashes += 1;
-                self.blame_for(worker, chance, now)
+                self.blame_for(worker, None, chance, now)
+            }
+            End::Overrun(tenant) => {
+                self.crashes += 1;
+                self.blame_for(worker, Some(tenant), chance, now)
             }
         }
     }

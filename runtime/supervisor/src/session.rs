@@ -5,7 +5,7 @@
 //! table hears of it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{ClientMessage, LogLine, Ping, ServerMessage, client_message};
@@ -28,6 +28,8 @@ pub struct Session {
     rules: Arc<Rules>,
     to_worker: mpsc::Sender<ClientMessage>,
     kill: mpsc::Sender<Cause>,
+    /// The tenant of a call that ignored its cancel while the worker answered.
+    culprit: OnceLock<String>,
     calls: Mutex<Calls>,
     heart: Mutex<Heartbeat>,
     /// Of all the worker's log lines, however they come.
@@ -63,6 +65,7 @@ impl Session {
             rules,
             to_worker,
             kill,
+            culprit: OnceLock::new(),
             calls: Mutex::default(),
             heart: Mutex::default(),
             logs,
@@ -126,6 +129,21 @@ impl Session {
     pub fn kill(&self, cause: Cause) {
         // Err: it is being ended already.
         let _ = self.kill.try_send(cause);
+    }
+
+    /// Ends the worker because a call of `tenant` did not end when it was told to.
+    pub fn kill_for_call(&self, tenant: &str) {
+        // A worker that does not answer either may be held up by any of its calls.
+        if self.heart.lock().is_well() {
+            // Err: one is known, and one call ends the worker as well as two.
+            let _ = self.culprit.set(tenant.to_owned());
+        }
+        self.kill(Cause::Deadline);
+    }
+
+    /// Whose call alone is why the worker ended, where that is its deadline.
+    pub fn culprit(&self) -> Option<&str> {
+        self.culprit.get().map(String::as_str)
     }
 
     /// Takes a message from the worker. `Err`: it must end.
@@ -299,6 +317,23 @@ mod tests {
             let oversize = rig.session.receive(checkpoint(19, bytes)).await;
             assert_eq!(oversize, Err(Cause::Protocol("an oversize checkpoint")));
         }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_does_not_end_is_its_tenants_where_the_worker_answers() {
+        let mut well = rig();
+        well.session.ping().unwrap();
+        well.session.kill_for_call("stubborn");
+        well.session.kill_for_call("another");
+        assert_eq!(
+            (well.kill.recv().await, well.session.culprit()),
+            (Some(Cause::Deadline), Some("stubborn"))
+        );
+        let mut silent = rig();
+        silent.session.ping().unwrap();
+        silent.session.ping().unwrap();
+        silent.session.kill_for_call("anyone");
+        assert_eq!((silent.kill.recv().await, silent.session.culprit()), (Some(Cause::Deadline), None));
     }
 
     #[tokio::test]

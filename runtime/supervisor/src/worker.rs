@@ -128,8 +128,10 @@ pub struct NotStarted {
 }
 
 /// How a worker ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Death {
+    /// Whose call alone is why, where that is known.
+    pub culprit: Option<String>,
     /// `None`: it was asked to go.
     pub cause: Option<Cause>,
     pub lived: Duration,
@@ -291,7 +293,8 @@ impl Running {
             Some(Verdict::Ended(cause)) => cause,
         };
         let calls = self.worker.session.die(cause);
-        (Death { cause: (!asked).then_some(cause), lived, calls }, self.process)
+        let culprit = self.worker.session.culprit().filter(|_| cause == Cause::Deadline).map(str::to_owned);
+        (Death { cause: (!asked).then_some(cause), lived, calls, culprit }, self.process)
     }
 
     /// Ends when the worker has ended or must end; `None` when it was asked to go.

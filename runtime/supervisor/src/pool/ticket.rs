@@ -86,6 +86,11 @@ impl Ticket {
         pool.admit(wanted)
     }
 
+    /// Whose call it is.
+    pub fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }

@@ -13,8 +13,15 @@ use crate::blame::Users;
 const TENANTS: usize = 3;
 
 impl Scheduler {
-    /// Books a crash on whom it is sure to be of, or on those who may have done it.
-    pub(super) fn blame_for(&mut self, worker: WorkerId, chance: f64, now: Instant) -> SetAside {
+    /// Books a crash on whom it is sure to be of, or on those who may have done it: the `culprit`, where one of those
+    /// present is known to be.
+    pub(super) fn blame_for(
+        &mut self,
+        worker: WorkerId,
+        culprit: Option<String>,
+        chance: f64,
+        now: Instant,
+    ) -> SetAside {
         let Some(slot) = self.workers.get(&worker) else { return SetAside::Nobody };
         match slot.users.clone() {
             Users::Nobody => {
@@ -33,8 +40,12 @@ impl Scheduler {
                 }
             }
             Users::Several => {
-                let present: BTreeSet<String> = slot.tenants.keys().cloned().collect();
-                self.blame.suspected(&present, now);
+                // Not sure: something that an earlier call left may hold up the culprit's.
+                let suspects: BTreeSet<String> = match culprit {
+                    Some(culprit) => [culprit].into(),
+                    None => slot.tenants.keys().cloned().collect(),
+                };
+                self.blame.suspected(&suspects, now);
             }
         }
         SetAside::Nobody

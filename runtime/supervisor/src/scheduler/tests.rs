@@ -279,6 +279,22 @@ fn after_a_crash_with_several_tenants_each_of_them_is_served_apart() {
 }
 
 #[test]
+fn of_a_call_that_ignores_its_cancel_its_tenant_alone_is_suspected() {
+    let mut rig = rig(policy());
+    for tenant in ["stubborn", "good"] {
+        rig.call(tenant, false).unwrap();
+    }
+    assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
+    rig.scheduler.ready(1, rig.now);
+    assert_eq!(rig.pump().len(), 2);
+    assert_eq!(rig.scheduler.ended(1, End::Overrun("stubborn".to_owned()), 0.5, rig.now), SetAside::Nobody);
+    assert_eq!(rig.scheduler.crashes, 1);
+    let is_suspect = |tenant| rig.scheduler.blame.is_suspect(tenant, rig.now);
+    assert_eq!((is_suspect("stubborn"), is_suspect("good")), (true, false));
+    assert_eq!(rig.scheduler.blame.culprits(rig.now), 0, "another call may have kept it from ending");
+}
+
+#[test]
 fn what_one_tenant_leaves_in_a_worker_is_not_blamed_on_the_next() {
     let mut rig = rig(policy());
     rig.worker_with(1, 1);

@@ -17,7 +17,6 @@ use super::outbox::MAX_BYTES;
 use super::subject::Subject;
 use super::{Attached, End, FromGateway, GRACE, Over, Tunnel};
 use crate::call::Call;
-use crate::cause::Cause;
 use crate::executions::StillRuns;
 use crate::ppp::{message_frame, until};
 use crate::session::NotBegun;
@@ -129,7 +128,7 @@ impl Tunnel {
                 () = sleep_until(limit) => match ending.grace {
                     Some(_) => {
                         ending.subject.did_not_end();
-                        worker.session.kill(Cause::Deadline);
+                        worker.session.kill_for_call(attached.ticket.tenant());
                         // The worker's end is the call's.
                         ending.grace = Some(Instant::now() + YIELD_GRACE);
                     }

@@ -25,6 +25,23 @@ async fn crashes(stack: &Stack, id: &str) -> bool {
 }
 
 #[tokio::test]
+async fn a_call_that_ignores_its_cancel_costs_the_tenants_beside_it_no_place_among_others() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 8}}))]).await;
+    let mut good = begin(&stack, "good", "good-1", 60_000).await;
+    let mut stubborn = stack.tunnel_for(wanted("echo", "stubborn")).await;
+    stubborn.invoke("stubborn-1", &json!({"mode": "ignore"})).await;
+    stubborn.until_message().await;
+    stubborn.cancel("stubborn-1").await;
+    assert_eq!(crash(&stubborn.rest().await), Some(("deadline".to_owned(), true)));
+    assert!(crash(&good.rest().await).is_some());
+    let _good = begin(&stack, "good", "good-2", 60_000).await;
+    let _other = begin(&stack, "other", "other-1", 60_000).await;
+    assert_eq!(stack.homes(), 1, "they share a worker: neither is suspected");
+    let _stubborn = begin(&stack, "stubborn", "stubborn-2", 60_000).await;
+    assert_eq!(stack.homes(), 2, "it has one of its own");
+}
+
+#[tokio::test]
 async fn a_tenant_that_crashes_workers_is_put_off_alone_and_takes_others_calls_with_it_once() {
     let stack = start(&[("echo", json!({"pool": {"max": 1, "concurrency": 8}}))]).await;
     let mut good = begin(&stack, "good", "good-1", 60_000).await;
