@@ -1,6 +1,7 @@
 //! A step of building the sandbox that did not work.
 
 use std::fmt::Display;
+use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -50,6 +51,13 @@ impl Failure {
     pub(crate) fn print(&self) -> ExitCode {
         eprintln!("{}", serde_json::to_string(self).unwrap_or_default());
         ExitCode::from(u8::try_from(EXIT_SETUP).unwrap_or(u8::MAX))
+    }
+}
+
+/// Lets the supervisor reach the directory where the worker listens.
+pub(crate) fn hand_over(run_dir: BorrowedFd<'_>) {
+    if let Some(reporter) = REPORTER.get() {
+        reporter.hand_over(run_dir);
     }
 }
 

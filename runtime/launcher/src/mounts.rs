@@ -5,6 +5,7 @@
 //! Sources: mount_namespaces(7), pivot_root(2), mount_setattr(2), proc(5), tmpfs(5).
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -12,8 +13,9 @@ use asp_launcher::Sandbox;
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, umask};
+use rustix::fs::{OFlags, open};
 
-use crate::failure::{During, Failure};
+use crate::failure::{self, During, Failure};
 use crate::system;
 
 /// The root holds directories, links and five small files.
@@ -21,6 +23,8 @@ const ROOT_OPTIONS: &str = "mode=0755,size=256k,nr_inodes=1024";
 /// One file for every so many bytes of the work directory, within the bounds below.
 const BYTES_PER_INODE: u64 = 4096;
 const INODES: (u64, u64) = (256, 65_536);
+/// The worker's socket, and few more: each is an inode, and in a directory of the machine there were no end of them.
+const RUN_OPTIONS: &str = "mode=0700,size=4k,nr_inodes=16";
 const STEP: &str = "mounts";
 
 /// What a mount forbids besides what every mount does (set-user-id programs).
@@ -28,7 +32,6 @@ const STEP: &str = "mounts";
 struct Deny(u64);
 
 const READ_ONLY: Deny = Deny(libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV);
-const SOCKETS: Deny = Deny(libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC);
 const DEVICE: Deny = Deny(libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOEXEC);
 
 /// Builds the tree and makes it this process's root; the work directory is current afterwards.
@@ -54,7 +57,7 @@ pub(crate) fn build(sandbox: &Sandbox) -> Result<(), Failure> {
     for path in &sandbox.read_only {
         root.show(path)?;
     }
-    root.bind(&sandbox.run_dir, SOCKETS)?;
+    root.make_run_dir(sandbox)?;
     root.make_work_dir(sandbox)?;
     forbid(&root.0, READ_ONLY, false)?;
     root.enter()?;
@@ -136,6 +139,18 @@ impl Root {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         mount(Some("proc"), &target, Some("proc"), flags, Some("hidepid=invisible,subset=pid"))
             .map_err(|error| at(Path::new("/proc"), error))
+    }
+
+    /// Where the worker makes its socket. Nothing outside shows it, so the supervisor is given a handle.
+    fn make_run_dir(&self, sandbox: &Sandbox) -> Result<(), Failure> {
+        let target = self.place(&sandbox.run_dir)?;
+        fs::create_dir_all(&target).map_err(|error| at(&target, error))?;
+        let options = format!("{RUN_OPTIONS},uid={},gid={}", sandbox.uid, sandbox.gid);
+        mount_tmpfs(&target, &options, MsFlags::MS_NODEV | MsFlags::MS_NOEXEC)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let handle = open(&target, flags, rustix::fs::Mode::empty()).map_err(|error| at(&target, error))?;
+        failure::hand_over(handle.as_fd());
+        Ok(())
     }
 
     fn make_work_dir(&self, sandbox: &Sandbox) -> Result<(), Failure> {

@@ -1,16 +1,23 @@
-//! What `worker-init` tells the supervisor: where its sockets are, and the step at which it failed.
+//! What `worker-init` tells the supervisor: the directory where the worker listens, and the step at which it failed.
 //!
 //! Travels on a socket of its own that closes when the worker's program starts. Keeps true: a worker cannot forge it;
 //! an exit code and the standard streams it can.
 
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, send, sendmsg, socketpair,
+};
 use serde::{Deserialize, Serialize};
 
 /// The longest text that the system and our own words make has a tenth of it.
 const MAX_REPORT_BYTES: usize = 8 * 1024;
+/// What a message says that carries the run directory; one without a byte would look like the end.
+const RUN_DIR: &[u8] = b"run directory";
 
 /// A step of building the sandbox that did not work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +30,11 @@ pub struct Fault {
 
 /// The supervisor's end.
 #[derive(Debug)]
-pub struct Report(OwnedFd);
+pub struct Report {
+    socket: OwnedFd,
+    run_dir: OnceLock<OwnedFd>,
+    fault: OnceLock<Fault>,
+}
 
 /// The end of `worker-init`.
 #[derive(Debug)]
@@ -34,16 +45,47 @@ impl Report {
     pub fn open() -> io::Result<(Report, Reporter)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        Ok((Report(ours), Reporter(theirs)))
+        let report = Report { socket: ours, run_dir: OnceLock::new(), fault: OnceLock::new() };
+        Ok((report, Reporter(theirs)))
+    }
+
+    /// At level 3, once it is there: the run directory as the worker has it, in a file system that no path outside
+    /// leads to. Never waits.
+    #[must_use]
+    pub fn run_dir(&self) -> Option<BorrowedFd<'_>> {
+        if self.run_dir.get().is_none() {
+            self.listen();
+        }
+        self.run_dir.get().map(AsFd::as_fd)
     }
 
     /// What went wrong before the worker's first instruction; `None`: nothing so far. Never waits.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
+        self.listen();
+        self.fault.get().cloned()
+    }
+
+    /// Takes what was said since; of each kind the first counts.
+    fn listen(&self) {
         let mut text = [0; MAX_REPORT_BYTES];
-        // Err: nothing was said, which is how nearly every start goes.
-        let (_, length) = recv(&self.0, &mut text[..], RecvFlags::DONTWAIT).ok()?;
-        serde_json::from_slice(text.get(..length)?).ok()
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        loop {
+            let mut came_along = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let told = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut text)], &mut came_along, flags);
+            // Err: nothing was said, which is how nearly every start goes on; no byte: nothing more will be.
+            let Some(length) = told.ok().map(|told| told.bytes).filter(|length| *length > 0) else { return };
+            for message in came_along.drain() {
+                if let RecvAncillaryMessage::ScmRights(handles) = message {
+                    handles.for_each(|handle| drop(self.run_dir.set(handle)));
+                }
+            }
+            if let Some(fault) = text.get(..length).and_then(|text| serde_json::from_slice(text).ok()) {
+                // Err: one is known.
+                let _ = self.fault.set(fault);
+            }
+        }
     }
 }
 
@@ -52,6 +94,18 @@ impl Reporter {
     #[must_use]
     pub fn from_descriptor(descriptor: OwnedFd) -> Reporter {
         Reporter(descriptor)
+    }
+
+    /// Hands over the run directory. Never waits.
+    pub fn hand_over(&self, run_dir: BorrowedFd<'_>) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut goes_along = SendAncillaryBuffer::new(&mut space);
+        let handles = [run_dir];
+        // There is room for the one.
+        goes_along.push(SendAncillaryMessage::ScmRights(&handles));
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        // Err: the supervisor is gone, or starts a worker that it does not connect to.
+        let _ = sendmsg(&self.0, &[IoSlice::new(RUN_DIR)], &mut goes_along, flags);
     }
 
     /// Tells what went wrong. Never waits.
@@ -79,7 +133,20 @@ mod tests {
         let fault = Fault { step: "mounts".into(), error: "No space left on device".into(), host: true };
         reporter.tell(&fault);
         drop(reporter);
+        assert_eq!(report.fault(), Some(fault.clone()));
+        assert_eq!(report.fault(), Some(fault), "what was said stays said");
+    }
+
+    #[test]
+    fn the_run_directory_arrives_as_itself_before_a_fault() {
+        let (report, reporter) = Report::open().unwrap();
+        assert!(report.run_dir().is_none());
+        let dir = tempfile::tempdir().unwrap();
+        reporter.hand_over(std::fs::File::open(dir.path()).unwrap().as_fd());
+        let fault = Fault { step: "landlock".into(), error: "absent".into(), host: true };
+        reporter.tell(&fault);
         assert_eq!(report.fault(), Some(fault));
-        assert_eq!(report.fault(), None);
+        let found = rustix::fs::fstat(report.run_dir().unwrap()).unwrap().st_ino;
+        assert_eq!(found, std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(dir.path()).unwrap()));
     }
 }

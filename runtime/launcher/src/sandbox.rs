@@ -27,7 +27,7 @@ const SYSTEM_DIRS: [&str; 10] =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Resource limits and a user id of its own.
+    /// Resource limits, no privileges, and a user id of its own where the supervisor is root.
     L1,
     /// And Landlock and seccomp: no network, no files but its own.
     L2,
@@ -67,7 +67,8 @@ pub struct Sandbox {
     /// untouched and unseen. Below level 3 it is the directory itself.
     pub work_dir: PathBuf,
     /// Existing directory, owned by the worker, where it makes its socket. From level 2 on it can make sockets
-    /// there and nothing else.
+    /// there and nothing else. At level 3 it is a file system of its own with room for a few, which the supervisor
+    /// reaches by [`crate::Report::run_dir`] alone; below, nothing bounds how many it makes.
     pub run_dir: PathBuf,
     /// What the worker may read and execute besides the system's own directories: interpreter, shim, plugin.
     /// The same path inside as outside.

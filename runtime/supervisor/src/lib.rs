@@ -41,6 +41,7 @@ pub mod tally;
 pub mod tunnel;
 pub mod vitals;
 pub mod worker;
+pub mod worker_socket;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

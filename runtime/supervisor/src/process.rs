@@ -33,6 +33,7 @@ use crate::manifest::Mode;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::spawner::Spawner;
+use crate::worker_socket::{self, WorkerSocket};
 
 /// Below the state directory: one directory a worker.
 const HOMES: &str = "w";
@@ -66,7 +67,7 @@ pub struct Machine {
 #[derive(Debug)]
 pub struct Process {
     pub id: String,
-    pub socket: PathBuf,
+    pub socket: WorkerSocket,
     pub token: Secret,
     /// The user it runs as.
     pub uid: u32,
@@ -81,7 +82,7 @@ pub struct Process {
     /// Its many processes are being killed.
     thinned: bool,
     /// What `worker-init` tells of the start.
-    report: Report,
+    report: Arc<Report>,
     /// Ends with the process.
     _egress: Option<AbortOnDropHandle<()>>,
 }
@@ -185,12 +186,13 @@ impl Machine {
         let groups = self.cgroups.as_ref();
         let cgroup = groups.map(|groups| groups.create(&home.id, &sandbox.limits)).transpose()?;
         let (child, report) = self.spawn(&sandbox, cgroup.as_ref()).await?;
+        let report = Arc::new(report);
         let root = child.id();
         let rate = plugin.manifest.limits.log_bytes_per_second;
         let mut process = Process {
             logs: Arc::new(logs::Meter::new(&plugin.key().to_string(), &home.id, rate)),
             id: home.id.clone(),
-            socket: home.socket(),
+            socket: WorkerSocket::of(self.level, &home.run_dir(), &report),
             token: Secret::random(),
             uid: home.uid,
             pipes: None,
@@ -284,7 +286,7 @@ impl Home {
     }
 
     fn socket(&self) -> PathBuf {
-        self.run_dir().join("s")
+        self.run_dir().join(worker_socket::NAME)
     }
 
     fn work_dir(&self) -> PathBuf {

@@ -4,7 +4,6 @@
 //! reason, its calls hear of it before its place is given to another.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,9 +13,7 @@ use asp_platform::secret::Secret;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
 use asp_proto::plugin::{ClientMessage, InitRequest, ServerMessage, client_message};
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::UnixStream;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
@@ -25,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
 use crate::budget::Lease;
@@ -44,6 +41,7 @@ use crate::scheduler::WorkerId;
 use crate::session::{Session, TO_WORKER};
 use crate::stdio::{self, Inbox};
 use crate::tally::Own;
+use crate::worker_socket::WorkerSocket;
 
 /// From the fork to the answered `init`. A JVM on a busy machine takes the longest.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -60,9 +58,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 const FRESH_ENOUGH: Duration = Duration::from_millis(50);
 /// Entries of a worker's `caps` that are passed on.
 const MAX_CAPS: usize = 32;
-/// A stream's part of the window must not starve the other streams of the connection.
-const STREAM_WINDOW: u32 = 2 << 20;
-const CONNECTION_WINDOW: u32 = 64 << 20;
 
 /// A worker that takes calls.
 #[derive(Debug)]
@@ -130,13 +125,13 @@ pub struct NotStarted {
 /// How a worker ended.
 #[derive(Clone, Debug)]
 pub struct Death {
-    /// Whose call alone is why, where that is known.
-    pub culprit: Option<String>,
     /// `None`: it was asked to go.
     pub cause: Option<Cause>,
     pub lived: Duration,
     /// Calls that it took with it.
     pub calls: usize,
+    /// Whose call alone is why, where that is known.
+    pub culprit: Option<String>,
 }
 
 impl Death {
@@ -461,7 +456,7 @@ struct Opened {
 
 /// Where a worker is spoken to.
 enum Door {
-    Socket { path: PathBuf, token: Secret, uid: u32 },
+    Socket { socket: WorkerSocket, token: Secret, uid: u32 },
     Pipes(ChildStdin, ChildStdout),
 }
 
@@ -470,8 +465,9 @@ impl Door {
         match process.pipes.take() {
             Some((stdin, stdout)) => Door::Pipes(stdin, stdout),
             None => {
-                let (path, token) = (process.socket.clone(), process.token.clone());
-                Door::Socket { path, token, uid: process.uid }
+                let socket = process.socket.clone();
+                let token = process.token.clone();
+                Door::Socket { socket, token, uid: process.uid }
             }
         }
     }
@@ -479,7 +475,7 @@ impl Door {
 
 async fn open(door: Door) -> Result<Opened, Cause> {
     match door {
-        Door::Socket { path, token, uid } => open_session(path, token, uid).await,
+        Door::Socket { socket, token, uid } => open_session(&socket, token, uid).await,
         Door::Pipes(stdin, stdout) => {
             let (bridge, inbox) = stdio::open(stdin, stdout).await?;
             let (to_worker, messages) = mpsc::channel(TO_WORKER);
@@ -495,8 +491,8 @@ async fn open(door: Door) -> Result<Opened, Cause> {
     }
 }
 
-async fn open_session(socket: PathBuf, token: Secret, uid: u32) -> Result<Opened, Cause> {
-    let channel = connect(&socket, uid).await?;
+async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<Opened, Cause> {
+    let channel = socket.connect(uid).await?;
     let mut bearer = MetadataValue::try_from(format!("Bearer {}", token.expose()))
         .map_err(|_| Cause::Protocol("the token is not text"))?;
     bearer.set_sensitive(true);
@@ -521,33 +517,4 @@ async fn open_session(socket: PathBuf, token: Secret, uid: u32) -> Result<Opened
         Some(Payload::Init(_)) => Err(Cause::Protocol("init was refused")),
         _ => Err(Cause::Protocol("init was not answered first")),
     }
-}
-
-/// Connects to the worker's socket once it accepts; there is no second connection.
-async fn connect(socket: &Path, uid: u32) -> Result<Channel, Cause> {
-    let mut pause = Duration::from_millis(1);
-    let stream = loop {
-        match UnixStream::connect(socket).await {
-            Ok(stream) => break stream,
-            Err(_) => sleep(pause).await,
-        }
-        pause = (pause * 2).min(Duration::from_millis(5));
-    };
-    if stream.peer_cred().map(|peer| peer.uid()).ok() != Some(uid) {
-        return Err(Cause::Protocol("another user listens on the worker's socket"));
-    }
-    let mut stream = Some(TokioIo::new(stream));
-    let once = tower::service_fn(move |_: Uri| {
-        let stream = stream.take();
-        async move { stream.ok_or_else(|| std::io::Error::other("a worker is connected to once")) }
-    });
-    Endpoint::from_static("http://worker")
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .connect_with_connector(once)
-        .await
-        .map_err(|error| {
-            tracing::debug!(%error, "a worker's socket does not speak HTTP/2");
-            Cause::Protocol("the socket does not speak HTTP/2")
-        })
 }

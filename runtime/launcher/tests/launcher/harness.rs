@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use asp_launcher::{Cgroup, Cgroups, Level, Limits, Sandbox, command};
+use asp_launcher::{Cgroup, Cgroups, Launch, Level, Limits, Sandbox, launch};
 use tempfile::TempDir;
 
 /// Beyond any that a machine gives out; each worker of a test run has its own.
@@ -90,14 +90,19 @@ impl Cell {
 
     /// The command of the worker, its standard input empty and its output piped.
     pub(crate) fn command(&mut self) -> Command {
+        self.launch().command
+    }
+
+    /// The same, with the report of the start.
+    pub(crate) fn launch(&mut self) -> Launch {
         if self.sandbox.level == Level::L3 && self.cgroup.is_none() {
             let cgroups = Cgroups::open().unwrap();
             self.cgroup = Some(cgroups.create("worker", &self.sandbox.limits).unwrap());
             self._cgroups = Some(cgroups);
         }
-        let mut command = command(worker_init(), &self.sandbox, self.cgroup.as_ref()).unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        let mut launch = launch(worker_init(), &self.sandbox, self.cgroup.as_ref()).unwrap();
+        launch.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        launch
     }
 
     pub(crate) fn output(&mut self) -> Output {

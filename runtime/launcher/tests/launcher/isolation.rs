@@ -322,12 +322,13 @@ impl Outside {
         let [tcp, tcp6, metadata, udp] = self.ports;
         let code = self.dir.path().join("code");
         let limits = &cell.sandbox.limits;
+        let neighbours_socket = self.neighbour_cell.sandbox.run_dir.join("s");
         json!({
             "tcp": tcp, "tcp6": tcp6, "udp": udp, "metadata_host": "127.169.254.169", "metadata": metadata,
             "abstract": self.abstract_name, "path_socket": self.path_socket,
             "neighbour": self.neighbour_pid, "neighbour_mark": format!("ASP_MARK={}", self.abstract_name),
             "neighbour_file": self.neighbour_cell.sandbox.work_dir.join("file"),
-            "neighbour_socket": self.neighbour_cell.sandbox.run_dir.join("s"),
+            "neighbour_socket": format!("/proc/{}/root{}", self.neighbour_pid, neighbours_socket.display()),
             "supervisor": std::process::id(), "first": 1, "outside_file": self.dir.path().join("secret"),
             "code_dir": code, "set_user_id_program": code.join("id"),
             "run_dir": cell.sandbox.run_dir, "writable": cell.sandbox.work_dir,

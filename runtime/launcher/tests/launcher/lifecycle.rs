@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -201,7 +202,7 @@ fn temporary_files_and_shared_memory_count_as_work_files() {
 }
 
 #[test]
-fn the_run_directory_is_shared_and_takes_a_socket() {
+fn the_run_directory_takes_a_socket_that_the_supervisor_reaches() {
     let script = "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1])\ns.listen()\n\
                   print('ready', flush=True)\nc, _ = s.accept()\nc.sendall(c.recv(64))\n";
     for level in LEVELS {
@@ -211,15 +212,49 @@ fn the_run_directory_is_shared_and_takes_a_socket() {
         let mut cell = Cell::python(level, &path, &[]);
         let socket = cell.sandbox.run_dir.join("worker.sock");
         cell.sandbox.argv.push(socket.display().to_string());
-        let mut worker = cell.spawn();
+        let mut launch = cell.launch();
+        let mut worker = launch.command.spawn().unwrap();
         let mut ready = [0; 6];
         worker.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
-        let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+        let reported =
+            launch.report.run_dir().map(|dir| format!("/proc/self/fd/{}/worker.sock", dir.as_raw_fd()));
+        assert_eq!(reported.is_some(), level == Level::L3, "{level:?}");
+        let path = reported.map_or(socket.clone(), Into::into);
+        let mut stream = std::os::unix::net::UnixStream::connect(path).unwrap();
         stream.write_all(b"hello").unwrap();
         let mut answer = [0; 5];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"hello", "{level:?}");
         assert!(worker.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_worker_that_makes_sockets_without_end_takes_none_of_the_machines_inodes() {
+    let script = "import os, socket, sys\nmade = 0\ntry:\n    for number in range(500):\n        \
+                  s = socket.socket(socket.AF_UNIX); s.bind(f'{sys.argv[1]}/{number}'); s.close(); made += 1\n\
+                  except OSError as error: print(error.strerror)\nprint(made)\n";
+    for level in [Level::L2, Level::L3] {
+        let scratch = scratch();
+        let path = scratch.path().join("bind.py");
+        fs::write(&path, script).unwrap();
+        let mut cell = Cell::python(level, &path, &[]);
+        cell.sandbox.argv.push(cell.sandbox.run_dir.display().to_string());
+        let output = cell.output();
+        let said = stdout(&output);
+        let outside = fs::read_dir(&cell.sandbox.run_dir).unwrap().count();
+        match level {
+            // The control: without a file system of its own nothing stops it.
+            Level::L1 | Level::L2 => {
+                assert_eq!((said.as_str(), outside), ("500\n", 500), "{}", stderr(&output))
+            }
+            Level::L3 => assert_eq!(
+                (said.as_str(), outside),
+                ("No space left on device\n15\n", 0),
+                "{}",
+                stderr(&output)
+            ),
+        }
     }
 }
 

@@ -54,7 +54,7 @@ fn probes(outside: &Outside, neighbour: &Neighbour, stack: &Stack, id: &str) -> 
         {"name": "abstract socket", "do": "abstract", "path": outside.abstract_name},
         {"name": "path socket", "do": "unix", "path": found("socket")},
         {"name": "the runtime's socket", "do": "unix", "path": stack.socket},
-        {"name": "the neighbour's socket", "do": "unix", "path": format!("{home}/s/s")},
+        {"name": "the neighbour's socket", "do": "unix", "path": format!("/proc/{pid}/root{home}/s/s")},
         {"name": "the neighbour's memory", "do": "open", "path": format!("/proc/{pid}/mem")},
         {"name": "the neighbour's memory map", "do": "read", "path": format!("/proc/{pid}/maps"), "mark": "python"},
         {"name": "the neighbour's files", "do": "read", "path": format!("/proc/{pid}/root{home}/d/secret"),
