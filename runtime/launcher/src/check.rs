@@ -17,7 +17,7 @@ pub(crate) fn run(level: u32) -> ExitCode {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let empty = |name: &str| field(name).is_some_and(|mask| mask.bytes().all(|digit| digit == b'0'));
     let mut promises = vec![
-        ("own user", !getuid().is_root()),
+        ("no superuser", !getuid().is_root()),
         ("no_new_privs", field("NoNewPrivs:") == Some("1")),
         ("no capabilities", empty("CapEff:") && empty("CapPrm:") && empty("CapBnd:") && empty("CapAmb:")),
     ];

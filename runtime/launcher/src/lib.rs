@@ -7,12 +7,14 @@
 mod activity;
 mod cgroup;
 mod command;
+mod origin;
 mod probe;
 mod report;
 mod sandbox;
 
 pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, Crowd, Stats};
 pub use command::{CommandError, Description, GroupFiles, Launch, command, launch};
+pub use origin::is_from_sandbox;
 pub use probe::{Probe, probe};
 pub use report::{Fault, Report, Reporter};
 pub use sandbox::{Egress, Level, Limits, Sandbox, SandboxError};

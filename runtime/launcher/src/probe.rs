@@ -20,6 +20,8 @@ const MAX_REASON_BYTES: usize = 500;
 pub struct Probe {
     /// The highest that works; absent: workers cannot run here.
     pub level: Option<Level>,
+    /// Each worker has a user of its own. Without root they all have the supervisor's, whatever number they see.
+    pub own_user: bool,
     /// Every level that was tried and does not work, highest first, and why.
     pub missing: Vec<(Level, String)>,
 }
@@ -28,14 +30,15 @@ pub struct Probe {
 /// the attempt's own directories; blocks for some milliseconds a level.
 #[must_use]
 pub fn probe(worker_init: &Path, scratch: &Path) -> Probe {
+    let own_user = rustix::process::geteuid().is_root();
     let mut missing = Vec::new();
     for level in [Level::L3, Level::L2, Level::L1] {
         match attempt(worker_init, scratch, level) {
-            Ok(()) => return Probe { level: Some(level), missing },
+            Ok(()) => return Probe { level: Some(level), own_user, missing },
             Err(reason) => missing.push((level, reason)),
         }
     }
-    Probe { level: None, missing }
+    Probe { level: None, own_user, missing }
 }
 
 fn attempt(worker_init: &Path, scratch: &Path, level: Level) -> Result<(), String> {

@@ -33,6 +33,8 @@ use asp_proto::plugin::{
     ListPromptsResponse, ListResourcesRequest, ListResourcesResponse, LogLine, Pong, Progress, PromptMessage,
     ReadResourceRequest, ResourceUpdated, ServerMessage, SubscribeRequest, Vitals, content_chunk,
 };
+use asp_proto::supervisor::HealthRequest;
+use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use futures::{Stream, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,6 +59,12 @@ struct Worker {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some("--call-api") {
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        print!("{}", executor.block_on(call_api(&arguments.next().unwrap_or_default())));
+        return Ok(());
+    }
     let mut token = String::new();
     std::io::stdin().lock().read_line(&mut token)?;
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -235,6 +243,10 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
             say(out, completed(id, &json!({ "answer": answer.unwrap_or_else(|error| error.to_string()) })))
                 .await;
         }
+        "call_api" => {
+            let answer = call_api(arguments["path"].as_str().unwrap_or_default()).await;
+            say(out, completed(id, &json!({ "answer": answer }))).await;
+        }
         "log" => {
             println!("plain line\x1b[31mred\nsecond line");
             let _ = std::io::stdout().flush();
@@ -256,6 +268,19 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
             say(out, completed(id, &Value::Null)).await;
         }
         other => misbehave(other, id, out, &arguments).await,
+    }
+}
+
+/// What a runtime's API on the socket at `path` says to a request.
+async fn call_api(path: &str) -> String {
+    let asked = async {
+        let channel = tonic::transport::Endpoint::try_from(format!("unix://{path}"))?.connect().await?;
+        RuntimeSupervisorClient::new(channel).health(HealthRequest {}).await?;
+        Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    };
+    match asked.await {
+        Ok(()) => "answered".to_owned(),
+        Err(error) => format!("refused: {error:?}"),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod blame;
 pub mod budget;
 pub mod call;
+pub mod callers;
 pub mod cause;
 pub mod egress;
 pub mod executions;

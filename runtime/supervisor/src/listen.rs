@@ -1,5 +1,7 @@
 //! Serves the API on a Unix socket and by mutual TLS, and ends it all in order.
 
+use std::future::ready;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_peer::{Peer, PeerFiles, Role};
 use asp_proto::supervisor::runtime_supervisor_server::RuntimeSupervisorServer;
+use futures::StreamExt;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,6 +22,7 @@ use tonic::transport::Server;
 use tonic::transport::server::Router;
 
 use crate::api::Api;
+use crate::callers::Callers;
 use crate::ppp::MAX_FRAME;
 use crate::process::Machine;
 use crate::runtime::Runtime;
@@ -48,7 +52,11 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
     let mut servers = JoinSet::new();
     let stop = CancellationToken::new();
     if let Some(path) = &socket {
-        let incoming = UnixListenerStream::new(bind(path).await?);
+        let mut callers = Callers::new(runtime.machine.own_user);
+        let judge = move |accepted: io::Result<UnixStream>| {
+            ready(accepted.map(|stream| callers.admit(stream)).transpose())
+        };
+        let incoming = UnixListenerStream::new(bind(path).await?).filter_map(judge);
         servers
             .spawn(router(&runtime).serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned()));
     }

@@ -50,6 +50,8 @@ pub struct Machine {
     pub settings: Settings,
     /// The sandbox level workers run at.
     pub level: Level,
+    /// Each worker has a user of its own; else they have this process's.
+    pub own_user: bool,
     /// Levels that this machine does not give, and why.
     pub missing: Vec<(Level, String)>,
     pub budget: Arc<Budget>,
@@ -151,6 +153,12 @@ impl Machine {
             tracing::warn!(level = level.number(), reason, "a sandbox level is not to be had here");
         }
         let Some(level) = probe.level else { anyhow::bail!("no sandbox level works here") };
+        if !probe.own_user {
+            tracing::warn!(
+                level = level.number(),
+                "workers have the runtime's own user, as it is not root: only the sandbox keeps them apart"
+            );
+        }
         let cgroups = match Cgroups::open() {
             Ok(cgroups) => Some(cgroups),
             Err(error) if level < Level::L3 => {
@@ -162,6 +170,7 @@ impl Machine {
         Ok(Machine {
             budget: Budget::new(settings.memory_budget, settings.max_workers),
             level,
+            own_user: probe.own_user,
             missing: probe.missing,
             metrics: Metrics::new(),
             cgroups,

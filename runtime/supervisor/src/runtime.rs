@@ -188,6 +188,7 @@ impl Runtime {
         let details = fields([
             ("languages", object(Struct { fields: runtimes.into_iter().collect() })),
             ("isolation_level", number(self.machine.level.number())),
+            ("own_user", boolean(self.machine.own_user)),
             ("missing", object(Struct { fields: missing.collect() })),
             ("memory_budget", number(memory)),
             ("memory_left", number(memory_left)),

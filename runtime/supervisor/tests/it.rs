@@ -29,6 +29,7 @@ mod it {
     mod leftovers;
     mod limits;
     mod probes;
+    mod rootless;
     mod shared;
     mod stubborn;
     mod tenants;

@@ -47,6 +47,11 @@ fn target() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_asp-runtime")).parent().unwrap().to_path_buf()
 }
 
+/// The program that stands for an interpreter.
+pub(super) fn interpreter() -> PathBuf {
+    target().join("examples/ppp_worker")
+}
+
 /// Starts a runtime with `plugins` installed: (id, what differs from the manifest below).
 pub(super) async fn start(plugins: &[(&str, Value)]) -> Stack {
     start_with(plugins, &[]).await
@@ -73,7 +78,7 @@ pub(super) async fn start_as(uid: u32, plugins: &[(&str, Value)], flags: &[&str]
 }
 
 async fn stand_in(dir: tempfile::TempDir, flags: &[&str], mut command: Command) -> Stack {
-    let interpreter = target().join("examples/ppp_worker");
+    let interpreter = interpreter();
     let mut all = vec!["--python", interpreter.to_str().unwrap()];
     all.extend(flags);
     // The stand-in is the only interpreter here, whatever is installed.
