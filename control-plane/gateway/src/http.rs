@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::{Admitted, Era, Face, Header, Pending, Reason, Reply, Step, Verdict, cors};
+use asp_edge::{Admitted, Era, Face, Header, Pending, Reason, Reply, Step, Verdict, reply};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -80,7 +80,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             let origin = admitted.origin.clone();
             let mut response = serve(gateway, live, parts, admitted, body).await;
             if let Some(origin) = origin {
-                add_headers(&mut response, cors::response_headers(&origin));
+                add_headers(&mut response, reply::response_headers(&origin));
             }
             response
         }

@@ -1,7 +1,7 @@
 //! Cross-origin answers for browser clients (the Fetch standard, section 3.2).
 //!
-//! Owns the preflight answer and the headers a response to an allowed Origin carries. Never allows
-//! credentials mode: callers prove themselves by a bearer token, and the affinity cookie is only a hint.
+//! Owns the preflight answer; the headers of other responses are in `reply`. Never allows credentials mode:
+//! callers prove themselves by a bearer token, and the affinity cookie is only a hint.
 
 use crate::reply::Reply;
 
@@ -27,21 +27,10 @@ const ALLOWED: [&str; 16] = [
 /// Mirrored tool parameters of 2026-07-28 have a name per tool.
 const ALLOWED_PREFIX: &str = "mcp-param-";
 const METHODS: &str = "GET, POST, PUT, DELETE, OPTIONS";
-const EXPOSED: &str =
-    "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, a2a-extensions";
 /// Ten minutes: an allow-list change reaches browsers within that time.
 const MAX_AGE_SECONDS: &str = "600";
 /// Names taken from one `Access-Control-Request-Headers`.
 const MAX_REQUESTED: usize = 64;
-
-/// The headers of every response to a request with an allowed Origin; the gateway adds them to its own.
-pub fn response_headers(origin: &str) -> [(&'static str, String); 3] {
-    [
-        ("access-control-allow-origin", origin.to_owned()),
-        ("access-control-expose-headers", EXPOSED.to_owned()),
-        ("vary", "origin".to_owned()),
-    ]
-}
 
 /// The answer to a preflight whose Origin is allowed. `requested` is `Access-Control-Request-Headers`.
 pub(crate) fn preflight(origin: &str, requested: Option<&[u8]>) -> Reply {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use asp_proto::snapshot::{ExposureException, Protocol};
 
-use crate::snapshot::SnapshotError;
+use crate::error::SnapshotError;
 
 /// Exceptions by (org, server, protocol number); protocol 0 covers every protocol.
 #[derive(Default)]

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use crate::affinity;
-use crate::coarse::{Stage, Subject};
+use crate::caller::Caller;
+use crate::coarse::{Buckets, Stage, Subject};
 use crate::cors;
-use crate::edge::{Admitted, Edge, Env, Forward, Header, Pending, Role, Step, Verdict};
 use crate::envelope::{self, Batches, EnvelopeKind};
 use crate::headers::Headers;
 use crate::modern;
@@ -19,23 +19,20 @@ use crate::reply::{Reply, Voice, challenge};
 use crate::route;
 use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
-use crate::token::{self, Caller, Offered};
+use crate::token::{self, Offered, Tokens};
+use crate::verdict::{Admitted, Changes, Env, Forward, Header, Pending, Role, Step, Verdict};
 
 /// Largest body of a request to a root path; those faces read none.
 const ROOT_MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// One request under judgement.
 pub(crate) struct Judgement<'a> {
-    pub(crate) edge: &'a Edge,
+    pub(crate) role: Role,
+    /// Verified tokens and coarse buckets outlive the request.
+    pub(crate) tokens: &'a Tokens,
+    pub(crate) buckets: &'a Buckets,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) env: &'a Env,
-}
-
-/// Header changes collected on the way.
-#[derive(Default)]
-pub(crate) struct Changes {
-    remove: Vec<String>,
-    set: Vec<(&'static str, String)>,
 }
 
 impl Judgement<'_> {
@@ -68,7 +65,7 @@ impl Judgement<'_> {
         if !is_json(headers.content_type) {
             return Err(voice.refuse(Reason::InvalidRequest));
         }
-        if self.edge.role == Role::Filter && admitted.era == Era::Modern {
+        if self.role == Role::Filter && admitted.era == Era::Modern {
             let (method, name) = modern::mirrored(headers);
             self.charge(&admitted, Stage::Named, name.as_deref(), &voice)?;
             return Ok(Step::Decided(self.forward(admitted, changes, method.as_deref(), name.as_deref())));
@@ -121,7 +118,7 @@ impl Judgement<'_> {
         let accepts = server.accepts;
         match token::offered(headers.authorization) {
             Offered::Bearer(token) if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) => {
-                let judged = self.edge.tokens.judge(self.snapshot, server, token, self.env.now_ms / 1000);
+                let judged = self.tokens.judge(self.snapshot, server, token, self.env.now_ms / 1000);
                 let caller =
                     judged.map_err(|refused| Reply { cause: refused.cause, ..challenged(refused.reason) })?;
                 admitted.caller = Some(caller);
@@ -156,7 +153,7 @@ impl Judgement<'_> {
         primitive: Option<&str>,
         voice: &Voice,
     ) -> Result<(), Reply> {
-        if self.edge.role == Role::Gateway || admitted.face == Face::WellKnown {
+        if self.role == Role::Gateway || admitted.face == Face::WellKnown {
             return Ok(());
         }
         let caller = admitted.caller.as_deref();
@@ -167,13 +164,13 @@ impl Judgement<'_> {
             wcit: caller.map(|caller| caller.wcit.as_str()).unwrap_or_default(),
             primitive,
         };
-        let taken = self.edge.buckets.take(self.snapshot.limits(), &subject, stage, self.env.now_ms);
+        let taken = self.buckets.take(self.snapshot.limits(), &subject, stage, self.env.now_ms);
         taken.map_err(|seconds| voice.refuse_with(Reason::RateLimited, "retry-after", seconds.to_string()))
     }
 
     fn changes(&self, target: &Target<'_>, headers: &Headers<'_>) -> Changes {
         let mut changes = Changes { remove: headers.internal.clone(), set: Vec::new() };
-        if self.edge.role == Role::Filter && target.face == Face::Mcp {
+        if self.role == Role::Filter && target.face == Face::Mcp {
             let key = affinity::key(headers.session_id, headers.affinity_cookie, self.env.random);
             changes.set.push((affinity::HEADER, key));
         }
@@ -187,7 +184,7 @@ impl Judgement<'_> {
         method: Option<&str>,
         primitive: Option<&str>,
     ) -> Verdict {
-        let routed = self.edge.role == Role::Filter && admitted.face != Face::WellKnown;
+        let routed = self.role == Role::Filter && admitted.face != Face::WellKnown;
         let cluster = match routed {
             true => self.snapshot.routes().find(&admitted.server, method, primitive),
             false => None,

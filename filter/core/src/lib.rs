@@ -10,10 +10,12 @@
 //! (`jsonwebtoken::crypto::CryptoProvider::install_default`); without one the first token panics.
 
 mod affinity;
+mod caller;
 mod coarse;
-pub mod cors;
+mod cors;
 pub mod edge;
 pub mod envelope;
+mod error;
 mod exposure;
 mod headers;
 mod judgement;
@@ -31,11 +33,15 @@ pub mod snapshot;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 mod token;
+mod verdict;
 
-pub use edge::{Admitted, Edge, Env, Forward, Header, Pending, Role, Step, Verdict};
+pub use caller::Caller;
+pub use edge::Edge;
 pub use envelope::{Envelope, EnvelopeKind};
+pub use error::SnapshotError;
 pub use path::Face;
 pub use reason::{Era, Reason};
 pub use reply::{Reply, refuse, refuse_problem};
-pub use snapshot::{Snapshot, SnapshotError};
-pub use token::{Caller, Cause, LEEWAY_SECONDS};
+pub use snapshot::Snapshot;
+pub use token::{Cause, LEEWAY_SECONDS};
+pub use verdict::{Admitted, Env, Forward, Header, Pending, Role, Step, Verdict};

@@ -5,9 +5,12 @@
 
 use serde_json::json;
 
-use crate::cors;
 use crate::reason::{Era, Reason};
 use crate::token::Cause;
+
+/// Response headers that a browser client may read.
+const EXPOSED: &str =
+    "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, a2a-extensions";
 
 /// A refusal, ready to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +105,7 @@ impl Voice {
             false => refuse_problem(reason, self.era),
         };
         if let Some(origin) = &self.origin {
-            reply.headers.extend(cors::response_headers(origin));
+            reply.headers.extend(response_headers(origin));
         }
         reply
     }
@@ -112,6 +115,15 @@ impl Voice {
         reply.headers.push((name, value));
         reply
     }
+}
+
+/// The headers of every response to a request with an allowed Origin; the gateway adds them to its own.
+pub fn response_headers(origin: &str) -> [(&'static str, String); 3] {
+    [
+        ("access-control-allow-origin", origin.to_owned()),
+        ("access-control-expose-headers", EXPOSED.to_owned()),
+        ("vary", "origin".to_owned()),
+    ]
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use asp_proto::snapshot::EdgeSnapshot;
 
-use crate::snapshot::SnapshotError;
-use crate::token::{Caller, Mark};
+use crate::caller::{Caller, Mark};
+use crate::error::SnapshotError;
 
 const ENTRY_BYTES: usize = 16;
 

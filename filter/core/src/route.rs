@@ -5,8 +5,8 @@
 
 use asp_proto::snapshot::Route;
 
+use crate::error::SnapshotError;
 use crate::pattern::{Pattern, exact_or_any};
-use crate::snapshot::SnapshotError;
 
 /// Header towards Envoy's router.
 pub(crate) const HEADER: &str = "x-asp-route";

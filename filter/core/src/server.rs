@@ -5,9 +5,9 @@
 
 use asp_proto::snapshot::{AuthScheme, EdgeServer, Protocol};
 
+use crate::error::SnapshotError;
 use crate::origin::{Hosts, Origins};
 use crate::path::{self, Face};
-use crate::snapshot::SnapshotError;
 use crate::token::claims::canonical_audience;
 use crate::token::issuer::Issuers;
 

@@ -7,28 +7,14 @@ use std::collections::HashMap;
 
 use asp_proto::snapshot::{EdgeSnapshot, Protocol};
 
+use crate::caller::{Caller, marks};
 use crate::coarse::Limits;
+use crate::error::SnapshotError;
 use crate::exposure::Exceptions;
 use crate::revocation::Revocations;
 use crate::route::Routes;
 use crate::server::Server;
 use crate::token::issuer::Issuers;
-use crate::token::{Caller, marks};
-
-/// Why a snapshot was refused. The text is shown to the operator.
-#[derive(Debug, thiserror::Error)]
-pub enum SnapshotError {
-    #[error("snapshot is not a valid EdgeSnapshot message: {0}")]
-    Decode(String),
-    #[error("{path}: {fault}")]
-    Invalid { path: String, fault: String },
-}
-
-impl SnapshotError {
-    pub(crate) fn invalid(path: String, fault: &str) -> SnapshotError {
-        SnapshotError::Invalid { path, fault: fault.to_owned() }
-    }
-}
 
 /// An indexed, immutable edge snapshot.
 pub struct Snapshot {

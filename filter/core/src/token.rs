@@ -4,11 +4,11 @@
 //! issuer and audience of the server, revocation. Refuses to say why a token is bad beyond the closed
 //! reasons. Never follows a header member of the token (`jku`, `x5u`, `jwk`, `x5c` are ignored, `crit` refused).
 
-use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
+use crate::caller::{Caller, hex, marks};
 use crate::reason::Reason;
 use crate::server::Server;
 use crate::snapshot::Snapshot;
@@ -18,95 +18,20 @@ pub(crate) mod claims;
 mod compact;
 pub(crate) mod issuer;
 mod key;
+mod refused;
+mod verified;
 
 use cache::{Cache, Fingerprints, Known};
 use claims::Claims;
 use issuer::Issuer;
+use refused::Refused;
+use verified::Verified;
+
+pub use refused::Cause;
 
 /// Accepted clock difference between issuer and edge. RFC 8725bis allows half a minute; hosts that keep time
 /// by NTP need far less, and every second of it prolongs a dead token's life.
 pub const LEEWAY_SECONDS: u64 = 10;
-
-/// A caller proved by a verified token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
-    pub org: String,
-    pub user: String,
-    pub groups: Vec<String>,
-    pub scopes: Vec<String>,
-    /// `client_id` (RFC 9068) or `azp`; empty when the token names none.
-    pub client: String,
-    /// The token's id: `jti`, else the lower-case hex SHA-256 of the compact token.
-    pub wcit: String,
-    /// SHA-256 of the compact token; zeros for a caller without one.
-    pub digest: [u8; 32],
-    /// The issuer's name in the snapshot.
-    pub issuer: String,
-    /// Unix seconds.
-    pub issued_at: u64,
-    /// Unix seconds.
-    pub expires_at: u64,
-}
-
-/// What stays true of a token as long as its issuer's keys and rules do.
-pub(crate) struct Verified {
-    caller: Arc<Caller>,
-    audiences: Vec<String>,
-    issuer_audience: bool,
-    not_before: u64,
-    /// Entries under which the token may be revoked.
-    marks: [Mark; 4],
-}
-
-/// An entry of the snapshot's `revoked`.
-pub(crate) type Mark = [u8; 16];
-
-/// Why a token that a trusted issuer signed is no good, for the operator's log; the client learns the reason alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cause {
-    pub claim: &'static str,
-    pub fault: &'static str,
-}
-
-impl std::fmt::Display for Cause {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.claim, self.fault)
-    }
-}
-
-/// A token that was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
-    pub(crate) reason: Reason,
-    pub(crate) cause: Option<Cause>,
-}
-
-impl From<Reason> for Refused {
-    fn from(reason: Reason) -> Refused {
-        Refused { reason, cause: None }
-    }
-}
-
-impl From<Cause> for Refused {
-    fn from(cause: Cause) -> Refused {
-        Refused { reason: Reason::TokenInvalid, cause: Some(cause) }
-    }
-}
-
-impl Verified {
-    /// About how many bytes this takes.
-    fn size(&self) -> usize {
-        let caller = &self.caller;
-        let lists = [&caller.groups, &caller.scopes, &self.audiences];
-        let texts: usize =
-            lists.iter().flat_map(|list| list.iter()).map(|text| text.len() + size_of::<String>()).sum();
-        let names = [&caller.org, &caller.user, &caller.client, &caller.wcit, &caller.issuer];
-        texts
-            + names.iter().map(|name| name.len()).sum::<usize>()
-            + size_of::<Verified>()
-            + size_of::<Caller>()
-    }
-}
 
 /// What an `Authorization` header offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,34 +190,6 @@ fn facts(claims: Claims, issuer: &Issuer, digest: [u8; 32]) -> Verified {
         issuer_audience,
         not_before: claims.not_before,
     }
-}
-
-/// The entries of the snapshot's `revoked` that hit a caller's token: the platform's, and those of its own org.
-pub(crate) fn marks(iss: &str, caller: &Caller) -> [Mark; 4] {
-    let (org, hash) = (caller.org.as_str(), hex(&caller.digest));
-    [
-        mark(&["token", iss, &caller.wcit]),
-        mark(&["org_token", iss, org, &caller.wcit]),
-        mark(&["token_hash", &hash]),
-        mark(&["org_token_hash", org, &hash]),
-    ]
-}
-
-/// The first 16 bytes of SHA-256 over the parts joined by NUL.
-fn mark(parts: &[&str]) -> Mark {
-    let digest: [u8; 32] = Sha256::digest(parts.join("\0")).into();
-    let mut mark = [0; 16];
-    mark.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-    mark
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 #[cfg(test)]

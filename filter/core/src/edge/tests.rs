@@ -4,7 +4,10 @@
 use asp_proto::snapshot::{CoarseLimit, EdgeSnapshot};
 
 use super::*;
+use crate::path::Face;
+use crate::reason::Era;
 use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
+use crate::verdict::Forward;
 
 const NOW: u64 = 2_000_000_000;
 const PUBLIC_URL: &str = "https://mcp.example.com";

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use siphasher::sip128::SipHasher24;
 
-use super::{Cause, Verified};
+use super::refused::Cause;
+use super::verified::Verified;
 
 /// Of one generation: 8192 verified tokens or 8 MiB in all, whichever comes first.
 const GOOD: Bound = Bound { entries: 4096, bytes: 4 << 20 };

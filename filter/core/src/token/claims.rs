@@ -6,8 +6,8 @@
 
 use serde_json::{Map, Value};
 
-use super::Cause;
 use super::issuer::Issuer;
+use super::refused::Cause;
 
 /// Beyond this a double no longer holds every second, and no clock will ever get there.
 const MAX_SECONDS: u64 = 1 << 53;

@@ -10,9 +10,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use asp_proto::snapshot as proto;
 
 use super::key::{self, VerificationKey};
+use crate::error::SnapshotError;
 use crate::names;
 use crate::pattern::Pattern;
-use crate::snapshot::SnapshotError;
 
 const DEFAULT_TYP: &str = "at+jwt";
 const DEFAULT_LIFETIME_SECONDS: u64 = 86_400;

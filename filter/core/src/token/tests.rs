@@ -4,6 +4,7 @@ use asp_proto::snapshot::{EdgeSnapshot, RevokedBefore};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::caller::mark;
 use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
 
 const NOW: u64 = 2_000_000_000;

@@ -1,0 +1,57 @@
+//! Who calls, as a verified token says, and the entries of `revoked` that hit this token.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+/// A caller proved by a verified token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    pub org: String,
+    pub user: String,
+    pub groups: Vec<String>,
+    pub scopes: Vec<String>,
+    /// `client_id` (RFC 9068) or `azp`; empty when the token names none.
+    pub client: String,
+    /// The token's id: `jti`, else the lower-case hex SHA-256 of the compact token.
+    pub wcit: String,
+    /// SHA-256 of the compact token; zeros for a caller without one.
+    pub digest: [u8; 32],
+    /// The issuer's name in the snapshot.
+    pub issuer: String,
+    /// Unix seconds.
+    pub issued_at: u64,
+    /// Unix seconds.
+    pub expires_at: u64,
+}
+
+/// An entry of the snapshot's `revoked`.
+pub(crate) type Mark = [u8; 16];
+
+/// The entries of the snapshot's `revoked` that hit a caller's token: the platform's, and those of its own org.
+pub(crate) fn marks(iss: &str, caller: &Caller) -> [Mark; 4] {
+    let (org, hash) = (caller.org.as_str(), hex(&caller.digest));
+    [
+        mark(&["token", iss, &caller.wcit]),
+        mark(&["org_token", iss, org, &caller.wcit]),
+        mark(&["token_hash", &hash]),
+        mark(&["org_token_hash", org, &hash]),
+    ]
+}
+
+/// The first 16 bytes of SHA-256 over the parts joined by NUL.
+pub(crate) fn mark(parts: &[&str]) -> Mark {
+    let digest: [u8; 32] = Sha256::digest(parts.join("\0")).into();
+    let mut mark = [0; 16];
+    mark.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+    mark
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

@@ -1,0 +1,16 @@
+//! Why a snapshot is refused, with the place in it.
+
+/// Why a snapshot was refused. The text is shown to the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    #[error("snapshot is not a valid EdgeSnapshot message: {0}")]
+    Decode(String),
+    #[error("{path}: {fault}")]
+    Invalid { path: String, fault: String },
+}
+
+impl SnapshotError {
+    pub(crate) fn invalid(path: String, fault: &str) -> SnapshotError {
+        SnapshotError::Invalid { path, fault: fault.to_owned() }
+    }
+}

@@ -1,0 +1,30 @@
+//! What stays true of a token whose signature is good; the cache keeps it.
+
+use std::sync::Arc;
+
+use crate::caller::{Caller, Mark};
+
+/// What stays true of a token as long as its issuer's keys and rules do.
+pub(crate) struct Verified {
+    pub(super) caller: Arc<Caller>,
+    pub(super) audiences: Vec<String>,
+    pub(super) issuer_audience: bool,
+    pub(super) not_before: u64,
+    /// Entries under which the token may be revoked.
+    pub(super) marks: [Mark; 4],
+}
+
+impl Verified {
+    /// About how many bytes this takes.
+    pub(super) fn size(&self) -> usize {
+        let caller = &self.caller;
+        let lists = [&caller.groups, &caller.scopes, &self.audiences];
+        let texts: usize =
+            lists.iter().flat_map(|list| list.iter()).map(|text| text.len() + size_of::<String>()).sum();
+        let names = [&caller.org, &caller.user, &caller.client, &caller.wcit, &caller.issuer];
+        texts
+            + names.iter().map(|name| name.len()).sum::<usize>()
+            + size_of::<Verified>()
+            + size_of::<Caller>()
+    }
+}
