@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use std::{fs, io, process};
 
+use serde::{Deserialize, Serialize};
+
 use self::dirs::{Dirs, Place, remove_empty};
 use self::hierarchy::Hierarchies;
-use crate::command::GroupFiles;
 use crate::sandbox::Limits;
 
 /// `worker-init` itself: the first process inside. Whoever asks for an egress forwarder allows it one more.
@@ -54,6 +55,17 @@ pub struct Cgroups(Dirs);
 pub struct Cgroup {
     dirs: Dirs,
     removed: bool,
+}
+
+/// How to enter the worker's control group: two ways that spare the kernel the lock it takes for a write to
+/// `cgroup.procs`, which costs 15 ms a start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GroupFiles {
+    /// Directory in the unified hierarchy, for a process to be made in.
+    pub unified: Option<PathBuf>,
+    /// The `tasks` files of version 1, for a process of one thread to write `0` to.
+    pub tasks: Vec<PathBuf>,
 }
 
 /// The frozen processes of a worker, to be killed by and by; see [`Cgroup::freeze_crowd`].

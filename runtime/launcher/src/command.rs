@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{self, Command};
 use std::{fs::File, io};
 
@@ -15,7 +15,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 
 use crate::MAX_DESCRIPTION_BYTES;
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroup, GroupFiles};
 use crate::report::Report;
 use crate::sandbox::{Level, Sandbox, SandboxError};
 
@@ -28,17 +28,6 @@ pub struct Description {
     pub group: Option<GroupFiles>,
     /// The supervisor: when it ends, so does everything here.
     pub supervisor: u32,
-}
-
-/// How to enter the worker's control group: two ways that spare the kernel the lock it takes for a write to
-/// `cgroup.procs`, which costs 15 ms a start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct GroupFiles {
-    /// Directory in the unified hierarchy, for a process to be made in.
-    pub unified: Option<PathBuf>,
-    /// The `tasks` files of version 1, for a process of one thread to write `0` to.
-    pub tasks: Vec<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]

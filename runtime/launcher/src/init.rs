@@ -14,9 +14,9 @@ use nix::unistd::{ForkResult, Pid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 
+use crate::end::{End, serve_signals};
 use crate::failure::{During, Failure};
 use crate::fork::fork;
-use crate::watch::{End, serve_signals};
 use crate::{forward, mounts, namespaces, privileges, syscalls, worker};
 
 /// The two ends of the way out: where the worker connects, and the proxy that answers.

@@ -12,8 +12,8 @@ mod probe;
 mod report;
 mod sandbox;
 
-pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, Crowd, Stats};
-pub use command::{CommandError, Description, GroupFiles, Launch, command, launch};
+pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, Crowd, GroupFiles, Stats};
+pub use command::{CommandError, Description, Launch, command, launch};
 pub use origin::is_from_sandbox;
 pub use probe::{Probe, probe};
 pub use report::{Fault, Report, Reporter};

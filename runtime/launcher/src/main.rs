@@ -4,6 +4,7 @@
 //! by the supervisor only, with a description on a file descriptor (`asp_launcher::command`).
 
 mod check;
+mod end;
 mod failure;
 mod file_access;
 mod fork;

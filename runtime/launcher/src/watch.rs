@@ -13,22 +13,16 @@ use std::process::ExitCode;
 use asp_launcher::{Description, Level, MAX_DESCRIPTION_BYTES, Reporter, Sandbox};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
 use nix::unistd::{ForkResult, Pid, getpid, getppid, setsid};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::end::{End, end_of, serve_signals};
 use crate::failure::{self, During, Failure};
 use crate::fork::fork_into;
 use crate::namespaces::Counted;
 use crate::{init, limits, namespaces, privileges, syscalls, worker};
-
-/// How a worker ended, as it travels from the first process inside to the outermost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Code(u8),
-    Signal(Signal),
-}
 
 /// Starts the worker that the description on `descriptor` describes and returns when it has ended.
 /// What goes wrong is told on `report`, where the caller gave one.
@@ -66,34 +60,6 @@ pub(crate) fn run(descriptor: u32, report: Option<u32>) -> Result<ExitCode, Fail
             let status = wait_for(child, &signals, &supervisor)?;
             kill_children();
             Ok(end_as(read_end(&report).unwrap_or(status)))
-        }
-    }
-}
-
-/// The end that a wait status tells of; `None` while the process lives.
-pub(crate) fn end_of(status: WaitStatus) -> Option<End> {
-    match status {
-        WaitStatus::Exited(_, code) => Some(End::Code(u8::try_from(code & 0xff).unwrap_or(u8::MAX))),
-        WaitStatus::Signaled(_, signal, _) => Some(End::Signal(signal)),
-        _ => None,
-    }
-}
-
-// === impl End ===
-
-impl End {
-    pub(crate) fn to_bytes(self) -> [u8; 2] {
-        match self {
-            End::Code(code) => [0, code],
-            End::Signal(signal) => [1, u8::try_from(signal as i32).unwrap_or(0)],
-        }
-    }
-
-    fn from_bytes(bytes: [u8; 2]) -> Option<End> {
-        match bytes {
-            [0, code] => Some(End::Code(code)),
-            [1, signal] => Signal::try_from(i32::from(signal)).ok().map(End::Signal),
-            _ => None,
         }
     }
 }
@@ -193,27 +159,6 @@ fn wait_for(child: Pid, signals: &SignalFd, supervisor: &OwnedFd) -> Result<End,
         }
         if let Some(end) = serve_signals(signals, child)? {
             return Ok(end);
-        }
-    }
-}
-
-/// Handles what has arrived: SIGTERM asks the worker to go, SIGHUP and SIGINT make it; reaps. Returns the end of `child` when it came.
-pub(crate) fn serve_signals(signals: &SignalFd, child: Pid) -> Result<Option<End>, Failure> {
-    while let Some(info) = signals.read_signal().during("wait")? {
-        let passed_on = match i32::try_from(info.ssi_signo).map(Signal::try_from) {
-            Ok(Ok(Signal::SIGTERM)) => Signal::SIGTERM,
-            Ok(Ok(Signal::SIGHUP | Signal::SIGINT)) => Signal::SIGKILL,
-            _ => continue,
-        };
-        // Err: it has ended in this moment.
-        let _ = kill(child, passed_on);
-    }
-    let mut end = None;
-    loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(status) if status.pid() == Some(child) => end = end_of(status).or(end),
-            Ok(WaitStatus::StillAlive) | Err(_) => return Ok(end),
-            Ok(_) => {}
         }
     }
 }
