@@ -329,8 +329,23 @@ impl Process {
 
     /// What the machine could not do for the start of the worker; `None`: nothing is known to be its fault.
     pub fn host_trouble(&self) -> Option<String> {
-        let fault = self.report.fault().filter(|fault| fault.host)?;
-        Some(format!("build the sandbox ({}): {}", fault.step, fault.error))
+        match self.report.fault() {
+            Some(fault) if fault.host => Some(format!("build the sandbox ({}): {}", fault.step, fault.error)),
+            Some(_) => None,
+            None => self.full_disk(),
+        }
+    }
+
+    /// Below level 3 the worker's socket and files are on the machine's disk, and when that is full no worker starts.
+    fn full_disk(&self) -> Option<String> {
+        let WorkerSocket::Shared(_) = self.socket else { return None };
+        // Err: it is not known to be full.
+        let disk = rustix::fs::statvfs(&self.home.path).ok()?;
+        // A file system without a bound on inodes has none to count.
+        let full = disk.f_bavail == 0 || disk.f_files > 0 && disk.f_favail == 0;
+        full.then(|| {
+            format!("let the worker make its socket: no space is left for {}", self.home.path.display())
+        })
     }
 
     /// Asks the process to go.

@@ -3,17 +3,21 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::json;
 
-use super::harness::{Stack, install, launch, output};
+use super::harness::{Stack, eventually, install, interpreter, launch, output};
 
 const PYTHON: &str = "from asp_plugin import plugin\n\
     @plugin.tool\n\
     async def greet(args, ctx):\n    return {'text': 'Hello'}\n";
+
+/// A user that owns nothing here.
+const NOBODY: u32 = 65534;
 
 /// A disk of its own below the runtime's workers.
 struct Disk(PathBuf);
@@ -28,6 +32,17 @@ impl Disk {
             .unwrap();
         assert!(mounted.success(), "only root can mount a disk to fill");
         Disk(at.to_path_buf())
+    }
+
+    /// Waits until nothing is kept that has no name any more: a sandbox that has ended lets go of its directories when
+    /// the kernel takes its mounts down.
+    async fn settled(&self) {
+        let named = count(&self.0);
+        eventually("only what has a name is kept", || async {
+            let disk = rustix::fs::statvfs(&self.0).unwrap();
+            disk.f_files - disk.f_ffree == named
+        })
+        .await;
     }
 
     /// Takes every byte, and every file but `left`.
@@ -52,6 +67,52 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
+}
+
+/// Room for the three directories of a worker, and for its socket in none of them.
+const DIRECTORIES: usize = 3;
+
+#[tokio::test]
+async fn a_disk_that_is_full_before_the_worker_makes_its_socket_is_of_no_consequence_at_level_3() {
+    let dir = tempfile::tempdir().unwrap();
+    install(&dir.path().join("plugins"), "greet", "1.0.0", &json!({}));
+    let disk = Disk::mount(&dir.path().join("state"));
+    let python = interpreter();
+    let command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
+    let stack = launch(dir, command, &["--python", python.to_str().unwrap()]).await;
+    disk.settled().await;
+    disk.fill(DIRECTORIES);
+    let said = stack.call("greet", "one", &json!({"text": "Hello"})).await;
+    assert_eq!(output(&said).unwrap_or_else(|| panic!("{said:?}"))["text"], "Hello");
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_before_the_worker_makes_its_socket_is_the_machines_fault_below() {
+    let dir = tempfile::tempdir().unwrap();
+    install(&dir.path().join("plugins"), "greet", "1.0.0", &json!({"isolation": {"minLevel": 1}}));
+    let disk = Disk::mount(&dir.path().join("state"));
+    for path in [dir.path(), &disk.0] {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let python = interpreter();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
+    command.uid(NOBODY).gid(NOBODY);
+    let stack = launch(dir, command, &["--python", python.to_str().unwrap(), "--min-level", "1"]).await;
+    disk.settled().await;
+    disk.fill(DIRECTORIES);
+    let told = refusal(&stack).await;
+    assert!(told.contains("host_trouble: ") && told.contains("no space is left"), "{told}");
+    assert_eq!(stack.figure("greet@1.0.0", "crashes").await, 0);
+    disk.free();
+    let said = stack.call("greet", "one", &json!({"text": "Hello"})).await;
+    assert_eq!(output(&said).unwrap_or_else(|| panic!("{said:?}"))["text"], "Hello");
+}
+
+/// Files and directories, `at` itself with them.
+fn count(at: &Path) -> u64 {
+    let below =
+        std::fs::read_dir(at).map(|entries| entries.flatten().map(|entry| count(&entry.path())).sum());
+    1 + below.unwrap_or(0)
 }
 
 async fn refusal(stack: &Stack) -> String {
