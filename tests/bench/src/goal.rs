@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::enforcement::Enforcement;
 use crate::measurement::Phase;
-use crate::report::Summary;
 use crate::spread::percentile;
+use crate::summary::Summary;
 
 /// Bound of the 99th percentile of enforcement, in milliseconds.
 const ENFORCEMENT_MS: f64 = 1000.0;

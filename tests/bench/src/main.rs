@@ -18,6 +18,7 @@ mod plugins;
 mod report;
 mod rows;
 mod spread;
+mod summary;
 mod table;
 mod traffic;
 mod usage;
@@ -33,7 +34,7 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let plan = Plan::of(&args);
     let report = measure(&plan).await?;
-    report.write(&args.out()?)?;
+    report.write(&args.out()?, &table::render(&report))?;
     report.check()
 }
 

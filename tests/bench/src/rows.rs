@@ -5,17 +5,17 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, bail};
 
 use crate::agreement::{self, Agreement};
+use crate::backend;
 use crate::chain::{Chain, OPEN_SERVER, Policy, SERVER};
 use crate::edge::Edge;
+use crate::enforcement::{self, Enforcement};
 use crate::issuer::Issuer;
 use crate::load::Pace;
 use crate::measurement::{self, Measurement, Phase, Place};
 use crate::path::Path;
 use crate::plan::Plan;
-use crate::report::Found;
 use crate::traffic::{Caller, Shape, Traffic};
 use crate::usage::Processes;
-use crate::{backend, enforcement};
 
 /// The rows of the main table, in their order; their traffic is legacy calls with ES256 tokens.
 pub(crate) const MAIN: [&str; 6] = ["direct", "envoy", "native", "filter", "gateway", "path"];
@@ -61,6 +61,15 @@ struct Bench {
     native: Edge,
     filter: Edge,
     noop: Edge,
+}
+
+/// What the edge and the whole path gave; empty when they were not measured.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub rate: f64,
+    pub agreements: Vec<Agreement>,
+    pub measurements: Vec<Measurement>,
+    pub enforcement: Vec<Enforcement>,
 }
 
 /// Measures every row and returns what was found.

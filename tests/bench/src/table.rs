@@ -5,9 +5,10 @@ use std::fmt::Write;
 use crate::measurement::Phase;
 use crate::plan::Part;
 use crate::plugins;
-use crate::report::{Report, Summary};
+use crate::report::Report;
 use crate::rows::{MAIN, VARIANTS};
 use crate::spread::{Spread, percentile};
+use crate::summary::Summary;
 
 /// Where the filter's time goes: what one row has that the other has not.
 const STEPS: [(&str, &str, &str); 7] = [
