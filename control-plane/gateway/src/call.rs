@@ -17,35 +17,23 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::live::{Entry, ServerView};
+use asp_snapshot::{Entry, ServerView};
 
-pub mod active;
-pub mod admission;
-pub mod adopted;
-pub mod approve;
-pub mod audit;
-pub mod entitlement;
+pub mod authority;
+pub mod bounds;
+pub mod claim;
+pub mod content;
 pub mod event;
-pub mod execute;
 pub mod form;
-pub mod identity;
-pub mod input;
-pub mod ledger;
-pub mod limits;
 pub mod outcome;
-pub mod output;
-pub mod pipeline;
+pub mod principal;
 pub mod question;
-pub mod record;
-pub mod resolve;
-pub mod running;
-pub mod takeover;
 pub mod tenure;
 
+use crate::call::authority::Authority;
 use event::{Event, EventLog};
 use outcome::{Outcome, Refusal, Withdrawal};
 use question::Questions;
-use running::Authority;
 use tenure::Tenure;
 
 /// Where a call is (ADR 1). `AuthRequired` and `InputRequired` are the suspended states.
@@ -172,7 +160,12 @@ pub struct Call {
 
 impl Call {
     /// A submitted call; `deadline` is already the stricter of the caller's and the spec's, and `cancel` is its own.
-    fn new(invocation: &Invocation, started: Instant, deadline: Instant, cancel: CancellationToken) -> Call {
+    pub(crate) fn new(
+        invocation: &Invocation,
+        started: Instant,
+        deadline: Instant,
+        cancel: CancellationToken,
+    ) -> Call {
         Call {
             id: Uuid::now_v7(),
             caller: invocation.caller.clone(),
@@ -221,7 +214,7 @@ impl Call {
     }
 
     /// The time of its spec begins now. The deadline never moves further away.
-    fn runs_from_now(&self, longest: Duration) {
+    pub(crate) fn runs_from_now(&self, longest: Duration) {
         let mut clock = self.clock.lock();
         clock.runs_since = Instant::now();
         clock.deadline = clock.deadline.min(clock.runs_since + longest);
@@ -232,7 +225,7 @@ impl Call {
     }
 
     /// Moves to another state; a terminal state is final.
-    fn enter(&self, next: State) {
+    pub(crate) fn enter(&self, next: State) {
         let mut state = self.state.lock();
         if !state.is_terminal() {
             *state = next;
@@ -343,7 +336,7 @@ impl Call {
     }
 
     /// Gives the call its outcome; the first one counts.
-    fn finish(&self, outcome: Outcome) {
+    pub(crate) fn finish(&self, outcome: Outcome) {
         self.enter(outcome.state());
         self.outcome.send_if_modified(|slot| {
             let first = slot.is_none();

@@ -40,6 +40,14 @@ pub(crate) fn canonical(value: &Value) -> String {
     }
 }
 
+/// The first half of [`of_parts`], which names something well enough.
+pub(crate) fn shortened(parts: &[&str]) -> [u8; 16] {
+    let digest = of_parts(parts);
+    let mut first = [0; 16];
+    first.copy_from_slice(digest.split_at(16).0);
+    first
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,11 +15,11 @@ use axum::routing::get;
 use http::{HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use crate::Gateway;
-use crate::call::identity;
 use crate::clock::unix_ms;
 use crate::faces::{mcp, wellknown};
-use crate::live::Live;
+use crate::gateway::Gateway;
+use crate::pipeline::identity;
+use asp_snapshot::Live;
 
 /// Longest time a client may take to send its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,8 +29,8 @@ const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// Likewise, 100 of the client's.
 const MAX_HEADERS: usize = 120;
 
-/// The router of the gateway port.
-pub(crate) fn router(gateway: Arc<Gateway>) -> axum::Router {
+/// The whole gateway port, `/healthz`, `/readyz` and `/metrics` included.
+pub fn router(gateway: Arc<Gateway>) -> axum::Router {
     axum::Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))

@@ -6,6 +6,7 @@
 //! life; the table is bounded, and a session that fell out of it is rebuilt from its id (I-3); one user can push out
 //! none but their own.
 
+use crate::call::principal::principal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use parking_lot::Mutex;
 use crate::call::ClientAbilities;
 use crate::clock::unix_seconds;
 use crate::digest;
-use crate::faces::mcp::revision::Revision;
 use crate::seal::{Purpose, SealError, Sealer};
+use asp_snapshot::mcp_revision::Revision;
 
 pub mod session;
 mod shares;
@@ -172,22 +173,9 @@ impl Sealed {
     }
 }
 
-/// The principal: issuer, org, user and client, not the token, so that a refresh does not end a session. The same
-/// names from two issuers are two principals: each issuer answers for its own users only.
-pub fn principal(caller: &Caller) -> [u8; 16] {
-    shortened(&[&caller.issuer, &caller.org, &caller.user, &caller.client])
-}
-
 /// Whose share of the tables a session takes: the client is left out, because a user can register any number of them.
 fn owner(caller: &Caller) -> [u8; 16] {
-    shortened(&[&caller.issuer, &caller.org, &caller.user])
-}
-
-fn shortened(parts: &[&str]) -> [u8; 16] {
-    let digest = digest::of_parts(parts);
-    let mut first = [0; 16];
-    first.copy_from_slice(digest.split_at(16).0);
-    first
+    digest::shortened(&[&caller.issuer, &caller.org, &caller.user])
 }
 
 fn context(affinity: &str, server: &str, caller: &Caller) -> Vec<u8> {

@@ -13,11 +13,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::call::Call;
+use crate::call::principal::principal;
 use crate::call::question::input_timeout;
 use crate::clock::unix_seconds;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
-use crate::sessions::principal;
 
 /// Most suspended calls of one replica.
 const MAX_SUSPENDED: usize = 10_000;

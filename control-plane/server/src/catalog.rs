@@ -15,9 +15,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use anyhow::Context;
-use asp_gateway::live::Live;
 use asp_proto::snapshot::{AuthScheme, Issuer, Upstream};
 use asp_registry::{CompiledServer, Inputs};
+use asp_snapshot::Live;
 use asp_store::control::{ControlStore, ServerRecord, SourceFile};
 use async_trait::async_trait;
 use parking_lot::Mutex;

@@ -16,8 +16,8 @@ pub mod subscription;
 
 use std::sync::{Arc, OnceLock};
 
-use asp_gateway::policy::Policy;
 use asp_proto::snapshot::GatewaySnapshot;
+use asp_snapshot::policy::Policy;
 use tokio::sync::watch;
 
 use endpoints::EndpointSet;

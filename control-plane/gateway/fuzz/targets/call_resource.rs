@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
 #[allow(dead_code)]
-#[path = "../../src/executors/proxy/calls/resource.rs"]
+#[path = "../../src/executors/hosted/resource.rs"]
 mod resource;
 
 use resource::{Status, parse, parse_error};

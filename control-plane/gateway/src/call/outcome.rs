@@ -1,5 +1,6 @@
 //! How a call ends: with an output or with a refusal, each independent of any protocol.
 
+use crate::call::Call;
 use asp_edge::Reason;
 use asp_registry::uri_template::ExpandFault;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// What is left when the task that ran the call vanished.
-    pub(super) fn lost() -> Outcome {
+    pub(crate) fn lost() -> Outcome {
         Outcome::Refused(Refusal::OutcomeUnknown)
     }
 
@@ -223,5 +224,14 @@ impl Refusal {
             | Refusal::InvalidOutput { .. }
             | Refusal::Internal(_) => State::Failed,
         }
+    }
+}
+
+/// What a call that was stopped ends with.
+pub fn after_handover(call: &Call, stopped: Refusal) -> Refusal {
+    match stopped {
+        Refusal::Cancelled => Refusal::Cancelled,
+        stopped if !call.was_handed_over() => stopped,
+        stopped => call.unanswered(stopped),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::LedgerClaim;
+use crate::call::claim::LedgerClaim;
 
 /// What one call holds beyond this process.
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl Tenure {
         self.claim.get()
     }
 
-    pub(super) fn claims(&self, claim: LedgerClaim) {
+    pub(crate) fn claims(&self, claim: LedgerClaim) {
         // The ledger stage runs once in a call.
         let _ = self.claim.set(claim);
     }
@@ -36,7 +36,7 @@ impl Tenure {
         self.kept.load(Ordering::Acquire)
     }
 
-    pub(super) fn keep(&self) {
+    pub(crate) fn keep(&self) {
         self.kept.store(true, Ordering::Release);
     }
 

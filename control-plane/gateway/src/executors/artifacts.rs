@@ -11,14 +11,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::Execution;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
+use crate::call::principal::principal;
 use crate::clock::since_epoch;
-use crate::sessions::principal;
+use crate::execution::Execution;
+use asp_snapshot::artifact::SCHEME;
 
-/// The scheme of artifact URIs.
-pub const SCHEME: &str = "asp-artifact://";
 /// How long an artifact can be read.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
 /// Longest name in bytes.

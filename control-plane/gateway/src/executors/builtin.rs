@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::Execution;
 use crate::call::event::Event;
 use crate::call::outcome::{Output, Refusal};
+use crate::execution::Execution;
 
 /// The built-in code of this gateway.
 pub struct Builtins;

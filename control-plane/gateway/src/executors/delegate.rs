@@ -5,21 +5,20 @@
 //! outside their own endpoint (I-8). Keeps true: an answer is bounded, read the same way whoever gave it, and
 //! fits the delegate's output schema; nothing outlives the call it is for.
 
-use std::sync::Arc;
-
+use crate::executors::delegate::delegation::Delegation;
+use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::delegation::Way;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{OtherPrimitive, ProxyOpenai};
-use serde_json::{Map, Value};
-use tokio::time::Instant;
 
-use super::proxy::breaker::Breakers;
-use super::proxy::outbound::{Outbound, OutboundError};
-use crate::call::pipeline::Pipeline;
 use crate::call::{Call, ClientAbilities};
-use crate::live::{Dependency, Live};
+use crate::executors::outbound::breaker::Breakers;
+use crate::executors::outbound::client::{Outbound, OutboundError};
+use asp_snapshot::{Dependency, Live};
 
 pub mod answer;
 mod chat;
+pub mod delegation;
 pub mod endpoint;
 mod exchange;
 mod nested;
@@ -30,106 +29,6 @@ use endpoint::Endpoints;
 
 /// Longest silence of a model, which says nothing until it has thought: the longest delegation.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(600);
-
-/// Why a delegation has no answer (runtime/README.md, closed set).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The primitive's spec does not name this delegate.
-    Undeclared,
-    /// Neither the caller's client nor the platform has anything that answers.
-    Unsupported,
-    /// The input is beyond its bound.
-    TooLarge,
-    /// The input does not fit.
-    InvalidInput,
-    /// A rate limit, or too many delegations at a time.
-    Limited,
-    /// It was understood and not done: by policy, or by whoever was asked.
-    Refused,
-    /// Whoever is to answer cannot be reached, fails, or speaks another language.
-    Unavailable,
-    /// Nothing came in time.
-    Expired,
-    /// There is an answer, and it does not fit the output schema.
-    InvalidOutput,
-    /// The call was cancelled.
-    Cancelled,
-    /// Whoever was asked failed, in its own words, which may be empty.
-    Failed(String),
-}
-
-impl Fault {
-    /// The word of the closed set.
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Fault::Undeclared => "undeclared",
-            Fault::Unsupported => "unsupported",
-            Fault::TooLarge => "too_large",
-            Fault::InvalidInput => "invalid_input",
-            Fault::Limited => "limited",
-            Fault::Refused => "refused",
-            Fault::Unavailable => "unavailable",
-            Fault::Expired => "expired",
-            Fault::InvalidOutput => "invalid_output",
-            Fault::Cancelled => "cancelled",
-            Fault::Failed(_) => "failed",
-        }
-    }
-
-    /// What the plugin is told: the word, and after `failed` the words of whoever failed.
-    pub fn text(&self) -> String {
-        match self {
-            Fault::Failed(said) if !said.is_empty() => format!("failed: {said}"),
-            other => other.word().to_owned(),
-        }
-    }
-}
-
-/// Who answers a delegation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// The caller's client, with its own model.
-    Client,
-    /// A model of the platform's.
-    Model,
-    /// Another primitive.
-    Primitive,
-}
-
-impl Way {
-    /// The name in metrics and audit.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Way::Client => "client",
-            Way::Model => "model",
-            Way::Primitive => "primitive",
-        }
-    }
-}
-
-/// One delegation, with all that answering it takes.
-pub struct Delegation {
-    pub call: Arc<Call>,
-    pub live: Arc<Live>,
-    pub pipeline: Arc<Pipeline>,
-    /// The delegate's id.
-    pub id: String,
-    /// Unique within the call.
-    pub correlation: String,
-    pub input: Value,
-    /// The parameters of MCP's `sampling/createMessage`.
-    pub sampling: Map<String, Value>,
-    pub began: Instant,
-    /// No answer counts after this; never later than the call's deadline.
-    pub until: Instant,
-}
-
-impl Delegation {
-    /// The delegate; present in the snapshot the delegation was made with.
-    pub(super) fn delegate(&self) -> Result<&Dependency, Fault> {
-        self.live.dependencies.get(&self.id).ok_or(Fault::Undeclared)
-    }
-}
 
 /// The platform's own delegates of one gateway.
 pub struct Delegates {
@@ -167,9 +66,8 @@ impl Delegates {
             return Err(Fault::Refused);
         }
         let _grant = delegation
-            .pipeline
-            .limiter
-            .admit_delegation(live, &call.server, &call.caller, &delegate.entry)
+            .platform
+            .admit_delegation(live, call, &delegate.entry)
             .await
             .map_err(|_| Fault::Limited)?;
         match (way, other_primitive(delegate)) {
@@ -201,7 +99,7 @@ impl Delegates {
 /// allow here, since nobody can be asked.
 fn is_allowed(live: &Live, call: &Call, delegate: &Dependency) -> bool {
     let ruling = live.policy.rule(&call.caller, &delegate.entry.primitive, call.protocol);
-    matches!(ruling, crate::policy::Ruling::Allowed(_))
+    matches!(ruling, asp_snapshot::policy::Ruling::Allowed(_))
 }
 
 fn openai(delegate: &Dependency) -> Option<&ProxyOpenai> {

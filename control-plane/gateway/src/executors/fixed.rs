@@ -3,8 +3,8 @@
 use asp_proto::snapshot::Kind;
 use serde_json::Value;
 
-use super::Execution;
 use crate::call::outcome::{Output, Refusal};
+use crate::execution::Execution;
 
 /// Answers with the content; `{{name}}` in a prompt's texts is replaced by the argument.
 pub fn run(content: &str, execution: &Execution) -> Result<Output, Refusal> {

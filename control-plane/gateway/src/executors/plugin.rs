@@ -5,21 +5,26 @@
 //! declared to ask for; the client's token never goes along (I-8). Keeps true: a call that a worker was given
 //! runs again only when its plugin resumes or repeating it is harmless; otherwise its outcome is unknown.
 
+use crate::executors::plugin::reference::language_name;
+use crate::executors::plugin::reference::plugin_ref;
+use crate::executors::plugin::reference::stdio_ref;
 use std::sync::Arc;
 
 use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use tokio_util::task::TaskTracker;
 
-use super::Execution;
 use super::artifacts::Artifacts;
+use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
-use crate::metrics::Metrics;
+use crate::execution::Execution;
 use crate::minting::Minter;
+use crate::telemetry::metrics::Metrics;
 
 mod admission;
 mod artifacts;
 mod asking;
+mod ended;
 mod history;
 mod job;
 mod lease;
@@ -27,6 +32,7 @@ mod memory;
 mod prepare;
 mod reads;
 mod recovery;
+mod reference;
 pub(super) mod results;
 pub mod runtimes;
 mod saved;
@@ -34,7 +40,7 @@ mod session;
 mod trunk;
 mod tunnel;
 
-pub use admission::Stats;
+pub use crate::telemetry::metrics::workers::Stats;
 pub use saved::Saved;
 
 use admission::Rejection;
@@ -47,8 +53,6 @@ use runtimes::Runtimes;
 use runtimes::watch::{self, Watching};
 use tunnel::{OpenFault, Opening, Tunnel, Wanted};
 
-/// The language of stdio MCP servers, whatever they are written in.
-const STDIO: &str = "mcp-stdio";
 /// Most gateways that go on with a call one after the other without a checkpoint in between.
 const MAX_TAKEN: u32 = 8;
 
@@ -59,6 +63,7 @@ pub struct Plugins {
     saved: Saved,
     artifacts: Artifacts,
     minter: Arc<Minter>,
+    delegates: Arc<Delegates>,
     preparing: Preparing,
     _watching: Watching,
 }
@@ -68,14 +73,25 @@ pub struct Keeping {
     pub saved: Saved,
     pub artifacts: Artifacts,
     pub minter: Arc<Minter>,
+    /// What answers for the platform.
+    pub delegates: Arc<Delegates>,
 }
 
 impl Plugins {
     pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, keeping: Keeping) -> Plugins {
-        let Keeping { saved, artifacts, minter } = keeping;
+        let Keeping { saved, artifacts, minter, delegates } = keeping;
         let _watching = watch::begin(&runtimes, &metrics.plugins);
         let closing = Closing { tasks: TaskTracker::new(), metrics };
-        Plugins { runtimes, closing, saved, artifacts, minter, preparing: Preparing::default(), _watching }
+        Plugins {
+            runtimes,
+            closing,
+            saved,
+            artifacts,
+            minter,
+            delegates,
+            preparing: Preparing::default(),
+            _watching,
+        }
     }
 
     /// Whether a runtime of this language is configured.
@@ -122,7 +138,8 @@ impl Plugins {
             )));
         };
         let minter = self.minter.clone();
-        let job = Job { execution, plugin, language, primitive, hints, runtime, minter };
+        let delegates = self.delegates.clone();
+        let job = Job { execution, plugin, language, primitive, hints, runtime, minter, delegates };
         let (mut history, mut recovery) = (History::default(), Recovery::default());
         if let Some(former) = &execution.former {
             history = History::restored(&former.state, former.seq);
@@ -208,38 +225,4 @@ impl Plugins {
             _ => session::run(self, job, history, tunnel).await,
         }
     }
-}
-
-/// What a primitive's plugin is called and may need.
-fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, RuntimeHints) {
-    let reference = PluginRef {
-        id: primitive.id.clone(),
-        version: primitive.version.clone(),
-        language: plugin.language.clone(),
-        entrypoint: plugin.entrypoint.clone(),
-        artifact_sha256: plugin.artifact_sha256.clone(),
-    };
-    (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
-}
-
-/// A stdio server is installed under the name of its package.
-fn stdio_ref(primitive: &Primitive, target: &McpStdio) -> (PluginRef, RuntimeHints) {
-    let (id, version) = asp_registry::stdio_package(target, &primitive.version);
-    let reference = PluginRef {
-        id,
-        version,
-        language: STDIO.into(),
-        artifact_sha256: target.artifact_sha256.clone(),
-        ..PluginRef::default()
-    };
-    (reference, hints(target.cpu_millis, target.memory_bytes))
-}
-
-fn hints(cpu_millis: u32, memory_bytes: u64) -> RuntimeHints {
-    RuntimeHints { cpu_millis, memory_bytes, ..RuntimeHints::default() }
-}
-
-/// The language as a metric's label: from a closed set.
-fn language_name(language: &str) -> Option<&'static str> {
-    ["python", "node", "java", STDIO].into_iter().find(|known| *known == language)
 }

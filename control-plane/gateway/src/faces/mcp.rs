@@ -3,6 +3,7 @@
 //! Owns: the choice of era (MCP 2026-07-28, "Versioning") and the shape of every message. The
 //! legacy and the modern half share lists, calls and streams, and differ in handshake and envelope.
 
+use asp_snapshot::mcp_revision;
 use std::sync::Arc;
 
 use asp_edge::{Admitted, Caller, EnvelopeKind, Reason};
@@ -10,22 +11,20 @@ use axum::body::Bytes;
 use axum::response::Response;
 use http::{HeaderMap, Method};
 
-use crate::Gateway;
-use crate::live::{Live, ServerView};
+use crate::gateway::Gateway;
+use asp_snapshot::{Live, ServerView};
 
 pub mod codec;
 mod legacy;
 mod lists;
 mod modern;
-pub mod param_headers;
 mod questions;
 mod requests;
 mod results;
-pub mod revision;
 mod stream;
 
+use asp_snapshot::mcp_revision::Revision;
 use codec::{Failure, RpcResponse};
-use revision::Revision;
 
 /// One admitted HTTP request of a known caller.
 pub struct McpRequest {
@@ -71,7 +70,7 @@ fn is_modern(request: &McpRequest, meta_version: Option<&str>) -> bool {
         None => false,
         Some(version) => match Revision::parse(version) {
             Some(revision) => revision.is_modern(),
-            None => version != revision::OLDEST_KNOWN,
+            None => version != mcp_revision::OLDEST_KNOWN,
         },
     }
 }

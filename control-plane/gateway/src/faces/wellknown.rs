@@ -7,8 +7,8 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::mcp::codec;
-use crate::Gateway;
-use crate::live::{Live, ServerView};
+use crate::gateway::Gateway;
+use asp_snapshot::{Live, ServerView};
 
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 /// Below the issuer of those tokens, which is the public URL.

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 /// What only the pipeline may use. `entitlement` is missing, because lists ask it too (I-10), and `resolve`, because a
 /// face names what is called.
 const STAGES: [&str; 11] = [
-    "call::limits",
-    "call::input",
-    "call::ledger",
-    "call::approve",
-    "call::execute",
-    "call::output",
-    "call::audit",
-    "crate::policy",
-    "crate::schema",
+    "pipeline::limits",
+    "pipeline::input",
+    "pipeline::ledger",
+    "pipeline::approve",
+    "pipeline::execute",
+    "pipeline::output",
+    "telemetry::audit",
+    "asp_snapshot::policy",
+    "asp_snapshot::schema",
     "crate::executors",
     "asp_store",
 ];
@@ -44,5 +44,9 @@ fn no_face_has_policy_limits_validation_ledger_or_audit_of_its_own() {
         let named = stages_named(&fs::read_to_string(&face).unwrap());
         assert!(named.is_empty(), "{} uses {named:?}", face.display());
     }
-    assert_eq!(stages_named("use crate::call::limits::admit;"), ["call::limits"], "the test can find one");
+    assert_eq!(
+        stages_named("use crate::pipeline::limits::admit;"),
+        ["pipeline::limits"],
+        "the test can find one"
+    );
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_gateway::call::admission::Bounds;
+use asp_gateway::pipeline::admission::Bounds;
 use asp_proto::snapshot::Mutation;
 use asp_store::calls::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};

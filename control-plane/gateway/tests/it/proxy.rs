@@ -247,7 +247,7 @@ async fn an_address_nobody_allowed_is_never_connected_to() {
 /// A gateway whose `conformance` server needs no token, as the upstream.
 async fn upstream_gateway() -> SocketAddr {
     let fixture = Fixture::new();
-    serve(fixture.gateway.router()).await
+    serve(asp_gateway::http::router(fixture.gateway.clone())).await
 }
 
 fn via_mcp(names: &[&str], address: SocketAddr) -> GatewaySnapshot {
@@ -286,7 +286,8 @@ async fn calls_progress_and_errors_of_an_upstream_mcp_server_are_relayed() {
 
 #[tokio::test]
 async fn an_upstream_that_lost_its_sessions_is_greeted_again() {
-    let current = Arc::new(Mutex::new(Fixture::sealed_with(snapshot(), 1).gateway.router()));
+    let current =
+        Arc::new(Mutex::new(asp_gateway::http::router(Fixture::sealed_with(snapshot(), 1).gateway)));
     let serving = current.clone();
     let switchable = axum::Router::new().fallback(async move |request: Request| {
         let router = serving.lock().clone();
@@ -294,7 +295,7 @@ async fn an_upstream_that_lost_its_sessions_is_greeted_again() {
     });
     let fixture = Fixture::of(via_mcp(&["echo"], serve(switchable).await));
     assert_eq!(echo(&fixture, "one").await["result"]["isError"], false);
-    *current.lock() = Fixture::sealed_with(snapshot(), 2).gateway.router();
+    *current.lock() = asp_gateway::http::router(Fixture::sealed_with(snapshot(), 2).gateway);
     let answer = echo(&fixture, "two").await;
     assert_eq!(answer["result"]["structuredContent"], json!({"message": "two"}), "{answer}");
 }

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use asp_gateway::call::admission::Bounds;
 use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
 use asp_gateway::minting::TokenKeys;
-use asp_gateway::{Config, Gateway, SealKeys, Stores};
+use asp_gateway::pipeline::admission::Bounds;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, Source, assemble, check, read_dir};
 use asp_store::active::MemoryActive;
@@ -415,7 +415,10 @@ impl Fixture {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.gateway.router().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap()
+        asp_gateway::http::router(self.gateway.clone())
+            .oneshot(request.body(Body::from(body.to_owned())).unwrap())
+            .await
+            .unwrap()
     }
 }
 

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use asp_edge::Caller;
-use asp_gateway::policy::{Rule, Ruling};
 use asp_proto::snapshot::{Binding, GatewaySnapshot, Listing, Protocol, TargetKind};
+use asp_snapshot::policy::{Rule, Ruling};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};

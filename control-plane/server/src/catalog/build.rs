@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use asp_gateway::live::Live;
 use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot};
 use asp_registry::{CompiledServer, Inputs};
+use asp_snapshot::Live;
 use asp_store::control::ControlState;
 use prost::Message as _;
 

@@ -170,8 +170,8 @@ fn bytes(messages: &[impl Message]) -> usize {
 #[cfg(test)]
 mod tests {
     use asp_edge::Caller;
-    use asp_gateway::policy::{Policy, Ruling};
     use asp_proto::snapshot::Primitive;
+    use asp_snapshot::policy::{Policy, Ruling};
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
-use asp_gateway::{Gateway, Stores};
+use asp_gateway::gateway::{Gateway, Stores};
 use asp_platform::secret::Secret;
 use asp_store::blobs::DiskBlobs;
 use asp_store::calls::{SqliteAudit, SqliteCalls};
@@ -53,7 +53,7 @@ pub(super) async fn start(
     let directory = settings.state_dir.join(ARTIFACTS);
     let artifacts =
         DiskBlobs::open(&directory).await.with_context(|| format!("open {}", directory.display()))?;
-    let gateway = Gateway::new(asp_gateway::Config {
+    let gateway = Gateway::new(asp_gateway::gateway::Config {
         seal_keys: seal_keys(settings)?,
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
         public_url: process.public_url.clone(),
@@ -105,7 +105,12 @@ pub(super) async fn start(
         // The listeners have drained by now: what still runs waits for nobody.
         ending.stop().await;
     });
-    drains.spawn(listen::serve(listener, gateway.router(), process.stop.clone(), GRACE));
+    drains.spawn(listen::serve(
+        listener,
+        asp_gateway::http::router(gateway.clone()),
+        process.stop.clone(),
+        GRACE,
+    ));
     Ok(())
 }
 
@@ -163,15 +168,15 @@ async fn sweep_calls(calls: Arc<SqliteCalls>, audit: Arc<SqliteAudit>) {
 
 /// The configured keys; in development, where none need be, one of this machine's own: what was sealed before a
 /// restart opens after it.
-fn seal_keys(settings: &Settings) -> anyhow::Result<asp_gateway::SealKeys> {
+fn seal_keys(settings: &Settings) -> anyhow::Result<asp_gateway::gateway::SealKeys> {
     let bytes = |secret: &Secret| SecretSlice::from(secret.expose().as_bytes().to_vec());
     if let Some(keys) = &settings.gateway.seal {
         let previous = keys.previous.as_ref().map(bytes);
-        return Ok(asp_gateway::SealKeys { current: bytes(&keys.current), previous });
+        return Ok(asp_gateway::gateway::SealKeys { current: bytes(&keys.current), previous });
     }
     let path = settings.state_dir.join(SEAL_KEY_FILE);
     state_dir::create_once(&path, &rand::random::<[u8; SEAL_KEY]>())
         .with_context(|| format!("create {}", path.display()))?;
     let key = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-    Ok(asp_gateway::SealKeys { current: SecretSlice::from(key), previous: None })
+    Ok(asp_gateway::gateway::SealKeys { current: SecretSlice::from(key), previous: None })
 }

@@ -1,6 +1,6 @@
 //! How many calls a gateway runs, and how much of them is recorded.
 
-use asp_gateway::call::admission::Bounds;
+use asp_gateway::pipeline::admission::Bounds;
 
 use super::source::Reader;
 

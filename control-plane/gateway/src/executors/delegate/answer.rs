@@ -3,13 +3,14 @@
 //! Keeps true: `json` is there only where the text is JSON; an answer that is too large or does not fit the
 //! delegate's output schema is none.
 
+use crate::telemetry::metrics::delegations::Usage;
 use serde_json::{Map, Value};
 
-use super::Fault;
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Asked};
-use crate::live::Entry;
+use crate::executors::delegate::delegation::Fault;
+use asp_snapshot::Entry;
 
 /// Longest name of a model or reason that is handed on, in bytes.
 const MAX_WORD: usize = 256;
@@ -23,13 +24,6 @@ pub struct Answered {
     /// An MCP `CreateMessageResult`; a primitive's answer has no model.
     pub said: Value,
     pub usage: Usage,
-}
-
-/// The tokens of one answer as the endpoint counts them; 0 where it does not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    pub tokens_in: u64,
-    pub tokens_out: u64,
 }
 
 /// What the client's model says to the question that was put to it.

@@ -6,10 +6,11 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::Fault;
-use super::answer::{Answered, Usage};
+use super::answer::Answered;
 use super::endpoint::Endpoint;
-use crate::live::Entry;
+use crate::executors::delegate::delegation::Fault;
+use crate::telemetry::metrics::delegations::Usage;
+use asp_snapshot::Entry;
 
 /// Longest name of a `response_format` schema (OpenAI's API reference).
 const MAX_SCHEMA_NAME: usize = 64;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use asp_proto::snapshot::ProxyOpenai;
 use secrecy::SecretString;
 
-use crate::executors::proxy::origin;
+use crate::executors::outbound::upstream::origin;
 
 /// The operator's settings. Empty: only the client answers, or an endpoint that a spec names and that takes no key.
 #[derive(Clone, Debug, Default)]

@@ -16,12 +16,14 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::answer::Answered;
+use super::chat;
 use super::endpoint::Endpoint;
-use super::{Fault, chat};
-use crate::executors::proxy::breaker::{Breakers, FAIR_TIME};
-use crate::executors::proxy::origin;
-use crate::executors::proxy::outbound::{self, Destination, Outbound, OutboundError};
-use crate::executors::proxy::refused::retry_after;
+use crate::executors::delegate::delegation::Fault;
+use crate::executors::outbound::breaker::{Breakers, FAIR_TIME};
+use crate::executors::outbound::client;
+use crate::executors::outbound::client::{Destination, Outbound, OutboundError};
+use crate::executors::outbound::refused::retry_after;
+use crate::executors::outbound::upstream::origin;
 
 /// Largest accepted answer in bytes: what a plugin's message carries twice, as text and as its value.
 const MAX_ANSWER: usize = 1 << 20;
@@ -68,7 +70,7 @@ async fn requests(outbound: &Outbound, asked: &Asked<'_>) -> Result<Answered, Fa
         let response = send(outbound, asked).await?;
         let status = response.status();
         if status.is_success() {
-            let body = outbound::body(response, MAX_ANSWER).await.map_err(|_| Fault::Unavailable)?;
+            let body = client::body(response, MAX_ANSWER).await.map_err(|_| Fault::Unavailable)?;
             return chat::read(&body);
         }
         if !is_passing(status) {

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use asp_proto::snapshot::OtherPrimitive;
 use serde_json::{Value, json};
 
-use super::answer::{Answered, Usage};
-use super::{Delegation, Fault};
+use super::answer::Answered;
 use crate::call::event::cut_text;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
+use crate::executors::delegate::delegation::{Delegation, Fault};
+use crate::telemetry::metrics::delegations::Usage;
 
 /// Most calls below a client's own.
 const MAX_DEPTH: u8 = 4;
@@ -57,7 +58,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         traceparent: parent.traceparent.clone(),
         parent: Some(Parent { call: parent.id, depth }),
     };
-    let begun = delegation.pipeline.begin(delegation.live.clone(), invocation);
+    let begun = delegation.platform.clone().begin(delegation.live.clone(), invocation);
     let child = Child(begun.map_err(|refusal| fault(&refusal))?);
     let outcome = tokio::select! {
         outcome = child.0.finished() => outcome,

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::answer::Usage;
-use super::{Delegation, Fault, Way};
-use crate::call::pipeline::Pipeline;
-use crate::call::{Call, audit};
+use crate::call::Call;
+use crate::execution::Platform;
+use crate::executors::delegate::delegation::{Delegation, Fault, Way};
+use crate::telemetry::audit::Delegated;
+use crate::telemetry::metrics::delegations::Usage;
 
 /// Longest delegate id in the audit: a worker may name anything.
 const MAX_ID: usize = 128;
 
 /// Records a delegation that nobody was asked.
-pub async fn unasked(pipeline: &Pipeline, call: &Call, delegate: &str, fault: &Fault) {
-    pipeline.metrics.delegations.ended("nobody", fault.word(), Duration::ZERO, Usage::default());
-    let delegated = audit::Delegated {
+pub async fn unasked(platform: &dyn Platform, call: &Call, delegate: &str, fault: &Fault) {
+    let delegated = Delegated {
         delegate: delegate.chars().take(MAX_ID).collect(),
         way: "nobody",
         outcome: fault.word(),
@@ -26,7 +26,7 @@ pub async fn unasked(pipeline: &Pipeline, call: &Call, delegate: &str, fault: &F
         tokens_out: 0,
     };
     // It has happened; a loss is counted there.
-    let _ = pipeline.audit.record(audit::delegated(call, &delegated)).await;
+    platform.record_delegation(call, &delegated).await;
 }
 
 /// Records how a delegation ended.
@@ -36,13 +36,11 @@ pub async fn ended(delegation: &Delegation, way: Way, result: Result<(), &Fault>
         Ok(()) => "ok",
         Err(fault) => fault.word(),
     };
-    let pipeline = &delegation.pipeline;
-    pipeline.metrics.delegations.ended(way.as_str(), outcome, took, usage);
     let version = match delegation.delegate() {
         Ok(delegate) => delegate.entry.primitive.version.as_str(),
         Err(_) => "",
     };
-    let delegated = audit::Delegated {
+    let delegated = Delegated {
         delegate: format!("{}@{version}", delegation.id),
         way: way.as_str(),
         outcome,
@@ -51,5 +49,5 @@ pub async fn ended(delegation: &Delegation, way: Way, result: Result<(), &Fault>
         tokens_out: usage.tokens_out,
     };
     // It has happened; a loss is counted there.
-    let _ = pipeline.audit.record(audit::delegated(&delegation.call, &delegated)).await;
+    delegation.platform.record_delegation(&delegation.call, &delegated).await;
 }

@@ -3,6 +3,7 @@
 //! Owns: the reading of `Admission`, of queue places and of a closed tunnel's figures. Keeps true: the reasons
 //! are those of the contract (supervisor.proto); an unknown one is never taken as permission.
 
+use crate::telemetry::metrics::workers::Stats;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
@@ -187,17 +188,6 @@ pub(super) fn unread(call: &Call) -> Refusal {
         ),
         Mutation::NonIdempotent | Mutation::Destructive | Mutation::Unspecified => Refusal::OutcomeUnknown,
     }
-}
-
-/// What a call cost its worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Stats {
-    pub cpu_ms: f64,
-    /// Bytes.
-    pub rss_max: f64,
-    pub bytes_in: f64,
-    pub bytes_out: f64,
-    pub duration_ms: f64,
 }
 
 pub(super) fn stats(figures: Option<&Struct>) -> Stats {

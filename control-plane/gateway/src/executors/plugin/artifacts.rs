@@ -6,6 +6,7 @@
 
 mod upload;
 
+use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -13,7 +14,6 @@ use asp_proto::plugin::{ArtifactData, ArtifactEmitted};
 use asp_store::blobs::BlobError;
 use serde_json::{Map, Value, json};
 
-use super::memory::EmittedItem;
 use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::outcome::text_block;
@@ -285,6 +285,19 @@ fn link(artifact: &ArtifactEmitted, name: &str, uri: &str) -> Value {
         }
     }
     link
+}
+
+/// One artifact; the two values as JSON text.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EmittedItem {
+    #[prost(string, tag = "1")]
+    pub own_uri: String,
+    #[prost(string, tag = "2")]
+    pub uri: String,
+    #[prost(string, tag = "3")]
+    pub described: String,
+    #[prost(string, tag = "4")]
+    pub block: String,
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use asp_proto::snapshot::Kind;
 use prost::Message;
 use serde_json::{Map, Value, json};
 
-use super::Job;
 use super::history::{Delivery, History, Key};
-use super::results::parse;
+use super::job::Job;
+use crate::call::content::parse;
 use crate::call::form;
 use crate::call::question::{Answer, Ask, Question, put};
 

@@ -13,13 +13,14 @@ use prost_types::Any;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
-use super::STDIO;
 use super::history::History;
 use super::runtimes::Runtime;
 use super::tunnel;
 use crate::call::Call;
 use crate::clock::since_epoch;
-use crate::executors::Execution;
+use crate::execution::Execution;
+use crate::executors::delegate::Delegates;
+use crate::executors::plugin::reference::STDIO;
 use crate::minting::{self, Minter};
 
 /// One call as its plugin gets it.
@@ -32,6 +33,7 @@ pub(super) struct Job<'a> {
     pub hints: RuntimeHints,
     pub runtime: Arc<Runtime>,
     pub minter: Arc<Minter>,
+    pub delegates: Arc<Delegates>,
 }
 
 impl Job<'_> {

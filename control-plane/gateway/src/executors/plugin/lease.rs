@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_proto::supervisor::{CancelAllocationRequest, CloseTunnelRequest, CloseTunnelResponse};
+use asp_proto::supervisor::{CancelAllocationRequest, CloseTunnelRequest};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use super::admission;
+use super::ended::EndedTunnel;
 use super::runtimes::Runtime;
 use super::trunk::Trunk;
-use crate::metrics::Metrics;
+use crate::telemetry::metrics::Metrics;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -34,40 +34,39 @@ pub(super) struct Lease {
 /// A handle and what its closing needs.
 pub(super) struct Seat {
     pub runtime: Arc<Runtime>,
-    pub language: &'static str,
-    pub tunnel_id: String,
+    pub tunnel: EndedTunnel,
     pub mcp_request_id: String,
     pub ready: bool,
-    pub reason: &'static str,
-    pub metrics: Arc<Metrics>,
 }
 
 impl Lease {
     pub(super) fn reason(&mut self, reason: &'static str) {
         if let Some(seat) = &mut self.seat {
-            seat.reason = reason;
+            seat.tunnel.reason = reason;
         }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let Some(seat) = self.seat.take() else { return };
-        // On the tunnel's own stream that is one frame.
-        let seat = match seat.ready {
-            true => match self.trunk.close(seat, self.tasks.token()) {
+        let Some(mut seat) = self.seat.take() else { return };
+        if seat.ready {
+            // On the tunnel's own stream that is one frame.
+            match self.trunk.close(seat.tunnel, self.tasks.token()) {
                 Ok(()) => return,
-                Err(seat) => seat,
-            },
-            false => seat,
-        };
+                Err(tunnel) => seat.tunnel = tunnel,
+            }
+        }
         // Without a runtime the process is ending, and the socket with it.
         let Ok(runtime) = Handle::try_current() else { return };
         // Off the call's path: the caller has its answer already.
         self.tasks.spawn_on(
             async move {
                 if tokio::time::timeout(CLOSE_TIMEOUT, close(&seat)).await.is_err() {
-                    tracing::debug!(language = seat.language, "runtime did not close a tunnel in time");
+                    tracing::debug!(
+                        language = seat.tunnel.language,
+                        "runtime did not close a tunnel in time"
+                    );
                 }
             },
             &runtime,
@@ -81,33 +80,15 @@ async fn close(seat: &Seat) {
     let Some(mut client) = seat.runtime.client() else { return };
     if !seat.ready {
         let request = CancelAllocationRequest {
-            tunnel_id: seat.tunnel_id.clone(),
+            tunnel_id: seat.tunnel.id.clone(),
             mcp_request_id: seat.mcp_request_id.clone(),
         };
         // An allocation that became ready meanwhile is closed below.
         let _ = client.cancel_allocation(request).await;
     }
-    let request = CloseTunnelRequest { tunnel_id: seat.tunnel_id.clone(), reason: seat.reason.into() };
+    let request = CloseTunnelRequest { tunnel_id: seat.tunnel.id.clone(), reason: seat.tunnel.reason.into() };
     match client.close_tunnel(request).await {
-        Ok(answer) => seat.closed(answer.get_ref()),
+        Ok(answer) => seat.tunnel.closed(answer.get_ref()),
         Err(status) => tracing::debug!(code = ?status.code(), "tunnel was gone before it was closed"),
-    }
-}
-
-impl Seat {
-    /// Takes note of what a closed tunnel cost.
-    pub(super) fn closed(&self, answer: &CloseTunnelResponse) {
-        let stats = admission::stats(answer.stats.as_ref());
-        tracing::debug!(
-            language = self.language,
-            reason = self.reason,
-            cpu_ms = stats.cpu_ms,
-            rss_max = stats.rss_max,
-            bytes_in = stats.bytes_in,
-            bytes_out = stats.bytes_out,
-            duration_ms = stats.duration_ms,
-            "tunnel closed"
-        );
-        self.metrics.worker_used(self.language, &stats);
     }
 }

@@ -6,7 +6,7 @@
 use asp_proto::plugin::Resume;
 use prost::Message;
 
-use super::artifacts::Emitted;
+use super::artifacts::{Emitted, EmittedItem};
 use super::history::History;
 use super::results::Chunks;
 
@@ -32,19 +32,6 @@ pub(super) struct Memory {
     pub emitted: Vec<EmittedItem>,
     #[prost(uint32, tag = "9")]
     pub taken: u32,
-}
-
-/// One artifact; the two values as JSON text.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct EmittedItem {
-    #[prost(string, tag = "1")]
-    pub own_uri: String,
-    #[prost(string, tag = "2")]
-    pub uri: String,
-    #[prost(string, tag = "3")]
-    pub described: String,
-    #[prost(string, tag = "4")]
-    pub block: String,
 }
 
 impl History {

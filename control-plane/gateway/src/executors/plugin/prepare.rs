@@ -19,8 +19,8 @@ use tokio_util::task::TaskTracker;
 use tonic::Code;
 
 use super::runtimes::{Runtime, Runtimes};
-use super::{plugin_ref, stdio_ref};
-use crate::call::pipeline::lifetime_bound;
+use crate::call::bounds::lifetime_bound;
+use crate::executors::plugin::reference::{plugin_ref, stdio_ref};
 
 /// How many plugins are prepared at a time: starting workers costs the machine that also serves calls.
 const AT_A_TIME: usize = 2;

@@ -8,10 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use super::Job;
 use super::admission::{self, Rejection};
+use super::job::Job;
 use super::recovery::Ended;
-use super::results;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
 use crate::call::outcome::{Output, Refusal};
 
@@ -95,7 +94,7 @@ fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
         let uri = job.execution.arguments.get("uri").and_then(Value::as_str).unwrap_or_default();
         return Err(Refusal::UnknownResource { uri: uri.to_owned() });
     }
-    match results::failed(job.call(), end) {
+    match crate::call::content::failed(job.call(), end) {
         Ok(Output::Tool { content, .. }) => {
             let text = content.first().and_then(|block| block.get("text")?.as_str());
             Err(Refusal::Upstream(text.unwrap_or("the plugin failed").to_owned()))
@@ -192,7 +191,7 @@ fn messages(prompt: GetPromptResponse) -> Result<Output, Refusal> {
     }
     let mut messages = Vec::with_capacity(prompt.messages.len());
     for message in prompt.messages {
-        let content = results::parse(message.content.as_ref())?;
+        let content = crate::call::content::parse(message.content.as_ref())?;
         match (message.role.as_str(), content) {
             (role @ ("user" | "assistant"), Some(content @ Value::Object(_))) => {
                 messages.push(json!({"role": role, "content": content}));

@@ -3,21 +3,17 @@
 //! Keeps true: a plugin's words reach the model only as a tool error's text, bounded and without line noise;
 //! a failure that the plugin reports is told apart from one of the platform.
 
+use crate::call::content::parse;
 use std::collections::HashMap;
 
-use asp_proto::plugin::{Completed, Failed, Json, ResultChunk};
+use asp_proto::plugin::{Completed, ResultChunk};
 use serde_json::{Map, Value};
 
-use crate::call::Call;
-use crate::call::execute::after_handover;
+use crate::call::content::{is_content_block, misfit};
 use crate::call::outcome::{Output, Refusal, text_block};
 
 /// Most bytes of chunks that are joined; more are counted and left out.
 const MAX_CHUNKS: usize = 4 << 20;
-/// Longest text of a failure in bytes.
-const MAX_FAILURE: usize = 2 * 1024;
-/// `_meta` member with the plugin's own code of a failure.
-const META_CODE: &str = "asp/code";
 
 /// The parts of a result that came before its end.
 #[derive(Default)]
@@ -123,57 +119,6 @@ pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output,
     })
 }
 
-/// The end of a call that failed.
-pub(in crate::executors) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
-    let message = readable(&failed.message);
-    let pointer = || {
-        let details = parse(failed.details.as_ref()).ok().flatten();
-        let pointer = details.as_ref().and_then(|details| details.get("pointer")?.as_str()).map(readable);
-        pointer.unwrap_or_default()
-    };
-    match failed.code.as_str() {
-        "CANCELLED" if call.is_cancelled() => Err(Refusal::Cancelled),
-        // The runtime stops what runs, or is silent, for too long.
-        "CANCELLED" | "DEADLINE" => Err(after_handover(call, Refusal::Deadline)),
-        "INVALID_ARGUMENT" => Err(Refusal::InvalidArguments { pointer: pointer(), message }),
-        "INVALID_OUTPUT" => Err(Refusal::InvalidOutput { pointer: pointer(), message }),
-        code => {
-            let text = if message.is_empty() { "the tool failed" } else { message.as_str() };
-            let Output::Tool { content, structured, is_error, mut meta } = Output::tool_error(text) else {
-                return Err(Refusal::Internal("a tool error is an output of a tool".into()));
-            };
-            meta.insert(META_CODE.into(), readable(code).into());
-            Ok(Output::Tool { content, structured, is_error, meta })
-        }
-    }
-}
-
-/// JSON from a worker; `None` where there is none.
-pub(super) fn parse(json: Option<&Json>) -> Result<Option<Value>, Refusal> {
-    match json.map(|json| json.value.as_slice()) {
-        None | Some([]) => Ok(None),
-        Some(text) => {
-            serde_json::from_slice(text).map(Some).map_err(|_| misfit("the result is no JSON text"))
-        }
-    }
-}
-
-fn misfit(message: &str) -> Refusal {
-    Refusal::InvalidOutput { pointer: String::new(), message: message.into() }
-}
-
-/// The block types of MCP 2025-06-18 and later that a tool result may hold.
-pub(in crate::executors) fn is_content_block(block: &Value) -> bool {
-    let has = |name: &str| block.get(name).is_some_and(Value::is_string);
-    match block.get("type").and_then(Value::as_str) {
-        Some("text") => has("text"),
-        Some("image" | "audio") => has("data") && has("mimeType"),
-        Some("resource_link") => has("uri"),
-        Some("resource") => block.get("resource").is_some_and(Value::is_object),
-        _ => false,
-    }
-}
-
 /// A plugin's own artifact URIs become those under which its caller can read them.
 fn publish(value: &mut Value, uris: &HashMap<String, String>) {
     if uris.is_empty() {
@@ -191,21 +136,12 @@ fn publish(value: &mut Value, uris: &HashMap<String, String>) {
     }
 }
 
-/// One line of bounded length, without control characters.
-pub(in crate::executors) fn readable(text: &str) -> String {
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    let mut kept: String = line.chars().filter(|c| !c.is_control()).collect();
-    let mut end = kept.len().min(MAX_FAILURE);
-    while !kept.is_char_boundary(end) {
-        end -= 1;
-    }
-    kept.truncate(end);
-    kept
-}
-
 #[cfg(test)]
 mod tests {
+    use asp_proto::plugin::Json;
+
     use super::*;
+    use crate::call::content::{MAX_FAILURE, readable};
     use serde_json::json;
 
     fn json_of(value: &Value) -> Option<Json> {

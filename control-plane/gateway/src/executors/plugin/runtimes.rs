@@ -16,10 +16,10 @@ use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{HealthRequest, health_response};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Endpoint, Uri};
 use tonic::{Code, Status};
 
-use super::trunk::Trunk;
+use super::trunk::{Client, Trunk};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A runtime that vanished silently is noticed after the two together.
@@ -33,7 +33,6 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client of the Runtime Supervisor API.
-pub(super) type Client = RuntimeSupervisorClient<Channel>;
 
 /// Where a runtime is and what it runs.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use asp_proto::plugin::{Checkpoint, CheckpointAck, Resume};
 use asp_store::active::Saved as Kept;
 
-use super::Job;
 use super::history::History;
-use crate::call::active::{ActiveFault, ActiveTable};
-use crate::call::record::Record;
+use super::job::Job;
+use crate::durable::active::{ActiveFault, ActiveTable};
+use crate::durable::record::Record;
 
 /// Largest capsule in bytes (plugin.proto).
 const MAX_CAPSULE: usize = 64 << 10;

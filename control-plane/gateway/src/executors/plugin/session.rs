@@ -15,17 +15,19 @@ use futures::StreamExt;
 use tokio::time::Instant;
 use tonic::Code;
 
+use super::Plugins;
 use super::admission::{self, Rejection};
 use super::artifacts::{Broken, Receiving, Stored};
 use super::asking::{self, AskedTwice};
 use super::history::{Delivery, History};
+use super::job::Job;
 use super::recovery::Ended;
 use super::results::{self, Extras};
 use super::saved::Saved;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
-use super::{Job, Plugins, STDIO};
 use crate::call::event::{Event, LogLevel, cut_text};
 use crate::call::outcome::Refusal;
+use crate::executors::plugin::reference::STDIO;
 
 /// How long a worker may be silent after it was told that nobody answered, before the call ends so.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
@@ -365,7 +367,7 @@ impl Session<'_> {
         if self.expires.is_some() {
             return Ended::Refused(Refusal::InputExpired);
         }
-        match results::failed(self.job.call(), end) {
+        match crate::call::content::failed(self.job.call(), end) {
             Ok(output) => Ended::Output(output),
             Err(refusal) => Ended::Refused(refusal),
         }

@@ -7,9 +7,11 @@
 mod lane;
 mod lanes;
 
+use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tonic::transport::Channel;
 
 use asp_proto::supervisor::{CloseTunnelRequest, PppClientFrame};
 use parking_lot::Mutex;
@@ -22,8 +24,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::lease::Seat;
-use super::runtimes::Client;
+use super::ended::EndedTunnel;
+pub(super) type Client = RuntimeSupervisorClient<Channel>;
+
 pub(super) use lane::{Arrived, Lane};
 pub(super) use lanes::MAX_MESSAGE;
 use lanes::{Closing, Lanes, Passed};
@@ -83,15 +86,15 @@ impl Trunk {
         Ok(Lane::new(self.clone(), name, incoming, unread))
     }
 
-    /// Asks for the end of a tunnel; the figures are taken note of when they come. Gives the seat back when the
+    /// Asks for the end of a tunnel; the figures are taken note of when they come. Gives the tunnel back when the
     /// stream cannot take the request now.
-    pub(super) fn close(&self, seat: Seat, closing: Closing) -> Result<(), Seat> {
-        let frame = close_frame(&seat.tunnel_id, seat.reason);
+    pub(super) fn close(&self, tunnel: EndedTunnel, closing: Closing) -> Result<(), EndedTunnel> {
+        let frame = close_frame(&tunnel.id, tunnel.reason);
         let mut waiting = self.closing.lock();
         if waiting.len() >= MAX_WAITING && !flush(&mut waiting, &self.outgoing) {
-            return Err(seat);
+            return Err(tunnel);
         }
-        self.lanes.close(seat, closing)?;
+        self.lanes.close(tunnel, closing)?;
         waiting.push(frame);
         Ok(())
     }

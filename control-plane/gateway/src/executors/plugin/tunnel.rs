@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::admission::{self, Allocation, Rejection};
+use super::ended::EndedTunnel;
 use super::lease::{Closing, Lease, Seat};
 use super::runtimes::Runtime;
 use super::trunk::{Arrived, Lane, MAX_MESSAGE, api_message};
@@ -134,7 +135,8 @@ impl Tunnel {
         lane.rename(&tunnel_id);
         let ready = allocation.place.is_none();
         let (reason, metrics) = ("client_closed", closing.metrics);
-        let seat = Seat { runtime, language, tunnel_id, mcp_request_id, ready, reason, metrics };
+        let tunnel = EndedTunnel { id: tunnel_id, language, reason, metrics };
+        let seat = Seat { runtime, tunnel, mcp_request_id, ready };
         let lease = Lease { seat: Some(seat), trunk: lane.trunk().clone(), tasks: closing.tasks };
         match (early, allocation.seated) {
             (true, true) => held.clear(),

@@ -10,13 +10,14 @@ use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::outbound::{self, Outbound};
-use super::refused::{by_status, retry_after};
-use super::said::shown;
-use super::{deadline_ms, lost, refusal_of};
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, text_block};
-use crate::executors::Execution;
+use crate::execution::Execution;
+use crate::executors::outbound::client;
+use crate::executors::outbound::client::Outbound;
+use crate::executors::outbound::refused::{by_status, retry_after};
+use crate::executors::outbound::said::shown;
+use crate::executors::outbound::upstream::{deadline_ms, lost, refusal_of};
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -72,7 +73,7 @@ async fn once(outbound: &Outbound, mapping: &ProxyHttp, execution: &Execution) -
         .and_then(|value| value.to_str().ok())
         .is_some_and(|value| value.split(';').next().is_some_and(|kind| kind.trim().ends_with("json")));
     let body = tokio::select! {
-        body = outbound::body(response, MAX_RESPONSE) => body.map_err(|why| lost(call, why))?,
+        body = client::body(response, MAX_RESPONSE) => body.map_err(|why| lost(call, why))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
     Ok(Answer { status, headers, is_json, body })

@@ -16,13 +16,13 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::lost;
-use super::outbound::Outbound;
-use super::refused::by_status;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
-use crate::executors::Execution;
-use crate::sessions::principal;
+use crate::call::principal::principal;
+use crate::execution::Execution;
+use crate::executors::outbound::client::Outbound;
+use crate::executors::outbound::refused::by_status;
+use crate::executors::outbound::upstream::lost;
 
 pub mod client;
 pub mod frames;

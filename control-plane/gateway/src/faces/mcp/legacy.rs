@@ -17,13 +17,13 @@ use super::codec::{self, Failure, Message, RpcResponse, accepted, server_request
 use super::questions;
 use super::requests::{self, Answer, Context};
 use super::results;
-use super::revision::Revision;
 use super::stream::{self, Era, View};
 use super::{McpRequest, json as json_response, lists};
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
 use crate::sessions::{Profile, Session};
+use asp_snapshot::mcp_revision::Revision;
 
 /// A single message.
 pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {

@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::McpRequest;
 use super::codec::{Failure, Message};
-use super::revision::Revision;
-use crate::call::entitlement;
-use crate::live::Entry;
+use crate::pipeline::entitlement;
 use crate::seal::Purpose;
+use asp_snapshot::Entry;
+use asp_snapshot::mcp_revision::Revision;
 
 /// Most entries of one page.
 const PAGE: usize = 500;

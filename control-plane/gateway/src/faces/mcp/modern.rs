@@ -13,17 +13,17 @@ use serde_json::{Map, Value, json};
 
 use super::codec::{self, Failure, Message, RpcResponse, accepted};
 use super::lists::List;
-use super::param_headers::decode;
 use super::questions;
 use super::requests::{self, Answer, Context};
 use super::results::{Asked, server_info, set_meta};
-use super::revision::Revision;
 use super::stream::{self, Era, View};
 use super::{McpRequest, json as json_response, lists};
 use crate::call::Call;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::suspended::Suspended;
+use asp_snapshot::mcp_revision::Revision;
+use asp_snapshot::param_headers::decode;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -221,8 +221,8 @@ enum Caching {
 }
 
 struct Modern {
-    gateway: Arc<crate::Gateway>,
-    server: Arc<crate::live::ServerView>,
+    gateway: Arc<crate::gateway::Gateway>,
+    server: Arc<asp_snapshot::ServerView>,
     message: Arc<Message>,
 }
 

@@ -13,10 +13,10 @@ use super::McpRequest;
 use super::codec::{Failure, Message, header};
 use super::lists::{self, List};
 use super::results::{self, Asked};
-use super::revision::Revision;
 use crate::call::outcome::Refusal;
-use crate::call::resolve::{Target, resolve};
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
+use crate::pipeline::resolve::{Target, resolve};
+use asp_snapshot::mcp_revision::Revision;
 
 /// Longest idempotency key in characters (as Stripe's).
 const MAX_KEY: usize = 255;

@@ -4,9 +4,9 @@ use asp_edge::Reason;
 use serde_json::{Map, Value, json};
 
 use super::codec::Failure;
-use super::revision::Revision;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
-use crate::live::ServerView;
+use asp_snapshot::ServerView;
+use asp_snapshot::mcp_revision::Revision;
 
 /// MCP up to 2025-11-25, resources, error handling; 2026-07-28 has -32602 for it.
 const RESOURCE_NOT_FOUND: i32 = -32002;

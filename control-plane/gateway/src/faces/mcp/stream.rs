@@ -16,11 +16,11 @@ use serde_json::{Map, Value, json};
 
 use super::codec::{Message, RpcResponse, accepted, notification};
 use super::results::{self, Asked};
-use super::revision::Revision;
 use crate::call::Call;
 use crate::call::event::{Event, EventReader, LogLevel};
 use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::Question;
+use asp_snapshot::mcp_revision::Revision;
 
 /// How long a call may stay silent before its response becomes a stream.
 const STREAM_AFTER: Duration = Duration::from_secs(5);

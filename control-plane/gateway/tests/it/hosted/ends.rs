@@ -188,7 +188,7 @@ async fn a_shutdown_waits_until_the_service_was_told() {
     });
     service.saw("GET /base/v1/tools/their.sweep/calls/{id}").await;
     fixture.gateway.pipeline.calls.end().await;
-    fixture.gateway.pipeline.executors.drained().await;
+    fixture.gateway.pipeline.executor.drained().await;
     assert!(service.was_cancelled());
     running.await.unwrap();
 }

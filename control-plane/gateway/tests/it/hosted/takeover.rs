@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use asp_gateway::Gateway;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_gateway::gateway::Gateway;
 use asp_proto::snapshot::{GatewaySnapshot, Mutation};
 use serde_json::{Value, json};
 

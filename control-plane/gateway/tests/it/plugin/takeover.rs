@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use asp_gateway::Gateway;
+use asp_gateway::gateway::Gateway;
 use asp_proto::plugin::{Failed, cancel_request::Mode, client_message, server_message::Payload};
 use asp_store::active::{ActiveCall, ActiveCalls, ActiveKey, Orphan, OwnerId};
 use serde_json::{Value, json};

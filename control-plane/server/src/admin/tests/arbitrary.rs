@@ -1,7 +1,7 @@
 //! Whatever admins of many orgs write, and whatever of it is accepted: the snapshot is published each time, and the
 //! builders of edges and gateways take it.
 
-use asp_gateway::live::Live;
+use asp_snapshot::Live;
 use http::{Method, StatusCode};
 use prost::Message;
 use serde_json::{Value, json};

@@ -14,14 +14,15 @@ use prost::Message;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::super::Job;
 use super::super::history::{Delivery, History, Key};
-use super::super::results::parse;
+use super::super::job::Job;
 use super::AskedTwice;
+use crate::call::content::parse;
 use crate::call::question::{Ask, Asked, Question, put};
-use crate::executors::delegate::answer::Usage;
-use crate::executors::delegate::{Delegation, Fault, Way, answer, record};
-use crate::live::Dependency;
+use crate::executors::delegate::delegation::{Delegation, Fault, Way};
+use crate::executors::delegate::{Delegates, answer, record};
+use crate::telemetry::metrics::delegations::Usage;
+use asp_snapshot::Dependency;
 
 /// Largest input of a model in bytes, as JSON text.
 const MAX_INPUT: usize = 512 << 10;
@@ -33,7 +34,7 @@ const DEFAULT_TIME: Duration = Duration::from_secs(300);
 const DEFAULT_TOKENS: u32 = 1024;
 
 /// Begins to ask; the answer comes out of `history.waiting`.
-pub(in crate::executors::plugin) fn delegate(
+pub(crate) fn delegate(
     job: &Job<'_>,
     history: &mut History,
     requested: DelegationRequested,
@@ -54,9 +55,10 @@ pub(in crate::executors::plugin) fn delegate(
 }
 
 fn unasked(job: &Job<'_>, delegate: String, fault: Fault) -> Answering {
-    let (pipeline, call) = (job.execution.pipeline.clone(), Arc::clone(job.call()));
+    let platform = Arc::clone(&job.execution.platform);
+    let call = Arc::clone(job.call());
     async move {
-        record::unasked(&pipeline, &call, &delegate, &fault).await;
+        record::unasked(platform.as_ref(), &call, &delegate, &fault).await;
         Err(fault)
     }
     .boxed()
@@ -87,14 +89,14 @@ fn begin(job: &Job<'_>, history: &mut History, requested: DelegationRequested) -
     if delegate.entry.input.as_ref().is_some_and(|schema| schema.check(&input).is_err()) {
         return Err(Fault::InvalidInput);
     }
-    let way = execution.pipeline.executors.delegates.way(delegate, call.abilities)?;
+    let way = job.delegates.way(delegate, call.abilities)?;
     let time =
         requested.timeout.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
     let began = Instant::now();
     let delegation = Delegation {
         call: Arc::clone(call),
         live: execution.live.clone(),
-        pipeline: execution.pipeline.clone(),
+        platform: execution.platform.clone(),
         id: requested.delegate_id,
         correlation: requested.correlation_id,
         sampling: sampling(delegate, &input),
@@ -107,7 +109,7 @@ fn begin(job: &Job<'_>, history: &mut History, requested: DelegationRequested) -
         Way::Client => Some(ask_client(history, &delegation)?),
         Way::Model | Way::Primitive => None,
     };
-    Ok(answered(delegation, way, asked).boxed())
+    Ok(answered(job.delegates.clone(), delegation, way, asked).boxed())
 }
 
 fn ask_client(history: &mut History, delegation: &Delegation) -> Result<Asked, Fault> {
@@ -119,8 +121,12 @@ fn ask_client(history: &mut History, delegation: &Delegation) -> Result<Asked, F
     Ok(asked.within(delegation.until.saturating_duration_since(delegation.began)))
 }
 
-async fn answered(delegation: Delegation, way: Way, asked: Option<Asked>) -> Result<Value, Fault> {
-    let delegates = &delegation.pipeline.executors.delegates;
+async fn answered(
+    delegates: Arc<Delegates>,
+    delegation: Delegation,
+    way: Way,
+    asked: Option<Asked>,
+) -> Result<Value, Fault> {
     let answer = match asked {
         Some(asked) => answer::of_client(asked, &delegation.call).await,
         None => delegates.answer(way, &delegation).await,

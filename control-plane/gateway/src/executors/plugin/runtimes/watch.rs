@@ -12,10 +12,10 @@ use asp_proto::supervisor::{MetricsEvent, MetricsStreamRequest};
 use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::language_name;
 use super::figures::json;
 use super::{Client, Runtime, Runtimes};
-use crate::metrics::plugins::{PluginMetrics, PluginSample};
+use crate::executors::plugin::reference::language_name;
+use crate::telemetry::metrics::plugins::{PluginMetrics, PluginSample};
 
 /// The event that has what the metrics need.
 const EVENT: &str = "plugin_sample";

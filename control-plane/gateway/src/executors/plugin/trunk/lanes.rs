@@ -20,7 +20,7 @@ use tonic::Status;
 
 use super::api_name;
 use super::lane::Arrived;
-use crate::executors::plugin::lease::Seat;
+use crate::executors::plugin::ended::EndedTunnel;
 
 /// What a runtime sends of one tunnel before it is told that it was read (supervisor.proto).
 pub(super) const WINDOW: usize = 2 << 20;
@@ -56,7 +56,7 @@ enum Entry {
     },
     /// CloseTunnel was asked for.
     Closing {
-        seat: Box<Seat>,
+        tunnel: Box<EndedTunnel>,
         since: Instant,
         _closing: Closing,
     },
@@ -116,8 +116,8 @@ impl Lanes {
             (Some("CloseTunnelResponse"), Payload::Ppp(any)) => {
                 let answer = CloseTunnelResponse::decode(any.value.as_slice()).unwrap_or_default();
                 let closed = self.0.lock().entries.remove(&tunnel_id);
-                if let Some(Entry::Closing { seat, .. }) = closed {
-                    seat.closed(&answer);
+                if let Some(Entry::Closing { tunnel, .. }) = closed {
+                    tunnel.closed(&answer);
                 }
                 Passed::Taken
             }
@@ -161,14 +161,14 @@ impl Lanes {
         }
     }
 
-    /// The tunnel's call has ended, and it is to be closed. Gives the seat back when the stream has ended.
-    pub(super) fn close(&self, seat: Seat, closing: Closing) -> Result<(), Seat> {
+    /// The tunnel's call has ended, and it is to be closed. Gives the tunnel back when the stream has ended.
+    pub(super) fn close(&self, tunnel: EndedTunnel, closing: Closing) -> Result<(), EndedTunnel> {
         let mut state = self.0.lock();
         if state.ended {
-            return Err(seat);
+            return Err(tunnel);
         }
-        let name = seat.tunnel_id.clone();
-        let entry = Entry::Closing { seat: Box::new(seat), since: Instant::now(), _closing: closing };
+        let name = tunnel.id.clone();
+        let entry = Entry::Closing { tunnel: Box::new(tunnel), since: Instant::now(), _closing: closing };
         state.entries.insert(name, entry);
         Ok(())
     }

@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 
 use super::frames::Frames;
 use crate::call::event::{Event, LogLevel};
-use crate::executors::proxy::refused::retry_after;
-use crate::executors::proxy::said::shown;
+use crate::executors::outbound::refused::retry_after;
+use crate::executors::outbound::said::shown;
 
 /// The revision offered upstream.
 const REVISION: &str = "2025-11-25";

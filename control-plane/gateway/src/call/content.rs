@@ -1,0 +1,78 @@
+//! What a worker or a service says in its result, read with bounds: content blocks, JSON, and why it failed.
+
+use crate::call::Call;
+use crate::call::outcome::Output;
+use crate::call::outcome::Refusal;
+use crate::call::outcome::after_handover;
+use asp_proto::plugin::Failed;
+use asp_proto::plugin::Json;
+use serde_json::Value;
+
+/// Longest text of a failure in bytes.
+pub(crate) const MAX_FAILURE: usize = 2 * 1024;
+
+/// `_meta` member with the plugin's own code of a failure.
+const META_CODE: &str = "asp/code";
+
+/// The end of a call that failed.
+pub(crate) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
+    let message = readable(&failed.message);
+    let pointer = || {
+        let details = parse(failed.details.as_ref()).ok().flatten();
+        let pointer = details.as_ref().and_then(|details| details.get("pointer")?.as_str()).map(readable);
+        pointer.unwrap_or_default()
+    };
+    match failed.code.as_str() {
+        "CANCELLED" if call.is_cancelled() => Err(Refusal::Cancelled),
+        // The runtime stops what runs, or is silent, for too long.
+        "CANCELLED" | "DEADLINE" => Err(after_handover(call, Refusal::Deadline)),
+        "INVALID_ARGUMENT" => Err(Refusal::InvalidArguments { pointer: pointer(), message }),
+        "INVALID_OUTPUT" => Err(Refusal::InvalidOutput { pointer: pointer(), message }),
+        code => {
+            let text = if message.is_empty() { "the tool failed" } else { message.as_str() };
+            let Output::Tool { content, structured, is_error, mut meta } = Output::tool_error(text) else {
+                return Err(Refusal::Internal("a tool error is an output of a tool".into()));
+            };
+            meta.insert(META_CODE.into(), readable(code).into());
+            Ok(Output::Tool { content, structured, is_error, meta })
+        }
+    }
+}
+
+/// JSON from a worker; `None` where there is none.
+pub(crate) fn parse(json: Option<&Json>) -> Result<Option<Value>, Refusal> {
+    match json.map(|json| json.value.as_slice()) {
+        None | Some([]) => Ok(None),
+        Some(text) => {
+            serde_json::from_slice(text).map(Some).map_err(|_| misfit("the result is no JSON text"))
+        }
+    }
+}
+
+pub(crate) fn misfit(message: &str) -> Refusal {
+    Refusal::InvalidOutput { pointer: String::new(), message: message.into() }
+}
+
+/// The block types of MCP 2025-06-18 and later that a tool result may hold.
+pub(crate) fn is_content_block(block: &Value) -> bool {
+    let has = |name: &str| block.get(name).is_some_and(Value::is_string);
+    match block.get("type").and_then(Value::as_str) {
+        Some("text") => has("text"),
+        Some("image" | "audio") => has("data") && has("mimeType"),
+        Some("resource_link") => has("uri"),
+        Some("resource") => block.get("resource").is_some_and(Value::is_object),
+        _ => false,
+    }
+}
+
+/// One line of bounded length, without control characters.
+pub(crate) fn readable(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let mut kept: String = line.chars().filter(|c| !c.is_control()).collect();
+    let mut end = kept.len().min(MAX_FAILURE);
+    while !kept.is_char_boundary(end) {
+        end -= 1;
+    }
+    kept.truncate(end);
+    kept
+}

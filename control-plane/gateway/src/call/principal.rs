@@ -1,0 +1,10 @@
+//! Whose call it is, whatever token brought it.
+
+use crate::digest;
+use asp_edge::Caller;
+
+/// The principal: issuer, org, user and client, not the token, so that a refresh does not end a session. The same
+/// names from two issuers are two principals: each issuer answers for its own users only.
+pub fn principal(caller: &Caller) -> [u8; 16] {
+    digest::shortened(&[&caller.issuer, &caller.org, &caller.user, &caller.client])
+}

@@ -1,0 +1,299 @@
+//! The gateway's part of the active-call table: the rows of its own running calls, sealed (ADR 6).
+//!
+//! Owns: this run's owner id, sealing, and the list of the calls that have a row. Keeps true: the store holds
+//! nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use asp_store::active::{ActiveCall, ActiveCalls, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use super::record::{self, Record};
+use crate::call::Call;
+use crate::digest;
+use crate::seal::{Purpose, Sealer};
+
+/// How long the store may take, so that a stuck one does not stop a call.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// A gateway that is gone is taken for dead after this long.
+const LEASE: Duration = Duration::from_secs(8);
+
+/// The store did not do it, or holds what does not open.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("active calls: {0}")]
+pub struct ActiveFault(String);
+
+/// The rows of one gateway's calls.
+pub struct ActiveTable {
+    store: Arc<dyn ActiveCalls>,
+    sealer: Arc<Sealer>,
+    owner: OwnerId,
+    /// The running calls that have a row.
+    kept: Mutex<HashMap<Uuid, Weak<Call>>>,
+    /// Until when nobody else can have taken a row; `None` before the first renewal.
+    held_until: Mutex<Option<Instant>>,
+    /// Rows may have been taken, and not all were looked at since.
+    unsure: AtomicBool,
+    /// The rows that are being deleted.
+    ending: TaskTracker,
+}
+
+/// A call that another gateway left behind.
+pub struct Left {
+    pub call: CallId,
+    pub record: Record,
+    pub seq: u64,
+    /// What it had come to; empty where it had come to nothing yet.
+    pub state: Vec<u8>,
+    orphan: Orphan,
+}
+
+impl Left {
+    /// The call, taken for one that an executor has begun.
+    pub fn begun(mut self) -> Left {
+        self.record.handed_over = true;
+        self
+    }
+}
+
+impl ActiveTable {
+    pub fn new(store: Arc<dyn ActiveCalls>, sealer: Arc<Sealer>) -> ActiveTable {
+        let (owner, ending) = (OwnerId(rand::random()), TaskTracker::new());
+        let (kept, held_until) = (Mutex::default(), Mutex::default());
+        ActiveTable { store, sealer, owner, kept, held_until, unsure: AtomicBool::new(false), ending }
+    }
+
+    pub fn owner(&self) -> OwnerId {
+        self.owner
+    }
+
+    /// Makes or replaces the row of a call.
+    pub async fn put(&self, call: &Arc<Call>, record: &Record) -> Result<(), ActiveFault> {
+        let key = ActiveKey {
+            call: *call.id.as_bytes(),
+            org: call.caller.org.clone(),
+            plugin: plugin(call),
+            expires_ms: i64::try_from(record::deadline_ms(call)).unwrap_or(i64::MAX),
+        };
+        let text = serde_json::to_vec(record).map_err(|e| ActiveFault(e.to_string()))?;
+        let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
+        let saved = in_time(self.store.put(&key, self.owner, sealed)).await?;
+        self.kept.lock().insert(call.id, Arc::downgrade(call));
+        call.tenure.keep();
+        self.noted(call, saved).map(drop)
+    }
+
+    /// Stores a checkpoint and the state beside it.
+    pub async fn save_capsule(
+        &self,
+        call: &Call,
+        seq: u64,
+        capsule: &[u8],
+        state: &[u8],
+    ) -> Result<Saved, ActiveFault> {
+        let id = *call.id.as_bytes();
+        let at = |seq| context(&id, &call.caller.org, &plugin(call), seq);
+        let capsule = self.seal(Purpose::Capsule, &at(seq), capsule)?;
+        let state = self.seal(Purpose::Answers, &at(0), state)?;
+        let saved = in_time(self.store.save_capsule(id, self.owner, (seq, capsule), state)).await?;
+        self.noted(call, saved)
+    }
+
+    /// Stores what the call has come to.
+    pub async fn save_state(&self, call: &Call, state: &[u8]) -> Result<(), ActiveFault> {
+        let id = *call.id.as_bytes();
+        let sealed = self.seal(Purpose::Answers, &context(&id, &call.caller.org, &plugin(call), 0), state)?;
+        let saved = in_time(self.store.save_state(id, self.owner, sealed)).await?;
+        self.noted(call, saved).map(drop)
+    }
+
+    /// The last checkpoint of a call: its number and the capsule.
+    pub async fn capsule(&self, call: &Call) -> Result<(u64, Vec<u8>), ActiveFault> {
+        let id = *call.id.as_bytes();
+        let row = in_time(self.store.find(id)).await?.ok_or_else(|| ActiveFault("the row is gone".into()))?;
+        let context = context(&id, &row.org, &row.plugin, row.seq);
+        let opened = self.sealer.open_bytes(Purpose::Capsule, &context, &row.capsule);
+        opened.map(|capsule| (row.seq, capsule)).ok_or_else(|| ActiveFault("a capsule was altered".into()))
+    }
+
+    /// The call has ended, or is another gateway's. Its row is deleted off the call's path.
+    pub fn ends(&self, call: &Call) {
+        self.kept.lock().remove(&call.id);
+        if call.tenure.is_passed_on() || !call.tenure.is_kept() {
+            return;
+        }
+        let (store, owner, id) = (self.store.clone(), self.owner, call.id);
+        self.ending.spawn(async move {
+            if let Err(error) = in_time(store.end(*id.as_bytes(), owner)).await {
+                // The row's own time ends it.
+                tracing::debug!(call = %id, %error, "row of an ended call stays");
+            }
+        });
+    }
+
+    /// Returns when the rows of ended calls are deleted.
+    pub async fn drained(&self) {
+        self.ending.close();
+        self.ending.wait().await;
+        self.ending.reopen();
+    }
+
+    /// The running calls that have a row.
+    pub fn kept(&self) -> Vec<Arc<Call>> {
+        self.kept.lock().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether the store still has the call, whoever runs it.
+    pub async fn has(&self, call: Uuid) -> bool {
+        in_time(self.store.find(*call.as_bytes())).await.is_ok_and(|row| row.is_some())
+    }
+
+    /// Says that this gateway lives. After a pause that was too long, the calls that were taken meanwhile are
+    /// passed on.
+    pub async fn renew(&self) -> Result<(), ActiveFault> {
+        let until = Instant::now() + LEASE;
+        let renewed = in_time(self.store.renew(self.owner, LEASE)).await;
+        match &renewed {
+            Ok(Lease::Held) => {}
+            Ok(Lease::Lapsed) => {
+                tracing::warn!("this gateway was silent for too long; its calls may have been taken over");
+                self.unsure.store(true, Ordering::Release);
+            }
+            // It may have come through, and the lapse is told once.
+            Err(_) => self.unsure.store(true, Ordering::Release),
+        }
+        renewed?;
+        if self.unsure.load(Ordering::Acquire) {
+            for call in self.kept() {
+                let row = in_time(self.store.find(*call.id.as_bytes())).await?;
+                if self.is_taken(&call, row.as_ref()) {
+                    lost(&call);
+                }
+            }
+            self.unsure.store(false, Ordering::Release);
+        }
+        *self.held_until.lock() = Some(until);
+        Ok(())
+    }
+
+    /// Whether what becomes of the call is this gateway's to say. Asks the store only after a pause in which
+    /// another one could have taken it.
+    pub async fn is_ours(&self, call: &Call) -> bool {
+        if call.tenure.is_passed_on() || !call.tenure.is_kept() {
+            return !call.tenure.is_passed_on();
+        }
+        if self.held_until.lock().is_some_and(|until| Instant::now() < until) {
+            return true;
+        }
+        match in_time(self.store.find(*call.id.as_bytes())).await {
+            Ok(row) if self.is_taken(call, row.as_ref()) => {
+                lost(call);
+                false
+            }
+            Ok(_) => true,
+            // The ledger is kept where the rows are: it decides.
+            Err(_) => true,
+        }
+    }
+
+    /// A row that is gone before its time and that this gateway did not end has ended elsewhere.
+    fn is_taken(&self, call: &Call, row: Option<&ActiveCall>) -> bool {
+        match row {
+            Some(row) => row.owner != self.owner,
+            None => Instant::now() < call.deadline() && self.kept.lock().contains_key(&call.id),
+        }
+    }
+
+    /// This gateway ends: what it leaves may be taken at once.
+    pub async fn retire(&self) {
+        if let Err(error) = in_time(self.store.retire(self.owner)).await {
+            tracing::debug!(%error, "the lease of this gateway ends by itself");
+        }
+    }
+
+    /// At most `limit` rows of gateways that are gone.
+    pub async fn left_behind(&self, limit: u32) -> Result<Vec<Orphan>, ActiveFault> {
+        let mut orphans = in_time(self.store.orphans(limit)).await?;
+        // Our own lease has lapsed; the renewal sees to that.
+        orphans.retain(|orphan| orphan.owner != self.owner);
+        Ok(orphans)
+    }
+
+    /// A call that was left behind; `None` when it is there no more, or does not open with this gateway's keys.
+    pub async fn left(&self, orphan: Orphan) -> Result<Option<Left>, ActiveFault> {
+        let Some(row) = in_time(self.store.find(orphan.call)).await? else { return Ok(None) };
+        let left = self.open(orphan, &row);
+        if left.is_none() {
+            tracing::warn!(plugin = %row.plugin, "a call that was left behind does not open");
+        }
+        Ok(left)
+    }
+
+    /// Makes a call that was left behind this gateway's; false when another one was faster.
+    pub async fn take(&self, left: &Left) -> Result<bool, ActiveFault> {
+        in_time(self.store.take(&left.orphan, self.owner)).await
+    }
+
+    /// The call that was taken runs here now.
+    pub fn adopted(&self, call: &Arc<Call>) {
+        self.kept.lock().insert(call.id, Arc::downgrade(call));
+        call.tenure.keep();
+    }
+
+    fn open(&self, orphan: Orphan, row: &ActiveCall) -> Option<Left> {
+        let at = context(&orphan.call, &row.org, &row.plugin, 0);
+        let record = self.sealer.open_bytes(Purpose::Record, &at, &row.record)?;
+        let record = serde_json::from_slice(&record).ok()?;
+        let state = match row.state.is_empty() {
+            true => Vec::new(),
+            false => self.sealer.open_bytes(Purpose::Answers, &at, &row.state)?,
+        };
+        Some(Left { call: orphan.call, record, seq: row.seq, state, orphan })
+    }
+
+    fn seal(&self, purpose: Purpose, context: &[u8], text: &[u8]) -> Result<Bytes, ActiveFault> {
+        let sealed = self.sealer.seal_bytes(purpose, context, text);
+        sealed.map(Bytes::from).map_err(|e| ActiveFault(e.to_string()))
+    }
+
+    fn noted(&self, call: &Call, saved: Saved) -> Result<Saved, ActiveFault> {
+        if saved == Saved::NotOwner {
+            lost(call);
+            return Err(ActiveFault("the call is another gateway's".into()));
+        }
+        Ok(saved)
+    }
+}
+
+/// Another gateway took the call while this one was thought dead.
+fn lost(call: &Call) {
+    tracing::warn!(call = %call.id, "a call was taken over by another gateway");
+    call.tenure.pass_on();
+    call.cancel();
+}
+
+async fn in_time<T, E: std::fmt::Display>(
+    storing: impl Future<Output = Result<T, E>>,
+) -> Result<T, ActiveFault> {
+    match tokio::time::timeout(STORE_TIMEOUT, storing).await {
+        Ok(stored) => stored.map_err(|e| ActiveFault(e.to_string())),
+        Err(_) => Err(ActiveFault("the store did not answer in time".into())),
+    }
+}
+
+/// What runs the call, as an operator reads it.
+fn plugin(call: &Call) -> String {
+    format!("{}@{}", call.entry.primitive.id, call.entry.primitive.version)
+}
+
+/// What is sealed opens only for its call, its caller's org, its plugin and its number.
+fn context(call: &CallId, org: &str, plugin: &str, seq: u64) -> Vec<u8> {
+    [call.as_slice(), &seq.to_be_bytes(), &digest::of_parts(&[org, plugin])].concat()
+}

@@ -1,0 +1,143 @@
+//! The calls this gateway goes on with after another one left them behind, for whoever asks again.
+//!
+//! Owns: the bounded table of them, and the relay between such a call and a retry under its idempotency key.
+//! Keeps true: a retry sees the call's events and answers its questions, and cancelling the retry cancels the
+//! call; what has ended stays for as long as a retry may come.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::call::Call;
+use crate::call::event::Event;
+use crate::call::outcome::Refusal;
+use crate::call::question::{Answer, Ask, Question, put};
+
+/// Most adopted calls of one gateway, ended ones included.
+const MAX_CALLS: usize = 256;
+/// How long an ended call answers a retry: as long as a request state does beyond the input timeout.
+const KEEP_ENDED: Duration = Duration::from_secs(15 * 60);
+
+/// The adopted calls of one gateway.
+#[derive(Default)]
+pub struct Adopted {
+    calls: Mutex<HashMap<Uuid, (Instant, Arc<Call>)>>,
+    changed: Notify,
+}
+
+impl Adopted {
+    /// How many more calls there is room for.
+    pub fn room(&self) -> usize {
+        let mut calls = self.calls.lock();
+        if calls.len() >= MAX_CALLS {
+            calls.retain(|_, (_, call)| call.outcome().is_none());
+        }
+        MAX_CALLS.saturating_sub(calls.len())
+    }
+
+    pub(crate) fn insert(&self, call: Arc<Call>) {
+        self.calls.lock().insert(call.id, (Instant::now(), call));
+        self.changed.notify_waiters();
+    }
+
+    pub fn find(&self, id: Uuid) -> Option<Arc<Call>> {
+        self.calls.lock().get(&id).map(|(_, call)| call.clone())
+    }
+
+    /// Waits until there is another call, at most for `longest`.
+    pub async fn changed_within(&self, longest: Duration) {
+        // Either way the caller looks again.
+        let _ = tokio::time::timeout(longest, self.changed.notified()).await;
+    }
+
+    /// Forgets the calls that ended long ago; run from time to time.
+    pub fn sweep(&self) {
+        let now = Instant::now();
+        self.calls.lock().retain(|_, (since, call)| {
+            call.outcome().is_none() || now.saturating_duration_since(*since) < KEEP_ENDED
+        });
+    }
+
+    /// Shows `follower` what the adopted call under the same claim does, and takes its answers there. Never ends:
+    /// the ledger says when there is a result.
+    pub(crate) async fn relay(&self, follower: &Call, claim: &crate::call::claim::LedgerClaim) -> Infallible {
+        let call = loop {
+            let changed = self.changed.notified();
+            let same = |call: &Arc<Call>| call.tenure.claim() == Some(claim) && call.id != follower.id;
+            let found = self.calls.lock().values().find(|(_, call)| same(call)).map(|(_, call)| call.clone());
+            match found {
+                Some(call) => break call,
+                None => changed.await,
+            }
+        };
+        Relay { call, follower, answers: FuturesUnordered::new(), asked: HashSet::new() }.run().await
+    }
+}
+
+/// One retry at one adopted call.
+struct Relay<'a> {
+    call: Arc<Call>,
+    follower: &'a Call,
+    answers: FuturesUnordered<BoxFuture<'a, (String, Result<Answer, Refusal>)>>,
+    /// The ids of the questions that were passed on; a call asks no more than its plugin does.
+    asked: HashSet<String>,
+}
+
+impl Relay<'_> {
+    async fn run(mut self) -> Infallible {
+        let mut events = self.call.events.reader_from(0);
+        // The log is bounded: what is asked now may have been asked before its first event.
+        for question in self.call.questions.pending() {
+            self.ask(question);
+        }
+        let (mut more, mut cancelled) = (true, false);
+        loop {
+            tokio::select! {
+                event = events.next(), if more => match event {
+                    Some(Event::Asked { id }) => {
+                        if let Some(question) = self.call.questions.find(&id) {
+                            self.ask(question);
+                        }
+                    }
+                    Some(event) => self.follower.emit(event),
+                    None => more = false,
+                },
+                Some((id, answer)) = self.answers.next(), if !self.answers.is_empty() => {
+                    if let Ok(answer) = answer {
+                        self.call.questions.answer(&id, answer);
+                    }
+                }
+                () = self.follower.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    self.call.cancel();
+                }
+                else => std::future::pending().await,
+            }
+        }
+    }
+
+    fn ask(&mut self, question: Question) {
+        let abilities = self.follower.abilities;
+        let able = match question.ask {
+            Ask::Form { .. } => abilities.elicitation,
+            Ask::Sampling(_) => abilities.sampling,
+        };
+        let id = question.id.clone();
+        if !able || !self.asked.insert(id.clone()) {
+            return;
+        }
+        if let Ok(asked) = put(self.follower, question) {
+            let follower = self.follower;
+            self.answers.push(Box::pin(async move { (id, asked.answered(follower).await) }));
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a call was asked for, as its row in the store holds it: enough to go on with it on another gateway.
+//!
+//! Refuses: the client's token; only what it said of the caller is kept, and all of it sealed (I-8).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_edge::Caller;
+use asp_proto::snapshot::Protocol;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::call::claim::LedgerClaim;
+use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
+use crate::clock::unix_ms;
+use asp_snapshot::Live;
+
+/// The record of one call.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    caller: Who,
+    server: String,
+    primitive: String,
+    version: String,
+    protocol: i32,
+    protocol_request_id: String,
+    session: String,
+    idempotency_key: Option<String>,
+    traceparent: Option<String>,
+    elicitation: bool,
+    sampling: bool,
+    bytes_in: usize,
+    /// The id of the call that began this one, and how many stand above.
+    parent: Option<([u8; 16], u8)>,
+    /// Unix milliseconds.
+    deadline_ms: u64,
+    /// Complete with defaults and checked.
+    pub arguments: Value,
+    pub budget: Option<u64>,
+    /// The key in the ledger that the call holds.
+    pub claim: Option<LedgerClaim>,
+    /// Whether an executor may have begun.
+    pub handed_over: bool,
+}
+
+/// What the client's token said.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Who {
+    org: String,
+    user: String,
+    groups: Vec<String>,
+    scopes: Vec<String>,
+    client: String,
+    wcit: String,
+    #[serde(default)]
+    digest: [u8; 32],
+    issuer: String,
+    issued_at: u64,
+    expires_at: u64,
+}
+
+impl Who {
+    fn of(caller: &Caller) -> Who {
+        let Caller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at } =
+            caller.clone();
+        Who { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at }
+    }
+
+    fn caller(&self) -> Caller {
+        let Who { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at } =
+            self.clone();
+        Caller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at }
+    }
+}
+
+impl Record {
+    /// The record of a call whose arguments are complete.
+    pub fn of(call: &Call, arguments: &Value, budget: Option<u64>, handed_over: bool) -> Record {
+        Record {
+            caller: Who::of(&call.caller),
+            server: call.server.message.name.clone(),
+            primitive: call.entry.primitive.id.clone(),
+            version: call.entry.primitive.version.clone(),
+            protocol: call.protocol.into(),
+            protocol_request_id: call.protocol_request_id.clone(),
+            session: call.session.clone(),
+            idempotency_key: call.idempotency_key.clone(),
+            traceparent: call.traceparent.clone(),
+            elicitation: call.abilities.elicitation,
+            sampling: call.abilities.sampling,
+            bytes_in: call.bytes_in,
+            parent: call.parent.map(|parent| (parent.call.into_bytes(), parent.depth)),
+            deadline_ms: deadline_ms(call),
+            arguments: arguments.clone(),
+            budget,
+            claim: call.tenure.claim().cloned(),
+            handed_over,
+        }
+    }
+
+    /// The call as a face would ask for it again; `None` where `live` does not have what it calls.
+    pub fn invocation(&self, live: &Live) -> Option<Invocation> {
+        let server = live.server(&self.server)?.clone();
+        let called = |primitive: &asp_proto::snapshot::Primitive| {
+            primitive.id == self.primitive && primitive.version == self.version
+        };
+        let entry = server.entries.iter().find(|entry| called(&entry.primitive))?.clone();
+        let left = Duration::from_millis(self.deadline_ms.saturating_sub(unix_ms()));
+        Some(Invocation {
+            caller: Arc::new(self.caller.caller()),
+            server,
+            protocol: Protocol::try_from(self.protocol).ok()?,
+            entry,
+            arguments: self.arguments.clone(),
+            protocol_request_id: self.protocol_request_id.clone(),
+            idempotency_key: self.idempotency_key.clone().map(IdempotencyKey::Explicit),
+            deadline: Some(Instant::now() + left),
+            abilities: ClientAbilities { elicitation: self.elicitation, sampling: self.sampling },
+            session: self.session.clone(),
+            traceparent: self.traceparent.clone(),
+            bytes_in: self.bytes_in,
+            parent: self.parent.map(|(call, depth)| Parent { call: Uuid::from_bytes(call), depth }),
+        })
+    }
+}
+
+/// The call's deadline in Unix milliseconds.
+pub(crate) fn deadline_ms(call: &Call) -> u64 {
+    let left = call.deadline().saturating_duration_since(Instant::now());
+    unix_ms().saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+}

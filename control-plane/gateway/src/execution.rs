@@ -1,0 +1,79 @@
+//! One execution of a call, and the two narrow ports between the pipeline and what runs calls: the pipeline sees
+//! an [`Executor`], an executor sees the [`Platform`].
+//!
+//! Keeps true: an executor cannot reach limits, ledger or audit by any other way.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use asp_proto::snapshot::{Primitive, Upstream};
+use asp_snapshot::{Dependency, Entry, Live};
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::call::outcome::{Output, Refusal};
+use crate::call::{Call, Invocation};
+use crate::telemetry::audit::Delegated;
+
+/// One execution of a call.
+pub struct Execution {
+    pub call: Arc<Call>,
+    /// Complete with defaults and checked against the input schema.
+    pub arguments: Value,
+    /// Calls left in the tightest rate limit; `None` without one.
+    pub budget: Option<u64>,
+    /// The hosts that may be reached although they are private (the snapshot's allow-list).
+    pub upstreams: Arc<Vec<Upstream>>,
+    /// What primitives may ask, by id.
+    pub dependencies: Arc<HashMap<String, Dependency>>,
+    /// The snapshot it runs in.
+    pub live: Arc<Live>,
+    pub platform: Arc<dyn Platform>,
+    /// What it had come to on a gateway that is gone; `None` for a call that begins.
+    pub former: Option<Former>,
+}
+
+/// What a call had come to.
+pub struct Former {
+    /// The number of its last checkpoint; 0 without one.
+    pub seq: u64,
+    /// As the executor stored it; empty where it stored nothing.
+    pub state: Vec<u8>,
+}
+
+/// What runs calls, as the pipeline sees it.
+#[async_trait]
+pub trait Executor: Send + Sync {
+    /// Runs the call on what its primitive names.
+    async fn run(&self, execution: Execution) -> Result<Output, Refusal>;
+
+    /// Whether a call that was left behind by another gateway can go on here.
+    fn runs(&self, primitive: &Primitive) -> bool;
+
+    /// Prepares what the primitives of a new snapshot run on.
+    fn prepare(&self, primitives: &[Primitive]);
+
+    /// Returns when nothing of an ended call is left to do; the end of a shutdown.
+    async fn drained(&self);
+}
+
+/// What an admitted delegation holds until it ends.
+pub type DelegationGrant = Box<dyn Send>;
+
+/// The rest of the gateway, as an executor sees it.
+#[async_trait]
+pub trait Platform: Send + Sync {
+    /// Begins a call of its own, on behalf of the one that runs (I-2).
+    fn begin(self: Arc<Self>, live: Arc<Live>, invocation: Invocation) -> Result<Arc<Call>, Refusal>;
+
+    /// Takes what the limits on a delegate allow.
+    async fn admit_delegation(
+        &self,
+        live: &Live,
+        call: &Call,
+        delegate: &Entry,
+    ) -> Result<DelegationGrant, Refusal>;
+
+    /// One metric and one audit line of a delegation that ended.
+    async fn record_delegation(&self, call: &Call, delegated: &Delegated);
+}

@@ -1,0 +1,110 @@
+//! One delegation: who is to answer it, and the words for why nobody did.
+
+use crate::call::Call;
+use crate::execution::Platform;
+use asp_snapshot::Dependency;
+use asp_snapshot::Live;
+use serde_json::Map;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Why a delegation has no answer (runtime/README.md, closed set).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The primitive's spec does not name this delegate.
+    Undeclared,
+    /// Neither the caller's client nor the platform has anything that answers.
+    Unsupported,
+    /// The input is beyond its bound.
+    TooLarge,
+    /// The input does not fit.
+    InvalidInput,
+    /// A rate limit, or too many delegations at a time.
+    Limited,
+    /// It was understood and not done: by policy, or by whoever was asked.
+    Refused,
+    /// Whoever is to answer cannot be reached, fails, or speaks another language.
+    Unavailable,
+    /// Nothing came in time.
+    Expired,
+    /// There is an answer, and it does not fit the output schema.
+    InvalidOutput,
+    /// The call was cancelled.
+    Cancelled,
+    /// Whoever was asked failed, in its own words, which may be empty.
+    Failed(String),
+}
+
+impl Fault {
+    /// The word of the closed set.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Fault::Undeclared => "undeclared",
+            Fault::Unsupported => "unsupported",
+            Fault::TooLarge => "too_large",
+            Fault::InvalidInput => "invalid_input",
+            Fault::Limited => "limited",
+            Fault::Refused => "refused",
+            Fault::Unavailable => "unavailable",
+            Fault::Expired => "expired",
+            Fault::InvalidOutput => "invalid_output",
+            Fault::Cancelled => "cancelled",
+            Fault::Failed(_) => "failed",
+        }
+    }
+
+    /// What the plugin is told: the word, and after `failed` the words of whoever failed.
+    pub fn text(&self) -> String {
+        match self {
+            Fault::Failed(said) if !said.is_empty() => format!("failed: {said}"),
+            other => other.word().to_owned(),
+        }
+    }
+}
+
+/// Who answers a delegation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The caller's client, with its own model.
+    Client,
+    /// A model of the platform's.
+    Model,
+    /// Another primitive.
+    Primitive,
+}
+
+impl Way {
+    /// The name in metrics and audit.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Way::Client => "client",
+            Way::Model => "model",
+            Way::Primitive => "primitive",
+        }
+    }
+}
+
+/// One delegation, with all that answering it takes.
+pub struct Delegation {
+    pub call: Arc<Call>,
+    pub live: Arc<Live>,
+    pub platform: Arc<dyn Platform>,
+    /// The delegate's id.
+    pub id: String,
+    /// Unique within the call.
+    pub correlation: String,
+    pub input: Value,
+    /// The parameters of MCP's `sampling/createMessage`.
+    pub sampling: Map<String, Value>,
+    pub began: Instant,
+    /// No answer counts after this; never later than the call's deadline.
+    pub until: Instant,
+}
+
+impl Delegation {
+    /// The delegate; present in the snapshot the delegation was made with.
+    pub(crate) fn delegate(&self) -> Result<&Dependency, Fault> {
+        self.live.dependencies.get(&self.id).ok_or(Fault::Undeclared)
+    }
+}

@@ -1,0 +1,75 @@
+//! Calls that a service hosts over HTTP/JSON (docs/http-calls.md; model: SEP-1597): put by id, polled, answered
+//! and cancelled.
+//!
+//! Owns: the life of one such call, and the farewells to services whose calls were given up. Refuses: what the
+//! spec does not declare to be asked. Keeps true: a call is put again only under the same id and key, so that
+//! the service runs it once; a call that this gateway gives up is cancelled at the service.
+
+use std::sync::Arc;
+
+use asp_proto::snapshot::{Kind, ProxyCalls};
+use tokio_util::task::TaskTracker;
+
+use super::delegate::Delegates;
+use crate::call::outcome::{Output, Refusal};
+use crate::execution::Execution;
+use crate::executors::outbound::breaker::Breakers;
+use crate::executors::outbound::client::Outbound;
+
+mod asking;
+mod cancel;
+mod delegating;
+mod ends;
+mod polling;
+mod reads;
+pub mod resource;
+mod run;
+mod service;
+
+use crate::executors::hosted::run::Hosted;
+use service::Service;
+
+/// What the calls of one gateway share.
+pub(crate) struct Calls {
+    outbound: Arc<Outbound>,
+    breakers: Arc<Breakers>,
+    delegates: Arc<Delegates>,
+    farewells: TaskTracker,
+}
+
+impl Calls {
+    pub(crate) fn new(outbound: Arc<Outbound>, breakers: Arc<Breakers>, delegates: Arc<Delegates>) -> Calls {
+        Calls { outbound, breakers, delegates, farewells: TaskTracker::new() }
+    }
+
+    /// Runs one call at its service.
+    pub(crate) async fn run(&self, target: &ProxyCalls, execution: &Execution) -> Result<Output, Refusal> {
+        let call = &execution.call;
+        let service = Service::new(&self.outbound, &self.breakers, target, execution)?;
+        let running = async {
+            match call.entry.primitive.kind() {
+                Kind::Resource | Kind::ResourceTemplate => reads::resource(&service, execution).await,
+                Kind::Prompt => reads::prompt(&service, execution).await,
+                _ => Hosted::new(&service, execution, self).run().await,
+            }
+        };
+        // Asked of calls that can go on elsewhere only: it stays at the service as it is. Noted before the call is
+        // let go, which would cancel it there.
+        let yielded = async {
+            call.tenure.preempted().await;
+            call.tenure.pass_on();
+        };
+        tokio::select! {
+            ended = running => ended,
+            () = call.cancelled() => Err(Refusal::Cancelled),
+            () = yielded => Err(Refusal::Cancelled),
+        }
+    }
+
+    /// Returns when every service that is to be told of a cancel was told.
+    pub(crate) async fn drained(&self) {
+        self.farewells.close();
+        self.farewells.wait().await;
+        self.farewells.reopen();
+    }
+}

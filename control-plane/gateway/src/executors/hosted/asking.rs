@@ -1,0 +1,218 @@
+//! What a service asks on the way: the user by elicitation, a model by sampling.
+//!
+//! Owns: which declared primitive a question belongs to, the form, and the body that brings the answer.
+//! Refuses: a question that the spec's `primitiveDependencies` does not cover. Keeps true: a service gets an
+//! answer or an error to each question; a question has the same id at every gateway, and no other question has it.
+
+use asp_proto::snapshot::Kind;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::delegating::{self, Asking};
+use super::resource::{CallResource, Status};
+use crate::call::form;
+use crate::call::outcome::Refusal;
+use crate::call::question::{Answer, Ask, Question, put};
+use crate::digest;
+use crate::execution::Execution;
+use crate::executors::delegate::Delegates;
+use crate::executors::delegate::delegation::Fault;
+use asp_snapshot::Dependency;
+
+/// Names the declared primitive in the `_meta` of a request's parameters.
+const META_ID: &str = "asp/id";
+
+/// What is brought to the service.
+pub(super) struct Given {
+    answer: Result<Value, Error>,
+    /// Whether the user was asked, whose refusal is a result too.
+    is_form: bool,
+    /// The user did not answer in time.
+    pub expired: bool,
+}
+
+/// Why there is no answer.
+#[derive(Serialize)]
+struct Error {
+    code: &'static str,
+    message: String,
+}
+
+/// Asks and waits for the answer, the input timeout, the deadline or a cancel.
+pub(super) async fn ask(
+    execution: &Execution,
+    delegates: &Delegates,
+    resource: &CallResource,
+) -> Result<Given, Refusal> {
+    let is_form = resource.status == Status::AwaitingElicitationResult;
+    let answered = match find(execution, resource, is_form) {
+        None => Err(Fault::Undeclared),
+        Some((id, found, params)) => {
+            let question = question_id(id, resource, params);
+            match is_form {
+                true => ask_user(execution, found, params, (id, question)).await,
+                false => {
+                    delegating::sample(Asking { execution, delegates, delegate: found, id, question, params })
+                        .await
+                }
+            }
+        }
+    };
+    if answered == Err(Fault::Cancelled) {
+        return Err(Refusal::Cancelled);
+    }
+    let expired = is_form && answered == Err(Fault::Expired);
+    let answer = answered.map_err(|fault| Error {
+        code: fault.word(),
+        message: match fault {
+            Fault::Failed(said) => said,
+            _ => String::new(),
+        },
+    });
+    Ok(Given { answer, is_form, expired })
+}
+
+/// The id by which an answer is brought to its question: after a takeover a client may still bring the answer to
+/// the one the former gateway had open, and a late answer to an earlier one must not fit.
+fn question_id(id: &str, resource: &CallResource, params: &Map<String, Value>) -> String {
+    let [a, b, c, d, ..] = digest::of_parts(&[
+        &Value::Object(params.clone()).to_string(),
+        resource.server_data.as_deref().map_or("", RawValue::get),
+        resource.etag.as_deref().unwrap_or_default(),
+    ]);
+    format!("{id}.{}", u32::from_be_bytes([a, b, c, d]))
+}
+
+impl Given {
+    /// `{serverData?, result?, error?}`: a form always has a result, so that a service may ignore `error`.
+    pub(super) fn body(&self, server_data: Option<&RawValue>) -> Result<Vec<u8>, Refusal> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Advance<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            server_data: Option<&'a RawValue>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            result: Option<&'a Value>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            error: Option<&'a Error>,
+        }
+        let nobody = json!({"action": "cancel"});
+        let result = self.answer.as_ref().ok().or(self.is_form.then_some(&nobody));
+        let body = Advance { server_data, result, error: self.answer.as_ref().err() };
+        serde_json::to_vec(&body).map_err(|error| Refusal::Internal(error.to_string()))
+    }
+}
+
+/// The declared primitive that the question belongs to, and the request's parameters.
+fn find<'a>(
+    execution: &'a Execution,
+    resource: &'a CallResource,
+    is_form: bool,
+) -> Option<(&'a str, &'a Dependency, &'a Map<String, Value>)> {
+    let primitive = &execution.call.entry.primitive;
+    let (kind, declared) = match is_form {
+        true => (Kind::Elicitation, &primitive.elicitations),
+        false => (Kind::Delegate, &primitive.delegations),
+    };
+    let params = resource.asked.as_ref()?;
+    let id = declared_id(params, declared)?;
+    let found = execution.live.dependencies.get(id).filter(|found| found.kind == kind)?;
+    Some((id, found, params))
+}
+
+/// The primitive that the request names, else the only one that is declared.
+fn declared_id<'a>(params: &Map<String, Value>, declared: &'a [String]) -> Option<&'a str> {
+    let named = params.get("_meta").and_then(|meta| meta.get(META_ID)).and_then(Value::as_str);
+    match (named, declared) {
+        (Some(named), _) => declared.iter().find(|id| *id == named).map(String::as_str),
+        (None, [only]) => Some(only),
+        (None, _) => None,
+    }
+}
+
+async fn ask_user(
+    execution: &Execution,
+    found: &Dependency,
+    params: &Map<String, Value>,
+    (id, question): (&str, String),
+) -> Result<Value, Fault> {
+    let call = &execution.call;
+    let ask = user_form(found, params, id).ok_or(Fault::Undeclared)?;
+    if !call.abilities.elicitation {
+        return Err(Fault::Unsupported);
+    }
+    let asked = put(call, Question { id: question, ask }).map_err(|_| Fault::Unsupported)?;
+    match asked.answered(call).await {
+        Ok(Answer::Accepted(content)) => Ok(json!({"action": "accept", "content": content})),
+        Ok(Answer::Declined) => Ok(json!({"action": "decline"})),
+        Ok(_) => Ok(json!({"action": "cancel"})),
+        Err(Refusal::Cancelled) => Err(Fault::Cancelled),
+        Err(_) => Err(Fault::Expired),
+    }
+}
+
+/// The service's form, else the spec's. Only forms: a URL to visit is never shown.
+fn user_form(found: &Dependency, params: &Map<String, Value>, id: &str) -> Option<Ask> {
+    if params.get("mode").is_some_and(|mode| mode != "form") {
+        return None;
+    }
+    let of = |from: &Map<String, Value>| from.get("message").and_then(Value::as_str).map(str::to_owned);
+    let schema = params.get("requestedSchema").or_else(|| found.question.get("requestedSchema"))?;
+    form::check(schema).ok()?;
+    let said = of(params).filter(|text| !text.is_empty()).or_else(|| of(&found.question));
+    Some(Ask::Form { message: said.unwrap_or_else(|| id.to_owned()), requested_schema: schema.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn a_question_belongs_to_the_primitive_it_names_or_to_the_only_one() {
+        let two = ["a".to_owned(), "b".to_owned()];
+        let named = |id: &str| params(json!({"_meta": {META_ID: id}}));
+        assert_eq!(declared_id(&named("b"), &two), Some("b"));
+        assert_eq!(declared_id(&named("c"), &two), None);
+        assert_eq!(declared_id(&Map::new(), &two), None);
+        assert_eq!(declared_id(&Map::new(), &two[..1]), Some("a"));
+        assert_eq!(declared_id(&Map::new(), &[]), None);
+    }
+
+    #[test]
+    fn an_answer_travels_with_the_services_own_data_and_an_error_with_its_word() {
+        let data = RawValue::from_string(r#"{"n":  1.0}"#.into()).unwrap();
+        let given = |answer, is_form| Given { answer, is_form, expired: false };
+        let text = |given: Given, data| String::from_utf8(given.body(data).unwrap()).unwrap();
+        let taken = given(Ok(json!({"action": "decline"})), true);
+        assert_eq!(text(taken, Some(&data)), r#"{"serverData":{"n":  1.0},"result":{"action":"decline"}}"#);
+        let error = || Err(Error { code: "expired", message: String::new() });
+        assert_eq!(
+            text(given(error(), true), None),
+            r#"{"result":{"action":"cancel"},"error":{"code":"expired","message":""}}"#
+        );
+        assert_eq!(text(given(error(), false), None), r#"{"error":{"code":"expired","message":""}}"#);
+    }
+
+    #[test]
+    fn a_question_has_the_same_id_everywhere_and_another_one_a_different_id() {
+        let id = |etag: &str, data: &str, message: &str| {
+            let body = format!(
+                r#"{{"status":"awaitingElicitationResult","etag":"{etag}","serverData":"{data}",
+                "elicitationRequest":{{"message":"{message}"}}}}"#
+            );
+            let resource = super::super::resource::parse(body.as_bytes()).unwrap();
+            question_id("name", &resource, resource.asked.as_ref().unwrap())
+        };
+        let first = id("1", "a", "Who?");
+        assert!(first.starts_with("name."), "{first}");
+        assert_eq!(first, id("1", "a", "Who?"));
+        for other in [id("2", "a", "Who?"), id("1", "b", "Who?"), id("1", "a", "Which?")] {
+            assert_ne!(first, other);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A model call that a service asks for: answered by the client's model, by one of the platform's, or by another
+//! primitive, as the delegate's spec says.
+//!
+//! Owns: the sampling request and who is asked. Refuses: what the request says beyond a closed list. Keeps true:
+//! whoever answers, the answer fits the delegate's output schema, and leaves one metric and one audit line.
+
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use crate::call::question::{Ask, Question, input_timeout, put};
+use crate::execution::Execution;
+use crate::executors::delegate::Delegates;
+use crate::executors::delegate::answer::Answered;
+use crate::executors::delegate::delegation::{Delegation, Fault, Way};
+use crate::executors::delegate::{answer, record};
+use crate::telemetry::metrics::delegations::Usage;
+use asp_snapshot::Dependency;
+
+/// What a service may say of a model call where the spec does not; nothing else of its request is used.
+const OPEN_PARAMS: [&str; 5] =
+    ["systemPrompt", "maxTokens", "temperature", "stopSequences", "modelPreferences"];
+/// Most messages of one sampling request.
+const MAX_MESSAGES: usize = 256;
+/// What a model may say where nobody names an amount: MCP requires one.
+const DEFAULT_TOKENS: u32 = 1024;
+
+/// One model call of a service.
+pub(super) struct Asking<'a> {
+    pub execution: &'a Execution,
+    pub delegates: &'a Delegates,
+    pub delegate: &'a Dependency,
+    /// The delegate's id.
+    pub id: &'a str,
+    /// The question's id, unique within the call.
+    pub question: String,
+    /// The parameters of the service's sampling request.
+    pub params: &'a Map<String, Value>,
+}
+
+/// The answer, an MCP `CreateMessageResult`.
+pub(super) async fn sample(asking: Asking<'_>) -> Result<Value, Fault> {
+    let Asking { execution, delegates, delegate, id, question, params } = asking;
+    let call = &execution.call;
+    let sampling = sampling(delegate, params).ok_or(Fault::InvalidInput)?;
+    let way = delegates.way(delegate, call.abilities)?;
+    let began = Instant::now();
+    let delegation = Delegation {
+        call: call.clone(),
+        live: execution.live.clone(),
+        platform: execution.platform.clone(),
+        id: id.to_owned(),
+        correlation: question.clone(),
+        input: input(&sampling),
+        sampling,
+        began,
+        until: call.deadline().min(began + input_timeout(&call.entry.primitive)),
+    };
+    let answered = match way {
+        Way::Client => client(&delegation, question).await,
+        Way::Model | Way::Primitive => delegates.answer(way, &delegation).await,
+    };
+    let usage = answered.as_ref().map_or_else(|_| Usage::default(), |answered| answered.usage);
+    let said =
+        answered.and_then(|answered| answer::result(&answered.said, &delegate.entry).map(|_| answered.said));
+    record::ended(&delegation, way, said.as_ref().map(drop), usage).await;
+    said
+}
+
+async fn client(delegation: &Delegation, id: String) -> Result<Answered, Fault> {
+    let ask = Ask::Sampling(delegation.sampling.clone());
+    let asked = put(&delegation.call, Question { id, ask }).map_err(|_| Fault::Unsupported)?;
+    answer::of_client(asked, &delegation.call).await
+}
+
+/// The service's messages with the spec's constants; what the spec leaves open the service may say.
+fn sampling(delegate: &Dependency, params: &Map<String, Value>) -> Option<Map<String, Value>> {
+    let messages = params.get("messages")?.as_array()?;
+    let fits = |message: &Value| {
+        matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))
+            && message.get("content").is_some_and(|content| content.is_object() || content.is_array())
+    };
+    if messages.is_empty() || messages.len() > MAX_MESSAGES || !messages.iter().all(fits) {
+        return None;
+    }
+    let mut request = delegate.question.clone();
+    request.insert("messages".into(), Value::Array(messages.clone()));
+    for name in OPEN_PARAMS {
+        if let (None, Some(value)) = (request.get(name), params.get(name)) {
+            request.insert(name.into(), value.clone());
+        }
+    }
+    request.entry("maxTokens").or_insert(json!(DEFAULT_TOKENS));
+    Some(request)
+}
+
+/// What a primitive that answers gets: the text of the last message, as the JSON it is or as a text.
+fn input(sampling: &Map<String, Value>) -> Value {
+    let last = sampling.get("messages").and_then(Value::as_array).and_then(|messages| messages.last());
+    let text = last.and_then(|message| message.pointer("/content/text")).and_then(Value::as_str);
+    let text = text.unwrap_or_default();
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_primitive_gets_the_last_message_as_the_json_it_is() {
+        let said = |text: &str| {
+            let message = json!({"role": "user", "content": {"type": "text", "text": text}});
+            json!({"messages": [{"role": "user", "content": {}}, message]}).as_object().unwrap().clone()
+        };
+        assert_eq!(input(&said(r#"{"n": 1}"#)), json!({"n": 1}));
+        assert_eq!(input(&said("label this")), json!("label this"));
+        assert_eq!(input(&Map::new()), json!(""));
+    }
+}

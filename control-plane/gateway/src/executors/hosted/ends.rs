@@ -1,0 +1,102 @@
+//! How a service's end of a call, or its refusal to begin one, becomes the call's.
+//!
+//! Keeps true: a service's words reach the caller as one clean line of bounded length, and only where they
+//! tell of the call itself; a status alone says nothing of the service's inside (I-11).
+
+use asp_proto::plugin::Failed;
+use reqwest::StatusCode;
+use serde_json::{Map, Value};
+
+use super::resource::{CallResource, ServiceError, Status, parse_error};
+use crate::call::Call;
+use crate::call::outcome::{Output, Refusal, text_block};
+use crate::executors::outbound::refused::by_status;
+use crate::executors::outbound::said::shown;
+use crate::executors::outbound::upstream::lost;
+
+/// The outcome of a call whose status is final.
+pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Result<Output, Refusal> {
+    match resource.status {
+        Status::Success => completed(resource.result.unwrap_or_default()),
+        // What failed after nobody answered failed for that reason, as with a plugin.
+        Status::Failed if expired => Err(Refusal::InputExpired),
+        Status::Failed => failed(call, resource.error.unwrap_or_default()),
+        Status::Canceled if call.is_cancelled() => Err(Refusal::Cancelled),
+        _ => Err(lost(call, "the service cancelled the call")),
+    }
+}
+
+/// An MCP tool result (`CallToolResult`).
+fn completed(mut result: Map<String, Value>) -> Result<Output, Refusal> {
+    let structured = result.remove("structuredContent").filter(|value| !value.is_null());
+    let is_error = result.get("isError") == Some(&Value::Bool(true));
+    let content = match (result.remove("content"), &structured) {
+        (Some(Value::Array(blocks)), _) if blocks.iter().all(crate::call::content::is_content_block) => {
+            blocks
+        }
+        // A caller that does not read structured content gets its text (MCP tools, structured content).
+        (None, Some(value)) => vec![text_block(&value.to_string())],
+        _ => {
+            let message = "the result is no MCP tool result".to_owned();
+            return Err(Refusal::InvalidOutput { pointer: String::new(), message });
+        }
+    };
+    Ok(Output::Tool { content, structured: structured.filter(|_| !is_error), is_error, meta: Map::new() })
+}
+
+/// A failure has the codes of a plugin's.
+fn failed(call: &Call, error: ServiceError) -> Result<Output, Refusal> {
+    crate::call::content::failed(
+        call,
+        &Failed { code: error.code, message: shown(&error.message), ..Failed::default() },
+    )
+}
+
+/// The service did not begin the call.
+pub(super) fn refused<T>(status: StatusCode, body: &[u8]) -> Result<T, Refusal> {
+    let said = parse_error(body).map(|error| shown(&error.message)).unwrap_or_default();
+    Err(by_status(status, None, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn result(value: Value) -> Result<Output, Refusal> {
+        completed(value.as_object().unwrap().clone())
+    }
+
+    #[test]
+    fn a_result_is_taken_only_when_it_is_one_of_mcp() {
+        let blocks = json!([{"type": "text", "text": "a"}]);
+        let output = result(json!({"content": blocks, "structuredContent": {"n": 1}, "_meta": {"x": 1}}));
+        assert_eq!(
+            output.unwrap(),
+            Output::Tool {
+                content: blocks.as_array().unwrap().clone(),
+                structured: Some(json!({"n": 1})),
+                is_error: false,
+                meta: Map::new()
+            }
+        );
+        let Ok(Output::Tool { content, .. }) = result(json!({"structuredContent": {"n": 1}})) else {
+            panic!()
+        };
+        assert_eq!(content[0]["text"], r#"{"n":1}"#);
+        let Ok(Output::Tool { structured, is_error, .. }) =
+            result(json!({"content": blocks, "structuredContent": {}, "isError": true}))
+        else {
+            panic!()
+        };
+        assert_eq!((structured, is_error), (None, true));
+        for bad in [
+            json!({}),
+            json!({"content": "a"}),
+            json!({"content": [1]}),
+            json!({"content": [{"type": "text"}]}),
+        ] {
+            assert!(matches!(result(bad.clone()), Err(Refusal::InvalidOutput { .. })), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Resources and prompts of a service that hosts calls: one request each, repeated while the service fails.
+
+use asp_proto::snapshot::Kind;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::StatusCode;
+use serde_json::{Map, Value, json};
+use tokio::time::sleep;
+
+use super::ends;
+use super::service::{Answer, Fault, Service};
+use crate::call::outcome::{Output, Refusal};
+use crate::execution::Execution;
+use crate::executors::hosted::polling::Pace;
+
+/// Most messages of one prompt.
+const MAX_MESSAGES: usize = 1024;
+/// What a resource is when the service does not say.
+const ANY_TYPE: &str = "application/octet-stream";
+
+/// `GET {url}/resources/{tool}`, a template's variables as its query; the body is the resource.
+pub(super) async fn resource(service: &Service, execution: &Execution) -> Result<Output, Refusal> {
+    let primitive = &execution.call.entry.primitive;
+    let mut query = Vec::new();
+    if primitive.kind() == Kind::ResourceTemplate {
+        let variables = execution.arguments.as_object().into_iter().flatten();
+        for (name, value) in variables.filter(|(name, _)| *name != "uri") {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            query.push((name.clone(), text));
+        }
+    }
+    let uri = execution.arguments.get("uri").and_then(Value::as_str).unwrap_or_default();
+    let mut pace = Pace::default();
+    let answer = loop {
+        if let Some(answer) = settled(&mut pace, service.read(&query).await).await? {
+            break answer;
+        }
+    };
+    if answer.status == StatusCode::NOT_FOUND {
+        return Err(Refusal::UnknownResource { uri: uri.to_owned() });
+    }
+    if !answer.status.is_success() {
+        return ends::refused(answer.status, &answer.body);
+    }
+    Ok(Output::Contents { contents: vec![contents(uri, answer)] })
+}
+
+/// `POST {url}/prompts/{tool}` with the arguments; the body is MCP's `GetPromptResult`.
+pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<Output, Refusal> {
+    let mut pace = Pace::default();
+    let answer = loop {
+        if let Some(answer) = settled(&mut pace, service.prompt(&execution.arguments).await).await? {
+            break answer;
+        }
+    };
+    if !answer.status.is_success() {
+        return ends::refused(answer.status, &answer.body);
+    }
+    messages(&answer.body).ok_or_else(|| Refusal::InvalidOutput {
+        pointer: String::new(),
+        message: "the answer is no MCP prompt result".into(),
+    })
+}
+
+/// `None` after the pause before another attempt.
+async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Option<Answer>, Refusal> {
+    let (retry_after, why) = match answered {
+        Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS || answer.status.is_server_error() => {
+            (answer.retry_after, format!("the service answered {}", answer.status.as_u16()))
+        }
+        Ok(answer) => return Ok(Some(answer)),
+        Err(Fault::Paused(refusal)) => return Err(refusal),
+        Err(Fault::NotDelivered) => (None, "the service could not be reached".into()),
+        Err(Fault::Lost(why)) => (None, why.into()),
+    };
+    match pace.failed(retry_after) {
+        Some(pause) => sleep(pause).await,
+        None => return Err(Refusal::Upstream(why)),
+    }
+    Ok(None)
+}
+
+/// MCP resource contents: text where the type says so and the bytes are, else base64.
+fn contents(uri: &str, answer: Answer) -> Value {
+    let kind = answer.content_type.unwrap_or_else(|| ANY_TYPE.to_owned());
+    let bare = kind.split(';').next().unwrap_or_default().trim();
+    let is_text = bare.starts_with("text/") || bare.ends_with("json") || bare.ends_with("xml");
+    match String::from_utf8(answer.body) {
+        Ok(text) if is_text => json!({"uri": uri, "mimeType": kind, "text": text}),
+        Ok(text) => json!({"uri": uri, "mimeType": kind, "blob": STANDARD.encode(text)}),
+        Err(bytes) => json!({"uri": uri, "mimeType": kind, "blob": STANDARD.encode(bytes.as_bytes())}),
+    }
+}
+
+fn messages(body: &[u8]) -> Option<Output> {
+    let mut result: Map<String, Value> = serde_json::from_slice(body).ok()?;
+    let Some(Value::Array(messages)) = result.remove("messages") else { return None };
+    let fits = |message: &Value| {
+        matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))
+            && message.get("content").is_some_and(Value::is_object)
+    };
+    if messages.len() > MAX_MESSAGES || !messages.iter().all(fits) {
+        return None;
+    }
+    let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
+    Some(Output::Messages { description, messages })
+}

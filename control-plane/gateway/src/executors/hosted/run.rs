@@ -1,0 +1,311 @@
+//! One call at its service, from the put to its end.
+//!
+//! Keeps true: progress only rises; an answer is brought to the question it was given to, or not at all; what
+//! a service makes of the call is believed only in the shape and the order of docs/http-calls.md.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::HeaderValue;
+use reqwest::StatusCode;
+use tokio::time::{Instant, sleep};
+
+use super::Calls;
+use super::asking;
+use super::ends;
+use super::resource::{self, CallResource, Progress, Status};
+use super::service::{self, Answer, Fault, Service};
+use crate::call::Call;
+use crate::call::event::Event;
+use crate::call::outcome::after_handover;
+use crate::call::outcome::{Output, Refusal};
+use crate::execution::Execution;
+use crate::executors::delegate::Delegates;
+use crate::executors::hosted::cancel::Farewell;
+use crate::executors::hosted::polling::Pace;
+use crate::executors::outbound::upstream::lost;
+
+/// Most questions of one call.
+const MAX_QUESTIONS: u32 = 64;
+/// Most times one answer is brought.
+const MAX_ADVANCES: u32 = 8;
+/// Silence of so many heartbeats is a wedge (ADR 5).
+const HEARTBEATS: u32 = 3;
+
+/// A call while it is at its service.
+pub(super) struct Hosted<'a> {
+    execution: &'a Execution,
+    service: &'a Service,
+    delegates: &'a Delegates,
+    farewell: Farewell,
+    pace: Pace,
+    /// The state that is known, and what it is told by where the service gives no etag.
+    etag: Option<HeaderValue>,
+    seen: Option<(Status, Option<Progress>)>,
+    /// What the caller was shown.
+    progress: Option<f64>,
+    questions: u32,
+    /// The service was told that nobody answered in time.
+    expired: bool,
+    changed: Instant,
+}
+
+/// One state of the call, and the etag a request refers to it by.
+struct Known {
+    resource: CallResource,
+    etag: Option<HeaderValue>,
+}
+
+/// What became of an answer that was brought.
+enum Brought {
+    Taken(Box<Known>),
+    /// The state had changed: certainly not taken.
+    Stale,
+    /// Perhaps taken.
+    Unsure,
+}
+
+impl<'a> Hosted<'a> {
+    pub(super) fn new(service: &'a Service, execution: &'a Execution, calls: &'a Calls) -> Hosted<'a> {
+        Hosted {
+            execution,
+            service,
+            delegates: &calls.delegates,
+            farewell: Farewell::new(&execution.call, service, &calls.farewells),
+            pace: Pace::default(),
+            etag: None,
+            seen: None,
+            progress: None,
+            questions: 0,
+            expired: false,
+            changed: Instant::now(),
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Result<Output, Refusal> {
+        let mut known = self.put().await?;
+        loop {
+            self.show_progress(&known.resource);
+            known = match known.resource.status {
+                Status::Submitted | Status::Running => self.next().await?,
+                Status::AwaitingElicitationResult | Status::AwaitingSamplingResult => self.ask(known).await?,
+                Status::Success | Status::Failed | Status::Canceled => {
+                    self.farewell.due = false;
+                    return ends::ended(self.call(), known.resource, self.expired);
+                }
+            };
+        }
+    }
+
+    fn call(&self) -> &'a Call {
+        &self.execution.call
+    }
+
+    /// Creates the call. The same request again is the same call, so it is sent until it is answered.
+    async fn put(&mut self) -> Result<Known, Refusal> {
+        let call = self.call();
+        // A call that another gateway left behind is there already, or was about to be.
+        let mut delivered = self.execution.former.is_some();
+        loop {
+            call.hand_over();
+            self.farewell.due = true;
+            let retry_after = match self.service.put(&self.execution.arguments).await {
+                Ok(answer) if answer.status.is_success() => {
+                    if call.tenure.is_kept() {
+                        // The service has what there is to go on with, and the row says where.
+                        call.tenure.can_resume();
+                    }
+                    return self.read(answer);
+                }
+                Ok(answer) if passes(answer.status) => {
+                    delivered |= answer.status.is_server_error();
+                    answer.retry_after
+                }
+                // A call of that id is there already, which was not made by this one.
+                Ok(answer) if answer.status == StatusCode::CONFLICT => {
+                    self.farewell.due = false;
+                    return Err(lost(call, "the service has another call of this id"));
+                }
+                // It speaks of this request alone: an earlier one may have begun the call.
+                Ok(answer) if delivered => {
+                    return Err(lost(call, &format!("the service answered {}", answer.status.as_u16())));
+                }
+                Ok(answer) => {
+                    self.farewell.due = false;
+                    return ends::refused(answer.status, &answer.body);
+                }
+                Err(Fault::Paused(refusal)) if !delivered => {
+                    self.farewell.due = false;
+                    return Err(refusal);
+                }
+                Err(Fault::Lost(_)) => {
+                    delivered = true;
+                    None
+                }
+                Err(Fault::Paused(_) | Fault::NotDelivered) => None,
+            };
+            if !delivered {
+                self.farewell.due = false;
+                call.take_back();
+            }
+            let Some(pause) = self.pace.failed(retry_after) else {
+                return Err(match delivered {
+                    true => lost(call, "the service did not answer"),
+                    false => Refusal::Upstream("the service could not be reached".into()),
+                });
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// The next state: waits until there is another one.
+    async fn next(&mut self) -> Result<Known, Refusal> {
+        loop {
+            self.check_silence()?;
+            sleep(self.pace.pause()).await;
+            if let Some(known) = self.look(self.etag.clone()).await? {
+                return Ok(known);
+            }
+        }
+    }
+
+    /// Reads the state; `None` when it is still `unless`.
+    async fn look(&mut self, unless: Option<HeaderValue>) -> Result<Option<Known>, Refusal> {
+        loop {
+            let retry_after = match self.service.get(unless.as_ref()).await {
+                Ok(answer) if answer.status.is_success() => return self.read(answer).map(Some),
+                Ok(answer) if answer.status == StatusCode::NOT_MODIFIED => {
+                    self.pace.answered(false, answer.retry_after);
+                    return Ok(None);
+                }
+                Ok(answer) if passes(answer.status) => answer.retry_after,
+                Ok(answer) => return Err(self.gone(&answer)),
+                Err(Fault::Paused(_) | Fault::NotDelivered | Fault::Lost(_)) => None,
+            };
+            self.rest_after_failure(retry_after).await?;
+        }
+    }
+
+    /// Asks what the service asks, and brings the answer.
+    async fn ask(&mut self, known: Known) -> Result<Known, Refusal> {
+        self.questions += 1;
+        if self.questions > MAX_QUESTIONS {
+            return Err(lost(self.call(), "the service asks too many questions"));
+        }
+        let given = asking::ask(self.execution, self.delegates, &known.resource).await?;
+        self.expired = given.expired;
+        let body = given.body(known.resource.server_data.as_deref())?;
+        let (mut etag, mut unsure) = (known.etag.clone(), false);
+        for _ in 0..MAX_ADVANCES {
+            match self.bring(etag.as_ref(), &body).await? {
+                Brought::Taken(next) => return Ok(*next),
+                Brought::Stale => {}
+                Brought::Unsure => unsure = true,
+            }
+            let Some(next) = self.look(None).await? else {
+                return Err(lost(self.call(), "the service does not say where the call stands"));
+            };
+            // A question that looks the same is another one when the answer may have been taken.
+            let same = is_same_question(&known.resource, &next.resource)
+                && (!unsure || (etag.is_some() && next.etag == etag));
+            if !same {
+                return Ok(next);
+            }
+            etag = next.etag;
+        }
+        Err(lost(self.call(), "the service did not take an answer"))
+    }
+
+    async fn bring(&mut self, etag: Option<&HeaderValue>, body: &[u8]) -> Result<Brought, Refusal> {
+        let (brought, retry_after) = match self.service.advance(etag, body.to_vec()).await {
+            Ok(answer) if answer.status.is_success() => {
+                return self.read(answer).map(Box::new).map(Brought::Taken);
+            }
+            Ok(answer) if matches!(answer.status, StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT) => {
+                return Ok(Brought::Stale);
+            }
+            Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS => {
+                (Brought::Stale, answer.retry_after)
+            }
+            Ok(answer) if answer.status.is_server_error() => (Brought::Unsure, answer.retry_after),
+            Ok(answer) => return Err(self.gone(&answer)),
+            Err(Fault::Paused(_) | Fault::NotDelivered) => (Brought::Stale, None),
+            Err(Fault::Lost(_)) => (Brought::Unsure, None),
+        };
+        self.rest_after_failure(retry_after).await?;
+        Ok(brought)
+    }
+
+    /// An answer that should hold the call.
+    fn read(&mut self, answer: Answer) -> Result<Known, Refusal> {
+        let resource = resource::parse(&answer.body).map_err(|misfit| {
+            tracing::warn!(call = %self.call().id, %misfit, "a service's answer is no call");
+            lost(self.call(), "the service's answer is no call")
+        })?;
+        if resource.id.as_ref().is_some_and(|id| *id != self.call().id.to_string()) {
+            return Err(lost(self.call(), "the service answered for another call"));
+        }
+        let etag = service::etag(resource.etag.as_deref(), answer.etag);
+        let seen = Some((resource.status, resource.progress.clone()));
+        let new = if etag.is_some() { etag != self.etag } else { seen != self.seen };
+        self.seen = seen;
+        self.pace.answered(new, answer.retry_after);
+        if new {
+            self.changed = Instant::now();
+        }
+        self.etag.clone_from(&etag);
+        Ok(Known { resource, etag })
+    }
+
+    async fn rest_after_failure(&mut self, retry_after: Option<Duration>) -> Result<(), Refusal> {
+        match self.pace.failed(retry_after) {
+            Some(pause) => sleep(pause).await,
+            None => return Err(lost(self.call(), "the service did not answer")),
+        }
+        Ok(())
+    }
+
+    /// The service does not say any more what became of the call.
+    fn gone(&mut self, answer: &Answer) -> Refusal {
+        if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
+            self.farewell.due = false;
+            return lost(self.call(), "the service no longer knows the call");
+        }
+        lost(self.call(), &format!("the service answered {}", answer.status.as_u16()))
+    }
+
+    /// A task whose spec names a heartbeat is given up when its service is silent for three.
+    fn check_silence(&self) -> Result<(), Refusal> {
+        let heartbeat = Duration::from_secs(self.call().entry.primitive.heartbeat_seconds.into());
+        if !heartbeat.is_zero() && self.changed.elapsed() > heartbeat * HEARTBEATS {
+            tracing::warn!(call = %self.call().id, "a service is silent; its call is given up");
+            return Err(after_handover(self.call(), Refusal::Deadline));
+        }
+        Ok(())
+    }
+
+    fn show_progress(&mut self, resource: &CallResource) {
+        let Some(said) = &resource.progress else { return };
+        // MCP: the value must rise with each notification.
+        if self.progress.is_some_and(|shown| said.progress <= shown) {
+            return;
+        }
+        self.progress = Some(said.progress);
+        self.call().emit(Event::Progress {
+            progress: said.progress,
+            total: said.total,
+            message: said.message.clone(),
+            gauges: BTreeMap::new(),
+        });
+    }
+}
+
+/// Whether the same request may be answered otherwise in a moment.
+fn passes(status: StatusCode) -> bool {
+    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
+}
+
+fn is_same_question(before: &CallResource, now: &CallResource) -> bool {
+    let data = |resource: &CallResource| resource.server_data.as_ref().map(|data| data.get().to_owned());
+    before.status == now.status && before.asked == now.asked && data(before) == data(now)
+}

@@ -1,0 +1,239 @@
+//! The service's side of one call, over HTTP: which requests there are and what comes back.
+//!
+//! Keeps true: the client's token is never sent (I-8); every answer is bounded; every request but a cancel
+//! counts in the breaker of its origin, and none is sent while that is open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_platform::breaker::Outcome;
+use asp_proto::snapshot::ProxyCalls;
+use reqwest::header::{
+    ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
+};
+use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::call::Call;
+use crate::call::outcome::Refusal;
+use crate::digest;
+use crate::execution::Execution;
+use crate::executors::outbound::breaker::{Breakers, patience};
+use crate::executors::outbound::client;
+use crate::executors::outbound::refused::retry_after;
+use crate::executors::outbound::upstream::{deadline_ms, origin};
+
+/// Largest accepted response body in bytes.
+const MAX_RESPONSE: usize = 10 << 20;
+/// Longest time of one request. A service answers at once and works afterwards; one that does its work in the
+/// request is asked again and finds the same call.
+const MAX_REQUEST: Duration = Duration::from_secs(30);
+/// Longest etag that is sent back, in bytes.
+const MAX_ETAG: usize = 256;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const DEADLINE_MS: HeaderName = HeaderName::from_static("x-deadline-ms");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Where one call goes.
+#[derive(Clone)]
+pub(super) struct Service {
+    client: Client,
+    /// The base URL, judged.
+    base: Url,
+    tool: String,
+    call: Arc<Call>,
+    headers: HeaderMap,
+    breakers: Arc<Breakers>,
+    origin: String,
+}
+
+/// What came back, whatever its status.
+pub(super) struct Answer {
+    pub status: StatusCode,
+    pub etag: Option<HeaderValue>,
+    pub retry_after: Option<Duration>,
+    pub content_type: Option<String>,
+    pub body: Vec<u8>,
+}
+
+/// Why nothing came back.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// Not sent: the origin's breaker is open.
+    Paused(Refusal),
+    /// Certainly not delivered.
+    NotDelivered,
+    /// Perhaps delivered.
+    Lost(&'static str),
+}
+
+impl Service {
+    pub(super) fn new(
+        clients: &client::Outbound,
+        breakers: &Arc<Breakers>,
+        target: &ProxyCalls,
+        execution: &Execution,
+    ) -> Result<Service, Refusal> {
+        let destination = clients
+            .destination(&target.url, &execution.upstreams)
+            .map_err(|error| Refusal::Upstream(error.to_string()))?;
+        Ok(Service {
+            client: destination.client.clone(),
+            base: destination.url,
+            tool: target.tool.clone(),
+            call: execution.call.clone(),
+            headers: headers(&execution.call),
+            breakers: breakers.clone(),
+            origin: origin(&target.url),
+        })
+    }
+
+    /// Creates the call, or finds it: the id and the key are the same each time.
+    pub(super) async fn put(&self, arguments: &Value) -> Result<Answer, Fault> {
+        self.exchange(self.call_request(Method::PUT, None)?.json(arguments)).await
+    }
+
+    /// Reads the call; `known` is the state that needs not be sent again.
+    pub(super) async fn get(&self, known: Option<&HeaderValue>) -> Result<Answer, Fault> {
+        let request = self.call_request(Method::GET, None)?;
+        self.exchange(match known {
+            Some(etag) => request.header(IF_NONE_MATCH, etag),
+            None => request,
+        })
+        .await
+    }
+
+    /// Brings the answer to a question that was asked in the state `etag`.
+    pub(super) async fn advance(&self, etag: Option<&HeaderValue>, body: Vec<u8>) -> Result<Answer, Fault> {
+        let request = self.call_request(Method::POST, Some("advance"))?;
+        let request = match etag {
+            Some(etag) => request.header(IF_MATCH, etag),
+            None => request,
+        };
+        self.exchange(request.header(CONTENT_TYPE, "application/json").body(body)).await
+    }
+
+    /// Tells the service to stop. Sent whatever the breaker says and after the deadline too.
+    pub(super) async fn cancel(&self, longest: Duration) -> Option<StatusCode> {
+        let request = self.call_request(Method::POST, Some("cancel")).ok()?;
+        request.timeout(longest).send().await.ok().map(|response| response.status())
+    }
+
+    /// Reads a resource as bytes.
+    pub(super) async fn read(&self, query: &[(String, String)]) -> Result<Answer, Fault> {
+        let mut url = self.url(&["resources", &self.tool])?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let request = self.client.get(url).headers(self.headers.clone()).header(ACCEPT, "*/*");
+        self.exchange(request).await
+    }
+
+    /// Gets a prompt.
+    pub(super) async fn prompt(&self, arguments: &Value) -> Result<Answer, Fault> {
+        let url = self.url(&["prompts", &self.tool])?;
+        self.exchange(self.request(Method::POST, url).json(arguments)).await
+    }
+
+    fn call_request(&self, method: Method, verb: Option<&str>) -> Result<RequestBuilder, Fault> {
+        let id = self.call.id.to_string();
+        let path = ["tools", &self.tool, "calls", &id];
+        let url = self.url(&[&path[..], verb.as_slice()].concat())?;
+        Ok(self.request(method, url))
+    }
+
+    fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        self.client.request(method, url).headers(self.headers.clone()).header(ACCEPT, "application/json")
+    }
+
+    /// The base with these segments, each encoded.
+    fn url(&self, segments: &[&str]) -> Result<Url, Fault> {
+        let mut url = self.base.clone();
+        match url.path_segments_mut() {
+            Ok(mut path) => drop(path.pop_if_empty().extend(segments)),
+            Err(()) => return Err(Fault::NotDelivered),
+        }
+        Ok(url)
+    }
+
+    async fn exchange(&self, request: RequestBuilder) -> Result<Answer, Fault> {
+        let permit = self.breakers.enter(&self.origin, patience(&self.call)).map_err(Fault::Paused)?;
+        let left = self.call.deadline().saturating_duration_since(Instant::now());
+        let answered = answer(request.timeout(left.min(MAX_REQUEST))).await;
+        match &answered {
+            Ok(answer) if !answer.status.is_server_error() => permit.settle(Outcome::Success),
+            // Its own time was not up: whether the service failed is for the permit to judge.
+            Err(_) if Instant::now() >= self.call.deadline() => drop(permit),
+            Ok(_) | Err(_) => permit.settle(Outcome::Failure),
+        }
+        answered
+    }
+}
+
+async fn answer(request: RequestBuilder) -> Result<Answer, Fault> {
+    let response = request.send().await.map_err(|error| match error.is_connect() || error.is_builder() {
+        true => Fault::NotDelivered,
+        false => Fault::Lost("the service did not answer"),
+    })?;
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = client::body(response, MAX_RESPONSE).await.map_err(Fault::Lost)?;
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    Ok(Answer {
+        status,
+        etag: headers.get(ETAG).filter(|etag| etag.len() <= MAX_ETAG).cloned(),
+        retry_after: retry_after(&headers),
+        content_type: text(&CONTENT_TYPE).map(str::to_owned),
+        body,
+    })
+}
+
+/// What every request of a call carries.
+fn headers(call: &Call) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let traceparent = call.traceparent.clone().unwrap_or_default();
+    for (name, value) in [
+        (IDEMPOTENCY_KEY, idempotency_key(call)),
+        (DEADLINE_MS, deadline_ms(call)),
+        (TRACEPARENT, traceparent),
+    ] {
+        if let Ok(value) = HeaderValue::from_str(&value)
+            && !value.is_empty()
+        {
+            headers.insert(name, value);
+        }
+    }
+    headers
+}
+
+/// The caller's key within its scope, so that two callers who chose the same one do not meet at a service that
+/// knows neither; without one, the call's id.
+fn idempotency_key(call: &Call) -> String {
+    let Some(key) = &call.idempotency_key else { return call.id.to_string() };
+    let (caller, server, primitive) = (&call.caller, &call.server.message.name, &call.entry.primitive.id);
+    let hashed = digest::of_parts(&[&caller.issuer, &caller.org, &caller.user, server, primitive, key]);
+    hashed.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An etag as a header carries it: what the body says, in quotes; else what the header said.
+pub(super) fn etag(written: Option<&str>, header: Option<HeaderValue>) -> Option<HeaderValue> {
+    let Some(text) = written else { return header };
+    let quoted = text.starts_with('"') || text.starts_with("W/\"");
+    HeaderValue::from_str(&if quoted { text.to_owned() } else { format!("\"{text}\"") }).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etag_is_quoted_once_and_never_breaks_a_header() {
+        let header = HeaderValue::from_static("\"h\"");
+        assert_eq!(etag(Some("v1"), Some(header.clone())).unwrap(), "\"v1\"");
+        assert_eq!(etag(Some("\"v1\""), None).unwrap(), "\"v1\"");
+        assert_eq!(etag(Some("W/\"v1\""), None).unwrap(), "W/\"v1\"");
+        assert_eq!(etag(None, Some(header.clone())), Some(header));
+        assert_eq!(etag(Some("a\r\nx: y"), None), None);
+    }
+}

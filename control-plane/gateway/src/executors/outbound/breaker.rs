@@ -1,0 +1,205 @@
+//! Circuit breakers, one per upstream origin.
+//!
+//! Owns: which breaker a request meets, and what its end says about the service. Keeps true: only failures of the
+//! infrastructure count, never a tool's own error; a service that says nothing until a fair deadline has failed; what
+//! a caller gave up, or gave too little time, says nothing; a permit that is dropped gives its place back.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_platform::breaker::{Breaker, Outcome};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::call::Call;
+use crate::call::bounds::runtime_bound;
+use crate::call::outcome::{Output, Refusal};
+
+/// Most origins; specs name them, so this bounds a mistake, not a client.
+const MAX_ORIGINS: usize = 10_000;
+/// Whoever was given as long as this and said nothing has failed; a shorter time is the asker's choice.
+pub(crate) const FAIR_TIME: Duration = Duration::from_secs(10);
+
+/// The breakers by origin.
+#[derive(Default)]
+pub(crate) struct Breakers {
+    by_origin: Mutex<HashMap<String, Arc<Mutex<Origin>>>>,
+}
+
+#[derive(Default)]
+struct Origin {
+    breaker: Breaker,
+    /// The number of the last request.
+    requests: u64,
+}
+
+/// Leave to send one request. Dropped, it was given up, or the service was silent for too long.
+pub(crate) struct Permit {
+    origin: Arc<Mutex<Origin>>,
+    number: u64,
+    patience: Option<Instant>,
+    settled: bool,
+}
+
+impl Breakers {
+    /// Refuses at once while the origin's breaker is open. Silence beyond `patience` is the service's failure;
+    /// `None` where no end of the waiting says anything about it.
+    pub(crate) fn enter(&self, origin: &str, patience: Option<Instant>) -> Result<Permit, Refusal> {
+        let origin = {
+            let mut by_origin = self.by_origin.lock();
+            if by_origin.len() >= MAX_ORIGINS && !by_origin.contains_key(origin) {
+                by_origin.clear();
+            }
+            by_origin.entry(origin.to_owned()).or_default().clone()
+        };
+        let number = {
+            let mut origin = origin.lock();
+            origin.requests += 1;
+            let number = origin.requests;
+            origin.breaker.admit(number, Instant::now().into_std()).then_some(number)
+        };
+        match number {
+            Some(number) => Ok(Permit { origin, number, patience, settled: false }),
+            None => Err(Refusal::Upstream("the service has failed repeatedly and is given a pause".into())),
+        }
+    }
+}
+
+/// Until when a service that runs `call` may be silent. `None` where the caller shortened the time, or so little is
+/// left that its end says nothing: callers must not be able to shut a service for others.
+pub(crate) fn patience(call: &Call) -> Option<Instant> {
+    let fair = FAIR_TIME.min(runtime_bound(&call.entry.primitive) / 2);
+    let given = call.deadline().saturating_duration_since(Instant::now());
+    (given >= fair && !call.is_shortened()).then_some(call.deadline())
+}
+
+impl Permit {
+    /// Records how the request went.
+    pub(crate) fn leave(self, result: &Result<Output, Refusal>) {
+        match result {
+            Err(Refusal::Upstream(_) | Refusal::OutcomeUnknown | Refusal::Deadline) => {
+                self.settle(Outcome::Failure);
+            }
+            Ok(_)
+            | Err(
+                Refusal::Declined(_)
+                | Refusal::Relayed { .. }
+                | Refusal::Limited { .. }
+                | Refusal::InvalidOutput { .. },
+            ) => {
+                self.settle(Outcome::Success);
+            }
+            // Cancelled, or never sent.
+            Err(_) => {}
+        }
+    }
+
+    /// Records how the request went, where no output says it.
+    pub(crate) fn settle(mut self, outcome: Outcome) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.settled = true;
+        self.origin.lock().breaker.ended(self.number, outcome, Instant::now().into_std());
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.settled {
+            let is_late = self.patience.is_some_and(|end| Instant::now() >= end);
+            self.end(if is_late { Outcome::Failure } else { Outcome::Abandoned });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_platform::breaker::REST;
+
+    use super::*;
+
+    fn outcome(ok: bool) -> Result<Output, Refusal> {
+        if ok { Ok(Output::tool_error("its own fault")) } else { Err(Refusal::Upstream("x".into())) }
+    }
+
+    fn opened() -> Breakers {
+        let breakers = Breakers::default();
+        while let Ok(permit) = breakers.enter("a", None) {
+            permit.leave(&outcome(false));
+        }
+        breakers
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_origin_is_paused_and_its_neighbour_is_not() {
+        let breakers = opened();
+        assert!(breakers.enter("a", None).is_err());
+        assert!(breakers.enter("b", None).is_ok());
+        tokio::time::advance(REST).await;
+        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("a", None).ok()).collect();
+        assert_eq!(probes.len(), 3);
+        for probe in probes {
+            probe.leave(&outcome(true));
+        }
+        assert!(breakers.enter("a", None).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_refused_while_probes_run_do_not_keep_it_shut() {
+        let breakers = opened();
+        tokio::time::advance(REST).await;
+        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("a", None).ok()).collect();
+        for _ in 0..100 {
+            assert!(breakers.enter("a", None).is_err());
+        }
+        drop(probes);
+        for _ in 0..3 {
+            breakers.enter("a", None).unwrap().settle(Outcome::Success);
+        }
+        assert!(breakers.enter("a", None).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_is_silent_until_a_fair_deadline_has_failed() {
+        let breakers = Breakers::default();
+        for _ in 0..10 {
+            let permit = breakers.enter("a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            permit.leave(&Err(Refusal::Cancelled));
+        }
+        assert!(breakers.enter("a", None).is_err(), "hangs open it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_callers_cancel_and_its_bad_arguments_say_nothing() {
+        let breakers = Breakers::default();
+        let bad = Err(Refusal::InvalidArguments { pointer: String::new(), message: String::new() });
+        for given_up in [Err(Refusal::Cancelled), bad] {
+            for _ in 0..100 {
+                let permit = breakers.enter("a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
+                permit.leave(&given_up);
+            }
+        }
+        // They would have outweighed these, or closed the breaker by themselves.
+        for _ in 0..10 {
+            breakers.enter("a", None).unwrap().leave(&outcome(false));
+        }
+        assert!(breakers.enter("a", None).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_probe_pauses_again_and_tool_errors_never_count() {
+        let breakers = Breakers::default();
+        for _ in 0..20 {
+            breakers.enter("b", None).unwrap().leave(&outcome(true));
+        }
+        assert!(breakers.enter("b", None).is_ok());
+        let breakers = opened();
+        tokio::time::advance(REST).await;
+        breakers.enter("a", None).unwrap().leave(&outcome(false));
+        assert!(breakers.enter("a", None).is_err());
+    }
+}

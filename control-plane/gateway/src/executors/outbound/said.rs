@@ -1,0 +1,161 @@
+//! What a service says when it fails, as a client may see it.
+//!
+//! Keeps true: one line of bounded length, without what a terminal or a model would take for something else than
+//! text; what looks like a credential or a header's value is `***`. It is a filter for accidents, such as a debug
+//! page that prints the request, not a proof: a service that means to tell a secret can.
+
+/// Longest text in bytes.
+const MAX_SHOWN: usize = 512;
+/// Longest line that is looked at, in characters.
+const MAX_LINE: usize = 4096;
+const HIDDEN: &str = "***";
+/// What names a secret, somewhere in a name.
+const SECRET_NAMES: [&str; 12] = [
+    "authorization",
+    "cookie",
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "apikey",
+    "api_key",
+    "credential",
+    "signature",
+    "access_key",
+    "private_key",
+];
+/// How credentials of well-known kinds begin: JSON Web Tokens, and what issuers prefix so that scanners find it.
+const SECRET_STARTS: [&str; 10] =
+    ["eyJ", "sk-", "sk_", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "AKIA", "AIza"];
+/// Shorter than this, a known start is a word.
+const LEAST_KNOWN: usize = 12;
+/// Text of so many letters and digits without a dot is no word.
+const LEAST_OPAQUE: usize = 24;
+
+/// The first line that says something, fit to be shown; empty where there is none.
+pub(crate) fn shown(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let plain: String = line.chars().filter(|c| !is_invisible(*c)).take(MAX_LINE).collect();
+    let mut kept = redacted(&plain);
+    let mut end = kept.len().min(MAX_SHOWN);
+    while !kept.is_char_boundary(end) {
+        end -= 1;
+    }
+    kept.truncate(end);
+    kept
+}
+
+/// Control characters, and those that hide text or change its direction (Unicode general category Cf, in use).
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+fn redacted(line: &str) -> String {
+    if let Some((name, _)) = line.split_once(':')
+        && is_header_name(name)
+    {
+        return format!("{name}: {HIDDEN}");
+    }
+    let mut shown = String::new();
+    let mut before = "";
+    let mut rest = line;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c| is_word(c) != is_word(first)).unwrap_or(rest.len());
+        let Some((piece, tail)) = rest.split_at_checked(end) else { break };
+        rest = tail;
+        if is_word(first) {
+            let is_scheme = ["bearer", "basic"].iter().any(|scheme| before.eq_ignore_ascii_case(scheme));
+            shown.push_str(if is_scheme || is_opaque(piece) { HIDDEN } else { piece });
+            before = piece;
+            continue;
+        }
+        shown.push_str(piece);
+        if names_secret(before) && piece.contains([':', '=']) {
+            // Where its value ends is the sender's secret too.
+            shown.push_str(HIDDEN);
+            return shown;
+        }
+        if piece.ends_with("://")
+            && let Some((user, host)) = rest.split(['/', ' ']).next().and_then(|place| place.rsplit_once('@'))
+        {
+            shown.push_str(HIDDEN);
+            rest = rest.get(user.len()..).unwrap_or(host);
+        }
+    }
+    shown
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '+' | '~' | '%')
+}
+
+/// A line that begins like a header's: two words with a hyphen, as most of them have.
+fn is_header_name(name: &str) -> bool {
+    let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    name.contains('-') && name.len() <= 64 && name.chars().all(is_token)
+}
+
+fn names_secret(word: &str) -> bool {
+    let name = word.to_ascii_lowercase().replace('-', "_");
+    SECRET_NAMES.iter().any(|secret| name.contains(secret))
+}
+
+fn is_opaque(word: &str) -> bool {
+    let is_known = SECRET_STARTS.iter().any(|start| word.starts_with(start)) && word.len() >= LEAST_KNOWN;
+    let is_random = |part: &str| {
+        let digits = part.chars().filter(char::is_ascii_digit).count();
+        let letters = part.chars().filter(char::is_ascii_alphabetic).count();
+        part.len() >= LEAST_OPAQUE && digits >= 3 && letters >= 3
+    };
+    is_known || (uuid::Uuid::try_parse(word).is_err() && word.split('.').any(is_random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_words_are_shown_as_they_are() {
+        for text in [
+            "no such thing",
+            "order 0193f5a0-5b1c-7000-8000-1234567890ab is closed",
+            "Grüße: 3 of 10 left",
+            "field `name` must have 1 to 64 characters",
+            "see https://example.com/docs/errors#E42",
+            "com.example.billing.v1.InvoiceService is busy since 2026-11-22",
+        ] {
+            assert_eq!(shown(text), text);
+        }
+    }
+
+    #[test]
+    fn it_is_one_line_of_bounded_length_without_what_cannot_be_seen() {
+        assert_eq!(shown("\n  \n first\nat /srv/app.py:3"), "first");
+        assert_eq!(shown("a\u{1b}[31mb\u{7}\u{202e}c\u{200b}d\u{e0041}e"), "a[31mbcde");
+        assert_eq!(shown(&"é".repeat(10_000)).len(), MAX_SHOWN);
+        assert_eq!(shown(""), "");
+    }
+
+    #[test]
+    fn what_looks_like_a_credential_or_a_header_is_hidden() {
+        for (text, expected) in [
+            ("Authorization: Bearer abc", "Authorization: ***"),
+            ("Set-Cookie: sid=1; Path=/", "Set-Cookie: ***"),
+            ("x-internal-host: db1", "x-internal-host: ***"),
+            ("bad header authorization=Basic dXNlcjpwYXNz", "bad header authorization=***"),
+            ("sent Bearer sesame and failed", "sent Bearer *** and failed"),
+            (r#"{"error":"no","api_key":"k1","user":"u"}"#, r#"{"error":"no","api_key":"***"#),
+            ("password = hunter2", "password = ***"),
+            ("client_secret:abc", "client_secret:***"),
+            ("AccessToken=abc", "AccessToken=***"),
+            ("got eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiIxIn0.sig", "got ***"),
+            ("key ghp_0123456789abcdef is revoked", "key *** is revoked"),
+            ("id 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "id ***"),
+            ("connect postgres://app:hunter2@db/x", "connect postgres://***@db/x"),
+        ] {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+    }
+}

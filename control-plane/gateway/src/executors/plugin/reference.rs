@@ -1,0 +1,44 @@
+//! What a primitive says of its plugin, as the runtime is told.
+
+use asp_proto::snapshot::McpStdio;
+use asp_proto::snapshot::Plugin;
+use asp_proto::snapshot::Primitive;
+use asp_proto::supervisor::PluginRef;
+use asp_proto::supervisor::RuntimeHints;
+
+/// The language of stdio MCP servers, whatever they are written in.
+pub(crate) const STDIO: &str = "mcp-stdio";
+
+/// What a primitive's plugin is called and may need.
+pub(crate) fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, RuntimeHints) {
+    let reference = PluginRef {
+        id: primitive.id.clone(),
+        version: primitive.version.clone(),
+        language: plugin.language.clone(),
+        entrypoint: plugin.entrypoint.clone(),
+        artifact_sha256: plugin.artifact_sha256.clone(),
+    };
+    (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
+}
+
+/// A stdio server is installed under the name of its package.
+pub(crate) fn stdio_ref(primitive: &Primitive, target: &McpStdio) -> (PluginRef, RuntimeHints) {
+    let (id, version) = asp_registry::stdio_package(target, &primitive.version);
+    let reference = PluginRef {
+        id,
+        version,
+        language: STDIO.into(),
+        artifact_sha256: target.artifact_sha256.clone(),
+        ..PluginRef::default()
+    };
+    (reference, hints(target.cpu_millis, target.memory_bytes))
+}
+
+fn hints(cpu_millis: u32, memory_bytes: u64) -> RuntimeHints {
+    RuntimeHints { cpu_millis, memory_bytes, ..RuntimeHints::default() }
+}
+
+/// The language as a metric's label: from a closed set.
+pub(crate) fn language_name(language: &str) -> Option<&'static str> {
+    ["python", "node", "java", STDIO].into_iter().find(|known| *known == language)
+}

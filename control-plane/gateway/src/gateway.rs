@@ -1,0 +1,258 @@
+//! One replica: the stores, sessions, executors and the pipeline, wired together, and the snapshot they work by.
+//!
+//! Owns: what is applied, and the tasks that keep a replica going. Refuses: configuration of its own; everything
+//! it knows came in a snapshot (I-5), and until the first one it is not ready.
+
+use crate::durable::active::ActiveTable;
+use crate::durable::adopted::Adopted;
+use crate::executors::Executors;
+use crate::executors::artifacts::Artifacts;
+use crate::executors::delegate::Delegates;
+use crate::executors::delegate::endpoint::Endpoints;
+use crate::executors::plugin::runtimes::{RuntimeHealth, Runtimes};
+use crate::executors::plugin::{Keeping, Plugins, Saved};
+use crate::minting::{Minter, TokenKeys};
+use crate::pipeline::admission::Bounds;
+use crate::pipeline::ledger::Ledgers;
+use crate::pipeline::limits::Limiter;
+use crate::pipeline::running::RunningCalls;
+use crate::pipeline::{Calls, Pipeline};
+use crate::seal::Sealer;
+use crate::sessions::Sessions;
+use crate::suspended::Suspended;
+use crate::telemetry::audit::Audit;
+use crate::telemetry::metrics::Metrics;
+use arc_swap::ArcSwapOption;
+use asp_edge::{Edge, Role};
+use asp_proto::snapshot::GatewaySnapshot;
+use asp_snapshot::Live;
+use asp_store::active::{ActiveCalls, MemoryActive};
+use asp_store::blobs::{Blobs, MemoryBlobs};
+use asp_store::calls::{AuditLog, MemoryAudit};
+use asp_store::counter::MemoryCounters;
+use asp_store::ledger::{Ledger, MemoryLedger};
+use parking_lot::Mutex;
+use secrecy::{ExposeSecret, SecretSlice};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often idle sessions and ended calls are forgotten.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// How often a gateway says that it lives and looks for calls whose gateway does not: a lease outlives several.
+const KEEP_EVERY: Duration = Duration::from_secs(2);
+
+/// The keys that seal what travels through clients; each at least 32 bytes.
+pub struct SealKeys {
+    pub current: SecretSlice<u8>,
+    pub previous: Option<SecretSlice<u8>>,
+}
+
+/// What a gateway is started with.
+pub struct Config {
+    pub seal_keys: SealKeys,
+    /// The origin clients use, no trailing slash.
+    pub public_url: String,
+    pub dev: bool,
+    pub stores: Stores,
+    /// What signs the tokens of plugins; the same on every replica.
+    pub token_keys: Arc<TokenKeys>,
+    /// What runs plugins; [`Runtimes::none`] where nothing does.
+    pub runtimes: Runtimes,
+    /// The models of the platform, for delegations.
+    pub delegates: Endpoints,
+    /// The most calls at a time.
+    pub bounds: Bounds,
+}
+
+/// The stores of one gateway.
+pub struct Stores {
+    /// The ledger of mutating calls (I-6).
+    pub ledger: Arc<dyn Ledger>,
+    pub audit: Arc<dyn AuditLog>,
+    /// What running plugin calls have saved.
+    pub active: Arc<dyn ActiveCalls>,
+    /// The artifacts of plugin calls.
+    pub blobs: Arc<dyn Blobs>,
+}
+
+impl Stores {
+    /// Stores that end with the process: for tests, and where nothing must survive.
+    pub fn in_memory() -> Stores {
+        Stores {
+            ledger: Arc::new(MemoryLedger::default()),
+            audit: Arc::new(MemoryAudit::default()),
+            active: Arc::new(MemoryActive::default()),
+            blobs: Arc::new(MemoryBlobs::default()),
+        }
+    }
+}
+
+/// The public part of the configuration.
+pub struct Settings {
+    pub public_url: String,
+    pub dev: bool,
+}
+
+/// One replica.
+pub struct Gateway {
+    pub config: Settings,
+    pub sealer: Arc<Sealer>,
+    pub sessions: Sessions,
+    pub suspended: Suspended,
+    pub(crate) minter: Arc<Minter>,
+    runtimes: Arc<Runtimes>,
+    artifacts: Artifacts,
+    pub pipeline: Arc<Pipeline>,
+    edge: Edge,
+    live: ArcSwapOption<Live>,
+    /// Serializes `apply`, so that revisions are compared and swapped together.
+    applying: Mutex<()>,
+}
+
+impl Gateway {
+    /// A gateway without a snapshot. Needs a running tokio runtime, for the audit writer.
+    pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
+        let previous = config.seal_keys.previous.as_ref().map(|key| key.expose_secret());
+        let sealer = Arc::new(Sealer::new(config.seal_keys.current.expose_secret(), previous)?);
+        let (metrics, runtimes) = (Arc::new(Metrics::default()), Arc::new(config.runtimes));
+        let artifacts = Artifacts::new(config.stores.blobs);
+        let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
+        let active = Arc::new(ActiveTable::new(config.stores.active, sealer.clone()));
+        let delegates = Arc::new(Delegates::new(config.delegates)?);
+        let keeping = Keeping {
+            saved: Saved { active: active.clone() },
+            artifacts: artifacts.clone(),
+            minter: minter.clone(),
+            delegates: delegates.clone(),
+        };
+        let plugins = Plugins::new(runtimes.clone(), metrics.clone(), keeping);
+        Ok(Arc::new(Gateway {
+            config: Settings { public_url: config.public_url, dev: config.dev },
+            sessions: Sessions::new(sealer.clone()),
+            suspended: Suspended::default(),
+            minter,
+            runtimes,
+            artifacts: artifacts.clone(),
+            pipeline: Arc::new(Pipeline {
+                limiter: Limiter::new(Arc::new(MemoryCounters::default())),
+                ledgers: Ledgers {
+                    durable: config.stores.ledger,
+                    quick: Arc::new(MemoryLedger::default()),
+                    owner: active.owner(),
+                },
+                executor: Arc::new(Executors::new(plugins, artifacts, delegates)?),
+                audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
+                metrics,
+                calls: Calls::new(config.bounds),
+                running: RunningCalls::default(),
+                active,
+                adopted: Adopted::default(),
+            }),
+            sealer,
+            edge: Edge::new(Role::Gateway),
+            live: ArcSwapOption::empty(),
+            applying: Mutex::default(),
+        }))
+    }
+
+    /// Applies a snapshot whole; `Err` is the reason for the NACK, and what was known stays.
+    pub fn apply(&self, snapshot: GatewaySnapshot) -> Result<(), String> {
+        let _one_at_a_time = self.applying.lock();
+        let (known, offered) = (self.revision(), snapshot.revision);
+        if offered < known {
+            return Err(format!("revision {offered} is older than {known}"));
+        }
+        let primitives = snapshot.primitives.clone();
+        let live = Live::build(snapshot)?;
+        let live = Arc::new(live);
+        self.live.store(Some(live.clone()));
+        self.pipeline.running.judge_all(&live);
+        self.pipeline.executor.prepare(&primitives);
+        self.pipeline.metrics.applied(offered);
+        Ok(())
+    }
+
+    /// The applied revision; 0 before the first.
+    pub fn revision(&self) -> u64 {
+        self.live.load().as_ref().map_or(0, |live| live.revision)
+    }
+
+    /// Whether a snapshot was applied.
+    pub fn is_ready(&self) -> bool {
+        self.live.load().is_some()
+    }
+
+    /// Forgets what has expired until the gateway is dropped; run it as a task.
+    pub async fn sweep(gateway: std::sync::Weak<Gateway>) {
+        let mut ticks = tokio::time::interval(SWEEP_EVERY);
+        loop {
+            ticks.tick().await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            gateway.sessions.sweep();
+            gateway.suspended.sweep();
+            gateway.pipeline.adopted.sweep();
+            if let Err(error) = gateway.artifacts.sweep().await {
+                tracing::warn!(error = %error, "sweep of artifacts failed");
+            }
+        }
+    }
+
+    /// Says that this gateway lives until it is dropped; run it as a task.
+    pub async fn keep_calls(gateway: std::sync::Weak<Gateway>) {
+        let mut ticks = tokio::time::interval(KEEP_EVERY);
+        loop {
+            ticks.tick().await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            if let Err(error) = gateway.pipeline.active.renew().await {
+                tracing::warn!(%error, "this gateway could not say that it lives");
+            }
+        }
+    }
+
+    /// Goes on with the calls of gateways that are gone, until this one is dropped; run it as a task.
+    pub async fn take_over_calls(gateway: std::sync::Weak<Gateway>) {
+        let mut ticks = tokio::time::interval(KEEP_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            let Some(live) = gateway.live() else { continue };
+            if let Err(error) = gateway.pipeline.take_over(&live).await {
+                tracing::warn!(%error, "calls that were left behind could not be looked for");
+            }
+        }
+    }
+
+    /// How the plugin runtimes are, for operators.
+    pub async fn runtimes(&self) -> Vec<RuntimeHealth> {
+        self.runtimes.health().await
+    }
+
+    /// Returns when the audit events of every ended call are durable and its worker's place is given back.
+    pub async fn flush(&self) {
+        self.pipeline.executor.drained().await;
+        self.pipeline.active.drained().await;
+        self.pipeline.audit.flush().await;
+    }
+
+    /// Leaves the calls that can go on elsewhere to another gateway, ends the others, then flushes. The last step of a shutdown.
+    pub async fn stop(&self) {
+        self.pipeline.hand_on().await;
+        self.pipeline.calls.end().await;
+        self.flush().await;
+        self.pipeline.active.retire().await;
+    }
+
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+        self.live.load_full()
+    }
+
+    pub(crate) fn edge(&self) -> &Edge {
+        &self.edge
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.pipeline.metrics
+    }
+}

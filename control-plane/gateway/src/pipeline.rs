@@ -1,0 +1,345 @@
+//! The one pipeline every face uses (I-2): entitlement → limits → input → ledger → approve → execute →
+//! output → audit. Identity and resolve come before it, in the face's request, because they need only the
+//! snapshot.
+//!
+//! Keeps true: the order is fixed; every call that was begun ends with one outcome and one finish event,
+//! also when its task is dropped.
+
+pub mod admission;
+pub mod approve;
+pub mod entitlement;
+pub mod execute;
+pub mod identity;
+pub mod input;
+pub mod ledger;
+pub mod limits;
+pub mod output;
+mod platform;
+pub mod resolve;
+pub mod running;
+pub mod takeover;
+
+use crate::call::bounds::lifetime_bound;
+use crate::call::bounds::runtime_bound;
+use crate::execution::Executor;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::snapshot::Mutation;
+use serde_json::Value;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::call::outcome::{Outcome, Output, Refusal};
+use crate::call::{Call, IdempotencyKey, Invocation};
+use crate::durable::active::ActiveTable;
+use crate::durable::adopted::Adopted;
+use crate::durable::record::Record;
+use crate::execution::Execution;
+use crate::pipeline::admission::{Admission, Admitted, Bounds};
+use crate::pipeline::entitlement::Entitled;
+use crate::pipeline::ledger::{Entered, Held, Ledgers};
+use crate::pipeline::limits::{Grant, Limiter};
+use crate::pipeline::running::{RunningCalls, ends_with_its_token};
+use crate::telemetry::audit;
+use crate::telemetry::audit::{Audit, Unrecorded};
+use crate::telemetry::metrics::{Metrics, Stage};
+use asp_snapshot::Live;
+
+/// How long the calls that are left at a shutdown may take to end.
+const LAST_CALLS: Duration = Duration::from_secs(3);
+
+/// The stages and what they share.
+pub struct Pipeline {
+    pub limiter: Limiter,
+    pub ledgers: Ledgers,
+    pub executor: Arc<dyn Executor>,
+    pub metrics: Arc<Metrics>,
+    pub audit: Audit,
+    pub calls: Calls,
+    /// What runs, for whatever ends it from outside.
+    pub running: RunningCalls,
+    /// The rows of the running calls that another gateway could go on with.
+    pub active: Arc<ActiveTable>,
+    /// The calls that other gateways left behind.
+    pub adopted: Adopted,
+}
+
+/// The calls that run.
+pub struct Calls {
+    tasks: TaskTracker,
+    admission: Arc<Admission>,
+    /// Cancels every call.
+    stop: CancellationToken,
+    /// They are being left to another gateway: none is taken over any more.
+    left: CancellationToken,
+}
+
+impl Calls {
+    /// None runs; at most `bounds` will.
+    pub fn new(bounds: Bounds) -> Calls {
+        let tasks = TaskTracker::new();
+        Calls { tasks, admission: Admission::new(bounds), stop: Default::default(), left: Default::default() }
+    }
+
+    /// The place of another call.
+    pub(crate) fn admit(&self, org: &str) -> Result<Admitted, Refusal> {
+        self.admission.admit(org)
+    }
+
+    /// The cancellation of another call.
+    pub(crate) fn child(&self) -> CancellationToken {
+        self.stop.child_token()
+    }
+
+    pub(crate) fn spawn(&self, call: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(call);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.left.cancel();
+    }
+
+    pub(crate) fn are_left(&self) -> bool {
+        self.left.is_cancelled()
+    }
+
+    /// Cancels the calls that still run, such as those that wait for an answer nobody can bring any more, and
+    /// waits until each has its outcome.
+    pub async fn end(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(LAST_CALLS, self.tasks.wait()).await.is_err() {
+            tracing::warn!(calls = self.tasks.len(), "calls did not end after a cancel");
+        }
+    }
+}
+
+impl Pipeline {
+    /// Begins a call: it runs on its own until it has an outcome. A refusal by entitlement comes back at
+    /// once, because its answer differs by face (a 403 challenge, a hidden name). A call that finds no place among
+    /// those that run has ended when this returns.
+    pub fn begin(self: &Arc<Self>, live: Arc<Live>, invocation: Invocation) -> Result<Arc<Call>, Refusal> {
+        let started = Instant::now();
+        let Invocation { server, caller, entry, protocol, .. } = &invocation;
+        let entitled = entitlement::entitle(&live, server, caller, entry, *protocol);
+        let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
+        let longest = started + lifetime_bound(&entry.primitive, asks);
+        let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
+        let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
+        self.metrics.call_began();
+        let admitted = entitled.map(|entitled| (entitled, self.calls.admit(&call.caller.org)));
+        match admitted {
+            Err(refusal) => {
+                self.audit.record_now(audit::started(&call));
+                self.end(&call, Outcome::Refused(refusal.clone()));
+                Err(refusal)
+            }
+            Ok((_, Err(full))) => {
+                self.audit.record_now(audit::started(&call));
+                self.end(&call, Outcome::Refused(full));
+                Ok(call)
+            }
+            Ok((entitled, Ok(place))) => {
+                let running = Running { pipeline: self.clone(), call: call.clone(), _place: Some(place) };
+                self.running.enter(&call, &live);
+                let Invocation { arguments, idempotency_key, .. } = invocation;
+                let (lasting, driven) = (call.clone(), async move {
+                    running.drive(live, entitled, arguments, idempotency_key).await;
+                });
+                self.calls.spawn(async move {
+                    tokio::select! {
+                        () = driven => {}
+                        never = ends_with_its_token(&lasting) => match never {},
+                    }
+                });
+                Ok(call)
+            }
+        }
+    }
+
+    /// Where nothing can wait for the audit queue.
+    fn end(&self, call: &Call, outcome: Outcome) {
+        self.audit.record_now(audit::finished(call, &outcome));
+        self.close(call, outcome);
+    }
+
+    fn close(&self, call: &Call, outcome: Outcome) {
+        self.metrics.call_ended(call, &outcome);
+        call.finish(outcome);
+        self.running.leave(call);
+    }
+}
+
+/// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
+pub(crate) struct Running {
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) call: Arc<Call>,
+    /// `None` for a call of another gateway, which is taken over whether there is a place or not.
+    pub(crate) _place: Option<Admitted>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.call.outcome().is_none() {
+            self.pipeline.end(&self.call, Outcome::lost());
+        }
+    }
+}
+
+impl Running {
+    async fn drive(self, live: Arc<Live>, entitled: Entitled, arguments: Value, key: Option<IdempotencyKey>) {
+        let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
+        let result = match recorded {
+            // What may have effects does not happen unseen; what reads goes on, and its loss is counted.
+            Err(Unrecorded) if self.call.entry.primitive.mutation() != Mutation::ReadOnly => {
+                Err(Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into()))
+            }
+            Ok(()) | Err(Unrecorded) => self.stages(&live, entitled, arguments, key).await,
+        };
+        self.conclude(result).await;
+    }
+
+    /// Gives the call its outcome.
+    pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
+        let outcome = match result {
+            _ if self.call.tenure.is_passed_on() => {
+                Outcome::Refused(Refusal::Upstream("another gateway goes on with this call".into()))
+            }
+            result => match (self.call.withdrawal(), result) {
+                // What came of it is in the ledger, if it had a key; this caller does not get it.
+                (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),
+                (None, Ok((output, replayed))) => Outcome::Done { output, replayed },
+                (None, Err(refusal)) => Outcome::Refused(refusal),
+            },
+        };
+        if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
+            tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "call failed");
+        }
+        let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
+        self.pipeline.active.ends(&self.call);
+        self.pipeline.close(&self.call, outcome);
+        if let Some(event) = waiting {
+            // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
+            // takes them; what it does not take in time is counted there.
+            let _ = self.pipeline.audit.record(event).await;
+        }
+    }
+
+    async fn stages(
+        &self,
+        live: &Arc<Live>,
+        entitled: Entitled,
+        mut arguments: Value,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(Output, bool), Refusal> {
+        let (call, pipeline, metrics) = (&self.call, &self.pipeline, &self.pipeline.metrics);
+        let started = Instant::now();
+        let granted = pipeline.limiter.admit(live, &call.server, &call.caller, &call.entry).await;
+        metrics.stage(Stage::Limits, started);
+        metrics.limited(match &granted {
+            Err(Refusal::Limited { limit, .. }) => Some(limit),
+            _ => None,
+        });
+        let grant = granted?;
+
+        let started = Instant::now();
+        let checked = input::check(&call.entry, &mut arguments);
+        metrics.stage(Stage::Input, started);
+        checked?;
+
+        let started = Instant::now();
+        let entered = self.enter(key.as_ref(), &arguments).await;
+        metrics.stage(Stage::Ledger, started);
+        match entered? {
+            Entered::Replay(output) => Ok((output, true)),
+            Entered::Keyless => Ok((self.perform(live, entitled, arguments, &grant, None).await?, false)),
+            Entered::Held(held) => {
+                call.tenure.claims(held.claim().clone());
+                let result = self.perform(live, entitled, arguments, &grant, Some(&held)).await;
+                if pipeline.active.is_ours(call).await {
+                    held.settle(call, &result).await?;
+                }
+                Ok((result?, false))
+            }
+        }
+    }
+
+    /// The ledger stage. While a call that another gateway left behind holds the key, this one shows what it does.
+    async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Value) -> Result<Entered, Refusal> {
+        let (call, pipeline) = (&self.call, &self.pipeline);
+        let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
+        let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
+        tokio::select! {
+            entered = entering => entered,
+            never = pipeline.adopted.relay(call, &claim) => match never {},
+        }
+    }
+
+    /// Makes the row by which another gateway can go on with a call that has an explicit key. Nothing else needs
+    /// one before its executor saves something: nobody could ask for it.
+    async fn keep(&self, arguments: &Value, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
+        let call = &self.call;
+        let keyed = call.idempotency_key.is_some() && call.tenure.claim().is_some_and(|claim| claim.mutating);
+        if !keyed || !self.pipeline.executor.runs(&call.entry.primitive) {
+            return Ok(());
+        }
+        let record = Record::of(call, arguments, grant.remaining, handed_over);
+        match self.pipeline.active.put(call, &record).await {
+            // Another gateway must not take what runs for what has not begun.
+            Err(error) if call.tenure.is_kept() => Err(Refusal::Internal(error.to_string())),
+            Err(error) => {
+                tracing::warn!(call = %call.id, %error, "a call runs without its row");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    async fn perform(
+        &self,
+        live: &Arc<Live>,
+        entitled: Entitled,
+        arguments: Value,
+        grant: &Grant,
+        held: Option<&Held>,
+    ) -> Result<Output, Refusal> {
+        let metrics = &self.pipeline.metrics;
+        if entitled.needs_approval {
+            self.keep(&arguments, grant, false).await?;
+            let started = Instant::now();
+            let approved = approve::approve(&self.call).await;
+            metrics.stage(Stage::Approve, started);
+            approved?;
+            self.call.runs_from_now(runtime_bound(&self.call.entry.primitive));
+        }
+        self.keep(&arguments, grant, true).await?;
+        if entitled.needs_approval
+            && let Some(held) = held
+            && !held.still(&self.call).await.map_err(|e| Refusal::Internal(e.to_string()))?
+        {
+            // This gateway was thought dead while the call waited.
+            return Err(Refusal::Upstream("another gateway has given the call's key back".into()));
+        }
+        let execution = Execution {
+            call: self.call.clone(),
+            arguments,
+            budget: grant.remaining,
+            upstreams: live.upstreams.clone(),
+            dependencies: live.dependencies.clone(),
+            live: live.clone(),
+            platform: self.pipeline.clone(),
+            former: None,
+        };
+        let started = Instant::now();
+        let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
+        metrics.stage(Stage::Execute, started);
+        let output = executed?;
+
+        let started = Instant::now();
+        let checked = output::check(&self.call.entry, &output);
+        metrics.stage(Stage::Output, started);
+        checked.map(|()| output)
+    }
+}

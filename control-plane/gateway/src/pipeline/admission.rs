@@ -1,0 +1,101 @@
+//! How many calls one gateway runs at a time, as a whole and of each org.
+//!
+//! Keeps true: a call holds one place from its beginning to its end, also while it waits for an answer; no org takes
+//! the places of all. Refuses: queueing; whoever finds no place is told when to come again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::call::outcome::Refusal;
+
+/// When a refused caller may try again.
+const RETRY_AFTER_MS: u64 = 1_000;
+
+/// The most calls at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub whole: usize,
+    pub per_org: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { whole: 8_192, per_org: 2_048 }
+    }
+}
+
+/// The places of one gateway.
+pub struct Admission {
+    bounds: Bounds,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    whole: usize,
+    /// Only orgs that hold a place.
+    orgs: HashMap<String, usize>,
+}
+
+/// A place, given back when this is dropped.
+pub struct Admitted {
+    admission: Arc<Admission>,
+    org: String,
+}
+
+impl Admission {
+    pub fn new(bounds: Bounds) -> Arc<Admission> {
+        Arc::new(Admission { bounds, taken: Mutex::default() })
+    }
+
+    /// Takes a place for a call of `org`.
+    pub fn admit(self: &Arc<Self>, org: &str) -> Result<Admitted, Refusal> {
+        let mut taken = self.taken.lock();
+        let own = taken.orgs.get(org).copied().unwrap_or_default();
+        let limit = match () {
+            () if taken.whole >= self.bounds.whole => "running calls",
+            () if own >= self.bounds.per_org => "running calls of the org",
+            () => {
+                taken.whole += 1;
+                taken.orgs.insert(org.to_owned(), own + 1);
+                return Ok(Admitted { admission: self.clone(), org: org.to_owned() });
+            }
+        };
+        Err(Refusal::Limited { limit, retry_after_ms: RETRY_AFTER_MS })
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut taken = self.admission.taken.lock();
+        taken.whole = taken.whole.saturating_sub(1);
+        match taken.orgs.get_mut(&self.org) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(taken.orgs.remove(&self.org)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_org_at_its_bound_leaves_places_to_others_until_all_are_taken() {
+        let admission = Admission::new(Bounds { whole: 3, per_org: 2 });
+        let first = admission.admit("acme").unwrap();
+        let _second = admission.admit("acme").unwrap();
+        let refused = |org: &str| match admission.admit(org) {
+            Err(Refusal::Limited { limit, .. }) => limit,
+            _ => "admitted",
+        };
+        assert_eq!(refused("acme"), "running calls of the org");
+        let _third = admission.admit("globex").unwrap();
+        assert_eq!(refused("initech"), "running calls");
+        drop(first);
+        assert_eq!(refused("acme"), "admitted");
+        assert_eq!(admission.taken.lock().orgs.len(), 2, "an org without a call is not counted");
+    }
+}

@@ -1,0 +1,36 @@
+//! Stage 7: a human approves a destructive or high-risk call, or it does not run (ADR 1).
+
+use serde_json::{Value, json};
+
+use crate::call::Call;
+use crate::call::outcome::{Disapproval, Refusal};
+use crate::call::question::{Answer, Ask, Question, ask};
+
+/// The one field of the approval form.
+const FIELD: &str = "approve";
+
+/// Asks for approval and waits for the answer.
+pub async fn approve(call: &Call) -> Result<(), Refusal> {
+    if !call.abilities.elicitation {
+        return Err(Refusal::NotApproved(Disapproval::CannotAsk));
+    }
+    let title = match call.entry.primitive.title.as_str() {
+        "" => call.entry.primitive.id.as_str(),
+        title => title,
+    };
+    let question = Question {
+        id: "asp.approve".into(),
+        ask: Ask::Form {
+            message: format!("Approve this call of “{title}”? It may change or delete data."),
+            requested_schema: json!({
+                "type": "object",
+                "properties": {FIELD: {"type": "boolean", "title": "Approve", "default": false}},
+                "required": [FIELD],
+            }),
+        },
+    };
+    match ask(call, question).await? {
+        Answer::Accepted(content) if content.get(FIELD) == Some(&Value::Bool(true)) => Ok(()),
+        _ => Err(Refusal::NotApproved(Disapproval::Declined)),
+    }
+}

@@ -1,0 +1,40 @@
+//! Stage 1: who calls. The edge's code has judged the token already; what it passes on unjudged is judged here.
+//!
+//! Keeps true: a request the edge could not judge is never taken as trusted (I-1).
+
+use std::sync::Arc;
+
+use asp_edge::{Admitted, Caller, Reason};
+use asp_proto::snapshot::AuthScheme;
+
+use asp_snapshot::ServerView;
+
+/// The user name of callers of a server whose scheme is `none` (development only).
+pub const ANONYMOUS: &str = "anonymous";
+
+/// Returns the caller of an admitted request, or the reason for a 401.
+pub fn identify(admitted: &Admitted, server: &ServerView) -> Result<Arc<Caller>, Reason> {
+    if let Some(caller) = &admitted.caller {
+        return Ok(caller.clone());
+    }
+    if !admitted.unjudged && server.accepts(AuthScheme::None) {
+        return Ok(Arc::new(anonymous()));
+    }
+    // Opaque tokens, pre-shared keys and client certificates need a verifier; none is configured.
+    Err(Reason::TokenInvalid)
+}
+
+fn anonymous() -> Caller {
+    Caller {
+        org: String::new(),
+        user: ANONYMOUS.into(),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        client: String::new(),
+        wcit: String::new(),
+        digest: [0; 32],
+        issuer: String::new(),
+        issued_at: 0,
+        expires_at: u64::MAX,
+    }
+}

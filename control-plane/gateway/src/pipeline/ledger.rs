@@ -1,0 +1,309 @@
+//! Stage 6: the idempotency ledger. Decides whether a call executes, waits or replays.
+//!
+//! Keeps true: the key's scope is the principal and the primitive, never the token, so that a refreshed
+//! token finds its answer and nobody else does; what was executed is never executed again under its key, unless its
+//! contract says that a repetition is harmless and its outcome was never known; a replay is the answer that was given.
+
+use crate::call::claim::LedgerClaim;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::snapshot::Mutation;
+use asp_store::active::OwnerId;
+use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::call::outcome::{Output, Refusal};
+use crate::call::{Call, IdempotencyKey};
+use crate::digest;
+
+mod stored;
+
+use stored::Stored;
+
+/// How long the answer of a mutating call is kept (Stripe and the IETF draft: at least a day).
+const KEEP_MUTATING: Duration = Duration::from_secs(24 * 3600);
+/// How long the answer of a read-only call is kept: long enough for a client's retries.
+const KEEP_READING: Duration = Duration::from_secs(600);
+/// Largest answer of a read that is kept, in bytes; a larger one is read again.
+const MAX_QUICK_ANSWER: usize = 64 * 1024;
+/// Largest answer of a mutating call that is kept, in bytes; of a larger one it is kept that the call was completed.
+const MAX_ANSWER: usize = 1024 * 1024;
+/// When a caller whose org keeps too many keys may try again.
+const FULL_RETRY_MS: u64 = 60_000;
+/// How much longer than the deadline a claim is believed to run.
+const LEASE_SLACK: Duration = Duration::from_secs(5);
+/// How long after its deadline a call that has its result may go on storing it: within its claim.
+const SETTLE_SLACK: Duration = Duration::from_secs(3);
+/// The first pause before a busy store is tried again; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_millis(800);
+
+/// A claimed key. Ends with [`Held::settle`].
+pub struct Held {
+    ledger: Arc<dyn Ledger>,
+    claim: LedgerClaim,
+    holder: Holder,
+}
+
+/// What the ledger says of a call.
+pub enum Entered {
+    /// Execute; there is no key to keep.
+    Keyless,
+    /// Execute, then store the answer.
+    Held(Held),
+    /// Do not execute: this was the answer.
+    Replay(Output),
+}
+
+/// What a call under an explicit key claims in the durable ledger; `None` where it claims nothing there.
+pub(crate) fn durable_claim(
+    call: &Call,
+    key: Option<&IdempotencyKey>,
+    arguments: &Value,
+) -> Option<LedgerClaim> {
+    let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
+    let key = key.filter(|key| mutating && matches!(key, IdempotencyKey::Explicit(_)))?;
+    Some(LedgerClaim { key: scope(call, key).0, hash: request_hash(call, arguments), mutating })
+}
+
+/// Claims the call's key, waiting for a running twin until the call's deadline.
+pub async fn enter(
+    ledgers: &Ledgers,
+    call: &Call,
+    key: Option<&IdempotencyKey>,
+    arguments: &Value,
+) -> Result<Entered, Refusal> {
+    let Some(key) = key else { return Ok(Entered::Keyless) };
+    let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
+    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7).
+    if !mutating && matches!(key, IdempotencyKey::SessionRequest { .. }) {
+        return Ok(Entered::Keyless);
+    }
+    let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
+    let (hashed, hash) = (scope(call, key), request_hash(call, arguments));
+    // A duplicate JSON-RPC id of a running request is an error of the client, not a retry to wait for.
+    let until = match key {
+        IdempotencyKey::Explicit(_) => call.deadline(),
+        IdempotencyKey::SessionRequest { .. } => Instant::now(),
+    };
+    let claim = match claim(ledger, call, (hashed, hash, ledgers.holder(call)), until).await {
+        // A read may run again; without its ledger it only loses the replay.
+        Err(error) if !mutating => {
+            tracing::debug!(error = %error, "read runs without its idempotency key");
+            return Ok(Entered::Keyless);
+        }
+        Err(LedgerError::Full) => {
+            return Err(Refusal::Limited {
+                limit: "idempotency keys of the org",
+                retry_after_ms: FULL_RETRY_MS,
+            });
+        }
+        claim => claim.map_err(|e| Refusal::Internal(e.to_string()))?,
+    };
+    match (claim, key) {
+        (Claim::New, _) => {
+            let claim = LedgerClaim { key: hashed.0, hash, mutating };
+            Ok(Entered::Held(Held { ledger: ledger.clone(), claim, holder: ledgers.holder(call) }))
+        }
+        (Claim::Replay(bytes), _) => Ok(stored::replay(&bytes)?.map_or(Entered::Keyless, Entered::Replay)),
+        (Claim::Conflict, _) => Err(Refusal::KeyConflict),
+        (Claim::Abandoned, _) if !mutating => Ok(Entered::Keyless),
+        (Claim::Abandoned, _) => Err(Refusal::OutcomeUnknown),
+        (Claim::InFlight, IdempotencyKey::Explicit(_)) => Err(Refusal::InFlight),
+        (Claim::InFlight, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::DuplicateId),
+    }
+}
+
+/// Claims a key; one whose holder died is the call's own where a repetition is harmless.
+async fn claim(
+    ledger: &Arc<dyn Ledger>,
+    call: &Call,
+    (key, hash, holder): (LedgerKey, RequestHash, Holder),
+    until: Instant,
+) -> Result<Claim, LedgerError> {
+    loop {
+        let claim = ledger.claim(key, hash, holder, until, lease(call)).await?;
+        if claim != Claim::Abandoned || !may_repeat(call) {
+            return Ok(claim);
+        }
+        if ledger.reclaim(key, hash, holder, lease(call)).await? {
+            tracing::info!(call = %call.id, "the gateway that ran a call under this key is gone; it runs again");
+            return Ok(Claim::New);
+        }
+        // Another retry has it now.
+    }
+}
+
+/// The ledgers of one gateway: SQL for mutating calls, a cache for the others (I-6).
+#[derive(Clone)]
+pub struct Ledgers {
+    pub durable: Arc<dyn Ledger>,
+    pub quick: Arc<dyn Ledger>,
+    /// This run of this gateway.
+    pub owner: OwnerId,
+}
+
+impl Ledgers {
+    /// The key that `call` held on a gateway that is gone, held here now; `None` where the call has ended: there is an
+    /// answer, or the key was given back, and perhaps another execution has it.
+    pub(crate) async fn seize(&self, call: &Call, claim: LedgerClaim) -> Result<Option<Held>, LedgerError> {
+        let ledger = if claim.mutating { &self.durable } else { &self.quick };
+        let (key, holder) = (LedgerKey(claim.key), self.holder(call));
+        let held = if claim.mutating {
+            ledger.seize(key, claim.hash, holder, lease(call)).await?
+        } else {
+            // The quick ledger is one gateway's alone, and what reads may run again.
+            ledger.claim(key, claim.hash, holder, Instant::now(), lease(call)).await?;
+            true
+        };
+        Ok(held.then(|| Held { ledger: ledger.clone(), claim, holder }))
+    }
+
+    fn holder(&self, call: &Call) -> Holder {
+        Holder { call: call.id.into_bytes(), owner: self.owner.0, org: digest::short(&call.caller.org) }
+    }
+}
+
+impl Held {
+    pub(crate) fn claim(&self) -> &LedgerClaim {
+        &self.claim
+    }
+
+    /// Stores what the execution ended with, trying again while the store is busy and the call has time. A refusal
+    /// that certainly left no effect frees the key, and so does one after which the call may run again.
+    pub async fn settle(self, call: &Call, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
+        let mutating = self.claim.mutating;
+        let stored = match result {
+            Ok(output) => Stored::Output(output.clone()),
+            Err(refusal) if !mutating || left_no_effect(call, refusal) => return self.free(call).await,
+            Err(refusal) => match Stored::of_refusal(refusal) {
+                Some(stored) => stored,
+                None if may_repeat(call) => return self.free(call).await,
+                None => Stored::OutcomeUnknown,
+            },
+        };
+        let whole = stored.bytes()?;
+        if !mutating && whole.len() > MAX_QUICK_ANSWER {
+            return self.free(call).await;
+        }
+        let short = if mutating { Stored::NotKept.bytes()? } else { Stored::Unread.bytes()? };
+        let whole = if whole.len() > MAX_ANSWER { short.clone() } else { whole };
+        let keep = if mutating { KEEP_MUTATING } else { KEEP_READING };
+        match self.complete(call, Answer { whole, short }, keep).await {
+            Ok(true) => Ok(()),
+            // What reads only loses its replay.
+            Ok(false) if !mutating => Ok(()),
+            // The effect may have happened, but its answer is not safe: do not acknowledge it.
+            Ok(false) => Err(Refusal::OutcomeUnknown),
+            Err(error) => {
+                tracing::error!(call = %call.id, %error, "the answer of a call could not be stored; it is not given");
+                Err(Refusal::OutcomeUnknown)
+            }
+        }
+    }
+
+    async fn complete(&self, call: &Call, answer: Answer, keep: Duration) -> Result<bool, LedgerError> {
+        let key = LedgerKey(self.claim.key);
+        let mut patience = Patience::of(call);
+        let mut failed = false;
+        loop {
+            match self.ledger.complete(key, self.holder, answer.clone(), keep).await {
+                Err(error) if patience.lasts(&error).await => failed = true,
+                Ok(false) if failed => break,
+                completed => return completed,
+            }
+        }
+        // An attempt that failed may have been stored after all.
+        let stored =
+            self.ledger.claim(key, self.claim.hash, self.holder, Instant::now(), LEASE_SLACK).await?;
+        Ok(matches!(stored, Claim::Replay(stored) if stored == answer.whole || stored == answer.short))
+    }
+
+    /// Gives the key back. Where the store does not take that, the call's answer stands, and the key is free when its
+    /// lease is over.
+    async fn free(self, call: &Call) -> Result<(), Refusal> {
+        let mut patience = Patience::of(call);
+        while let Err(error) = self.ledger.release(LedgerKey(self.claim.key), self.holder).await {
+            if !patience.lasts(&error).await {
+                tracing::warn!(
+                    call = %call.id,
+                    %error,
+                    "the idempotency key of a call without effect stays held until its lease is over"
+                );
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the key is still held, after a time in which another gateway could have taken the call. A read may run
+    /// in any case.
+    pub(crate) async fn still(&self, call: &Call) -> Result<bool, LedgerError> {
+        let key = LedgerKey(self.claim.key);
+        Ok(!self.claim.mutating || self.ledger.renew(key, self.holder, lease(call)).await?)
+    }
+
+    /// Nothing was executed: the key is free again.
+    pub(crate) async fn release(self) -> Result<(), Refusal> {
+        let released = self.ledger.release(LedgerKey(self.claim.key), self.holder).await;
+        released.map_err(|e| Refusal::Internal(e.to_string()))
+    }
+}
+
+/// A holder that died is told apart from one that is slow by its deadline and a little more.
+fn lease(call: &Call) -> Duration {
+    call.deadline().saturating_duration_since(Instant::now()) + LEASE_SLACK
+}
+
+/// Executors answer so only when the request was never delivered, or the service said that it did nothing.
+fn left_no_effect(call: &Call, refusal: &Refusal) -> bool {
+    !call.was_handed_over()
+        || matches!(refusal, Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Limited { .. })
+}
+
+/// Whether the call's contract says that a repetition is harmless.
+fn may_repeat(call: &Call) -> bool {
+    matches!(call.entry.primitive.mutation(), Mutation::ReadOnly | Mutation::Idempotent)
+}
+
+/// How long a call that has its result goes on storing it: until its deadline and a little more.
+struct Patience {
+    until: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    fn of(call: &Call) -> Patience {
+        Patience { until: call.deadline().max(Instant::now()) + SETTLE_SLACK, pause: FIRST_PAUSE }
+    }
+
+    /// Waits before another attempt; false where there is no time for one.
+    async fn lasts(&mut self, error: &LedgerError) -> bool {
+        if Instant::now() + self.pause >= self.until {
+            return false;
+        }
+        tracing::debug!(%error, "the ledger is busy; trying again");
+        tokio::time::sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LAST_PAUSE);
+        true
+    }
+}
+
+fn scope(call: &Call, key: &IdempotencyKey) -> LedgerKey {
+    let caller = &call.caller;
+    let who = [caller.issuer.as_str(), caller.org.as_str(), caller.user.as_str()];
+    let mut parts = who.to_vec();
+    parts.push(call.server.message.name.as_str());
+    match key {
+        IdempotencyKey::Explicit(key) => parts.extend(["key", call.entry.primitive.id.as_str(), key]),
+        IdempotencyKey::SessionRequest { session, id } => parts.extend(["id", session, "in", id]),
+    }
+    LedgerKey(digest::of_parts(&parts))
+}
+
+fn request_hash(call: &Call, arguments: &Value) -> RequestHash {
+    let primitive = &call.entry.primitive;
+    digest::of_parts(&[primitive.id.as_str(), primitive.version.as_str(), &digest::canonical(arguments)])
+}

@@ -1,0 +1,190 @@
+//! Stage 4: exact rate limits, most specific first, and concurrent invocations (ADR 10).
+//!
+//! Owns: the choice of buckets and the table of running calls per (org, primitive). Keeps true: no level
+//! over-admits; a slot of concurrency is given back when its guard is dropped, however the call ends.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use asp_edge::Caller;
+use asp_proto::snapshot::{Limit, Primitive};
+use asp_store::counter::{Bucket, Counters, Taken};
+use parking_lot::Mutex;
+
+use crate::call::outcome::Refusal;
+use asp_snapshot::policy::match_pattern;
+use asp_snapshot::{Entry, Live, ServerView};
+
+/// The levels of the hierarchy, most specific first; also the closed set of metric labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Primitive,
+    User,
+    Tenant,
+    Server,
+}
+
+impl Level {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Level::Primitive => "primitive",
+            Level::User => "user",
+            Level::Tenant => "tenant",
+            Level::Server => "server",
+        }
+    }
+}
+
+/// Enforces the limits of one gateway.
+pub struct Limiter {
+    counters: Arc<dyn Counters>,
+    running: Arc<Mutex<HashMap<String, u32>>>,
+}
+
+/// What a granted call holds until it ends.
+pub struct Grant {
+    /// Tokens left in the tightest bucket; `None` when no limit applies. Goes to the plugin as its budget.
+    pub remaining: Option<u64>,
+    _slot: Option<Slot>,
+}
+
+struct Slot {
+    key: String,
+    running: Arc<Mutex<HashMap<String, u32>>>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut running = self.running.lock();
+        if let Some(count) = running.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.key);
+            }
+        }
+    }
+}
+
+impl Limiter {
+    pub fn new(counters: Arc<dyn Counters>) -> Limiter {
+        Limiter { counters, running: Arc::default() }
+    }
+
+    /// Takes from every bucket that applies, and a slot of concurrency; or nothing.
+    pub async fn admit(
+        &self,
+        live: &Live,
+        server: &ServerView,
+        caller: &Caller,
+        entry: &Entry,
+    ) -> Result<Grant, Refusal> {
+        let slot = self.slot(caller, &entry.primitive)?;
+        self.take(buckets(live, server, caller, &entry.primitive), slot).await
+    }
+
+    async fn take(
+        &self,
+        (levels, buckets): (Vec<Level>, Vec<Bucket>),
+        slot: Option<Slot>,
+    ) -> Result<Grant, Refusal> {
+        if buckets.is_empty() {
+            return Ok(Grant { remaining: None, _slot: slot });
+        }
+        match self.counters.take(&buckets).await {
+            Ok(Taken::Granted { remaining }) => Ok(Grant { remaining: Some(remaining), _slot: slot }),
+            Ok(Taken::Denied { index, retry_after_ms }) => {
+                let level = levels.get(index).copied().unwrap_or(Level::Tenant);
+                Err(Refusal::Limited { limit: level.as_str(), retry_after_ms })
+            }
+            // A limit that cannot be checked must not admit.
+            Err(error) => Err(Refusal::Internal(error.to_string())),
+        }
+    }
+
+    /// Takes what the limits on a delegate allow: the spec's own, and those that name it. The call it is for has
+    /// paid the others.
+    pub async fn admit_delegation(
+        &self,
+        live: &Live,
+        server: &ServerView,
+        caller: &Caller,
+        delegate: &Entry,
+    ) -> Result<Grant, Refusal> {
+        let slot = self.slot(caller, &delegate.primitive)?;
+        let (levels, buckets) = buckets(live, server, caller, &delegate.primitive);
+        let own = levels.into_iter().zip(buckets).filter(|(level, _)| *level == Level::Primitive).unzip();
+        self.take(own, slot).await
+    }
+
+    fn slot(&self, caller: &Caller, primitive: &Primitive) -> Result<Option<Slot>, Refusal> {
+        let most = primitive.limit.map_or(0, |limit| limit.concurrent_invocations);
+        if most == 0 {
+            return Ok(None);
+        }
+        let key = format!("{}\u{0}{}", caller.org, primitive.id);
+        let mut running = self.running.lock();
+        let count = running.entry(key.clone()).or_default();
+        if *count >= most {
+            return Err(Refusal::Limited { limit: "concurrency", retry_after_ms: 1000 });
+        }
+        *count += 1;
+        Ok(Some(Slot { key, running: self.running.clone() }))
+    }
+}
+
+/// The buckets of a call, most specific level first. One bucket per (org, selector), so that one selector is one
+/// count whoever matches it; the spec's own limit is one bucket per (org, primitive).
+fn buckets(
+    live: &Live,
+    server: &ServerView,
+    caller: &Caller,
+    primitive: &Primitive,
+) -> (Vec<Level>, Vec<Bucket>) {
+    let mut found: Vec<(Level, Bucket)> = Vec::new();
+    if let Some(limit) =
+        primitive.limit.filter(|limit| limit.invocation_count > 0 && limit.window_seconds > 0)
+    {
+        let bucket = Bucket {
+            key: format!("{}\u{0}spec\u{0}{}", caller.org, primitive.id),
+            capacity: u64::from(limit.invocation_count),
+            refill_per_second: f64::from(limit.invocation_count) / f64::from(limit.window_seconds),
+        };
+        found.push((Level::Primitive, bucket));
+    }
+    for limit in live.limits.get(&caller.org).into_iter().flatten() {
+        if applies(limit, server, caller, primitive) {
+            found.push((level(limit), bucket(limit)));
+        }
+    }
+    found.sort_by_key(|(level, _)| *level);
+    found.into_iter().unzip()
+}
+
+fn applies(limit: &Limit, server: &ServerView, caller: &Caller, primitive: &Primitive) -> bool {
+    match_pattern(&limit.server, &server.message.name).is_some()
+        && match_pattern(&limit.primitive, &primitive.id).is_some()
+        && match_pattern(&limit.user, &caller.user).is_some()
+        && match_pattern(&limit.wcit, &caller.wcit).is_some()
+}
+
+fn level(limit: &Limit) -> Level {
+    if limit.primitive != "*" {
+        Level::Primitive
+    } else if limit.user != "*" || limit.wcit != "*" {
+        Level::User
+    } else if limit.server == "*" {
+        Level::Tenant
+    } else {
+        Level::Server
+    }
+}
+
+fn bucket(limit: &Limit) -> Bucket {
+    Bucket {
+        key: [&limit.org, &limit.server, &limit.primitive, &limit.user, &limit.wcit]
+            .map(String::as_str)
+            .join("\u{0}"),
+        capacity: limit.capacity.max(1),
+        refill_per_second: limit.refill_per_second,
+    }
+}

@@ -1,0 +1,37 @@
+//! The pipeline as an executor sees it: calls within calls, the limits on delegates, and what delegations leave behind.
+
+use std::sync::Arc;
+
+use asp_snapshot::{Entry, Live};
+use async_trait::async_trait;
+
+use super::Pipeline;
+use crate::call::outcome::Refusal;
+use crate::call::{Call, Invocation};
+use crate::execution::{DelegationGrant, Platform};
+use crate::telemetry::audit::{self, Delegated};
+use crate::telemetry::metrics::delegations::Usage;
+
+#[async_trait]
+impl Platform for Pipeline {
+    fn begin(self: Arc<Self>, live: Arc<Live>, invocation: Invocation) -> Result<Arc<Call>, Refusal> {
+        Pipeline::begin(&self, live, invocation)
+    }
+
+    async fn admit_delegation(
+        &self,
+        live: &Live,
+        call: &Call,
+        delegate: &Entry,
+    ) -> Result<DelegationGrant, Refusal> {
+        let grant = self.limiter.admit_delegation(live, &call.server, &call.caller, delegate).await?;
+        Ok(Box::new(grant))
+    }
+
+    async fn record_delegation(&self, call: &Call, delegated: &Delegated) {
+        let usage = Usage { tokens_in: delegated.tokens_in, tokens_out: delegated.tokens_out };
+        self.metrics.delegations.ended(delegated.way, delegated.outcome, delegated.took, usage);
+        // It has happened; a loss is counted by the audit itself.
+        let _ = self.audit.record(audit::delegated(call, delegated)).await;
+    }
+}

@@ -1,0 +1,28 @@
+//! Stage 2: what is called. Turns a server's exposed name into a compiled primitive.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::call::outcome::Refusal;
+use asp_snapshot::{Entry, ServerView};
+
+/// How a face names what it wants.
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'a> {
+    Tool(&'a str),
+    Prompt(&'a str),
+    /// A URI: exact, or matched by a template.
+    Resource(&'a str),
+}
+
+/// The primitive behind `target` and the variables of a matched URI template.
+pub fn resolve(server: &ServerView, target: Target<'_>) -> Result<(Arc<Entry>, Map<String, Value>), Refusal> {
+    let plain = |entry: Option<&Arc<Entry>>| entry.map(|entry| (entry.clone(), Map::new()));
+    match target {
+        Target::Tool(name) => plain(server.tool(name)),
+        Target::Prompt(name) => plain(server.prompt(name)),
+        Target::Resource(uri) => server.resource(uri),
+    }
+    .ok_or(Refusal::Unknown)
+}

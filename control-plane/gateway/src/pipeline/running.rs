@@ -1,0 +1,108 @@
+//! The calls that run on this gateway, and what ends them from outside: a dead token, a server that is switched off.
+//!
+//! Owns: the table of running calls, the judgement of each when a snapshot comes into force, and the end of a call with
+//! its token. Keeps true: no call begun under an older snapshot escapes a newer one; a call that nobody is attached to
+//! does not end with its token's time, because its caller may come back with a fresh one, but does with a revocation.
+//! Bound: one entry for each running call.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use super::entitlement::{self, Hidden};
+use crate::call::Call;
+use crate::call::outcome::Withdrawal;
+use asp_snapshot::Live;
+
+/// How many calls are judged before others get the thread: one may cost its org's whole list of bindings.
+const AT_A_TIME: usize = 16;
+
+/// The running calls of one gateway.
+#[derive(Default)]
+pub struct RunningCalls {
+    calls: Mutex<HashMap<Uuid, Weak<Call>>>,
+    /// What is in force; set before the calls are judged by it.
+    live: ArcSwapOption<Live>,
+}
+
+impl RunningCalls {
+    /// A call begins that was admitted under `judged`.
+    pub(crate) fn enter(&self, call: &Arc<Call>, judged: &Live) {
+        self.calls.lock().insert(call.id, Arc::downgrade(call));
+        // A snapshot that came into force since has judged the calls that were in the table then.
+        if let Some(live) = self.live.load_full().filter(|live| live.revision != judged.revision) {
+            judge(call, &live);
+        }
+    }
+
+    pub(crate) fn leave(&self, call: &Call) {
+        self.calls.lock().remove(&call.id);
+    }
+
+    pub fn len(&self) -> usize {
+        self.calls.lock().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A snapshot is in force: judges every running call by it, in a task of its own.
+    pub fn judge_all(&self, live: &Arc<Live>) {
+        self.live.store(Some(live.clone()));
+        let calls: Vec<Arc<Call>> = self.calls.lock().values().filter_map(Weak::upgrade).collect();
+        if calls.is_empty() {
+            return;
+        }
+        let live = live.clone();
+        tokio::spawn(async move {
+            // Dead tokens first: they cost least to find and most to miss.
+            for call in &calls {
+                if live.edge.revoked(&call.authority.caller()) {
+                    withdraw(call, Withdrawal::TokenRevoked);
+                }
+            }
+            for some in calls.chunks(AT_A_TIME) {
+                some.iter().for_each(|call| judge(call, &live));
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+}
+
+/// Ends the call if its caller could not begin it any more.
+fn judge(call: &Call, live: &Live) {
+    let caller = call.authority.caller();
+    if live.edge.revoked(&caller) {
+        return withdraw(call, Withdrawal::TokenRevoked);
+    }
+    let hidden = match live.server(&call.server.message.name) {
+        Some(server) => entitlement::hidden(live, server, &caller, &call.entry, call.protocol),
+        None => Some(Hidden::Server),
+    };
+    match hidden {
+        Some(Hidden::Server) => withdraw(call, Withdrawal::ServerDisabled),
+        Some(Hidden::Primitive) => withdraw(call, Withdrawal::Denied),
+        None => {}
+    }
+}
+
+fn withdraw(call: &Call, why: Withdrawal) {
+    if call.withdraw(why) {
+        tracing::info!(
+            call = %call.id, primitive = %call.entry.primitive.id, reason = why.reason().as_str(),
+            "a running call is cancelled: {why}"
+        );
+    }
+}
+
+/// Ends the call with its token; never returns otherwise.
+pub(crate) async fn ends_with_its_token(call: &Call) -> Infallible {
+    call.authority.expired(call.deadline()).await;
+    withdraw(call, Withdrawal::TokenExpired);
+    std::future::pending().await
+}

@@ -1,0 +1,201 @@
+//! Goes on with calls whose gateway is gone (I-3, ADR 6).
+//!
+//! Owns: the judgement whether such a call may go on here, and its way through what is left of the pipeline.
+//! Keeps true: exactly one gateway takes a call; one that does not hold its key any more, because it was answered or
+//! another execution has it, does not run again; one that no executor had begun frees its key; one that may no longer
+//! run ends as unknown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::entitlement;
+use super::ledger::Held;
+use super::running::ends_with_its_token;
+use super::{execute, output};
+use crate::call::outcome::{Output, Refusal};
+use crate::call::{Call, Invocation};
+use crate::durable::active::{ActiveFault, Left};
+use crate::execution::{Execution, Former};
+use crate::pipeline::{Pipeline, Running};
+use crate::telemetry::audit;
+use asp_snapshot::Live;
+
+/// Most calls that are taken at a time: a gateway that starts has its own to serve.
+const AT_A_TIME: usize = 8;
+/// Most rows that are looked at for those: what this gateway cannot run does not hide what it can.
+const LOOKS: u32 = 256;
+/// How long a retry waits for its call to be taken over: the lease of the gateway that is gone, and the time
+/// between two looks.
+const ADOPTION: Duration = Duration::from_secs(20);
+/// How long a worker may take to save and yield when its gateway ends.
+const YIELD: Duration = Duration::from_secs(3);
+/// How often it looks whether another gateway has ended the call.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+impl Pipeline {
+    /// Takes over what was left behind; bounded work, run from time to time.
+    pub async fn take_over(self: &Arc<Self>, live: &Arc<Live>) -> Result<(), ActiveFault> {
+        let mut room = self.adopted.room().min(AT_A_TIME);
+        if room == 0 {
+            return Ok(());
+        }
+        for orphan in self.active.left_behind(LOOKS).await? {
+            // What is taken while this gateway ends would be cancelled.
+            if room == 0 || self.calls.are_left() {
+                break;
+            }
+            let Some(left) = self.active.left(orphan).await? else { continue };
+            let Some(invocation) = left.record.invocation(live) else {
+                tracing::warn!(call = %Uuid::from_bytes(left.call), "a call that was left behind is for nothing this gateway has");
+                continue;
+            };
+            if self.executor.runs(&invocation.entry.primitive) && self.active.take(&left).await? {
+                // What it had come to until it was taken; where that cannot be read, it may have begun.
+                let left = match self.active.left(orphan).await {
+                    Ok(Some(taken)) => taken,
+                    Ok(None) | Err(_) => left.begun(),
+                };
+                if self.calls.are_left() {
+                    // The end of this gateway's lease leaves it to the next.
+                    break;
+                }
+                room -= 1;
+                self.adopt(live.clone(), left, invocation).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn adopt(self: &Arc<Self>, live: Arc<Live>, left: Left, invocation: Invocation) {
+        let now = Instant::now();
+        let deadline = invocation.deadline.unwrap_or(now);
+        let mut call = Call::new(&invocation, now, deadline, self.calls.child());
+        call.id = Uuid::from_bytes(left.call);
+        let call = Arc::new(call);
+        self.active.adopted(&call);
+        let mut held = None;
+        if let Some(claim) = &left.record.claim {
+            call.tenure.claims(claim.clone());
+            match self.ledgers.seize(&call, claim.clone()).await {
+                Ok(Some(seized)) if left.record.handed_over => held = Some(seized),
+                Ok(Some(seized)) => {
+                    tracing::info!(call = %call.id, "a call that had not begun may begin again");
+                    if let Err(error) = seized.release().await {
+                        tracing::warn!(call = %call.id, %error, "its key stays held");
+                    }
+                    return self.active.ends(&call);
+                }
+                Ok(None) => {
+                    tracing::info!(call = %call.id, "a call that was left behind had ended");
+                    return self.active.ends(&call);
+                }
+                Err(error) => {
+                    // It may have its answer. Without one, its key says in time that the outcome is unknown.
+                    tracing::warn!(call = %call.id, %error, "a call that was left behind does not go on");
+                    return self.active.ends(&call);
+                }
+            }
+        }
+        tracing::info!(call = %call.id, primitive = %call.entry.primitive.id, "goes on with a call that was left behind");
+        call.hand_over();
+        // Nobody waits for it here yet.
+        call.authority.leave();
+        self.adopted.insert(call.clone());
+        self.metrics.call_began();
+        self.running.enter(&call, &live);
+        let running = Running { pipeline: self.clone(), call, _place: None };
+        let lasting = running.call.clone();
+        self.calls.spawn(async move {
+            tokio::select! {
+                () = running.go_on(live, left, held) => {}
+                never = ends_with_its_token(&lasting) => match never {},
+            }
+        });
+    }
+
+    /// Lets the calls that another gateway can go on with save and yield: a step of a shutdown. One that does not
+    /// in time goes on from its last checkpoint.
+    pub async fn hand_on(&self) {
+        self.calls.leave();
+        let calls: Vec<Arc<Call>> =
+            self.active.kept().into_iter().filter(|call| call.tenure.resumes()).collect();
+        for call in &calls {
+            call.tenure.preempt();
+        }
+        let yielded = futures::future::join_all(calls.iter().map(|call| call.finished()));
+        // In time or not: those that have not ended are told from those that have below.
+        let _ = tokio::time::timeout(YIELD, yielded).await;
+        for call in calls.iter().filter(|call| call.outcome().is_none()) {
+            call.tenure.pass_on();
+        }
+        if !calls.is_empty() {
+            tracing::info!(calls = calls.len(), "calls are left for another gateway");
+        }
+    }
+
+    /// The adopted call with this id, waiting for its adoption while the store has it.
+    pub async fn adopted(&self, id: Uuid) -> Option<Arc<Call>> {
+        let until = Instant::now() + ADOPTION;
+        loop {
+            if let Some(call) = self.adopted.find(id) {
+                return Some(call);
+            }
+            if Instant::now() >= until || !self.active.has(id).await {
+                // It may have come and gone in between.
+                return self.adopted.find(id);
+            }
+            self.adopted.changed_within(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl Running {
+    async fn go_on(self, live: Arc<Live>, left: Left, held: Option<Held>) {
+        // It has begun elsewhere: that this is not recorded does not stop it.
+        let _ = self.pipeline.audit.record(audit::resumed(&self.call)).await;
+        let result = self.again(&live, left).await;
+        let settled = match held {
+            Some(held) if self.pipeline.active.is_ours(&self.call).await => {
+                held.settle(&self.call, &result).await
+            }
+            _ => Ok(()),
+        };
+        self.conclude(settled.and(result).map(|output| (output, false))).await;
+    }
+
+    async fn again(&self, live: &Arc<Live>, left: Left) -> Result<Output, Refusal> {
+        let call = &self.call;
+        let (caller, entry) = (&call.caller, &call.entry);
+        let entitled = entitlement::entitle(live, &call.server, caller, entry, call.protocol);
+        if entitled.is_err() || live.edge.revoked(caller) {
+            tracing::warn!(call = %call.id, "its caller may not go on with a call that was left behind");
+            return Err(Refusal::OutcomeUnknown);
+        }
+        let Left { record, seq, state, .. } = left;
+        let execution = Execution {
+            call: call.clone(),
+            arguments: record.arguments,
+            budget: record.budget,
+            upstreams: live.upstreams.clone(),
+            dependencies: live.dependencies.clone(),
+            live: live.clone(),
+            platform: self.pipeline.clone(),
+            former: Some(Former { seq, state }),
+        };
+        let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
+        let output = executed.map_err(|refusal| after_hand_over(call, refusal))?;
+        output::check(entry, &output).map(|()| output)
+    }
+}
+
+/// The gateway that is gone had handed the call over: that its executor cannot be reached from here says nothing of
+/// what it has done.
+fn after_hand_over(call: &Call, refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Limited { .. } => call.unanswered(refusal),
+        refusal => refusal,
+    }
+}

@@ -1,0 +1,276 @@
+//! A start and a finish event of every call, on every exit, and the queue to the audit log, which writes them in
+//! batches off the path.
+//!
+//! Where the log is slow or out of order, the queue is full in the end, and then a call that begins waits for at most
+//! [`PATIENCE`]; while the log refuses events it does not wait at all. A call that may have effects and whose start is
+//! not recorded by then is refused before it runs; one that only reads goes on. What is recorded after the fact
+//! (finish, delegation) never keeps an answer back. Every loss is counted in `asp_audit_events_lost_total` and each
+//! outage is logged once, with its end.
+//!
+//! Refuses: argument and result values; only their sizes are recorded. Keeps true: the queue is bounded; what is
+//! acknowledged by [`Audit::record`] is written as long as the process lives.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use asp_store::calls::{AuditLog, CallEvent};
+use prometheus_client::metrics::counter::Counter;
+use serde_json::json;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use crate::call::Call;
+use crate::call::outcome::{Outcome, Refusal};
+use crate::clock::unix_ms;
+
+/// Most events that wait for the log.
+const QUEUE: usize = 16 * 1024;
+/// Most events of one append.
+const BATCH: usize = 512;
+/// How long the writer rests after a failed append.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// How long a call waits for room in the queue: a burst is over by then, an outage is not.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// An append that takes longer is taken for an outage: the queue holds more than a second of full load.
+const SLOW: Duration = Duration::from_secs(2);
+/// How long a shutdown waits for what is queued.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
+
+/// The queue to the audit log.
+pub struct Audit {
+    queue: mpsc::Sender<Entry>,
+    health: Arc<Health>,
+}
+
+/// The event was not taken in time.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unrecorded;
+
+enum Entry {
+    Event(CallEvent),
+    /// Answered when everything before it is durable.
+    Flush(oneshot::Sender<()>),
+}
+
+/// How the log does.
+struct Health {
+    /// It refuses events, or takes very long.
+    out: AtomicBool,
+    /// Events are being lost since the log was last well.
+    losing: AtomicBool,
+    lost: Counter,
+}
+
+impl Audit {
+    /// Starts the writer, which ends when the queue is dropped; `lost` counts what it does not get. Needs a running
+    /// tokio runtime.
+    pub fn new(log: Arc<dyn AuditLog>, lost: Counter) -> Audit {
+        let (queue, entries) = mpsc::channel(QUEUE);
+        let health = Arc::new(Health { out: AtomicBool::new(false), losing: AtomicBool::new(false), lost });
+        tokio::spawn(write(log, entries, health.clone()));
+        Audit { queue, health }
+    }
+
+    /// Queues an event. Where the queue is full it waits a while.
+    pub async fn record(&self, event: CallEvent) -> Result<(), Unrecorded> {
+        let Some(event) = self.offer(event) else { return Ok(()) };
+        let patience = if self.health.out.load(Ordering::Acquire) { Duration::ZERO } else { PATIENCE };
+        match timeout(patience, self.queue.send(Entry::Event(event))).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => {
+                self.health.lose();
+                Err(Unrecorded)
+            }
+        }
+    }
+
+    /// Queues an event if there is room, else gives it back.
+    pub fn offer(&self, event: CallEvent) -> Option<CallEvent> {
+        match self.queue.try_send(Entry::Event(event)) {
+            Err(TrySendError::Full(Entry::Event(event)) | TrySendError::Closed(Entry::Event(event))) => {
+                Some(event)
+            }
+            Ok(()) | Err(_) => None,
+        }
+    }
+
+    /// Queues an event where nothing can wait.
+    pub fn record_now(&self, event: CallEvent) {
+        if self.offer(event).is_some() {
+            self.health.lose();
+        }
+    }
+
+    /// Returns when every event queued before is durable, at the latest after [`LAST_EVENTS`].
+    pub async fn flush(&self) {
+        let (done, flushed) = oneshot::channel();
+        let flushing = async {
+            if self.queue.send(Entry::Flush(done)).await.is_ok() {
+                // An error means that the writer ended, and it ends only after it has written everything.
+                let _ = flushed.await;
+            }
+        };
+        if timeout(LAST_EVENTS, flushing).await.is_err() {
+            tracing::error!("the audit log did not take the last events of calls in time; they may be lost");
+        }
+    }
+}
+
+impl Health {
+    fn lose(&self) {
+        self.lost.inc();
+        if !self.losing.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                "the audit log does not take events in time: events of calls are lost, and calls that may have \
+                 effects are refused until it does; look at the disk of the state directory"
+            );
+        }
+    }
+
+    fn well(&self) {
+        self.out.store(false, Ordering::Release);
+        if self.losing.swap(false, Ordering::AcqRel) {
+            tracing::warn!(lost_so_far = self.lost.get(), "the audit log takes events again");
+        }
+    }
+
+    /// Notes that it is out; whether it was well until now.
+    fn goes_out(&self) -> bool {
+        !self.out.swap(true, Ordering::AcqRel)
+    }
+}
+
+async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<Entry>, health: Arc<Health>) {
+    let mut held = Vec::with_capacity(BATCH);
+    while entries.recv_many(&mut held, BATCH).await > 0 {
+        let (mut events, mut flushes) = (Vec::with_capacity(held.len()), Vec::new());
+        for entry in held.drain(..) {
+            match entry {
+                Entry::Event(event) => events.push(event),
+                Entry::Flush(done) => flushes.push(done),
+            }
+        }
+        if !events.is_empty() {
+            append(log.as_ref(), &events, &health).await;
+        }
+        for done in flushes {
+            let _ = done.send(());
+        }
+    }
+}
+
+/// Appends until the log takes it.
+async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
+    loop {
+        let appending = log.append(events);
+        tokio::pin!(appending);
+        let appended = match timeout(SLOW, &mut appending).await {
+            Ok(appended) => appended,
+            Err(_) => {
+                if health.goes_out() {
+                    tracing::warn!(waiting = events.len(), "the audit log takes very long to take events");
+                }
+                appending.await
+            }
+        };
+        match appended {
+            Ok(()) => return health.well(),
+            Err(error) => {
+                if health.goes_out() {
+                    tracing::error!(%error, waiting = events.len(), "the audit log does not take events; trying again");
+                }
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+}
+
+/// The call was accepted for processing.
+pub fn started(call: &Call) -> CallEvent {
+    event(call, json!({"event": "call.start"}))
+}
+
+/// The call was left behind by another gateway and goes on.
+pub fn resumed(call: &Call) -> CallEvent {
+    event(call, json!({"event": "call.resume"}))
+}
+
+/// The call has its outcome.
+pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
+    let (reason, replay, bytes_out, is_error) = match outcome {
+        Outcome::Done { output, replayed } => ("ok", *replayed, output.size(), output.is_error()),
+        Outcome::Refused(refusal) => (refusal.reason().as_str(), false, 0, true),
+    };
+    let latency = Instant::now().saturating_duration_since(call.started).as_micros() as u64;
+    event(
+        call,
+        json!({
+            "event": "call.finish",
+            "outcome": outcome.state().as_str(),
+            "reason": reason,
+            "error": is_error,
+            "rateLimitHit": matches!(outcome, Outcome::Refused(Refusal::Limited { .. })),
+            "replay": replay,
+            "bytesOut": bytes_out,
+            "latencyUs": latency,
+        }),
+    )
+}
+
+/// One delegation, without its texts.
+pub struct Delegated {
+    /// `id@version`
+    pub delegate: String,
+    /// client, model, primitive or nobody
+    pub way: &'static str,
+    /// `ok`, or the word for why there is no answer
+    pub outcome: &'static str,
+    pub took: Duration,
+    /// As the endpoint counts them; 0 where it does not say.
+    pub tokens_in: u64,
+    pub tokens_out: u64,
+}
+
+/// A plugin asked a model or another primitive.
+pub fn delegated(call: &Call, delegated: &Delegated) -> CallEvent {
+    event(
+        call,
+        json!({
+            "event": "call.delegation",
+            "delegate": delegated.delegate,
+            "by": delegated.way,
+            "outcome": delegated.outcome,
+            "ms": delegated.took.as_millis() as u64,
+            "tokensIn": delegated.tokens_in,
+            "tokensOut": delegated.tokens_out,
+        }),
+    )
+}
+
+fn event(call: &Call, mut own: serde_json::Value) -> CallEvent {
+    let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
+    if let Some(members) = own.as_object_mut() {
+        let primitive = &call.entry.primitive;
+        for (name, value) in [
+            ("call", json!(call.id.to_string())),
+            ("user", json!(call.caller.user)),
+            ("wcit", json!(call.caller.wcit)),
+            ("server", json!(call.server.message.name)),
+            ("primitive", json!(format!("{}@{}", primitive.id, primitive.version))),
+            ("protocol", json!(asp_snapshot::protocol::protocol_name(call.protocol))),
+            ("request", json!(call.protocol_request_id)),
+            ("bytesIn", json!(call.bytes_in)),
+        ] {
+            members.insert(name.into(), value);
+        }
+        if let Some(parent) = call.parent {
+            members.insert("parent".into(), json!(parent.call.to_string()));
+        }
+    }
+    CallEvent { at_ms, org: call.caller.org.clone(), event: own.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

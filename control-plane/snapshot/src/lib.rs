@@ -1,0 +1,307 @@
+//! The snapshot as the gateway uses it: decoded and indexed once, then read without locks (I-5).
+//!
+//! Owns: the lookup from server and exposed name to a compiled primitive. Refuses: a snapshot in which any
+//! part does not compile; it is refused whole, with the place. Keeps true: list order is the order of
+//! `server.yaml`, and a name that a face cannot find here does not exist.
+
+pub mod artifact;
+pub mod mcp_revision;
+pub mod param_headers;
+pub mod policy;
+pub mod protocol;
+pub mod schema;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{
+    AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, Kind, Limit, Listing, Mutation,
+    Primitive, Protocol, Runtime, Server, Sessions, Upstream,
+};
+use asp_registry::uri_template::UriTemplate;
+use serde_json::{Map, Value, json};
+
+use crate::mcp_revision::Revision;
+use crate::param_headers::ParamHeaders;
+use crate::policy::Policy;
+use crate::schema::Schema;
+
+/// An indexed, immutable gateway snapshot.
+pub struct Live {
+    pub revision: u64,
+    pub edge: asp_edge::Snapshot,
+    pub issuers: Vec<Issuer>,
+    pub policy: Policy,
+    /// The private hosts that the proxy executor may reach.
+    pub upstreams: Arc<Vec<Upstream>>,
+    /// What primitives may ask, by id.
+    pub dependencies: Arc<HashMap<String, Dependency>>,
+    pub limits: HashMap<String, Vec<Limit>>,
+    servers: HashMap<String, Arc<ServerView>>,
+}
+
+/// An elicitation or a delegate, which primitives depend on and nobody calls.
+pub struct Dependency {
+    pub kind: Kind,
+    /// The constant part of what it asks (`Primitive.question`).
+    pub question: Map<String, Value>,
+    /// The primitive with its schemas; no server lists it.
+    pub entry: Entry,
+}
+
+/// One server as its callers see it, before policy.
+pub struct ServerView {
+    pub message: Server,
+    pub edge: EdgeServer,
+    /// In list order.
+    pub entries: Vec<Arc<Entry>>,
+    tools: HashMap<String, Arc<Entry>>,
+    prompts: HashMap<String, Arc<Entry>>,
+    resources: HashMap<String, Arc<Entry>>,
+    /// Tried in list order after the exact URIs.
+    templates: Vec<Arc<Entry>>,
+    /// What reads artifacts; listed nowhere.
+    artifact: Arc<Entry>,
+}
+
+/// A primitive as one server lists it.
+pub struct Entry {
+    pub primitive: Primitive,
+    pub listing: Listing,
+    pub input: Option<Schema>,
+    pub output: Option<Schema>,
+    /// Of the list of artifacts a task emits.
+    pub artifacts: Option<Schema>,
+    pub template: Option<UriTemplate>,
+    pub param_headers: ParamHeaders,
+    /// Ascending by the revision from which each holds; dates compare as text.
+    definitions: Vec<(String, Map<String, Value>)>,
+}
+
+impl Live {
+    /// Indexes `snapshot`; `Err` names what does not compile (the NACK reason).
+    pub fn build(snapshot: GatewaySnapshot) -> Result<Live, String> {
+        let edge_message = snapshot.edge.unwrap_or_default();
+        let edge_servers: HashMap<String, EdgeServer> =
+            edge_message.servers.iter().map(|server| (server.name.clone(), server.clone())).collect();
+        let issuers = edge_message.issuers.clone();
+        let edge = asp_edge::Snapshot::from_message(edge_message).map_err(|e| e.to_string())?;
+        let primitives: HashMap<(&str, &str), &Primitive> =
+            snapshot.primitives.iter().map(|p| ((p.id.as_str(), p.version.as_str()), p)).collect();
+        let mut servers = HashMap::new();
+        for server in &snapshot.servers {
+            let place = |fault: String| format!("server {}: {fault}", server.name);
+            let edge =
+                edge_servers.get(&server.name).cloned().ok_or_else(|| place("not at the edge".into()))?;
+            let view = ServerView::build(server, edge, &primitives).map_err(place)?;
+            servers.insert(server.name.clone(), Arc::new(view));
+        }
+        let dependencies = Arc::new(dependencies(&snapshot.primitives)?);
+        let mut limits: HashMap<String, Vec<Limit>> = HashMap::new();
+        for limit in snapshot.limits {
+            limits.entry(limit.org.clone()).or_default().push(limit);
+        }
+        let policy = Policy::new(snapshot.bindings);
+        let upstreams = Arc::new(snapshot.upstreams);
+        let revision = snapshot.revision;
+        Ok(Live { revision, edge, issuers, policy, upstreams, dependencies, limits, servers })
+    }
+
+    pub fn server(&self, name: &str) -> Option<&Arc<ServerView>> {
+        self.servers.get(name)
+    }
+}
+
+impl ServerView {
+    fn build(
+        server: &Server,
+        edge: EdgeServer,
+        primitives: &HashMap<(&str, &str), &Primitive>,
+    ) -> Result<ServerView, String> {
+        let mut view = ServerView {
+            message: server.clone(),
+            edge,
+            entries: Vec::new(),
+            tools: HashMap::new(),
+            prompts: HashMap::new(),
+            resources: HashMap::new(),
+            templates: Vec::new(),
+            artifact: Arc::new(Entry::artifact()?),
+        };
+        for listing in &server.listings {
+            let primitive =
+                primitives.get(&(listing.id.as_str(), listing.version.as_str())).ok_or_else(|| {
+                    format!("primitive {}@{} is not in the snapshot", listing.id, listing.version)
+                })?;
+            let entry =
+                Entry::build(primitive, listing).map_err(|e| format!("primitive {}: {e}", listing.id))?;
+            view.add(Arc::new(entry));
+        }
+        Ok(view)
+    }
+
+    fn add(&mut self, entry: Arc<Entry>) {
+        let name = entry.listing.mcp_name.clone();
+        if !name.is_empty() {
+            match entry.primitive.kind() {
+                Kind::Tool | Kind::Task => drop(self.tools.insert(name, entry.clone())),
+                Kind::Prompt => drop(self.prompts.insert(name, entry.clone())),
+                Kind::Resource => drop(self.resources.insert(name, entry.clone())),
+                Kind::ResourceTemplate => self.templates.push(entry.clone()),
+                Kind::Elicitation | Kind::Delegate | Kind::Unspecified => {}
+            }
+        }
+        self.entries.push(entry);
+    }
+
+    /// The tool or task with this id, whatever a client calls it.
+    pub fn tool_by_id(&self, id: &str) -> Option<&Arc<Entry>> {
+        self.entries.iter().find(|entry| {
+            entry.primitive.id == id && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task)
+        })
+    }
+
+    /// The tool or task a client calls by this name.
+    pub fn tool(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.tools.get(name)
+    }
+
+    pub fn prompt(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.prompts.get(name)
+    }
+
+    /// The resource with exactly this URI, else the first template that matches, with its variables. Artifacts
+    /// have a scheme of their own.
+    pub fn resource(&self, uri: &str) -> Option<(Arc<Entry>, Map<String, Value>)> {
+        if uri.starts_with(artifact::SCHEME) {
+            return Some((self.artifact.clone(), Map::new()));
+        }
+        if let Some(entry) = self.resources.get(uri) {
+            return Some((entry.clone(), Map::new()));
+        }
+        self.templates.iter().find_map(|entry| {
+            let variables = entry.template.as_ref()?.matches(uri)?;
+            Some((entry.clone(), variables))
+        })
+    }
+
+    pub fn accepts(&self, scheme: AuthScheme) -> bool {
+        self.edge.schemes().any(|accepted| accepted == scheme)
+    }
+
+    pub fn speaks(&self, protocol: Protocol) -> bool {
+        self.edge.protocols().any(|spoken| spoken == protocol)
+    }
+
+    /// How legacy requests without a session id are treated.
+    pub fn sessions(&self) -> Sessions {
+        match self.edge.sessions() {
+            Sessions::Unspecified => Sessions::Stateful,
+            stated => stated,
+        }
+    }
+}
+
+impl Entry {
+    pub fn build(primitive: &Primitive, listing: &Listing) -> Result<Entry, String> {
+        let schema = |text: &str, what: &str| match text {
+            "" => Ok(None),
+            text => Schema::compile(text).map(Some).map_err(|e| format!("{what}: {e}")),
+        };
+        let template = match primitive.kind() {
+            Kind::ResourceTemplate => Some(
+                UriTemplate::parse_matching(&listing.mcp_name)
+                    .map_err(|fault| format!("the URI template: {fault}"))?,
+            ),
+            _ => None,
+        };
+        let definitions = primitive.mcp.iter().map(definition).collect::<Result<Vec<_>, String>>()?;
+        let input = match primitive.kind() {
+            Kind::Prompt => schema(&prompt_schema(&definitions), "prompt arguments")?,
+            _ => schema(&primitive.input_schema, "input schema")?,
+        };
+        Ok(Entry {
+            input,
+            output: schema(&primitive.output_schema, "output schema")?,
+            artifacts: schema(&primitive.artifact_schema, "artifact schema")?,
+            param_headers: ParamHeaders::of(&primitive.input_schema),
+            template,
+            definitions,
+            primitive: primitive.clone(),
+            listing: listing.clone(),
+        })
+    }
+
+    /// The resource behind every artifact's URI.
+    fn artifact() -> Result<Entry, String> {
+        let builtin = Builtin { entrypoint: artifact::ENTRYPOINT.into() };
+        let primitive = Primitive {
+            id: artifact::PRIMITIVE_ID.into(),
+            kind: Kind::Resource.into(),
+            mutation: Mutation::ReadOnly.into(),
+            runtime: Some(Runtime { mode: Some(Mode::Builtin(builtin)) }),
+            ..Primitive::default()
+        };
+        Entry::build(&primitive, &Listing::default())
+    }
+
+    /// Whether a call of it may make resources that only its caller can read.
+    pub fn may_leave_artifacts(&self) -> bool {
+        let mode = self.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+        matches!(self.primitive.kind(), Kind::Tool | Kind::Task)
+            && matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_)))
+    }
+
+    /// The MCP definition that `revision` lists, under the name this server exposes.
+    pub fn definition(&self, revision: Revision) -> Option<Value> {
+        let (_, found) =
+            self.definitions.iter().rev().find(|(since, _)| since.as_str() <= revision.as_str())?;
+        let mut definition = found.clone();
+        let key = match self.primitive.kind() {
+            Kind::Resource => "uri",
+            Kind::ResourceTemplate => "uriTemplate",
+            _ => "name",
+        };
+        definition.insert(key.into(), Value::String(self.listing.mcp_name.clone()));
+        Some(Value::Object(definition))
+    }
+}
+
+/// Of several versions the last one counts; a snapshot has them in order.
+fn dependencies(primitives: &[Primitive]) -> Result<HashMap<String, Dependency>, String> {
+    let mut found = HashMap::new();
+    for primitive in primitives.iter().filter(|p| matches!(p.kind(), Kind::Elicitation | Kind::Delegate)) {
+        let question = match primitive.question.as_str() {
+            "" => Map::new(),
+            text => serde_json::from_str(text)
+                .map_err(|e| format!("primitive {}: question: {e}", primitive.id))?,
+        };
+        let entry = Entry::build(primitive, &Listing::default())
+            .map_err(|e| format!("primitive {}: {e}", primitive.id))?;
+        found.insert(primitive.id.clone(), Dependency { kind: primitive.kind(), question, entry });
+    }
+    Ok(found)
+}
+
+/// The schema of a prompt's arguments: strings, of which some are required (MCP `PromptArgument`).
+fn prompt_schema(definitions: &[(String, Map<String, Value>)]) -> String {
+    let arguments = definitions.last().and_then(|(_, definition)| definition.get("arguments")?.as_array());
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    for argument in arguments.into_iter().flatten() {
+        let Some(name) = argument.get("name").and_then(Value::as_str) else { continue };
+        properties.insert(name.into(), json!({"type": "string"}));
+        if argument.get("required") == Some(&Value::Bool(true)) {
+            required.push(name);
+        }
+    }
+    json!({"type": "object", "properties": properties, "required": required}).to_string()
+}
+
+fn definition(message: &Definition) -> Result<(String, Map<String, Value>), String> {
+    match serde_json::from_str(&message.json) {
+        Ok(Value::Object(object)) => Ok((message.since.clone(), object)),
+        _ => Err(format!("definition since {}: not a JSON object", message.since)),
+    }
+}
