@@ -3,6 +3,11 @@
 //! Every call is made by a known [`Peer`]. A plugin that cannot run is FAILED_PRECONDITION for EnsurePlugin and
 //! a REJECTED admission for AllocateWorker, with the same reason.
 
+pub mod callers;
+pub mod listen;
+pub mod places;
+pub mod shared;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,16 +25,16 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::handles::NoHandle;
-use crate::metrics::passes;
-use crate::peer::Peer;
-use crate::places::{self, named, no_handle};
+use crate::api::places::{named, no_handle};
+use crate::pool::sampling;
+use crate::ppp::inbound::Inbound;
+use crate::ppp::outbox::outbox;
 use crate::ppp::{duration, fields, number};
 use crate::runtime::Runtime;
-use crate::sampling;
-use crate::tunnel::inbound::Inbound;
-use crate::tunnel::outbox::outbox;
-use crate::tunnel::{Tunnel, shared};
+use crate::telemetry::metrics::passes;
+use crate::tunnel::Tunnel;
+use crate::tunnel::handles::NoHandle;
+use crate::tunnel::peer::Peer;
 
 /// A drain without a deadline.
 const DRAIN_WITHIN: Duration = Duration::from_secs(30);

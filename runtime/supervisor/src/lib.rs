@@ -5,49 +5,22 @@
 //! not say. Keeps true (invariant I-7): a worker is hostile; what it does ends at most its own process.
 
 pub mod api;
-pub mod backoff;
-pub mod blame;
-pub mod budget;
-pub mod call;
-pub mod callers;
 pub mod cause;
 pub mod egress;
-pub mod executions;
-pub mod fair_queue;
-pub mod handles;
-pub mod heartbeat;
-pub mod installed;
-pub mod language;
-pub mod latency;
-pub mod leftovers;
-pub mod listen;
-pub mod logs;
-pub mod manifest;
-pub mod metrics;
-pub mod peer;
-pub mod places;
+pub mod plugin;
 pub mod pool;
 pub mod ppp;
-pub mod process;
-pub mod quarantine;
 pub mod refusal;
 pub mod runtime;
-pub mod sampling;
-pub mod scheduler;
-pub mod session;
 pub mod settings;
-pub mod spawner;
-pub mod stdio;
-pub mod tally;
+pub mod telemetry;
 pub mod tunnel;
-pub mod vitals;
 pub mod worker;
-pub mod worker_socket;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use asp_platform::telemetry;
+use asp_platform::telemetry::{ENV_LOG, start_queued};
 use clap::Parser;
 use clap::error::ErrorKind;
 
@@ -65,7 +38,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BAD_CONFIGURATION) };
         }
     };
-    let _logs = telemetry::start_queued(std::env::var(telemetry::ENV_LOG).ok().as_deref());
+    let _logs = start_queued(std::env::var(ENV_LOG).ok().as_deref());
     let settings = match settings::Settings::read(arguments) {
         Ok(settings) => settings,
         Err(faults) => {
@@ -91,7 +64,7 @@ fn serve(settings: settings::Settings) -> anyhow::Result<()> {
     };
     let calls = executor(settings.threads, "calls")?;
     let aside = executor(1, "aside")?;
-    let served = calls.block_on(listen::serve(settings, aside.handle().clone()));
+    let served = calls.block_on(api::listen::serve(settings, aside.handle().clone()));
     // What workers still write is of no interest; nobody waits for it.
     aside.shutdown_background();
     served

@@ -3,7 +3,13 @@
 //! Owns the tickets of waiting calls and the running workers. Keeps true: a ticket that is dropped gives its
 //! place back, and every worker is kept by exactly one task.
 
+pub mod backoff;
+pub mod blame;
+pub mod fair_queue;
 mod proof;
+pub mod quarantine;
+pub mod sampling;
+pub mod scheduler;
 mod ticket;
 
 use std::collections::HashMap;
@@ -15,18 +21,18 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
-use crate::budget::Lease;
-use crate::call::Rules;
-use crate::executions::Executions;
-use crate::installed::{Plugin, PluginKey};
-use crate::language;
-use crate::manifest::{Kind, PoolMode};
+use crate::plugin::installed::{Plugin, PluginKey};
+use crate::plugin::language;
+use crate::plugin::manifest::{Kind, PoolMode};
+use crate::pool::scheduler::{Action, End, Place, Policy, Scheduler, SetAside, TicketId, Waiting};
 use crate::ppp::{fields, number, text};
-use crate::process::Machine;
 use crate::refusal::Refusal;
-use crate::scheduler::{Action, End, Place, Policy, Scheduler, SetAside, TicketId, Waiting, WorkerId};
-use crate::tally::{Tally, Used};
-use crate::worker::{Death, Plan, Running, Worker};
+use crate::telemetry::tally::{Tally, Used};
+use crate::worker::budget::Lease;
+use crate::worker::call::Rules;
+use crate::worker::executions::Executions;
+use crate::worker::process::Machine;
+use crate::worker::{Death, Plan, Running, Worker, WorkerId};
 pub use ticket::Ticket;
 
 /// A call that says nothing of its end waits this long for a place.

@@ -1,4 +1,7 @@
-//! The frames of a tunnel: what travels in `PppClientFrame` and `PppServerFrame`.
+//! The frames of a tunnel: what travels in `PppClientFrame` and `PppServerFrame`; below, where frames wait.
+
+pub mod inbound;
+pub mod outbox;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -19,6 +22,8 @@ use tonic::Status;
 pub const MAX_MESSAGE: usize = 4 << 20;
 /// A message in the frame that carries it through a tunnel.
 pub const MAX_FRAME: usize = MAX_MESSAGE + 4096;
+/// What may wait of one tunnel in one direction: room for four of the largest messages.
+pub const MAX_QUEUED_BYTES: usize = 4 * MAX_FRAME;
 
 /// What a gateway sends through a tunnel.
 #[derive(Clone, Debug)]

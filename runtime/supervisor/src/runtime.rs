@@ -13,18 +13,18 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::handles::{Handles, TooMany};
-use crate::installed::{Plugin, PluginKey};
-use crate::language;
-use crate::manifest::Language;
-use crate::peer::Peer;
+use crate::plugin::installed::{Plugin, PluginKey};
+use crate::plugin::language;
+use crate::plugin::manifest::Language;
+use crate::pool::sampling;
 use crate::pool::{Pool, TicketState, Wanted};
+use crate::ppp::outbox::budget::Budget;
 use crate::ppp::{boolean, fields, number, object, text};
-use crate::process::Machine;
 use crate::refusal::Refusal;
-use crate::sampling;
-use crate::tunnel::GRACE;
-use crate::tunnel::budget::Budget;
+use crate::tunnel::handles::{Handles, TooMany};
+use crate::tunnel::peer::Peer;
+use crate::worker::call::GRACE;
+use crate::worker::process::Machine;
 
 /// Plugin versions that are known at a time; idle ones give way.
 const MAX_POOLS: usize = 512;

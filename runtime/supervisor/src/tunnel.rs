@@ -3,12 +3,9 @@
 //! Keeps true: a tunnel carries one invoke, read or prompt; a call that is over for its gateway (gone, closed,
 //! past its time) is cancelled in its worker, and a call that ignores that ends its worker after `GRACE`.
 
-pub mod budget;
-pub mod inbound;
-pub mod outbox;
-pub mod shared;
+pub mod handles;
+pub mod peer;
 mod subject;
-pub mod trunk;
 mod unary;
 mod work;
 
@@ -23,20 +20,18 @@ use asp_proto::supervisor::tunnel_event::Type;
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::call::End;
 use crate::cause::Cause;
-use crate::handles::{Attached, Handles, TunnelStats};
-use crate::metrics::Metrics;
+use crate::pool::scheduler::Place;
 use crate::pool::{Pool, TicketState};
+use crate::ppp::inbound::Inbound;
+use crate::ppp::outbox::Outbox;
 use crate::ppp::{FromGateway, closed_frame, event_frame, fields, message_frame, milliseconds, number, text};
 use crate::refusal::Refusal;
-use crate::scheduler::Place;
+use crate::telemetry::metrics::Metrics;
+use crate::tunnel::handles::{Attached, Handles, TunnelStats};
 use crate::worker::Worker;
-use inbound::Inbound;
-use outbox::Outbox;
+use crate::worker::call::End;
 
-/// Between a cancel and the end of a worker that ignores it.
-pub const GRACE: Duration = Duration::from_secs(2);
 /// A tunnel that has its worker and sends nothing gives it back.
 const IDLE: Duration = Duration::from_secs(30);
 /// Workers that a call is offered to, as long as none of them was given it.

@@ -3,6 +3,18 @@
 //! Owns the heartbeat and the judgement why a worker ended. Keeps true: when a worker ends, for whatever
 //! reason, its calls hear of it before its place is given to another.
 
+pub mod budget;
+pub mod call;
+pub mod executions;
+pub mod heartbeat;
+pub mod leftovers;
+pub mod logs;
+pub mod process;
+pub mod session;
+pub mod socket;
+pub mod spawner;
+pub mod stdio;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,23 +37,22 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
-use crate::budget::Lease;
-use crate::call::Rules;
 use crate::cause::Cause;
-use crate::executions::Executions;
-use crate::heartbeat::PING_EVERY;
-use crate::installed::Plugin;
-use crate::language::Command;
-use crate::leftovers::{Idle, Verdict as Proof, Watch};
-use crate::logs::Rate;
-use crate::manifest::Mode;
+use crate::plugin::installed::Plugin;
+use crate::plugin::language::Command;
+use crate::plugin::manifest::Mode;
 use crate::ppp::MAX_MESSAGE;
-use crate::process::{Books, Machine, Process};
-use crate::scheduler::WorkerId;
-use crate::session::{Session, TO_WORKER};
-use crate::stdio::{self, Inbox};
-use crate::tally::Own;
-use crate::worker_socket::WorkerSocket;
+use crate::telemetry::tally::Own;
+use crate::worker::budget::Lease;
+use crate::worker::call::Rules;
+use crate::worker::executions::Executions;
+use crate::worker::heartbeat::PING_EVERY;
+use crate::worker::leftovers::{Idle, Verdict as Proof, Watch};
+use crate::worker::logs::Rate;
+use crate::worker::process::{Books, Machine, Process};
+use crate::worker::session::{Session, TO_WORKER};
+use crate::worker::socket::WorkerSocket;
+use crate::worker::stdio::Inbox;
 
 /// From the fork to the answered `init`. A JVM on a busy machine takes the longest.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -58,6 +69,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 const FRESH_ENOUGH: Duration = Duration::from_millis(50);
 /// Entries of a worker's `caps` that are passed on.
 const MAX_CAPS: usize = 32;
+
+/// Tells apart the workers of one pool.
+pub type WorkerId = u64;
 
 /// A worker that takes calls.
 #[derive(Debug)]

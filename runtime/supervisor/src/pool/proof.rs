@@ -6,8 +6,8 @@ use tokio::time::sleep;
 
 use super::Pool;
 use crate::cause::Cause;
-use crate::leftovers::{Idle, Verdict, WINDOW};
 use crate::worker::Worker;
+use crate::worker::leftovers::{Idle, Verdict, WINDOW};
 
 impl Pool {
     /// Looks whether the workers without calls do nothing, and ends those in which a call left something.

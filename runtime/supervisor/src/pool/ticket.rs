@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Pool, TicketState, Wanted};
+use crate::pool::scheduler::{Spent, TicketId};
 use crate::refusal::Refusal;
-use crate::scheduler::{Spent, TicketId};
 
 /// A call's place in the queue, then in a worker. Dropping it gives the place back.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use asp_proto::plugin::Context;
 
 use super::Attached;
-use crate::call::End;
 use crate::worker::Worker;
+use crate::worker::call::End;
 
 /// Bytes of an id in a line.
 const MAX_ID: usize = 128;

@@ -14,13 +14,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::outbox::Outbox;
 use super::subject::Subject;
 use super::{Attached, End, FromGateway, Over, Tunnel};
-use crate::call::Call;
+use crate::ppp::outbox::Outbox;
 use crate::ppp::{MAX_MESSAGE, until};
-use crate::session::NotBegun;
 use crate::worker::Worker;
+use crate::worker::call::Call;
+use crate::worker::session::NotBegun;
 
 /// How long after its streams a worker's process may end.
 const DEATH_WITHIN: Duration = Duration::from_millis(100);

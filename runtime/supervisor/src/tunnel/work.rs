@@ -13,14 +13,13 @@ use asp_proto::plugin::{CancelRequest, ClientMessage, InvokeRequest, Pong, Serve
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
-use super::outbox::MAX_BYTES;
 use super::subject::Subject;
-use super::{Attached, End, FromGateway, GRACE, Over, Tunnel};
-use crate::call::Call;
-use crate::executions::StillRuns;
-use crate::ppp::{message_frame, until};
-use crate::session::NotBegun;
+use super::{Attached, End, FromGateway, Over, Tunnel};
+use crate::ppp::{MAX_QUEUED_BYTES, message_frame, until};
 use crate::worker::Worker;
+use crate::worker::call::{Call, GRACE};
+use crate::worker::executions::StillRuns;
+use crate::worker::session::NotBegun;
 
 /// A plugin that is asked to yield saves its state first.
 const YIELD_GRACE: Duration = Duration::from_secs(10);
@@ -30,7 +29,7 @@ const SAVE_EVERY: Duration = Duration::from_millis(10);
 /// Messages of a call for which its worker has no room. A call has few open questions and checkpoints at a time.
 const MAX_UNSENT: usize = 64;
 /// Their bytes: as many as may wait in an inbox.
-const MAX_UNSENT_BYTES: usize = MAX_BYTES;
+const MAX_UNSENT_BYTES: usize = MAX_QUEUED_BYTES;
 
 /// How far the end of a call has come.
 #[derive(Default)]

@@ -22,9 +22,11 @@ pub use stall::Stall;
 use stall::Stalled;
 
 use crate::cause::Cause;
+use crate::ppp::outbox::{Outbox, Unsent};
 use crate::ppp::{ToGateway, boolean, event_frame, fields, message_frame, text};
-use crate::tunnel::outbox::{Outbox, Unsent};
 
+/// Between a cancel and the end of a worker that ignores it.
+pub const GRACE: Duration = Duration::from_secs(2);
 const MAX_QUESTIONS: usize = 16;
 const MAX_ARTIFACTS: usize = 256;
 const MAX_PIECE: usize = 64 << 10;

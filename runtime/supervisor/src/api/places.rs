@@ -13,14 +13,14 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 
-use crate::handles::{Handles, NoHandle, TTL, TunnelStats};
-use crate::peer::Peer;
 use crate::pool::TicketState;
+use crate::pool::scheduler::Place;
 use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
 use crate::refusal::Refusal;
 use crate::runtime::{self, Allocation, Runtime};
-use crate::scheduler::Place;
-use crate::tunnel::GRACE;
+use crate::tunnel::handles::{Handles, NoHandle, TTL, TunnelStats};
+use crate::tunnel::peer::Peer;
+use crate::worker::call::GRACE;
 
 /// What a cold start is thought to take, for `estimated_start_delay`.
 const COLD_START: Duration = Duration::from_millis(300);

@@ -23,17 +23,17 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::budget::{Budget, Lease};
 use crate::cause::{Cause, FullHeap};
 use crate::egress;
-use crate::installed::Plugin;
-use crate::language::Command;
-use crate::logs;
-use crate::manifest::Mode;
-use crate::metrics::Metrics;
+use crate::plugin::installed::Plugin;
+use crate::plugin::language::Command;
+use crate::plugin::manifest::Mode;
 use crate::settings::Settings;
-use crate::spawner::Spawner;
-use crate::worker_socket::{self, WorkerSocket};
+use crate::telemetry::metrics::Metrics;
+use crate::worker::budget::{Budget, Lease};
+use crate::worker::logs;
+use crate::worker::socket::{self, WorkerSocket};
+use crate::worker::spawner::Spawner;
 
 /// Below the state directory: one directory a worker.
 const HOMES: &str = "w";
@@ -295,7 +295,7 @@ impl Home {
     }
 
     fn socket(&self) -> PathBuf {
-        self.run_dir().join(worker_socket::NAME)
+        self.run_dir().join(socket::NAME)
     }
 
     fn work_dir(&self) -> PathBuf {

@@ -10,15 +10,15 @@ use prost::Message;
 use prost_types::Any;
 use tonic::{Status, Streaming};
 
-use super::Tunnel;
-use super::inbound::Inbound;
-use super::outbox::Outbox;
-use super::trunk::{Lane, Merged, NoLane, Trunk, trunk};
-use crate::peer::Peer;
-use crate::places::{self, Closed, no_handle};
+use crate::api::places::{self, Closed, no_handle};
 use crate::pool::TicketState;
+use crate::ppp::inbound::Inbound;
+use crate::ppp::outbox::Outbox;
+use crate::ppp::outbox::trunk::{Lane, Merged, NoLane, Trunk, trunk};
 use crate::ppp::{any_frame, closed_frame, supervisor_message};
 use crate::runtime::Runtime;
+use crate::tunnel::Tunnel;
+use crate::tunnel::peer::Peer;
 
 /// Longest name that a gateway gives a tunnel before it has a handle.
 const MAX_NAME: usize = 64;

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cause::Cause;
-use crate::latency::Latency;
-use crate::vitals::Vitals;
+use crate::telemetry::latency::Latency;
+use crate::telemetry::vitals::Vitals;
 
 #[derive(Debug, Default)]
 pub struct Tally(Mutex<Totals>);

@@ -6,8 +6,9 @@ use asp_platform::breaker::Outcome;
 use tokio::time::Instant;
 
 use super::slot::{Phase, Slot};
-use super::{Action, Scheduler, SetAside, TicketId, WorkerId};
-use crate::blame::Users;
+use super::{Action, Scheduler, SetAside, TicketId};
+use crate::pool::blame::Users;
+use crate::worker::WorkerId;
 
 /// Fewer tenants than this whose calls crash it say nothing about the plugin.
 const TENANTS: usize = 3;

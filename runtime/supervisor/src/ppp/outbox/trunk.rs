@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::budget::Budget;
-use super::inbound::Inbox;
-use super::outbox::{Queue, Taken};
+use crate::ppp::inbound::Inbox;
+use crate::ppp::outbox::{Queue, Taken};
 
 /// Tunnels of one stream.
 const MAX_LANES: usize = 10_000;
@@ -283,9 +283,9 @@ mod tests {
     use asp_proto::supervisor::tunnel_event::Type;
     use futures::{FutureExt, StreamExt};
 
-    use super::super::outbox::{Outbox, Unsent, WINDOW};
     use super::*;
     use crate::ppp::event_frame;
+    use crate::ppp::outbox::{Outbox, Unsent, WINDOW};
 
     fn frame(id: &str, text: &str) -> PppServerFrame {
         event_frame(id, Type::TunnelReady, text, None)

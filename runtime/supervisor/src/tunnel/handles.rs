@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::peer::Peer;
 use crate::pool::Ticket;
-use crate::tunnel::outbox::Outbox;
+use crate::ppp::outbox::Outbox;
+use crate::tunnel::peer::Peer;
 
 /// How long a handle waits for its ProxyPpp.
 pub const TTL: Duration = Duration::from_secs(10);

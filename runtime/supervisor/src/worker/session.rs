@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
 
-use crate::call::{Call, Rules, Stall};
 use crate::cause::Cause;
-use crate::heartbeat::Heartbeat;
-use crate::logs::{self, Meter};
-use crate::tunnel::outbox::Outbox;
+use crate::ppp::outbox::Outbox;
+use crate::worker::call::{Call, Rules, Stall};
+use crate::worker::heartbeat::Heartbeat;
+use crate::worker::logs::{self, Meter};
 
 /// Messages to the worker that it has not read. Each may be large, so they are few.
 pub const TO_WORKER: usize = 32;
@@ -228,8 +228,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::call::End;
-    use crate::tunnel::outbox::{Frames, outbox};
+    use crate::ppp::outbox::{Frames, outbox};
+    use crate::worker::call::End;
 
     struct Rig {
         session: Session,

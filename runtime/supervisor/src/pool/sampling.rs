@@ -8,35 +8,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_launcher::Stats;
+use asp_proto::plugin as wire;
+use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
 use asp_proto::supervisor::MetricsEvent;
 use prost_types::{Struct, Value};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::manifest::Mode;
-use crate::metrics::{Metrics, event};
+use crate::plugin::manifest::Mode;
 use crate::pool::Pool;
 use crate::ppp::{boolean, fields, list, milliseconds, number, object, text};
-use crate::runtime::Runtime;
-use crate::tally::{Totals, Used};
-use crate::vitals::{self, Vitals};
+use crate::telemetry::metrics::{Metrics, event};
+use crate::telemetry::tally::{Totals, Used};
+use crate::telemetry::vitals::Vitals;
 use crate::worker::Worker;
 
 const EVERY: Duration = Duration::from_secs(5);
 /// Workers that Health lists, of all plugins together: its answer stays far below a message's 4 MiB.
 const LISTED: usize = 1024;
+/// A busy event loop answers late; it is asked again with the next sample.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// An answer is a few hundred bytes.
+const MAX_ANSWER: usize = 64 << 10;
 
-/// Samples until the runtime ends.
-pub async fn run(runtime: Arc<Runtime>) {
+/// Samples the pools there are, for ever.
+pub async fn run(metrics: Metrics, all_pools: impl Fn() -> Vec<Arc<Pool>>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let pools = runtime.all_pools();
+        let pools = all_pools();
         let workers = pools.iter().flat_map(|pool| pool.workers());
         futures::future::join_all(workers.map(refresh)).await;
-        let metrics = &runtime.machine.metrics;
         if metrics.is_heard() {
-            pools.iter().for_each(|pool| tell(metrics, pool));
+            pools.iter().for_each(|pool| tell(&metrics, pool));
         }
     }
 }
@@ -74,9 +78,17 @@ struct Reading {
 type Figures = BTreeMap<String, Value>;
 
 async fn refresh(worker: Arc<Worker>) {
-    if let Some(told) = vitals::ask(&worker).await {
+    if let Some(told) = ask(&worker).await {
         worker.own.learn(&told);
     }
+}
+
+/// Asks a worker; `None` when it does not tell. A server on standard input and output cannot be asked.
+async fn ask(worker: &Worker) -> Option<wire::Vitals> {
+    let channel = worker.channel.clone()?;
+    let mut client = ToolPluginClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+    let answer = timeout(ANSWER_WITHIN, client.health(worker.request(()))).await;
+    answer.ok()?.ok()?.into_inner().vitals
 }
 
 fn tell(metrics: &Metrics, pool: &Pool) {

@@ -1,10 +1,13 @@
 //! What a tunnel still has to send to its gateway: a bounded queue, and the response stream of a tunnel that has
 //! one of its own.
 //!
-//! Keeps true: at most `MAX_FRAMES` frames and `MAX_BYTES` bytes wait, besides the few frames that end a
-//! tunnel, and all tunnels together hold to a [`Budget`]; a gateway that went away is noticed; of a tunnel that shares its stream no more than `WINDOW` is on its
-//! way unread, so that a gateway that does not read one tunnel still reads the others; a tunnel that was given up
-//! tells its end all the same.
+//! Keeps true: at most `MAX_FRAMES` frames and `MAX_QUEUED_BYTES` bytes wait, besides the few frames that end a
+//! tunnel, and all tunnels together hold to a [`Budget`]; a gateway that went away is noticed; of a tunnel that shares
+//! its stream no more than `WINDOW` is on its way unread, so that a gateway that does not read one tunnel still reads
+//! the others; a tunnel that was given up tells its end all the same.
+
+pub mod budget;
+pub mod trunk;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,13 +21,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::Status;
 
-use super::budget::Budget;
-use super::trunk::Trunk;
-use crate::ppp::{MAX_FRAME, frame_size};
+use crate::ppp::outbox::budget::Budget;
+use crate::ppp::outbox::trunk::Trunk;
+use crate::ppp::{MAX_QUEUED_BYTES, frame_size};
 
 pub const MAX_FRAMES: usize = 256;
-/// Room for four of the largest messages.
-pub const MAX_BYTES: usize = 4 * MAX_FRAME;
 /// Of one tunnel on a shared stream, sent and not yet read (supervisor.proto, `PppClientFrame.keepalive`).
 pub const WINDOW: usize = 2 << 20;
 /// What a frame takes of the window at least.
@@ -219,7 +220,7 @@ impl Outbox {
         }
         let size = frame_size(&frame);
         // One frame always finds room: who reads goes on, whatever the others hold.
-        let full = state.frames.len() >= MAX_FRAMES || state.bytes + size > MAX_BYTES;
+        let full = state.frames.len() >= MAX_FRAMES || state.bytes + size > MAX_QUEUED_BYTES;
         if full || (!state.frames.is_empty() && !self.queue.budget.has(size)) {
             return Ok(Some(frame));
         }
@@ -376,7 +377,7 @@ mod tests {
     use futures::StreamExt;
 
     use super::*;
-    use crate::ppp::event_frame;
+    use crate::ppp::{MAX_FRAME, event_frame};
 
     fn frame(text: &str) -> PppServerFrame {
         event_frame("t", Type::TunnelReady, text, None)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use asp_proto::supervisor::PluginRef;
 
-use crate::manifest::{Language, MAX_BYTES, Manifest, Mode, is_name};
+use crate::plugin::manifest::{Language, MAX_BYTES, Manifest, Mode, is_name};
 use crate::refusal::Refusal;
 
 /// Files and directories of one package; node_modules have the most.

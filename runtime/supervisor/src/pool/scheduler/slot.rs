@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use crate::blame::Users;
+use crate::pool::blame::Users;
 
 #[derive(Debug)]
 pub(super) enum Phase {

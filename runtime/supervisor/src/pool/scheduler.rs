@@ -17,15 +17,15 @@ use std::time::Duration;
 use asp_platform::breaker::{Breaker, Outcome};
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
-use crate::blame::Blame;
-use crate::fair_queue::{FairQueue, Full};
-use crate::leftovers::Idle;
-use crate::quarantine::Quarantine;
+use crate::pool::backoff::Backoff;
+use crate::pool::blame::Blame;
+use crate::pool::fair_queue::{FairQueue, Full};
+use crate::pool::quarantine::Quarantine;
 use crate::refusal::Refusal;
+use crate::worker::WorkerId;
+use crate::worker::leftovers::Idle;
 use slot::{Phase, Proof, Slot};
 
-pub type WorkerId = u64;
 pub type TicketId = u64;
 
 /// The pool's bounds.

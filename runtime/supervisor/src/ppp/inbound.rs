@@ -1,7 +1,7 @@
 //! What a gateway sends through a tunnel: frames in, messages out.
 //!
 //! Owns the inbox of a tunnel that shares its stream with others. Keeps true: at most `MAX_WAITING` messages and
-//! `MAX_BYTES` bytes wait in an inbox, and a tunnel that does not take them holds up no other.
+//! `MAX_QUEUED_BYTES` bytes wait in an inbox, and a tunnel that does not take them holds up no other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use prost_types::Any;
 use tokio::sync::Notify;
 use tonic::{Status, Streaming};
 
-use super::outbox::MAX_BYTES;
-use crate::ppp::{FromGateway, decode};
+use crate::ppp::{FromGateway, MAX_QUEUED_BYTES, decode};
 
 /// Answers and acknowledgements, of which a call has few at a time.
 const MAX_WAITING: usize = 64;
@@ -123,7 +122,7 @@ impl Inbox {
     pub fn put(&self, message: Any) {
         let mut state = self.state.lock();
         let bytes = state.bytes + message.value.len();
-        if state.messages.len() >= MAX_WAITING || bytes > MAX_BYTES {
+        if state.messages.len() >= MAX_WAITING || bytes > MAX_QUEUED_BYTES {
             state.overflowed = true;
         } else if !state.overflowed {
             state.bytes = bytes;
@@ -223,7 +222,7 @@ mod tests {
         }
         assert_eq!(inbound.next().await.unwrap_err().code(), tonic::Code::ResourceExhausted);
         let large = Inbox::default();
-        large.put(Any { value: vec![0; MAX_BYTES + 1], ..Any::default() });
+        large.put(Any { value: vec![0; MAX_QUEUED_BYTES + 1], ..Any::default() });
         assert!(large.take().await.is_err(), "bytes are bounded too");
     }
 }

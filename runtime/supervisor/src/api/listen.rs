@@ -22,12 +22,12 @@ use tonic::transport::Server;
 use tonic::transport::server::Router;
 
 use crate::api::Api;
-use crate::callers::Callers;
+use crate::api::callers::Callers;
+use crate::pool::sampling;
 use crate::ppp::MAX_FRAME;
-use crate::process::Machine;
 use crate::runtime::Runtime;
-use crate::sampling;
 use crate::settings::{Settings, Tls};
+use crate::worker::process::Machine;
 
 /// Running calls have this long after SIGTERM; Kubernetes kills after 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
@@ -69,7 +69,9 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
         tracing::info!(runtime = true, %address, "serving by mutual TLS");
     }
     let clockwork = tokio::spawn(Arc::clone(&runtime).tick());
-    let samples = aside.spawn(sampling::run(Arc::clone(&runtime)));
+    let sampled = Arc::clone(&runtime);
+    let metrics = runtime.machine.metrics.clone();
+    let samples = aside.spawn(sampling::run(metrics, move || sampled.all_pools()));
     let level = runtime.machine.level.number();
     tracing::info!(runtime = true, isolation_level = level, socket = ?socket, "ready");
     tokio::select! {

@@ -8,8 +8,8 @@ mod stdio;
 use std::path::{Path, PathBuf};
 
 use crate::cause::FullHeap;
-use crate::installed::Plugin;
-use crate::manifest::{Language, Mode};
+use crate::plugin::installed::Plugin;
+use crate::plugin::manifest::{Language, Mode};
 use crate::refusal::Refusal;
 use crate::settings::Languages;
 

@@ -4,7 +4,7 @@ use asp_proto::plugin::{Completed, DelegationRequested, ElicitationRequested, Pr
 use futures::StreamExt;
 
 use super::*;
-use crate::tunnel::outbox::{Frames, MAX_FRAMES, outbox};
+use crate::ppp::outbox::{Frames, MAX_FRAMES, outbox};
 
 fn rules() -> Rules {
     Rules {

@@ -1,20 +1,12 @@
 //! What a worker's interpreter tells of itself: its heap and its collections of garbage.
 //!
-//! Owns the question (`ToolPlugin.Health`) and what is believed of the answer. Keeps true: a worker that is
-//! silent or lies changes figures of its own and nothing else; no answer is waited for on a call's path.
+//! Owns what is believed of its answer to `ToolPlugin.Health`. Keeps true: a worker that is silent or lies changes
+//! figures of its own and nothing else.
 
 use std::time::Duration;
 
 use asp_proto::plugin as wire;
-use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
-use tokio::time::timeout;
 
-use crate::worker::Worker;
-
-/// A busy event loop answers late; it is asked again with the next sample.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// An answer is a few hundred bytes.
-const MAX_ANSWER: usize = 64 << 10;
 /// More than any machine has: 2^50.
 const MOST_BYTES: u64 = 1 << 50;
 
@@ -47,14 +39,6 @@ impl Vitals {
             gc_time: gc_time.max(before.gc_time),
         }
     }
-}
-
-/// Asks a worker; `None` when it does not tell. A server on standard input and output cannot be asked.
-pub async fn ask(worker: &Worker) -> Option<wire::Vitals> {
-    let channel = worker.channel.clone()?;
-    let mut client = ToolPluginClient::new(channel).max_decoding_message_size(MAX_ANSWER);
-    let answer = timeout(ANSWER_WITHIN, client.health(worker.request(()))).await;
-    answer.ok()?.ok()?.into_inner().vitals
 }
 
 #[cfg(test)]

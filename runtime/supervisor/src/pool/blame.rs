@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backoff::Backoff;
+use crate::pool::backoff::Backoff;
 
 const CRASHES: usize = 3;
 const WINDOW: Duration = Duration::from_secs(60);

@@ -10,8 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::call::Call;
-use crate::tunnel::GRACE;
+use crate::worker::call::{Call, GRACE};
 
 /// A former execution is killed after `GRACE`.
 const END_WITHIN: Duration = GRACE.saturating_mul(2);

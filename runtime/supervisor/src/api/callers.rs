@@ -1,6 +1,6 @@
 //! Keeps workers from the runtime's own API where they have its user.
 //!
-//! With users of their own they are refused by the socket's mode and by [`crate::peer::Peer`]. Refuses, of this
+//! With users of their own they are refused by the socket's mode and by [`crate::tunnel::peer::Peer`]. Refuses, of this
 //! process's user, whoever is in a sandbox and whoever cannot be looked at.
 
 use std::io;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::{Command, MEBIBYTE, prefixes, text};
 use crate::cause::FullHeap;
-use crate::manifest::is_relative;
+use crate::plugin::manifest::is_relative;
 use crate::refusal::Refusal;
 use crate::settings::Languages;
 
