@@ -12,6 +12,7 @@ pub mod calls;
 pub mod etag;
 pub mod explain;
 pub mod gate;
+pub mod inline;
 pub mod openapi;
 pub mod policy;
 pub mod problem;
@@ -24,7 +25,6 @@ pub mod status;
 
 use std::sync::Arc;
 
-use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_store::calls::AuditLog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::Packages;
@@ -34,9 +34,9 @@ use axum::routing::{delete, get, post, put};
 
 use crate::admission::Admission;
 use crate::catalog::Compiler;
-use crate::clock;
-use crate::publisher;
+use crate::runtimes::Runtimes;
 use crate::xds::subscribers::Subscribers;
+use crate::{clock, publisher};
 use auth::{Admin, Verifier};
 use problem::Problem;
 use refusals::Refusals;
@@ -57,7 +57,7 @@ pub struct AdminState {
     pub publisher: publisher::Handle,
     pub subscribers: Arc<Subscribers>,
     /// The language runtimes of this process's configuration.
-    pub runtimes: Runtimes,
+    pub runtimes: Arc<dyn Runtimes>,
     pub verifier: Verifier,
     pub refusals: Refusals,
     /// The platform's own public keys (RFC 7517 section 5).

@@ -14,18 +14,13 @@ pub mod servers;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use anyhow::Context;
 use asp_proto::snapshot::{AuthScheme, Issuer, Upstream};
 use asp_registry::{CompiledServer, Inputs};
 use asp_snapshot::Live;
-use asp_store::control::{ControlStore, ServerRecord, SourceFile};
-use async_trait::async_trait;
+use asp_store::control::{ServerRecord, SourceFile};
 use parking_lot::Mutex;
 
-use crate::publisher::Source;
-use crate::xds::Published;
 use budget::{EDGE, GATEWAY, SLACK};
-use build::Built;
 use fault::{Fault, LAST_FORM, NOT_SERVED};
 use servers::server_fault;
 
@@ -40,34 +35,6 @@ pub struct Fixed {
     pub admin_issuers: Vec<String>,
     /// Hosts the proxy executor may reach although they are private (the sample server of `--stack`).
     pub upstreams: Vec<Upstream>,
-}
-
-/// Builds snapshots from the store.
-pub struct StoreSource {
-    store: Arc<dyn ControlStore>,
-    compiler: Compiler,
-}
-
-impl StoreSource {
-    /// The compiler is shared with the admin API, so that a server is compiled once.
-    pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler) -> StoreSource {
-        StoreSource { store, compiler }
-    }
-}
-
-#[async_trait]
-impl Source for StoreSource {
-    async fn revision(&self) -> anyhow::Result<u64> {
-        Ok(self.store.revision().await?)
-    }
-
-    async fn build(&self, last: Option<Arc<Published>>) -> anyhow::Result<Built> {
-        let state = self.store.load().await?;
-        let compiler = self.compiler.clone();
-        // Compiling and encoding take milliseconds: not on a thread that serves.
-        let work = move || build::build(&state, &compiler, last.as_deref().map(|last| &last.snapshot));
-        tokio::task::spawn_blocking(work).await.context("compile the snapshot")?
-    }
 }
 
 impl Fixed {
@@ -223,19 +190,18 @@ mod tests {
     use asp_store::control::ControlState;
 
     use super::*;
+    use crate::testkit::TestIssuer;
 
     fn published(state: &ControlState, compiler: &Compiler) -> GatewaySnapshot {
         build::build(state, compiler, None).unwrap().snapshot
     }
 
     pub(super) fn fixed(dev: bool) -> Fixed {
-        let dir = tempfile::tempdir().unwrap();
-        let issuer = crate::issuer::DevIssuer::load_or_create(dir.path()).unwrap();
         Fixed {
             public_url: "http://127.0.0.1:8080".into(),
             dev,
             workers: 1,
-            issuers: vec![issuer.snapshot()],
+            issuers: vec![TestIssuer::new().snapshot()],
             admin_issuers: Vec::new(),
             upstreams: Vec::new(),
         }

@@ -27,8 +27,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::admin::auth::{IssuerRules, TrustedIssuer};
-use crate::issuer::MAX_TTL;
+use crate::trusted_issuer::{IssuerRules, MAX_TTL, TrustedIssuer};
 
 /// Issuers and keys of one file, at most.
 const MAX_ISSUERS: usize = 100;
@@ -272,11 +271,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::issuer::DevIssuer;
+    use crate::testkit::TestIssuer;
 
     fn public_key() -> Value {
-        let dir = tempfile::tempdir().unwrap();
-        DevIssuer::load_or_create(dir.path()).unwrap().jwk().clone()
+        TestIssuer::new().jwk().clone()
     }
 
     fn read_value(value: &Value) -> Result<Issuers, IssuersError> {

@@ -5,6 +5,8 @@
 //! something changes or after [`RETRY`]; a change made by another process on the same store is found within
 //! [`POLL`]; a revision that changes nothing of the snapshot is not pushed.
 
+pub mod stored;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -15,6 +15,7 @@ pub mod subscribers;
 pub mod subscription;
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use asp_proto::snapshot::GatewaySnapshot;
 use asp_snapshot::policy::Policy;
@@ -28,6 +29,16 @@ pub const EDGE_FILTER: &str = "asp-edge";
 pub const GATEWAY_RESOURCE: &str = "gateway";
 /// The largest message a gateway accepts: a snapshot's bound and room for its envelope.
 pub const MAX_MESSAGE: usize = 65 * 1024 * 1024;
+/// `<ip>:<port>` at which Envoy reaches a gateway, in its node's metadata.
+const ADVERTISE: &str = "advertise";
+/// In the metadata of the last request of a gateway that ends in order.
+const LEAVING: &str = "leaving";
+/// How long a gateway tries to connect to its control plane.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Reconnects are spread over this range, so that a restarted control plane is not stampeded.
+const BACKOFF_MS: std::ops::Range<u64> = 200..1_000;
+/// The cluster whose endpoints the gateways are.
+pub const DEFAULT_POOL: &str = "gateway";
 
 /// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

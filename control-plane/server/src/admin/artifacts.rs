@@ -25,7 +25,7 @@ use super::auth::Admin;
 use super::problem::{Code, Problem};
 use super::{AdminState, off_thread};
 use crate::clock;
-use crate::plugins::pack::Format;
+use crate::package_format::Format;
 
 /// A sender that says nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(30);

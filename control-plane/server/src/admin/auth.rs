@@ -11,77 +11,22 @@ use asp_proto::snapshot::EdgeSnapshot;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use http::{HeaderMap, header};
+use jsonwebtoken::Validation;
 use jsonwebtoken::errors::ErrorKind;
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::AdminState;
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, valid_org};
-use crate::issuer::{ADMIN_AUDIENCE, MAX_TTL, TYP};
+use crate::clock;
 use crate::policy::{self, Presented};
-use crate::{clock, patterns};
+use crate::trusted_issuer::TrustedIssuer;
 
 /// Longer tokens are not even looked at, in bytes.
 const MAX_TOKEN: usize = 8 * 1024;
 /// Clocks of two machines differ by no more, in seconds.
 const LEEWAY: u64 = 30;
-
-/// A key of an issuer whose tokens open the admin API.
-pub struct TrustedIssuer {
-    pub kid: String,
-    pub algorithm: Algorithm,
-    pub key: DecodingKey,
-    pub rules: Arc<IssuerRules>,
-}
-
-/// What the tokens of an admin issuer must say.
-pub struct IssuerRules {
-    pub iss: String,
-    /// Accepted `typ` headers, lower case.
-    pub typ: Vec<String>,
-    /// Accepted `aud` values.
-    pub audiences: Vec<String>,
-    /// The claims that hold the admin's name and role.
-    pub user_claim: String,
-    pub role_claim: String,
-    /// Longest accepted `exp - iat` in seconds; a revocation lasts as long.
-    pub max_lifetime: u64,
-    /// The orgs its admins may have a role in, as patterns; empty: any, and the platform.
-    pub orgs: Vec<String>,
-}
-
-impl IssuerRules {
-    /// The rules of an issuer about which nothing else is said.
-    pub fn of(iss: &str) -> IssuerRules {
-        IssuerRules {
-            iss: iss.to_owned(),
-            typ: vec![TYP.to_owned()],
-            audiences: vec![ADMIN_AUDIENCE.to_owned()],
-            user_claim: "sub".to_owned(),
-            role_claim: "role".to_owned(),
-            max_lifetime: MAX_TTL.as_secs(),
-            orgs: Vec::new(),
-        }
-    }
-
-    fn accepts_typ(&self, typ: &str) -> bool {
-        // "application/" may be left out (RFC 7515 section 4.1.9).
-        let typ = typ.to_ascii_lowercase();
-        let typ = typ.strip_prefix("application/").unwrap_or(&typ);
-        self.typ.iter().any(|accepted| accepted == typ)
-    }
-
-    fn accepts_role(&self, role: &Role) -> bool {
-        let covered = |org: &str| self.orgs.iter().any(|pattern| patterns::matches(pattern, org));
-        self.orgs.is_empty()
-            || match role.org() {
-                Some(org) => covered(org),
-                None => self.orgs.iter().any(|pattern| pattern == "*"),
-            }
-    }
-}
 
 /// Verifies admin tokens.
 #[derive(Default)]

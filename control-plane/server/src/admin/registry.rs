@@ -20,9 +20,8 @@ use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
 use super::problem::{Code, Problem};
 use super::{AdminState, off_thread};
-use crate::catalog;
-use crate::catalog::servers;
-use crate::inline;
+use crate::admin::inline::{self, Files};
+use crate::catalog::{self, servers};
 use crate::patterns;
 
 /// The MCP revision that `compile` shows unless asked otherwise.
@@ -32,14 +31,6 @@ const MAX_TRIES: u32 = 5;
 
 /// Broken changes that the audit names; a whole rewritten server has thousands.
 const MAX_NOTED: usize = 20;
-
-/// A server's files; other folders' files that it lists come along.
-#[derive(Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Files {
-    #[schema(value_type = Vec<Object>)]
-    pub files: Vec<SourceFile>,
-}
 
 /// What a validation found.
 #[derive(Serialize, ToSchema)]

@@ -16,7 +16,7 @@ use super::auth::Admin;
 use super::body::Body;
 use super::problem::Problem;
 use crate::clock;
-use crate::issuer::MAX_TTL;
+use crate::trusted_issuer::MAX_TTL;
 
 /// Added to the longest life of a token: clocks differ.
 const LEEWAY_MS: u64 = 60_000;

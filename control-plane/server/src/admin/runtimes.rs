@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use asp_gateway::executors::plugin::runtimes::{RuntimeHealth, RuntimeState};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -16,6 +15,7 @@ use utoipa::ToSchema;
 use super::AdminState;
 use super::auth::Admin;
 use super::problem::Problem;
+use crate::runtimes::{RuntimeHealth, RuntimeState};
 
 /// Plugin versions a runtime knows at a time.
 const MAX_PLUGINS: usize = 512;
@@ -168,7 +168,7 @@ fn status(health: RuntimeHealth) -> RuntimeStatus {
         },
     };
     let state = match state {
-        RuntimeState::Ready | RuntimeState::Unused => Condition::Ready,
+        RuntimeState::Ready => Condition::Ready,
         RuntimeState::Degraded => Condition::Degraded,
         RuntimeState::Unreachable => Condition::Unreachable,
     };

@@ -10,7 +10,6 @@ mod registry;
 
 use std::path::Path as FilePath;
 
-use asp_gateway::executors::plugin::runtimes::RuntimeTarget;
 use asp_store::calls::MemoryAudit;
 use asp_store::packages::{DiskPackages, Quota};
 use asp_store::sqlite::SqliteStore;
@@ -22,14 +21,17 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
-use crate::catalog::{Fixed, StoreSource};
-use crate::issuer::{AdminToken, DevIssuer, MAX_TTL};
+use crate::catalog::Fixed;
 use crate::publisher::Publisher;
+use crate::publisher::stored::StoreSource;
+use crate::runtimes::{RuntimeHealth, RuntimeState};
+use crate::testkit::TestIssuer;
+use crate::trusted_issuer::MAX_TTL;
 use crate::xds::endpoints::Endpoints;
 
 struct Api {
     router: Router,
-    issuer: DevIssuer,
+    issuer: TestIssuer,
     /// The audit log of calls.
     calls: Arc<MemoryAudit>,
     _state: tempfile::TempDir,
@@ -37,6 +39,18 @@ struct Api {
     world: crate::xds::WorldReceiver,
     store: Arc<dyn ControlStore>,
     standing: tokio::sync::watch::Receiver<crate::publisher::Standing>,
+}
+
+/// One runtime, which does not answer.
+struct Nobody;
+
+#[async_trait::async_trait]
+impl Runtimes for Nobody {
+    async fn health(&self) -> Vec<RuntimeHealth> {
+        let url = "unix:/nobody.sock".to_owned();
+        let figures = Value::Null;
+        vec![RuntimeHealth { languages: vec!["node".into()], url, state: RuntimeState::Unreachable, figures }]
+    }
 }
 
 struct Answer {
@@ -57,9 +71,8 @@ impl Api {
     }
 
     async fn with(publishes: bool) -> Api {
-        crate::issuer::install_crypto();
         let state_dir = tempfile::tempdir().unwrap();
-        let issuer = DevIssuer::load_or_create(state_dir.path()).unwrap();
+        let issuer = TestIssuer::new();
         let store: Arc<dyn ControlStore> = Arc::new(SqliteStore::in_memory().await.unwrap());
         let fixed = Fixed {
             public_url: "http://127.0.0.1:8080".into(),
@@ -81,12 +94,6 @@ impl Api {
         let world = handle.world();
         let packages = state_dir.path().join("packages");
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
-        let target = RuntimeTarget {
-            languages: vec!["node".into()],
-            url: format!("unix:{}", state_dir.path().join("nobody.sock").display()),
-            peer: None,
-        };
-        let runtimes = Runtimes::new(vec![target]).unwrap();
         let calls = Arc::new(MemoryAudit::default());
         let state = AdminState {
             admission: Admission::new(Arc::clone(&store), compiler.clone()),
@@ -96,8 +103,8 @@ impl Api {
             compiler,
             publisher: handle,
             subscribers: Subscribers::new(),
-            runtimes,
-            verifier: Verifier::new(vec![issuer.trusted().unwrap()]),
+            runtimes: Arc::new(Nobody),
+            verifier: Verifier::new(vec![issuer.trusted()]),
             refusals: Refusals::default(),
             jwks: json!({ "keys": [issuer.jwk()] }),
             dev: true,
@@ -115,8 +122,7 @@ impl Api {
     }
 
     fn token(&self, role: &str) -> String {
-        let token = AdminToken { user: "ops".into(), role: role.into(), ttl: MAX_TTL };
-        self.issuer.mint_admin(&token).unwrap().expose().to_owned()
+        self.issuer.admin(role, MAX_TTL.as_secs())
     }
 
     async fn raw(&self, request: Request<Body>) -> Response {

@@ -37,7 +37,7 @@ pub fn admit(existing: &[CompiledServer], new: &CompiledServer) -> Result<(), Fu
 
 /// Of servers that declare the same primitive differently, the one that was stored first stays: an id belongs to
 /// its first owner.
-pub(super) fn without_conflicts(
+pub(crate) fn without_conflicts(
     mut servers: Vec<(u64, CompiledServer)>,
     faults: &mut Vec<Fault>,
 ) -> Vec<CompiledServer> {
@@ -68,7 +68,7 @@ pub(super) fn without_conflicts(
 }
 
 /// The servers that fit into `bound` bytes, the small ones first.
-pub(super) fn that_fit(
+pub(crate) fn that_fit(
     mut servers: Vec<CompiledServer>,
     bound: usize,
     faults: &mut Vec<Fault>,
@@ -89,7 +89,7 @@ pub(super) fn that_fit(
     servers
 }
 
-pub(super) fn server_fault(name: &str, fault: &str, in_force: &'static str) -> Fault {
+pub(crate) fn server_fault(name: &str, fault: &str, in_force: &'static str) -> Fault {
     Fault {
         part: Part::Server,
         name: name.to_owned(),

@@ -10,13 +10,13 @@ use prost::Message as _;
 
 use super::{Entry, File, Jwks, admin, client};
 use crate::catalog::budget;
-use crate::issuer;
+use crate::trusted_issuer::{DEVELOPMENT_ISS, DEVELOPMENT_NAME};
 
 /// Any origin: the edge wants one to judge a snapshot.
 const ORIGIN: &str = "http://localhost";
 
 /// Every fault, each once; `dev`: the development issuer is trusted too.
-pub(super) fn of(file: &File, dev: bool) -> Vec<String> {
+pub(crate) fn of(file: &File, dev: bool) -> Vec<String> {
     let mut found = Vec::new();
     for entry in &file.clients {
         let faults = of_entry(entry, |entry| client(entry).map(drop));
@@ -86,8 +86,8 @@ fn repeated(file: &File, dev: bool) -> Vec<String> {
     let mut names: HashSet<&str> = HashSet::new();
     let mut issuers: HashSet<&str> = HashSet::new();
     if dev {
-        names.insert(issuer::NAME);
-        issuers.insert(issuer::ISS);
+        names.insert(DEVELOPMENT_NAME);
+        issuers.insert(DEVELOPMENT_ISS);
     }
     for entry in &file.clients {
         if !names.insert(&entry.name) {
@@ -123,11 +123,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::issuer::DevIssuer;
+    use crate::testkit::TestIssuer;
 
     fn ec_key(kid: &str) -> Value {
-        let dir = tempfile::tempdir().unwrap();
-        let mut key = DevIssuer::load_or_create(dir.path()).unwrap().jwk().clone();
+        let mut key = TestIssuer::new().jwk().clone();
         key["kid"] = json!(kid);
         key
     }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// All connections of a listener.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     places: Arc<Semaphore>,
     table: Arc<Table>,
 }
@@ -54,12 +54,12 @@ struct Activity {
 }
 
 impl Connections {
-    pub(super) fn new(bound: usize) -> Connections {
+    pub(crate) fn new(bound: usize) -> Connections {
         Connections { places: Arc::new(Semaphore::new(bound)), table: Arc::default() }
     }
 
     /// A place for one more connection; the longest idle one makes room where there is none.
-    pub(super) async fn place(&self) -> Place {
+    pub(crate) async fn place(&self) -> Place {
         let permit = loop {
             if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
                 break permit;
@@ -91,7 +91,7 @@ impl Connections {
 }
 
 /// One connection's place; dropping it frees it.
-pub(super) struct Place {
+pub(crate) struct Place {
     number: u64,
     state: Arc<State>,
     table: Arc<Table>,
@@ -99,12 +99,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         Usage { state: Arc::clone(&self.state), table: Arc::clone(&self.table) }
     }
 
     /// Ends when no request has come for `bound`; never, once one has.
-    pub(super) async fn silent_for(&self, bound: Duration) {
+    pub(crate) async fn silent_for(&self, bound: Duration) {
         sleep(bound).await;
         if self.state.activity.lock().spoken {
             std::future::pending().await
@@ -112,7 +112,7 @@ impl Place {
     }
 
     /// Ends when the connection is idle and its place is needed.
-    pub(super) async fn wanted(&self) {
+    pub(crate) async fn wanted(&self) {
         self.state.wanted.cancelled().await;
     }
 }
@@ -125,13 +125,13 @@ impl Drop for Place {
 
 /// Counts the requests of a connection.
 #[derive(Clone)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     state: Arc<State>,
     table: Arc<Table>,
 }
 
 impl Usage {
-    pub(super) fn begin(&self) -> Open {
+    pub(crate) fn begin(&self) -> Open {
         let mut activity = self.state.activity.lock();
         activity.open += 1;
         activity.spoken = true;
@@ -140,11 +140,11 @@ impl Usage {
 }
 
 /// An open request.
-pub(super) struct Open(Usage);
+pub(crate) struct Open(Usage);
 
 impl Open {
     /// The request is open until its response has been sent.
-    pub(super) fn until_the_end_of(self, body: Body) -> Body {
+    pub(crate) fn until_the_end_of(self, body: Body) -> Body {
         Body::new(Answer { body, _open: self })
     }
 }

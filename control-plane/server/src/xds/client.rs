@@ -21,15 +21,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::{Endpoint, Uri};
 
-use super::stream::{ADVERTISE, LEAVING};
-use super::{GATEWAY_RESOURCE, Kind, MAX_MESSAGE};
+use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, GATEWAY_RESOURCE, Kind, LEAVING, MAX_MESSAGE};
 
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A control plane that vanished silently is noticed after the two together.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Reconnects are spread over this range, so that a restarted control plane is not stampeded.
-pub(super) const BACKOFF_MS: std::ops::Range<u64> = 200..1_000;
 /// How long an end waits for the control plane to have heard of it.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// gRPC status code INVALID_ARGUMENT, in a rejection.

@@ -14,13 +14,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::client;
 use super::endpoints::{Alive, Endpoints};
 use super::peer::Caller;
 use super::subscribers::{self, Subscribers};
 use super::subscription::{Event, Subscription};
-use super::{Kind, WorldReceiver};
-use crate::settings::DEFAULT_POOL;
+use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, DEFAULT_POOL, Kind, LEAVING, WorldReceiver};
 
 /// At most one push of each kind is unanswered, so no more than this can wait.
 const OUTBOUND: usize = Kind::ALL.len();
@@ -28,13 +26,7 @@ const OUTBOUND: usize = Kind::ALL.len();
 /// How long after its first gateway a control plane leaves an Envoy the endpoints of an earlier one. Gateways come back
 /// one by one, each within a try and a pause (`client.rs`): the first of them would get everybody's requests. One that
 /// notices the loss by its keepalive only comes later, and is added then.
-const SETTLE: Duration =
-    client::CONNECT_TIMEOUT.saturating_add(Duration::from_millis(client::BACKOFF_MS.end + 500));
-
-/// `<ip>:<port>` at which Envoy reaches a gateway, in its node's metadata.
-pub(super) const ADVERTISE: &str = "advertise";
-/// In the metadata of the last request of a gateway that ends in order.
-pub(super) const LEAVING: &str = "leaving";
+const SETTLE: Duration = CONNECT_TIMEOUT.saturating_add(Duration::from_millis(BACKOFF_MS.end + 500));
 
 /// What a stream needs to know of the control plane.
 #[derive(Clone)]

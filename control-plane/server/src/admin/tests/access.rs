@@ -11,7 +11,6 @@ use sha2::{Digest, Sha256};
 use utoipa::OpenApi;
 
 use super::{Answer, Api, DEMO, MAX_BODY, openapi, read, sample};
-use crate::issuer::{ClientToken, MAX_TTL};
 
 #[tokio::test]
 async fn an_org_admin_sees_and_changes_its_own_org_only() {
@@ -97,15 +96,7 @@ async fn the_audit_of_calls_is_read_in_pages_and_by_an_org_only_as_far_as_it_is_
 #[tokio::test]
 async fn only_an_admin_token_opens_the_api() {
     let api = Api::start().await;
-    let client = ClientToken {
-        org: "acme".into(),
-        user: "alice".into(),
-        scopes: Vec::new(),
-        groups: Vec::new(),
-        audience: "http://127.0.0.1:8080".into(),
-        ttl: MAX_TTL,
-    };
-    let client = api.issuer.mint_client(&client).unwrap().expose().to_owned();
+    let client = api.issuer.client("acme", "alice", "http://127.0.0.1:8080");
     let tampered = format!("{}x", api.token("platform"));
     for (value, code) in [
         (None, "token_missing"),

@@ -1,0 +1,424 @@
+//! The command line of `asp`.
+
+pub mod environment;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::args::environment::ENVIRONMENT_HELP;
+use crate::packaging::scaffold::Language;
+
+/// The Agentic Server Platform: a gateway for MCP.
+#[derive(Debug, Parser)]
+#[command(
+    name = "asp",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  asp plugin new greet --language python mine   a server with one tool that works
+  asp lint mine                                 every fault of its files
+  asp serve --dev --primitives mine             control plane and gateway on this machine
+  asp token --org acme --user alice             a token to call it with"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs the control plane, the gateway, or both
+    Serve(ServeArgs),
+    /// Mints a token from the development issuer and prints it alone
+    Token(TokenArgs),
+    /// Checks a directory of primitives and reports every fault
+    Lint(LintArgs),
+    /// Compiles a directory of primitives and shows the result
+    Compile(CompileArgs),
+    /// Sends a directory of primitives to the control plane (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Apply(ApplyArgs),
+    /// Compares a directory of primitives with the control plane
+    Diff(DiffArgs),
+    /// Brings what another MCP server lists into a directory of primitives
+    Import(ImportArgs),
+    /// Shows the published snapshot and who has it
+    Status(StatusArgs),
+    /// Says which rule decides about a call
+    Explain(ExplainArgs),
+    /// Shows or changes what an org may reach and who of it may call what
+    Policy(PolicyArgs),
+    /// Shows or replaces the rate limits of an org
+    Limits(LimitsArgs),
+    /// Revokes a token, a user or an org
+    Revoke(RevokeArgs),
+    /// Shows who called what, newest first (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Audit(AuditArgs),
+    /// Works with the code of plugins
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub enum PluginCommand {
+    /// Makes a server with one tool that works, to change step by step
+    New(PluginNewArgs),
+    /// Builds the plugins and makes a package file of each: wheel, npm tarball, jar or MCP bundle
+    Build(PluginBuildArgs),
+    /// Sends package files to the control plane's artifact store (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    Push(PluginPushArgs),
+    /// Calls the plugins with the examples of their specs, each in its sandbox
+    Test(PluginTestArgs),
+    /// Calls one plugin once and shows what it says
+    Run(PluginRunArgs),
+    /// Installs plugins where a language runtime finds them: from the code beside their specs, or from the artifact store
+    Install(PluginInstallArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginNewArgs {
+    /// Of the tool, e.g. greet_all; its server is named after it
+    #[arg(value_name = "ID")]
+    pub id: String,
+    #[arg(long)]
+    pub language: Language,
+    /// The directory of primitives it goes into
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginBuildArgs {
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// Where the package files go, each with its SHA-256 beside it
+    #[arg(long, value_name = "DIR", default_value = "dist")]
+    pub out: PathBuf,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginPushArgs {
+    /// Package files, or directories of them
+    #[arg(value_name = "FILE", default_value = "dist")]
+    pub files: Vec<PathBuf>,
+    /// The control plane's admin API, instead of ASP_ADMIN_URL
+    #[arg(long, value_name = "URL")]
+    pub url: Option<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginTestArgs {
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// Only this plugin
+    #[arg(long, value_name = "ID")]
+    pub only: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginRunArgs {
+    #[arg(value_name = "ID")]
+    pub id: String,
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// A JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub arguments: String,
+    /// Seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub timeout: u64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct PluginInstallArgs {
+    #[arg(value_name = "DIR", default_value = "primitives")]
+    pub directory: PathBuf,
+    /// Where the runtime looks
+    #[arg(long, value_name = "DIR", default_value = ".asp/plugins")]
+    pub plugins: PathBuf,
+    /// Installs what the servers registered at this admin API pin, from its artifact store (ASP_ADMIN_TOKEN)
+    #[arg(long, value_name = "URL", conflicts_with = "directory")]
+    pub from: Option<String>,
+    /// With --from: looks again after so many seconds, until it is stopped
+    #[arg(long, value_name = "SECONDS", requires = "from", value_parser = clap::value_parser!(u64).range(1..))]
+    pub every: Option<u64>,
+    /// Development: put other code in place of an installed version
+    #[arg(long)]
+    pub replace: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Example:
+  asp explain --org acme --user alice --group ops --server demo --primitive echo
+
+Ends with 0 when the call would be allowed, 1 when not.")]
+pub struct ExplainArgs {
+    #[arg(long)]
+    pub org: String,
+    #[arg(long)]
+    pub user: Option<String>,
+    /// A group of the user; repeat for more
+    #[arg(long = "group", value_name = "GROUP")]
+    pub groups: Vec<String>,
+    /// The token's id
+    #[arg(long)]
+    pub wcit: Option<String>,
+    /// A scope of the token; repeat for more
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub scopes: Vec<String>,
+    #[arg(long)]
+    pub server: String,
+    /// The primitive's id
+    #[arg(long, value_name = "ID")]
+    pub primitive: String,
+    /// mcp; a2a and rest are not served yet
+    #[arg(long, default_value = "mcp")]
+    pub protocol: String,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  asp policy acme                            all of it, as JSON
+  asp policy acme --expose demo              the server is there for the org
+  asp policy acme --deny echo --user bob     a binding; --allow for the contrary")]
+pub struct PolicyArgs {
+    #[arg(value_name = "ORG")]
+    pub org: String,
+    /// Shows a server to the org
+    #[arg(long, value_name = "SERVER", conflicts_with_all = ["hide", "allow", "deny"])]
+    pub expose: Option<String>,
+    /// Hides a server from the org
+    #[arg(long, value_name = "SERVER", conflicts_with_all = ["allow", "deny"])]
+    pub hide: Option<String>,
+    /// Allows a primitive: an id, `prefix*` or `*`
+    #[arg(long, value_name = "ID", conflicts_with = "deny")]
+    pub allow: Option<String>,
+    /// Denies a primitive: an id, `prefix*` or `*`
+    #[arg(long, value_name = "ID")]
+    pub deny: Option<String>,
+    /// Whom --allow and --deny are about; everybody when nobody is named
+    #[arg(long, conflicts_with_all = ["group", "wcit"])]
+    pub user: Option<String>,
+    /// A group instead of a user
+    #[arg(long, conflicts_with = "wcit")]
+    pub group: Option<String>,
+    /// A token's id instead of a user
+    #[arg(long)]
+    pub wcit: Option<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Example of a file: [{selector: {user: \"*\"}, policy: {capacity: 20, refill: 5/s}}]")]
+pub struct LimitsArgs {
+    #[arg(value_name = "ORG")]
+    pub org: String,
+    /// Replaces all limits of the org by those of a file, YAML or JSON; - is standard input
+    #[arg(long, value_name = "FILE")]
+    pub put: Option<PathBuf>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = "\
+Examples:
+  asp revoke --org acme --user bob --reason left   every token of bob issued until now
+  asp revoke --token JTI
+  asp revoke --org acme                            every token of the org issued until now")]
+pub struct RevokeArgs {
+    #[arg(long)]
+    pub org: Option<String>,
+    #[arg(long)]
+    pub user: Option<String>,
+    /// A token's id (jti)
+    #[arg(long, value_name = "JTI", conflicts_with_all = ["user", "token_hash"])]
+    pub token: Option<String>,
+    /// Lower-case hex SHA-256 of the compact token
+    #[arg(long, value_name = "HEX", conflicts_with = "user")]
+    pub token_hash: Option<String>,
+    #[arg(long)]
+    pub reason: Option<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp lint                        every fault and warning of ./primitives
+  asp lint primitives/demo/echo.yaml   one file; what it refers to is read from the files beside it")]
+pub struct LintArgs {
+    /// A directory of primitives, or one file of it
+    #[arg(value_name = "PATH", default_value = "primitives")]
+    pub path: PathBuf,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct CompileArgs {
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Only this server
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
+    /// For programs: everything that was compiled
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp apply primitives --dry-run   what would change
+  asp apply primitives
+
+Ends with 3 when a contract breaks without a new major version.")]
+pub struct ApplyArgs {
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Says what would change, and changes nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Applies what breaks callers without a new major version too; the audit says so
+    #[arg(long)]
+    pub force: bool,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Ends with 0 when nothing breaks callers, 3 when something does without a new major version: a gate for a merge pipeline.")]
+pub struct DiffArgs {
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Example:
+  asp import --mcp http://127.0.0.1:3001/mcp --server tickets
+
+A tool without hints is taken as MCP's defaults say: destructive and in an open world.")]
+pub struct ImportArgs {
+    /// The upstream's Streamable HTTP endpoint
+    #[arg(long, value_name = "URL")]
+    pub mcp: String,
+    /// The server it becomes here
+    #[arg(long, value_name = "NAME")]
+    pub server: String,
+    /// The URL that the specs name, when it is not the one given by --mcp (an upstream entry of the operator)
+    #[arg(long, value_name = "URL")]
+    pub proxy_url: Option<String>,
+    /// Who answers for the imported primitives
+    #[arg(long, default_value = "platform@example.com", value_name = "ADDRESS")]
+    pub owner: String,
+    /// The directory of primitives
+    #[arg(long, default_value = "primitives", value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct AuditArgs {
+    /// Only this organisation's calls
+    #[arg(long)]
+    pub org: Option<String>,
+    /// How many events
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: u32,
+    /// Only events before this one: the number at the start of a line
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub before: Option<i64>,
+    /// For programs: one event a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+#[command(after_help = ENVIRONMENT_HELP)]
+pub struct ServeArgs {
+    /// What this process does: control, gateway [default: control,gateway]
+    #[arg(long, value_name = "LIST")]
+    pub roles: Option<String>,
+    /// Development mode: its own issuer, loopback origins, no TLS needed
+    #[arg(long)]
+    pub dev: bool,
+    /// Starts Envoy and the sample MCP server too (with --dev)
+    #[arg(long)]
+    pub stack: bool,
+    /// Applies this directory of primitives at start
+    #[arg(long, value_name = "DIR")]
+    pub primitives: Option<PathBuf>,
+    /// The address every listener binds [default: 127.0.0.1]
+    #[arg(long, value_name = "IP")]
+    pub bind: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(
+    override_usage = "asp token --org <ORG> --user <USER> [OPTIONS]\n       asp token --admin --user <USER> [--role <ROLE>] [OPTIONS]",
+    after_help = "\
+Examples:
+  asp token --org acme --user alice --group ops --ttl 15m
+  asp token --admin --user ops --role platform:read"
+)]
+pub struct TokenArgs {
+    /// The caller's organisation; needed unless --admin is given
+    #[arg(long, required_unless_present = "admin")]
+    pub org: Option<String>,
+    /// The caller
+    #[arg(long)]
+    pub user: String,
+    /// A scope; repeat for more
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub scopes: Vec<String>,
+    /// A group of the user; repeat for more
+    #[arg(long = "group", value_name = "GROUP")]
+    pub groups: Vec<String>,
+    /// How long it lives: 30s, 15m, 1h; at most 24h
+    #[arg(long, default_value = "1h")]
+    pub ttl: String,
+    /// Only for this server
+    #[arg(long, value_name = "NAME", conflicts_with = "admin")]
+    pub server: Option<String>,
+    /// For the admin API instead
+    #[arg(long)]
+    pub admin: bool,
+    /// What an admin token may do: platform, platform:read, org:ID or org:ID:read
+    #[arg(long, requires = "admin", default_value = "platform")]
+    pub role: String,
+}

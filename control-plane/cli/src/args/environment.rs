@@ -1,0 +1,55 @@
+//! The environment of `asp serve`, as its help shows it.
+
+/// What `asp serve --help` says of the environment.
+pub const ENVIRONMENT_HELP: &str = "\
+Environment (port 0 takes a free one; ports.json in the state directory says which):
+  ASP_PORT              Envoy, for clients [8080]
+  ASP_ADMIN_PORT        admin API [8081]
+  ASP_GATEWAY_PORT      gateway [8082]
+  ASP_XDS_PORT          xDS server [18000]
+  ASP_ENVOY_ADMIN_PORT  Envoy's own admin port [9901]
+  ASP_BIND              address of every listener [127.0.0.1]
+  ASP_GATEWAY_BIND, ASP_XDS_BIND
+                        address of that listener alone [ASP_BIND]
+  ASP_ADMIN_BIND        address of the admin API alone, which speaks plain HTTP: beyond loopback it must be set
+                        by name, or ASP_PEER_PLAINTEXT=mesh [ASP_BIND]
+  ASP_STATE_DIR         state of this machine [.asp]
+  ASP_PUBLIC_URL        the origin clients use, e.g. https://mcp.example.com (required without --dev)
+  ASP_DATABASE_URL      sqlite:<path> or sqlite::memory: [asp.db in the state directory]
+  ASP_FILTER_WASM       the edge filter, as Envoy finds it [target/wasm32-wasip1/wasm/asp_filter.wasm]
+  ASP_EDGE_WORKERS      Envoy's concurrency; coarse limits are shared by it [2]
+  ASP_SEAL_KEY          seals session ids, at least 32 bytes, the same on every gateway
+                        (required without --dev; several gateways need it always)
+  ASP_SEAL_KEY_PREVIOUS the key before, while it is being replaced
+  ASP_TOKEN_KEY         file with the P-256 key (PEM PKCS #8 or JWK) that signs the tokens of plugins, the
+                        same on every gateway [made once in the state directory]
+  ASP_TOKEN_KEY_PREVIOUS
+                        file with the key before, or its public JWK: published until its tokens have died
+  ASP_ISSUERS           file of the issuers whose tokens clients and admins bring
+  ASP_UPSTREAMS         name=http(s)://host[:port],... private hosts that proxied specs may name
+  ASP_XDS_URL           the control plane, for a process with the gateway role alone
+  ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener]
+  ASP_POOL              the Envoy cluster this gateway belongs to [gateway]
+  ASP_AUDIT_MAX_BYTES   what the audit log of calls may take on the disk; the oldest events go first, and all
+                        after 30 days [1073741824]
+  ASP_MAX_CALLS         calls that one gateway runs at a time [8192]
+  ASP_MAX_CALLS_PER_ORG of them of one org [2048]
+  ASP_RUNTIMES          language[+language]=url,... where plugins run: python, node, java, mcp-stdio;
+                        unix:<path>, or https://host:port with ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
+  ASP_DELEGATE_URL      base of an OpenAI-compatible endpoint, e.g. https://llm.internal/v1: it answers the
+                        delegations of plugins where the client has no model
+  ASP_DELEGATE_MODEL    the model's name there (required with ASP_DELEGATE_URL)
+  ASP_DELEGATE_API_KEY  its key
+  ASP_DELEGATE_JSON_SCHEMA
+                        true: it takes JSON Schemas as response_format [false]
+  ASP_DELEGATE_KEYS     name=http(s)://host[:port]=file,... keys that specs may name, and where each may go
+  ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
+                        PEM files: mutual TLS between control plane, gateways and Envoys
+  ASP_PEER_NAME         the name in the control plane's certificate [the host of ASP_XDS_URL]
+  ASP_PEER_PLAINTEXT    mesh: something else encrypts and authenticates between them
+  ASP_TLS_CERT, ASP_TLS_KEY             certificate chain and key of the edge, for --stack
+  ASP_ENVOY_BIN                         the envoy binary, for --stack
+  ASP_RUNTIME_BIN                       the language runtime, for --stack [asp-runtime beside asp]
+  ASP_NODE_BIN, ASP_EVERYTHING_JS,
+  ASP_EVERYTHING_PORT                   the sample MCP server, for --stack
+  ASP_LOG                               levels, e.g. info,asp=debug [info]";

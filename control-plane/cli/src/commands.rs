@@ -1,0 +1,57 @@
+//! The commands: each is a module with one `run`, and the exit code is decided here.
+
+pub mod apply;
+pub mod audit;
+pub mod client;
+pub mod compile;
+pub mod explain;
+pub mod import;
+pub mod lint;
+pub mod plugin;
+pub mod policy;
+pub mod status;
+pub mod token;
+
+use std::process::ExitCode;
+
+use crate::args::Command;
+use crate::failure::{EXIT_BAD_CONFIGURATION, Failure};
+use crate::print;
+
+/// `asp diff` and `asp apply` found a contract that breaks without a new major version.
+const EXIT_BREAKING: u8 = 3;
+
+/// Runs a command to its end.
+pub fn run(command: Command) -> ExitCode {
+    let outcome = match command {
+        Command::Serve(args) => crate::serve::run(&args),
+        Command::Token(args) => token::run(&args),
+        Command::Lint(args) => lint::run(&args),
+        Command::Compile(args) => compile::run(&args),
+        Command::Apply(args) => apply::run(&args),
+        Command::Diff(args) => apply::diff(&args),
+        Command::Audit(args) => audit::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Policy(args) => policy::policy(&args),
+        Command::Limits(args) => policy::limits(&args),
+        Command::Revoke(args) => policy::revoke(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Plugin(command) => plugin::run(&command),
+        Command::Status(args) => status::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Configuration(faults)) => {
+            for fault in faults {
+                print::error(&fault.to_string());
+            }
+            ExitCode::from(EXIT_BAD_CONFIGURATION)
+        }
+        Err(Failure::Refused) => ExitCode::FAILURE,
+        Err(Failure::Breaking) => ExitCode::from(EXIT_BREAKING),
+        Err(Failure::Other(error)) => {
+            print::error(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

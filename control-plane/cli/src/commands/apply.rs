@@ -1,0 +1,153 @@
+//! `asp apply` and `asp diff`: a directory of primitives against a control plane.
+
+use std::path::Path;
+
+use anyhow::Context;
+use asp_control::catalog::{self, Bundle};
+use asp_store::control::SourceFile;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::client::{AdminClient, block_on, change_in_words};
+use crate::args::{ApplyArgs, DiffArgs};
+use crate::failure::Failure;
+use crate::print;
+use crate::settings::source::ProcessEnvironment;
+
+/// Sends every server of the directory; the API skips what has not changed, and refuses what breaks callers
+/// without a new major version unless `--force` is given.
+pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
+    let bundles = read(&args.directory)?;
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    block_on(async {
+        let mut results = Vec::with_capacity(bundles.len());
+        let mut breaks_callers = false;
+        for bundle in &bundles {
+            let name = &bundle.server.server.name;
+            let result = if args.dry_run {
+                let difference = compare(&api, bundle).await?;
+                breaks_callers |= !args.force && difference.breaks_callers();
+                shown(name, &difference)
+            } else {
+                let query = if args.force { "?force=true" } else { "" };
+                let path = format!("/api/registry/servers/{name}{query}");
+                let answer = api.put(&path, &json!({ "files": bundle.files })).await?;
+                if answer.body.get("code").and_then(Value::as_str) == Some("breaking_change") {
+                    print::error(&format!("{name}: {}", answer.refusal()));
+                    return Err(Failure::Breaking);
+                }
+                answer.accepted()?
+            };
+            if !args.json {
+                print::line(&told(name, &result));
+            }
+            results.push(result);
+        }
+        if args.json {
+            print::json(&results);
+        }
+        if breaks_callers { Err(Failure::Breaking) } else { Ok(()) }
+    })
+}
+
+/// Says which servers are new, changed or the same, and which the registry has beyond the directory. Fails
+/// when one breaks callers without a new major version.
+pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
+    let bundles = read(&args.directory)?;
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    block_on(async {
+        let mut results: Vec<Value> = Vec::new();
+        let mut breaks_callers = false;
+        for bundle in &bundles {
+            let difference = compare(&api, bundle).await?;
+            breaks_callers |= difference.breaks_callers();
+            results.push(shown(&bundle.server.server.name, &difference));
+        }
+        let stored = api.get("/api/registry/servers").await?.accepted()?;
+        for record in stored.as_array().into_iter().flatten() {
+            let name = record.get("server").and_then(Value::as_str).unwrap_or_default();
+            if !bundles.iter().any(|bundle| bundle.server.server.name == name) {
+                results.push(json!({ "server": name, "state": "only in the registry" }));
+            }
+        }
+        if args.json {
+            print::json(&results);
+        } else {
+            for result in &results {
+                print::line(&told(result.get("server").and_then(Value::as_str).unwrap_or_default(), result));
+            }
+        }
+        if breaks_callers { Err(Failure::Breaking) } else { Ok(()) }
+    })
+}
+
+/// A result in words: what happened, then its changes and warnings, one a line.
+fn told(name: &str, result: &Value) -> String {
+    let revision = result.get("revision").and_then(Value::as_u64).unwrap_or(0);
+    let state = result.get("state").and_then(Value::as_str);
+    let mut lines = match (state, result.get("changed").and_then(Value::as_bool)) {
+        (Some(state), _) => format!("{name}: {state}"),
+        (None, Some(true)) => format!("{name}: applied at revision {revision}"),
+        (None, _) => format!("{name}: unchanged since revision {revision}"),
+    };
+    let list = |key: &str| result.get(key).and_then(Value::as_array).into_iter().flatten();
+    list("changes").for_each(|change| lines.push_str(&format!("\n  {}", change_in_words(change))));
+    list("warnings")
+        .for_each(|warning| lines.push_str(&format!("\n  warning: {}", warning_in_words(warning))));
+    lines
+}
+
+fn warning_in_words(warning: &Value) -> String {
+    let text = |key: &str| warning.get(key).and_then(Value::as_str).unwrap_or_default();
+    let line = warning.get("line").and_then(Value::as_u64).unwrap_or(0);
+    format!("{}:{line}: {}: {}; {}", text("file"), text("code"), text("message"), text("hint"))
+}
+
+/// How a server of the directory differs from the registry's.
+struct Difference {
+    state: &'static str,
+    changes: Vec<asp_registry::Change>,
+}
+
+impl Difference {
+    fn breaks_callers(&self) -> bool {
+        self.changes.iter().any(asp_registry::Change::breaks_callers)
+    }
+}
+
+async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failure> {
+    let name = &bundle.server.server.name;
+    let answer = api.get(&format!("/api/registry/servers/{name}")).await?;
+    if answer.status == StatusCode::NOT_FOUND {
+        return Ok(Difference { state: "new", changes: Vec::new() });
+    }
+    let stored = answer.accepted()?;
+    if stored.get("contentHash").and_then(Value::as_str) == Some(bundle.server.content_hash.as_str()) {
+        return Ok(Difference { state: "unchanged", changes: Vec::new() });
+    }
+    let files = stored.get("files").cloned().unwrap_or_default();
+    let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;
+    // Files that this version no longer compiles have nothing to compare with.
+    let changes = match catalog::compile(name, &files) {
+        Ok(before) => asp_registry::compare(&before, &bundle.server),
+        Err(_) => Vec::new(),
+    };
+    Ok(Difference { state: "changed", changes })
+}
+
+fn shown(name: &str, difference: &Difference) -> Value {
+    json!({ "server": name, "state": difference.state, "changes": difference.changes })
+}
+
+fn read(directory: &Path) -> Result<Vec<Bundle>, Failure> {
+    let sources =
+        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let report = asp_registry::check(&sources);
+    let Some(found) = report.catalog else {
+        for fault in &report.faults {
+            print::error(&catalog::describe(fault));
+        }
+        return Err(Failure::Refused);
+    };
+    Ok(catalog::bundles(&sources, found))
+}

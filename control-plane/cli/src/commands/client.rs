@@ -1,0 +1,179 @@
+//! The commands' client of the admin API (`ASP_ADMIN_URL`, `ASP_ADMIN_TOKEN`).
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_platform::secret::Secret;
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+
+use crate::failure::Failure;
+use crate::settings::listen::DEFAULT_ADMIN_PORT;
+use crate::settings::source::Environment;
+
+pub const ENV_ADMIN_URL: &str = "ASP_ADMIN_URL";
+pub const ENV_ADMIN_TOKEN: &str = "ASP_ADMIN_TOKEN";
+/// Compiling a large server takes seconds on a small machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest package over 3 Mbit/s.
+const TRANSFER: Duration = Duration::from_secs(900);
+
+/// The admin API of one control plane.
+pub struct AdminClient {
+    client: Client,
+    url: String,
+    token: Secret,
+}
+
+/// A refusal of the API, or its answer.
+pub struct Answer {
+    pub status: StatusCode,
+    pub body: Value,
+}
+
+impl AdminClient {
+    pub fn new(environment: &dyn Environment) -> Result<AdminClient, Failure> {
+        AdminClient::of(None, environment)
+    }
+
+    /// `url` instead of the environment's, where it is given.
+    pub fn of(url: Option<&str>, environment: &dyn Environment) -> Result<AdminClient, Failure> {
+        let url = url
+            .map(str::to_owned)
+            .or_else(|| environment.get(ENV_ADMIN_URL))
+            .unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_ADMIN_PORT}"));
+        let Some(token) = environment.get(ENV_ADMIN_TOKEN) else {
+            return Err(Failure::bad(
+                ENV_ADMIN_TOKEN,
+                "is required: `asp token --admin --user NAME` mints one",
+            ));
+        };
+        let client = Client::builder().timeout(TIMEOUT).build().context("make the HTTP client")?;
+        Ok(AdminClient { client, url: url.trim_end_matches('/').to_owned(), token: Secret::new(token) })
+    }
+
+    pub async fn get(&self, path: &str) -> Result<Answer, Failure> {
+        self.send(self.request(Method::GET, path)).await
+    }
+
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+        self.send(self.request(Method::PUT, path).json(body)).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+        self.send(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Sends a file's bytes, `size` of them.
+    pub async fn upload(&self, path: &str, file: tokio::fs::File, size: u64) -> Result<Answer, Failure> {
+        let request = self
+            .request(Method::PUT, path)
+            .timeout(TRANSFER)
+            .header(CONTENT_TYPE, "application/octet-stream")
+            .header(CONTENT_LENGTH, size)
+            .body(file);
+        self.send(request).await
+    }
+
+    /// Writes an answer's bytes into a file, at most `bound` of them; `None` when the API has no such thing.
+    pub async fn download(&self, path: &str, file: &Path, bound: u64) -> Result<Option<()>, Failure> {
+        let request = self.request(Method::GET, path).timeout(TRANSFER);
+        let mut response = request.send().await.map_err(|error| self.unanswered(&error))?;
+        if response.status() == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        if !response.status().is_success() {
+            return Err(read(response).await?.accepted().err().unwrap_or(Failure::Refused));
+        }
+        let mut written = tokio::fs::File::create(file).await.context("make a file")?;
+        let mut size = 0;
+        while let Some(piece) = response.chunk().await.context("read the answer")? {
+            size += piece.len() as u64;
+            if size > bound {
+                return Err(anyhow::anyhow!("{} sends more than {bound} bytes", self.url).into());
+            }
+            written.write_all(&piece).await.context("write a file")?;
+        }
+        written.flush().await.context("write a file")?;
+        Ok(Some(()))
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("{}{path}", self.url)).bearer_auth(self.token.expose())
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Answer, Failure> {
+        read(request.send().await.map_err(|error| self.unanswered(&error))?).await
+    }
+
+    /// One line in place of the client library's nested ones, which name neither setting nor remedy.
+    fn unanswered(&self, error: &reqwest::Error) -> Failure {
+        let problem = if error.is_connect() {
+            "nothing answers there: start one with `make run` or `asp serve --dev`, or name another with \
+             ASP_ADMIN_URL"
+        } else if error.is_timeout() {
+            "no answer in time: look at its log, or try again"
+        } else {
+            tracing::debug!(%error, "the admin API could not be asked");
+            "the request failed: is ASP_ADMIN_URL (scheme, host and port) the admin API's?"
+        };
+        Failure::Other(anyhow::anyhow!("{}: {problem}", self.url))
+    }
+}
+
+async fn read(response: Response) -> Result<Answer, Failure> {
+    let status = response.status();
+    let text = response.text().await.context("read the answer")?;
+    let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+    Ok(Answer { status, body })
+}
+
+impl Answer {
+    /// The body of a success; a refusal in words.
+    pub fn accepted(self) -> Result<Value, Failure> {
+        if self.status.is_success() {
+            return Ok(self.body);
+        }
+        Err(Failure::Other(anyhow::anyhow!("{}", self.refusal())))
+    }
+
+    /// A refusal in one line, its faults after it.
+    pub fn refusal(&self) -> String {
+        let text = |key: &str| self.body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut line = format!("{} {}: {}", self.status.as_u16(), text("code"), text("title"));
+        if !text("detail").is_empty() {
+            line = format!("{line}: {}", text("detail"));
+        }
+        for fault in self.body.get("errors").and_then(Value::as_array).into_iter().flatten() {
+            let field = |key: &str| fault.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let at = fault.get("line").and_then(Value::as_u64).unwrap_or(0);
+            line = format!("{line}\n  {}:{at}: {}: {}", field("file"), field("code"), field("message"));
+        }
+        for change in self.body.get("changes").and_then(Value::as_array).into_iter().flatten() {
+            line = format!("{line}\n  {}", change_in_words(change));
+        }
+        line
+    }
+}
+
+/// One difference between two versions of a server, as the API and `asp diff` have it.
+pub fn change_in_words(change: &Value) -> String {
+    let text = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or_default();
+    let is = |key: &str| change.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let weight = match (is("breaking"), is("versioned")) {
+        (true, true) => "breaking, in a new major version",
+        (true, false) => "BREAKING without a new major version",
+        (false, _) => "compatible",
+    };
+    format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message"))
+}
+
+/// Runs the future of a command that talks to the API.
+pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(work)
+}

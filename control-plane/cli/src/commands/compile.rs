@@ -1,0 +1,52 @@
+//! `asp compile`: what clients and the runtime would get of a directory of primitives. Offline.
+
+use anyhow::Context;
+use asp_control::admin::registry::{DEFAULT_REVISION, compiled};
+use asp_control::catalog;
+use serde_json::Value;
+
+use crate::args::CompileArgs;
+use crate::failure::Failure;
+use crate::print;
+
+/// Compiles and prints; fails when there is a fault or no such server.
+pub fn run(args: &CompileArgs) -> Result<(), Failure> {
+    let sources = asp_registry::read_dir(&args.directory)
+        .with_context(|| format!("read {}", args.directory.display()))?;
+    let report = asp_registry::check(&sources);
+    let Some(found) = report.catalog else {
+        for fault in &report.faults {
+            print::error(&catalog::describe(fault));
+        }
+        return Err(Failure::Refused);
+    };
+    let mut servers = found.servers;
+    if let Some(name) = &args.server {
+        servers.retain(|server| server.server.name == *name);
+        if servers.is_empty() {
+            return Err(Failure::bad(
+                "--server",
+                format!("`{name}` is no server of {}", args.directory.display()),
+            ));
+        }
+    }
+    if args.json {
+        let all = servers.iter().map(|server| compiled(server, DEFAULT_REVISION)).collect();
+        print::json(&Value::Array(all));
+        return Ok(());
+    }
+    for server in &servers {
+        print::line(&format!("{} {}", server.server.name, server.content_hash));
+        for listing in &server.server.listings {
+            let faces =
+                [("mcp", &listing.mcp_name), ("a2a", &listing.a2a_skill), ("rest", &listing.rest_name)];
+            let faces: Vec<String> = faces
+                .iter()
+                .filter(|(_, name)| !name.is_empty())
+                .map(|(face, name)| format!("{face}:{name}"))
+                .collect();
+            print::line(&format!("  {}@{} {}", listing.id, listing.version, faces.join(" ")));
+        }
+    }
+    Ok(())
+}

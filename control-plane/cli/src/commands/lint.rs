@@ -1,0 +1,78 @@
+//! `asp lint`: every fault of a directory of primitives or of one file, with place and hint. Offline.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use asp_control::catalog;
+use asp_registry::{FaultCode, Report, Source};
+use serde_json::json;
+
+use crate::args::LintArgs;
+use crate::failure::Failure;
+use crate::print;
+
+/// What makes a folder a server's.
+const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];
+
+fn directory(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
+    let sources = asp_registry::read_dir(path).with_context(|| format!("read {}", path.display()))?;
+    let report = asp_registry::check(&sources);
+    Ok((sources, report))
+}
+
+/// In the folder of a server the whole root is checked, since files refer to each other, and what concerns this
+/// one is told. Elsewhere a spec is judged by itself.
+fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
+    let whole = path.canonicalize().with_context(|| format!("read {}", path.display()))?;
+    let folder = whole.parent().unwrap_or(Path::new("/"));
+    let named = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = format!("{}/{}", named(folder), named(&whole));
+    let is_of_server = SERVER_FILES.iter().any(|file| folder.join(file).is_file());
+    let (mut sources, mut report) = match folder.parent().filter(|_| is_of_server) {
+        Some(root) => directory(root)?,
+        None => alone(&whole, &name)?,
+    };
+    sources.retain(|source| source.path == name);
+    if sources.is_empty() {
+        bail!("{}: no file of a primitive or server; they end in .yaml, .yml or .json", path.display());
+    }
+    report.faults.retain(|fault| fault.file == name);
+    report.warnings.retain(|warning| warning.file == name);
+    Ok((sources, report))
+}
+
+fn alone(path: &Path, name: &str) -> anyhow::Result<(Vec<Source>, Report)> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    let sources = vec![Source { path: name.to_owned(), text }];
+    let mut report = asp_registry::check(&sources);
+    // It has no place yet.
+    report.faults.retain(|fault| fault.code != FaultCode::BadPath);
+    Ok((sources, report))
+}
+
+/// Checks, prints, and fails when there is a fault.
+pub fn run(args: &LintArgs) -> Result<(), Failure> {
+    let (sources, report) = if args.path.is_file() { one_file(&args.path)? } else { directory(&args.path)? };
+    if args.json {
+        print::json(&json!({
+            "valid": report.faults.is_empty(),
+            "errors": report.faults,
+            "warnings": report.warnings,
+        }));
+    } else {
+        for warning in &report.warnings {
+            print::line(&format!("warning: {}", catalog::describe(warning)));
+        }
+        for fault in &report.faults {
+            print::line(&format!("error: {}", catalog::describe(fault)));
+        }
+        let servers = report.catalog.as_ref().map_or(0, |found| found.servers.len());
+        print::line(&format!(
+            "{} files, {servers} servers, {} errors, {} warnings",
+            sources.len(),
+            report.faults.len(),
+            report.warnings.len()
+        ));
+    }
+    if report.faults.is_empty() { Ok(()) } else { Err(Failure::Refused) }
+}

@@ -1,0 +1,199 @@
+//! `asp plugin`: make, try and test plugins, offline; build, push and install their packages.
+
+mod packages;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_control::catalog;
+use asp_proto::plugin::server_message::Payload;
+use asp_registry::Source;
+use serde_json::Value;
+
+use super::client::block_on;
+use crate::args::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
+use crate::failure::Failure;
+use crate::packaging::languages::Languages;
+use crate::packaging::local::{Ended, Local};
+use crate::packaging::{self, Unit, build, examples, scaffold};
+use crate::print;
+
+/// How long one example may take.
+const EXAMPLE: Duration = Duration::from_secs(60);
+/// Log lines of one failed example.
+const MAX_LOG: usize = 20;
+/// Characters of a value that is not the expected one.
+const MAX_SHOWN: usize = 1000;
+
+pub fn run(command: &PluginCommand) -> Result<(), Failure> {
+    match command {
+        PluginCommand::New(args) => new(args),
+        PluginCommand::Build(args) => packages::build(args),
+        PluginCommand::Push(args) => block_on(packages::push(args)),
+        PluginCommand::Test(args) => block_on(test(args)),
+        PluginCommand::Run(args) => block_on(call(args)),
+        PluginCommand::Install(args) => packages::install(args),
+    }
+}
+
+fn new(args: &PluginNewArgs) -> Result<(), Failure> {
+    let files = scaffold::new(&args.directory, &args.id, args.language).context("make the plugin")?;
+    for file in &files {
+        print::line(&format!("made {}", file.display()));
+    }
+    let here = args.directory.display();
+    print::line(&format!("next: asp plugin test {here}   (calls it with the examples of its spec)"));
+    print::line(&format!("      asp plugin run {} {here} --arguments '{{\"name\":\"Ada\"}}'", args.id));
+    Ok(())
+}
+
+async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
+    let (sources, units) = read(&args.directory)?;
+    build::all(&units, Some(&Languages::find().present))?;
+    let examples = examples::examples(&sources)?;
+    let mut local = Local::start(&units).await?;
+    let (mut passed, mut failed) = (0_u32, 0_u32);
+    for plugin in local.callable.clone() {
+        let wanted = args.only.as_ref().is_none_or(|only| *only == plugin.id);
+        for example in examples.get(&plugin.id).into_iter().flatten().filter(|_| wanted) {
+            let Some(input) = &example.input else { continue };
+            let title = format!("{}: {}", plugin.id, example.text);
+            let mut log = Vec::new();
+            let ended = local.call(&plugin, input, EXAMPLE, &mut |message| keep_log(message, &mut log)).await;
+            match fault(ended, example.output.as_ref()) {
+                None => {
+                    passed += 1;
+                    print::line(&format!("ok     {title}"));
+                }
+                Some(fault) => {
+                    failed += 1;
+                    print::line(&format!("FAILED {title}\n       {fault}"));
+                    log.iter().for_each(|line| print::line(&format!("       {line}")));
+                }
+            }
+        }
+    }
+    print::line(&format!("{passed} passed, {failed} failed"));
+    if passed + failed == 0 {
+        print::error("no plugin here has an example with an input; write `examples` in its spec");
+        return Err(Failure::Refused);
+    }
+    if failed > 0 {
+        tell_output(&local);
+        return Err(Failure::Refused);
+    }
+    Ok(())
+}
+
+/// Keeps the log of a call that may fail, as far as a person reads it.
+fn keep_log(message: &Payload, log: &mut Vec<String>) {
+    if let Payload::Log(line) = message
+        && log.len() < MAX_LOG
+    {
+        log.push(format!("log: {}", line.message.replace('\n', "\n       ")));
+    }
+}
+
+fn tell_output(local: &Local) {
+    let lines = local.plugin_output();
+    if !lines.is_empty() {
+        print::error(&format!("the plugin's output:\n{}", lines.join("\n")));
+    }
+}
+
+/// What is wrong with how a call ended; `None` when it is what the example says.
+fn fault(ended: anyhow::Result<Ended>, expected: Option<&Value>) -> Option<String> {
+    match ended {
+        Ok(Ended::Completed(output)) => match expected {
+            Some(expected) if *expected != output => {
+                Some(format!("expected {}, got {}", shown(expected), shown(&output)))
+            }
+            _ => None,
+        },
+        Ok(Ended::Error(said)) => Some(format!("the tool says: {said}")),
+        Ok(Ended::Failed { code, message }) => Some(format!("{code}: {message}{}", way_out(&code))),
+        Err(error) => Some(format!("{error:#}")),
+    }
+}
+
+/// What an author can do about a failure that the platform names.
+fn way_out(code: &str) -> &'static str {
+    match code {
+        "INVALID_ARGUMENT" => " (the input must fit input_schema)",
+        "INVALID_OUTPUT" => " (return what output_schema says, or change it; at most 4 MiB)",
+        "UNDECLARED" => " (name it in the spec's primitiveDependencies)",
+        "DEADLINE" => " (end sooner, or raise capabilities.maxRuntimeSeconds)",
+        _ => "",
+    }
+}
+
+/// A value as far as a person reads it.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}… ({} bytes)", text.get(..end).unwrap_or_default(), text.len()),
+        None => text,
+    }
+}
+
+async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
+    let arguments: Value = serde_json::from_str(&args.arguments)
+        .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
+    let (_, units) = read(&args.directory)?;
+    build::all(&units, Some(&Languages::find().present))?;
+    let mut local = Local::start(&units).await?;
+    let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
+        return Err(Failure::bad(
+            "ID",
+            format!("`{}` is no plugin of {}", args.id, args.directory.display()),
+        ));
+    };
+    let timeout = Duration::from_secs(args.timeout);
+    let ended = local.call(&plugin, &arguments, timeout, &mut |message| show(message)).await;
+    match ended {
+        Ok(Ended::Completed(output)) => {
+            print::json(&output);
+            Ok(())
+        }
+        other => {
+            print::error(&fault(other, None).unwrap_or_default());
+            tell_output(&local);
+            Err(Failure::Refused)
+        }
+    }
+}
+
+/// One line for a person, of what a person cares about.
+fn show(message: &Payload) {
+    let text = match message {
+        Payload::Progress(progress) => format!("progress {:.0} % {}", progress.percent, progress.message),
+        Payload::Status(status) => format!("status {}", status.phase),
+        Payload::Log(line) => format!("log {} {}", line.level().as_str_name().to_lowercase(), line.message),
+        Payload::Chunk(chunk) => format!("chunk {}", chunk.text),
+        Payload::Artifact(artifact) => {
+            format!("artifact {} {} ({} bytes)", artifact.r#type, artifact.uri, artifact.size)
+        }
+        Payload::ArtifactData(data) => format!("artifact bytes {}+{}", data.offset, data.data.len()),
+        Payload::Elicitation(asked) => format!("asks {} (nobody answers here)", asked.elicitation_id),
+        Payload::Delegation(asked) => format!("delegates to {} (nobody answers here)", asked.delegate_id),
+        Payload::Checkpoint(saved) => format!("checkpoint {} ({} bytes)", saved.seq, saved.capsule.len()),
+        _ => return,
+    };
+    print::error(&text);
+}
+
+/// The specs of a directory, and what there is to build and install.
+fn read(directory: &Path) -> Result<(Vec<Source>, Vec<Unit>), Failure> {
+    let sources =
+        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let report = asp_registry::check(&sources);
+    let Some(found) = report.catalog else {
+        for fault in &report.faults {
+            print::error(&catalog::describe(fault));
+        }
+        return Err(Failure::Refused);
+    };
+    let units = packaging::units(&found.servers, Some(directory));
+    Ok((sources, units))
+}

@@ -1,0 +1,266 @@
+//! `asp plugin build`, `push` and `install`: package files made, stored and put where a runtime finds them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use asp_control::catalog;
+use asp_control::package_format::Format;
+use asp_store::control::SourceFile;
+use asp_store::packages::MAX_PACKAGE;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::super::client::{AdminClient, block_on};
+use super::read;
+use crate::args::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
+use crate::failure::Failure;
+use crate::packaging::pack::{PackageFile, digest, pack};
+use crate::packaging::{self, Existing, Installed, Outcome, Unit, build as sources};
+use crate::print;
+use crate::settings::source::ProcessEnvironment;
+
+/// A package file and whose it is, as `--json` shows it.
+#[derive(Serialize)]
+struct Built {
+    id: String,
+    version: String,
+    language: String,
+    file: PathBuf,
+    size: u64,
+    sha256: String,
+}
+
+pub(super) fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
+    let (_, units) = read(&args.directory)?;
+    sources::all(&units, None)?;
+    std::fs::create_dir_all(&args.out).with_context(|| format!("make {}", args.out.display()))?;
+    let mut built = Vec::new();
+    for unit in &units {
+        let Some(folder) = &unit.folder else { continue };
+        let package =
+            pack(unit, folder, &args.out).with_context(|| format!("make the package of {}", unit.id))?;
+        write_digest(&package)?;
+        if !args.json {
+            print::line(&format!("{} {} {}", package.path.display(), package.size, package.sha256));
+        }
+        for pin in unit.pins.iter().filter(|pin| **pin != package.sha256) {
+            print::error(&format!("{}@{}: its spec pins another package, {pin}", unit.id, unit.version));
+        }
+        built.push(Built {
+            id: unit.id.clone(),
+            version: unit.version.clone(),
+            language: unit.language.clone(),
+            file: package.path,
+            size: package.size,
+            sha256: package.sha256,
+        });
+    }
+    if args.json {
+        print::json(&built);
+    }
+    Ok(())
+}
+
+/// `<file>.sha256`, as sha256sum(1) writes and checks it.
+fn write_digest(package: &PackageFile) -> Result<(), Failure> {
+    let path = digest_path(&package.path);
+    let text = format!("{}  {}\n", package.sha256, package.name);
+    std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    Ok(())
+}
+
+fn digest_path(package: &Path) -> PathBuf {
+    let mut name = package.as_os_str().to_owned();
+    name.push(".sha256");
+    name.into()
+}
+
+pub(super) async fn push(args: &PluginPushArgs) -> Result<(), Failure> {
+    let files = package_files(&args.files)?;
+    let api = AdminClient::of(args.url.as_deref(), &ProcessEnvironment)?;
+    let mut results = Vec::new();
+    for file in &files {
+        let package = existing(file)?;
+        let opened = tokio::fs::File::open(file).await.with_context(|| format!("open {}", file.display()))?;
+        let path = format!("/api/artifacts/{}?name={}", package.sha256, package.name.replace('+', "%2B"));
+        let answer = api.upload(&path, opened, package.size).await?;
+        let outcome = if answer.status == reqwest::StatusCode::CREATED { "pushed" } else { "unchanged" };
+        answer.accepted()?;
+        if !args.json {
+            print::line(&format!("{outcome} {} {} {}", package.name, package.size, package.sha256));
+        }
+        results.push(json!({
+            "name": package.name, "size": package.size, "sha256": package.sha256, "outcome": outcome,
+        }));
+    }
+    if args.json {
+        print::json(&results);
+    }
+    Ok(())
+}
+
+/// The named files, and the package files of the named directories.
+fn package_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let is_package = |path: &Path| {
+        path.is_file() && path.file_name().and_then(|name| Format::of_name(name.to_str()?)).is_some()
+    };
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(path).with_context(|| format!("read {}", path.display()))? {
+            found.push(entry.with_context(|| format!("read {}", path.display()))?.path());
+        }
+        found.retain(|path| is_package(path));
+        found.sort();
+        if found.is_empty() {
+            return Err(anyhow!("{} has no package; `asp plugin build` makes them", path.display()).into());
+        }
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// A package file that is there, and is what the digest beside it says.
+fn existing(path: &Path) -> Result<PackageFile, Failure> {
+    let (size, sha256) = digest(path).context("read the package")?;
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    if let Ok(said) = std::fs::read_to_string(digest_path(path))
+        && said.split_whitespace().next() != Some(sha256.as_str())
+    {
+        return Err(anyhow!("{} is not what {name}.sha256 says; build it anew", path.display()).into());
+    }
+    Ok(PackageFile { path: path.to_owned(), name, size, sha256 })
+}
+
+pub(super) fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
+    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
+    if let Some(url) = &args.from {
+        return block_on(install_from(args, url, existing));
+    }
+    let (_, units) = read(&args.directory)?;
+    let report = packaging::install(&units, &args.plugins, existing, None).context("install plugins")?;
+    for id in &report.without_code {
+        print::error(&format!("plugin {id}: no code beside its spec (plugins/{id}/); not installed"));
+    }
+    show(&report.installed, args.json);
+    Ok(())
+}
+
+fn show(installed: &[Installed], json: bool) {
+    if json {
+        print::json(&installed);
+        return;
+    }
+    for plugin in installed {
+        let (outcome, digest) = (plugin.outcome.word(), &plugin.artifact_sha256);
+        print::line(&format!("{}@{} {} {digest} {outcome}", plugin.id, plugin.version, plugin.language));
+    }
+}
+
+/// Installs what the registered servers pin, once or again and again.
+async fn install_from(args: &PluginInstallArgs, url: &str, existing: Existing) -> Result<(), Failure> {
+    let api = AdminClient::of(Some(url), &ProcessEnvironment)?;
+    let Some(seconds) = args.every else {
+        let faults = install_once(&api, args, existing).await?;
+        return if faults == 0 { Ok(()) } else { Err(Failure::Refused) };
+    };
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let work = async {
+        loop {
+            // Beside a runtime it must outlive a control plane that is away.
+            if let Err(failure) = install_once(&api, args, existing).await {
+                print::error(&format!("nothing could be installed: {failure:#}"));
+            }
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
+    };
+    // Dropping the work removes what is half installed.
+    tokio::select! {
+        () = work => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+/// Installs what is missing; returns how many plugins could not be installed, each with a line.
+async fn install_once(
+    api: &AdminClient,
+    args: &PluginInstallArgs,
+    existing: Existing,
+) -> Result<usize, Failure> {
+    let units = registered(api).await?;
+    let (mut installed, mut faults) = (Vec::new(), 0);
+    for unit in &units {
+        match install_one(api, unit, &args.plugins, existing).await {
+            Ok(Some(done)) => installed.push(done),
+            Ok(None) => {
+                let (id, version) = (&unit.id, &unit.version);
+                print::error(&format!("plugin {id}@{version}: its spec pins no package; not installed"));
+            }
+            Err(error) => {
+                faults += 1;
+                print::error(&format!("{error:#}"));
+            }
+        }
+    }
+    if args.every.is_some() {
+        installed.retain(|one| one.outcome != Outcome::Unchanged);
+    }
+    if args.every.is_none() || !installed.is_empty() {
+        show(&installed, args.json);
+    }
+    Ok(faults)
+}
+
+/// The units of every server that the control plane has.
+async fn registered(api: &AdminClient) -> Result<Vec<Unit>, Failure> {
+    let listed = api.get("/api/registry/servers").await?.accepted()?;
+    let mut servers = Vec::new();
+    for record in listed.as_array().into_iter().flatten() {
+        let name = record.get("server").and_then(Value::as_str).unwrap_or_default();
+        let stored = api.get(&format!("/api/registry/servers/{name}")).await?.accepted()?;
+        let files = stored.get("files").cloned().unwrap_or_default();
+        let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;
+        match catalog::compile(name, &files) {
+            Ok(server) => servers.push(server),
+            Err(_) => print::error(&format!("server {name} does not compile here; its plugins are left out")),
+        }
+    }
+    Ok(packaging::units(&servers, None))
+}
+
+/// Fetches a unit's package by its digest and installs it; `None` for one whose specs pin none.
+async fn install_one(
+    api: &AdminClient,
+    unit: &Unit,
+    plugins: &Path,
+    existing: Existing,
+) -> anyhow::Result<Option<Installed>> {
+    let name = format!("{}@{}", unit.id, unit.version);
+    let mut pins = unit.pins.iter();
+    let Some(pin) = pins.next() else { return Ok(None) };
+    if pins.next().is_some() {
+        return Err(anyhow!("plugin {name}: its specs pin several packages"));
+    }
+    if let Some(there) = packaging::installed(unit, plugins, pin) {
+        return Ok(Some(there));
+    }
+    let work = packaging::work(plugins)?;
+    let path = work.path().join("download");
+    let found = api.download(&format!("/api/artifacts/{pin}"), &path, MAX_PACKAGE).await;
+    if found.with_context(|| format!("plugin {name}"))?.is_none() {
+        return Err(anyhow!("plugin {name}: the artifact store has no {pin}; `asp plugin push` it"));
+    }
+    let (size, sha256) = digest(&path)?;
+    if sha256 != *pin {
+        return Err(anyhow!("plugin {name}: what was sent is {sha256}, not {pin}"));
+    }
+    let package = PackageFile { path, name: format!("{}-{}.jar", unit.id, unit.version), size, sha256 };
+    Ok(Some(packaging::install_package(unit, &package, plugins, existing)?))
+}

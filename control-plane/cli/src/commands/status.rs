@@ -1,0 +1,177 @@
+//! `asp status`: the published snapshot and who has it, and the language runtimes.
+
+use serde_json::Value;
+
+use super::client::{AdminClient, block_on};
+use crate::args::StatusArgs;
+use crate::failure::Failure;
+use crate::print;
+use crate::settings::source::ProcessEnvironment;
+
+/// Asks `/api/snapshot` and `/api/runtimes`; fails when a subscriber refused the newest snapshot, or when it could
+/// not be built or not in every part. A runtime that does not answer is shown, and is no failure of the snapshot.
+pub fn run(args: &StatusArgs) -> Result<(), Failure> {
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    let (mut status, runtimes) = block_on(async {
+        let status = api.get("/api/snapshot").await?.accepted()?;
+        let runtimes = api.get("/api/runtimes").await?.accepted()?;
+        Ok::<_, Failure>((status, runtimes))
+    })?;
+    if args.json {
+        if let Some(members) = status.as_object_mut() {
+            members.insert("runtimes".to_owned(), runtimes);
+        }
+        print::json(&status);
+    } else {
+        tell(&status);
+        runtimes.as_array().into_iter().flatten().flat_map(lines).for_each(|line| print::line(&line));
+    }
+    if healthy(&status) { Ok(()) } else { Err(Failure::Refused) }
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value.get(key).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn subscribers(status: &Value) -> impl Iterator<Item = &Value> {
+    status.get("subscribers").and_then(Value::as_array).into_iter().flatten()
+}
+
+fn healthy(status: &Value) -> bool {
+    let refused = |subscriber: &Value| {
+        subscriber
+            .get("lastNack")
+            .is_some_and(|nack| number(nack, "revision") > number(subscriber, "ackedRevision"))
+    };
+    let whole = status.get("fault").is_none_or(Value::is_null) && number(status, "faultsCount") == 0;
+    whole && !subscribers(status).any(refused)
+}
+
+fn tell(status: &Value) {
+    print::line(&format!(
+        "snapshot {} (store at {}), edge {} bytes, gateway {} bytes",
+        text(status, "version"),
+        number(status, "storeRevision"),
+        number(status, "edgeBytes"),
+        number(status, "gatewayBytes")
+    ));
+    if let Some(fault) = status.get("fault").and_then(Value::as_str) {
+        print::line(&format!("not published: {fault}"));
+        print::line("  the last good snapshot stays in force; the control plane's log has the whole error");
+    }
+    standing(status).iter().for_each(|line| print::line(line));
+    for subscriber in subscribers(status) {
+        let mut line = format!(
+            "{:<10} {:<28} acked {} behind {} ack {} ms",
+            text(subscriber, "kind"),
+            text(subscriber, "node"),
+            number(subscriber, "ackedRevision"),
+            number(subscriber, "behind"),
+            number(subscriber, "ackMs")
+        );
+        if let Some(nack) = subscriber.get("lastNack").filter(|nack| !nack.is_null()) {
+            line = format!("{line}, refused {}: {}", number(nack, "revision"), text(nack, "reason"));
+        }
+        print::line(&line);
+    }
+}
+
+/// The parts that are not published as they are stored: what is wrong, what holds instead, the way out.
+fn standing(status: &Value) -> Vec<String> {
+    let listed: Vec<&Value> = status.get("faults").and_then(Value::as_array).into_iter().flatten().collect();
+    let mut lines = Vec::new();
+    for fault in &listed {
+        lines.push(format!(
+            "{:<10} {:<28} {}",
+            text(fault, "part"),
+            text(fault, "name"),
+            text(fault, "fault")
+        ));
+        lines.push(format!("  in force: {}", text(fault, "inForce")));
+        lines.push(format!("  way out: {}", text(fault, "wayOut")));
+    }
+    let more = number(status, "faultsCount").saturating_sub(listed.len() as u64);
+    if more > 0 {
+        lines.push(format!("and {more} more faults of the same kind"));
+    }
+    lines
+}
+
+/// A runtime, and below it its plugins.
+fn lines(runtime: &Value) -> Vec<String> {
+    let languages = runtime.get("languages").and_then(Value::as_array).into_iter().flatten();
+    let languages: Vec<&str> = languages.filter_map(Value::as_str).collect();
+    let head = format!("{:<10} {:<28} {}", "runtime", languages.join("+"), text(runtime, "state"));
+    let Some(report) = runtime.get("report").filter(|report| !report.is_null()) else { return vec![head] };
+    let (budget, left) = (number(report, "maxWorkers"), number(report, "workersLeft"));
+    let level = number(report, "isolationLevel");
+    let mut lines = vec![format!("{head} level {level} workers {}/{budget}", budget.saturating_sub(left))];
+    for (name, plugin) in report.get("plugins").and_then(Value::as_object).into_iter().flatten() {
+        let mut line = format!(
+            "{:<10} {name:<28} workers {} active {} queued {} crashes {} rss {} MiB",
+            "plugin",
+            number(plugin, "workers"),
+            number(plugin, "active"),
+            number(plugin, "queued"),
+            number(plugin, "crashes"),
+            number(plugin, "rssBytes") >> 20
+        );
+        if number(plugin, "quarantinedS") > 0 {
+            line = format!("{line}, quarantined for {} s", number(plugin, "quarantinedS"));
+        } else if !matches!(text(plugin, "breaker"), "" | "closed") {
+            line = format!("{line}, breaker {}", text(plugin, "breaker"));
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_runtime_is_shown_with_its_plugins_and_what_is_wrong_with_them() {
+        let plugin = json!({ "workers": 1, "crashes": 5, "quarantinedS": 300, "rssBytes": 3 << 20 });
+        let report =
+            json!({ "maxWorkers": 8, "workersLeft": 7, "isolationLevel": 3, "plugins": { "a@1": plugin } });
+        let shown = lines(&json!({ "languages": ["python", "node"], "state": "degraded", "report": report }));
+        assert!(
+            shown[0].contains("python+node") && shown[0].ends_with("degraded level 3 workers 1/8"),
+            "{shown:?}"
+        );
+        assert!(shown[1].contains("crashes 5 rss 3 MiB, quarantined for 300 s"), "{shown:?}");
+        let silent = lines(&json!({ "languages": ["java"], "state": "unreachable", "report": null }));
+        assert!(silent.len() == 1 && silent[0].ends_with("unreachable"), "{silent:?}");
+    }
+
+    #[test]
+    fn a_refused_snapshot_or_a_fault_is_not_healthy() {
+        let subscriber = |acked: u64, nack: Value| json!({ "ackedRevision": acked, "lastNack": nack });
+        assert!(healthy(&json!({ "fault": null, "subscribers": [subscriber(3, Value::Null)] })));
+        assert!(
+            healthy(&json!({ "subscribers": [subscriber(3, json!({ "revision": 2 }))] })),
+            "it recovered"
+        );
+        assert!(!healthy(&json!({ "subscribers": [subscriber(3, json!({ "revision": 4 }))] })));
+        assert!(!healthy(&json!({ "fault": "disk on fire", "subscribers": [] })));
+        assert!(!healthy(&json!({ "fault": null, "faultsCount": 1, "subscribers": [] })));
+    }
+
+    #[test]
+    fn a_standing_fault_is_shown_with_what_holds_and_the_way_out() {
+        let fault = json!({
+            "part": "org", "name": "acme", "fault": "too large", "inForce": "denied", "wayOut": "delete some"
+        });
+        let lines = standing(&json!({ "faults": [fault], "faultsCount": 3 })).join("\n");
+        for part in ["acme", "too large", "in force: denied", "way out: delete some", "2 more"] {
+            assert!(lines.contains(part), "{lines}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `asp token`: mints from the development issuer, offline, and prints the token alone.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_control::admin_role::Role;
+use asp_platform::secret::Secret;
+
+use crate::args::TokenArgs;
+use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
+use crate::failure::Failure;
+use crate::print;
+use crate::settings::listen::{DEFAULT_PORT, ENV_PORT};
+use crate::settings::source::{Environment, ProcessEnvironment};
+use crate::settings::{DEFAULT_STATE_DIR, ENV_PUBLIC_URL, ENV_STATE_DIR};
+
+/// Mints and prints.
+pub fn run(args: &TokenArgs) -> Result<(), Failure> {
+    let token = mint(args, &ProcessEnvironment)?;
+    print::line(token.expose());
+    Ok(())
+}
+
+fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failure> {
+    let ttl = parse_ttl(&args.ttl)
+        .ok_or_else(|| Failure::bad("--ttl", format!("`{}` is no time: write 30s, 15m or 1h", args.ttl)))?;
+    let state_dir = environment.get(ENV_STATE_DIR).unwrap_or_else(|| DEFAULT_STATE_DIR.into());
+    let issuer =
+        DevIssuer::load_or_create(&PathBuf::from(state_dir)).context("read the development issuer")?;
+    let minted = if args.admin {
+        if Role::parse(&args.role).is_none() {
+            let message =
+                format!("`{}` is none of platform, platform:read, org:<id>, org:<id>:read", args.role);
+            return Err(Failure::bad("--role", message));
+        }
+        issuer.mint_admin(&AdminToken { user: args.user.clone(), role: args.role.clone(), ttl })
+    } else {
+        let public_url = public_url(&issuer, environment);
+        issuer.mint_client(&ClientToken {
+            org: args.org.clone().unwrap_or_default(),
+            user: args.user.clone(),
+            scopes: args.scopes.clone(),
+            groups: args.groups.clone(),
+            audience: match &args.server {
+                Some(server) => format!("{public_url}/{server}"),
+                None => public_url,
+            },
+            ttl,
+        })
+    };
+    minted.map_err(|error| match error {
+        crate::dev_issuer::IssuerError::Ttl(_) => Failure::bad("--ttl", error.to_string()),
+        other => Failure::Other(other.into()),
+    })
+}
+
+/// The running server has written it down; before its first start the settings decide.
+fn public_url(issuer: &DevIssuer, environment: &dyn Environment) -> String {
+    if !issuer.audience().is_empty() {
+        return issuer.audience().to_owned();
+    }
+    environment.get(ENV_PUBLIC_URL).unwrap_or_else(|| {
+        let port = environment.get(ENV_PORT).unwrap_or_else(|| DEFAULT_PORT.to_string());
+        format!("http://127.0.0.1:{port}")
+    })
+}
+
+/// `30s`, `15m` or `1h`; a bare number is seconds.
+fn parse_ttl(text: &str) -> Option<Duration> {
+    let (number, unit) = match text.char_indices().last() {
+        Some((at, 's')) => (text.get(..at)?, 1),
+        Some((at, 'm')) => (text.get(..at)?, 60),
+        Some((at, 'h')) => (text.get(..at)?, 3_600),
+        _ => (text, 1),
+    };
+    let number: u32 = number.parse().ok()?;
+    Some(Duration::from_secs(u64::from(number) * unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+    use super::*;
+
+    fn args() -> TokenArgs {
+        TokenArgs {
+            org: Some("acme".into()),
+            user: "alice".into(),
+            scopes: vec!["read".into()],
+            groups: vec![],
+            ttl: "15m".into(),
+            server: None,
+            admin: false,
+            role: "platform".into(),
+        }
+    }
+
+    fn claims(args: &TokenArgs, dir: &std::path::Path) -> serde_json::Value {
+        crate::dev_issuer::install_crypto();
+        let environment = BTreeMap::from([(ENV_STATE_DIR, dir.to_str().unwrap()), (ENV_PORT, "8090")]);
+        let token = mint(args, &environment).unwrap();
+        let payload = token.expose().split('.').nth(1).unwrap().to_owned();
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_client_token_is_for_the_public_url_and_lives_as_long_as_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let minted = claims(&args(), dir.path());
+        assert_eq!(minted["aud"], "http://127.0.0.1:8090");
+        assert_eq!(minted["exp"].as_u64().unwrap() - minted["iat"].as_u64().unwrap(), 900);
+        assert_eq!((&minted["org"], &minted["scope"]), (&"acme".into(), &"read".into()));
+        let for_one = TokenArgs { server: Some("demo".into()), ..args() };
+        assert_eq!(claims(&for_one, dir.path())["aud"], "http://127.0.0.1:8090/demo");
+    }
+
+    #[test]
+    fn the_running_servers_audience_wins_over_the_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        DevIssuer::load_or_create(dir.path()).unwrap().set_audience("http://localhost:1").unwrap();
+        assert_eq!(claims(&args(), dir.path())["aud"], "http://localhost:1");
+    }
+
+    #[test]
+    fn an_admin_token_has_its_own_audience_and_a_role() {
+        let dir = tempfile::tempdir().unwrap();
+        let admin = TokenArgs { admin: true, role: "org:acme:read".into(), ..args() };
+        let minted = claims(&admin, dir.path());
+        assert_eq!((&minted["aud"], &minted["role"]), (&"asp-admin".into(), &"org:acme:read".into()));
+        assert!(minted.get("org").is_none());
+    }
+
+    #[test]
+    fn a_ttl_or_role_that_makes_no_sense_is_bad_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = BTreeMap::from([(ENV_STATE_DIR, dir.path().to_str().unwrap())]);
+        for bad in [
+            TokenArgs { ttl: "soon".into(), ..args() },
+            TokenArgs { ttl: "25h".into(), ..args() },
+            TokenArgs { ttl: "0s".into(), ..args() },
+            TokenArgs { admin: true, role: "root".into(), ..args() },
+        ] {
+            assert!(matches!(mint(&bad, &environment), Err(Failure::Configuration(_))), "{bad:?}");
+        }
+    }
+}

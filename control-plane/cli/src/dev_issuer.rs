@@ -1,0 +1,351 @@
+//! The development issuer: an ES256 key in `$ASP_STATE_DIR/dev-issuer.json` that mints client and admin tokens.
+//!
+//! Owns: the file, its key, what goes into a token. Refuses: tokens that outlive [`MAX_TTL`].
+//! Keeps true: the private key stays in a 0600 file and prints as `***`; a client token is never an admin
+//! token, because their audiences differ. Without `--dev` nobody trusts this issuer.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use asp_control::clock;
+use asp_control::trusted_issuer::{
+    ADMIN_AUDIENCE, DEVELOPMENT_ISS, DEVELOPMENT_NAME, IssuerRules, MAX_TTL, TYP, TrustedIssuer,
+};
+use asp_platform::secret::Secret;
+use asp_proto::snapshot;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::state_dir;
+
+const FILE: &str = "dev-issuer.json";
+const CLIENT_ID: &str = "asp-cli";
+
+/// Why the issuer cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerError {
+    #[error("{path}: {source}", path = path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{path}: not a development issuer: {fault}", path = path.display())]
+    Malformed { path: PathBuf, fault: String },
+    #[error("the key cannot be generated")]
+    Generate,
+    #[error("the token cannot be signed: {0}")]
+    Sign(String),
+    #[error("a token lives at least 1 s and at most {} s, not {} s", MAX_TTL.as_secs(), .0.as_secs())]
+    Ttl(Duration),
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    name: String,
+    iss: String,
+    alg: String,
+    kid: String,
+    /// The default audience: the public URL. Written by `asp serve --dev`.
+    #[serde(default)]
+    audience: String,
+    /// The public key (RFC 7517).
+    jwk: serde_json::Value,
+    /// The private key, standard base64 of its PKCS #8 form.
+    pkcs8: String,
+}
+
+/// The development issuer with its private key.
+pub struct DevIssuer {
+    path: PathBuf,
+    kid: String,
+    audience: String,
+    jwk: serde_json::Value,
+    pkcs8: Secret,
+}
+
+/// What a client token says.
+#[derive(Clone, Debug)]
+pub struct ClientToken {
+    pub org: String,
+    pub user: String,
+    pub scopes: Vec<String>,
+    pub groups: Vec<String>,
+    pub audience: String,
+    pub ttl: Duration,
+}
+
+/// What an admin token says.
+#[derive(Clone, Debug)]
+pub struct AdminToken {
+    pub user: String,
+    /// `platform`, `platform:read`, `org:<id>` or `org:<id>:read`.
+    pub role: String,
+    pub ttl: Duration,
+}
+
+#[derive(Serialize)]
+struct Claims<'a> {
+    iss: &'a str,
+    sub: &'a str,
+    aud: &'a str,
+    iat: u64,
+    exp: u64,
+    jti: String,
+    client_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    org: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'a str>,
+}
+
+impl DevIssuer {
+    /// Reads the issuer of a state directory, creating it when there is none.
+    pub fn load_or_create(state_dir: &Path) -> Result<DevIssuer, IssuerError> {
+        let path = state_dir.join(FILE);
+        let io = |source| IssuerError::Io { path: path.clone(), source };
+        state_dir::create(state_dir).map_err(io)?;
+        if !path.try_exists().map_err(io)? {
+            let fresh =
+                serde_json::to_vec_pretty(&generate()?).map_err(|e| IssuerError::Sign(e.to_string()))?;
+            state_dir::create_once(&path, &fresh).map_err(io)?;
+        }
+        let text = std::fs::read(&path).map_err(io)?;
+        let malformed = |fault: String| IssuerError::Malformed { path: path.clone(), fault };
+        let stored: Stored = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
+        if (stored.name.as_str(), stored.iss.as_str(), stored.alg.as_str())
+            != (DEVELOPMENT_NAME, DEVELOPMENT_ISS, "ES256")
+        {
+            return Err(malformed(format!(
+                "expected issuer {DEVELOPMENT_NAME} ({DEVELOPMENT_ISS}) with ES256"
+            )));
+        }
+        Ok(DevIssuer {
+            kid: stored.kid,
+            audience: stored.audience,
+            jwk: stored.jwk,
+            pkcs8: Secret::new(stored.pkcs8),
+            path,
+        })
+    }
+
+    /// The default audience, empty before the first `asp serve --dev`.
+    pub fn audience(&self) -> &str {
+        &self.audience
+    }
+
+    /// Records the default audience, so that `asp token` needs no running server.
+    pub fn set_audience(&mut self, audience: &str) -> Result<(), IssuerError> {
+        if self.audience == audience {
+            return Ok(());
+        }
+        self.audience = audience.to_owned();
+        let stored = Stored {
+            name: DEVELOPMENT_NAME.into(),
+            iss: DEVELOPMENT_ISS.into(),
+            alg: "ES256".into(),
+            kid: self.kid.clone(),
+            audience: self.audience.clone(),
+            jwk: self.jwk.clone(),
+            pkcs8: self.pkcs8.expose().to_owned(),
+        };
+        let text = serde_json::to_vec_pretty(&stored).map_err(|e| IssuerError::Sign(e.to_string()))?;
+        state_dir::replace(&self.path, &text)
+            .map_err(|source| IssuerError::Io { path: self.path.clone(), source })
+    }
+
+    /// What the edges and gateways are told: the public key only.
+    pub fn snapshot(&self) -> snapshot::Issuer {
+        snapshot::Issuer {
+            name: DEVELOPMENT_NAME.into(),
+            iss: DEVELOPMENT_ISS.into(),
+            keys: vec![snapshot::Key {
+                kid: self.kid.clone(),
+                alg: "ES256".into(),
+                jwk: self.jwk.to_string(),
+            }],
+            typ: vec![TYP.into()],
+            max_lifetime_seconds: MAX_TTL.as_secs(),
+            // In development anybody may be of any org.
+            orgs: vec!["*".into()],
+            ..snapshot::Issuer::default()
+        }
+    }
+
+    /// The public key as a JWK with its `kid`, `alg` and `use`.
+    pub fn jwk(&self) -> &serde_json::Value {
+        &self.jwk
+    }
+
+    /// What the admin API verifies with: the public key only.
+    pub fn trusted(&self) -> Result<TrustedIssuer, IssuerError> {
+        let malformed = |fault: String| IssuerError::Malformed { path: self.path.clone(), fault };
+        let jwk: jsonwebtoken::jwk::Jwk =
+            serde_json::from_value(self.jwk.clone()).map_err(|e| malformed(e.to_string()))?;
+        let key = DecodingKey::from_jwk(&jwk).map_err(|e| malformed(e.to_string()))?;
+        let rules = std::sync::Arc::new(IssuerRules::of(DEVELOPMENT_ISS));
+        Ok(TrustedIssuer { kid: self.kid.clone(), algorithm: Algorithm::ES256, key, rules })
+    }
+
+    /// Mints a token for a client of the platform.
+    pub fn mint_client(&self, token: &ClientToken) -> Result<Secret, IssuerError> {
+        let mut claims = self.claims(&token.user, &token.audience, token.ttl)?;
+        claims.org = Some(&token.org);
+        claims.groups = (!token.groups.is_empty()).then_some(&token.groups);
+        claims.scope = (!token.scopes.is_empty()).then(|| token.scopes.join(" "));
+        self.sign(&claims)
+    }
+
+    /// Mints a token for the admin API.
+    pub fn mint_admin(&self, token: &AdminToken) -> Result<Secret, IssuerError> {
+        let mut claims = self.claims(&token.user, ADMIN_AUDIENCE, token.ttl)?;
+        claims.role = Some(&token.role);
+        self.sign(&claims)
+    }
+
+    fn claims<'a>(&self, sub: &'a str, aud: &'a str, ttl: Duration) -> Result<Claims<'a>, IssuerError> {
+        if ttl < Duration::from_secs(1) || ttl > MAX_TTL {
+            return Err(IssuerError::Ttl(ttl));
+        }
+        let iat = clock::now_ms() / 1_000;
+        Ok(Claims {
+            iss: DEVELOPMENT_ISS,
+            sub,
+            aud,
+            iat,
+            exp: iat + ttl.as_secs(),
+            jti: uuid::Uuid::now_v7().to_string(),
+            client_id: CLIENT_ID,
+            org: None,
+            groups: None,
+            scope: None,
+            role: None,
+        })
+    }
+
+    fn sign(&self, claims: &Claims<'_>) -> Result<Secret, IssuerError> {
+        let der = STANDARD.decode(self.pkcs8.expose()).map_err(|e| IssuerError::Sign(e.to_string()))?;
+        let header =
+            Header { typ: Some(TYP.into()), kid: Some(self.kid.clone()), ..Header::new(Algorithm::ES256) };
+        jsonwebtoken::encode(&header, claims, &EncodingKey::from_ec_der(&der))
+            .map(Secret::new)
+            .map_err(|e| IssuerError::Sign(e.to_string()))
+    }
+}
+
+fn generate() -> Result<Stored, IssuerError> {
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| IssuerError::Generate)?;
+    let pkcs8 = pair.to_pkcs8v1().map_err(|_| IssuerError::Generate)?;
+    // SEC 1 section 2.3.3: 0x04, then x and y of 32 bytes each.
+    let (Some(x), Some(y)) = (pair.public_key().as_ref().get(1..33), pair.public_key().as_ref().get(33..65))
+    else {
+        return Err(IssuerError::Generate);
+    };
+    let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+    // RFC 7638: the thumbprint is over the required members in lexical order.
+    let thumbprint = Sha256::digest(format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#));
+    let kid = URL_SAFE_NO_PAD.encode(thumbprint);
+    Ok(Stored {
+        name: DEVELOPMENT_NAME.into(),
+        iss: DEVELOPMENT_ISS.into(),
+        alg: "ES256".into(),
+        audience: String::new(),
+        jwk: serde_json::json!({
+            "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": kid, "alg": "ES256", "use": "sig"
+        }),
+        kid,
+        pkcs8: STANDARD.encode(pkcs8.as_ref()),
+    })
+}
+
+/// Makes aws-lc the one crypto provider of this process. Every start of a process calls it once, first.
+pub fn install_crypto() {
+    // Err: installed before, by a test of the same process.
+    let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use jsonwebtoken::Validation;
+
+    use super::*;
+
+    fn token() -> ClientToken {
+        ClientToken {
+            org: "acme".into(),
+            user: "alice".into(),
+            scopes: vec!["a".into(), "b".into()],
+            groups: vec!["ops".into()],
+            audience: "http://127.0.0.1:8080".into(),
+            ttl: Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn a_minted_token_verifies_with_the_published_key_and_carries_the_claims() {
+        install_crypto();
+        let dir = tempfile::tempdir().unwrap();
+        let issuer = DevIssuer::load_or_create(dir.path()).unwrap();
+        let minted = issuer.mint_client(&token()).unwrap();
+
+        let published = issuer.snapshot();
+        let jwk: jsonwebtoken::jwk::Jwk = serde_json::from_str(&published.keys[0].jwk).unwrap();
+        let mut rules = Validation::new(Algorithm::ES256);
+        rules.set_audience(&["http://127.0.0.1:8080"]);
+        rules.set_issuer(&[DEVELOPMENT_ISS]);
+        let decoded = jsonwebtoken::decode::<serde_json::Value>(
+            minted.expose(),
+            &DecodingKey::from_jwk(&jwk).unwrap(),
+            &rules,
+        )
+        .unwrap();
+        assert_eq!(decoded.header.typ.as_deref(), Some("at+jwt"));
+        assert_eq!(decoded.header.kid.as_deref(), Some(published.keys[0].kid.as_str()));
+        let claims = decoded.claims;
+        assert_eq!(
+            (claims["org"].as_str(), claims["sub"].as_str(), claims["scope"].as_str()),
+            (Some("acme"), Some("alice"), Some("a b"))
+        );
+        assert_eq!(claims["groups"], serde_json::json!(["ops"]));
+        assert_eq!(claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap(), 60);
+        assert!(claims["jti"].as_str().unwrap().len() > 16);
+        assert!(claims.get("role").is_none());
+    }
+
+    #[test]
+    fn the_issuer_survives_a_restart_and_remembers_the_audience() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = DevIssuer::load_or_create(dir.path()).unwrap();
+        first.set_audience("http://x").unwrap();
+        let second = DevIssuer::load_or_create(dir.path()).unwrap();
+        assert_eq!((second.kid.as_str(), second.audience()), (first.kid.as_str(), "http://x"));
+        assert_eq!(second.pkcs8.expose(), first.pkcs8.expose());
+    }
+
+    #[test]
+    fn a_token_never_outlives_a_day() {
+        install_crypto();
+        let dir = tempfile::tempdir().unwrap();
+        let issuer = DevIssuer::load_or_create(dir.path()).unwrap();
+        let long = ClientToken { ttl: MAX_TTL + Duration::from_secs(1), ..token() };
+        assert!(matches!(issuer.mint_client(&long), Err(IssuerError::Ttl(_))));
+        assert!(matches!(
+            issuer.mint_client(&ClientToken { ttl: Duration::ZERO, ..token() }),
+            Err(IssuerError::Ttl(_))
+        ));
+    }
+
+    #[test]
+    fn a_file_that_is_no_issuer_is_refused_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), "{}").unwrap();
+        assert!(matches!(DevIssuer::load_or_create(dir.path()), Err(IssuerError::Malformed { .. })));
+        assert_eq!(std::fs::read(dir.path().join(FILE)).unwrap(), b"{}");
+    }
+}

@@ -1,0 +1,37 @@
+//! The `asp` binary as a library: the command line, the settings, the wiring of both roles, and the tools beside them.
+//!
+//! Owns the wiring; the judgement of requests is `asp-gateway`'s, the control role `asp-control`'s and the compiler
+//! `asp-registry`'s.
+
+pub mod args;
+pub mod commands;
+pub mod dev_issuer;
+pub mod failure;
+pub mod packaging;
+pub mod print;
+pub mod serve;
+pub mod settings;
+pub mod stack;
+pub mod state_dir;
+pub mod token_keys;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+/// Runs the command line and returns the exit code.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let cli = match args::Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            // Err: the terminal is gone; there is nobody to tell.
+            let _ = error.print();
+            return if asked { ExitCode::SUCCESS } else { ExitCode::from(failure::EXIT_BAD_CONFIGURATION) };
+        }
+    };
+    dev_issuer::install_crypto();
+    commands::run(cli.command)
+}

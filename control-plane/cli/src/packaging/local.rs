@@ -1,0 +1,327 @@
+//! A language runtime for one command: plugins installed in a temporary directory, called as a gateway calls them.
+//!
+//! Owns the child and its directory; both are gone when it is dropped. Nobody can be asked here: questions and
+//! delegations of a plugin are answered with `unsupported`.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, anyhow, bail};
+use asp_proto::plugin::{
+    self, ClientMessage, DeliverDelegationResult, DeliverUserInput, InvokeRequest, Json, ServerMessage,
+    client_message, server_message,
+};
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
+use asp_proto::supervisor::{
+    AllocateWorkerRequest, Context as Caller, PluginRef, PppClientFrame, TunnelEvent, admission,
+    ppp_server_frame, tunnel_event,
+};
+use prost::Message;
+use prost_types::Any;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+
+use super::languages::{Languages, runtime_binary};
+use super::{Existing, Installed, Unit, install, output};
+
+/// A runtime starts in well under a second.
+const START: Duration = Duration::from_secs(20);
+const CONNECT_EVERY: Duration = Duration::from_millis(20);
+const CLIENT_MESSAGE: &str = "type.googleapis.com/asp.plugin.v1.ClientMessage";
+const SERVER_MESSAGE: &str = "type.googleapis.com/asp.plugin.v1.ServerMessage";
+const REQUEST: &str = "local";
+/// Frames on their way to the runtime: a call has few at a time.
+const OUTGOING: usize = 16;
+const LOG_TAIL: usize = 20;
+
+/// How a call ended.
+#[derive(Debug)]
+pub enum Ended {
+    Completed(Value),
+    /// The tool ran and says that it could not do it.
+    Error(Value),
+    Failed {
+        code: String,
+        message: String,
+    },
+}
+
+/// A primitive, and what runs it.
+#[derive(Clone, Debug)]
+pub struct Callable {
+    /// The primitive's.
+    pub id: String,
+    /// What it is called by: a stdio server has its own names.
+    name: String,
+    /// How long a call of it may take.
+    max_runtime: Option<Duration>,
+    installed: Installed,
+}
+
+/// A runtime with the plugins of one directory of primitives.
+pub struct Local {
+    pub callable: Vec<Callable>,
+    client: RuntimeSupervisorClient<Channel>,
+    log: PathBuf,
+    child: Child,
+    _directory: TempDir,
+}
+
+impl Local {
+    /// Installs the units that have code and starts a runtime for them.
+    pub async fn start(units: &[Unit]) -> anyhow::Result<Local> {
+        let binary = std::env::var_os("ASP_RUNTIME_BIN").map(PathBuf::from).or_else(runtime_binary);
+        let binary =
+            binary.context("there is no asp-runtime beside asp (ASP_RUNTIME_BIN says where it is)")?;
+        let directory = tempfile::Builder::new().prefix("asp").tempdir().context("make a directory")?;
+        let plugins = directory.path().join("plugins");
+        std::fs::create_dir(&plugins).context("make a directory")?;
+        let languages = Languages::find();
+        for (language, missing) in &languages.absent {
+            crate::print::error(&format!("plugins in {language} are left out: set {missing}"));
+        }
+        let report = install(units, &plugins, Existing::Keep, Some(&languages.present))
+            .context("install the plugins")?;
+        let (socket, log) = (directory.path().join("api.sock"), directory.path().join("runtime.log"));
+        let output = std::fs::File::create(&log).context("make the log")?;
+        let mut command = Command::new(&binary);
+        for name in &languages.unset {
+            command.env_remove(name);
+        }
+        let child = command
+            .arg("--plugins")
+            .arg(&plugins)
+            .arg("--state")
+            .arg(directory.path())
+            .arg("--socket")
+            .arg(&socket)
+            .envs(languages.environment)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().context("share the log")?)
+            .stderr(output)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {}", binary.display()))?;
+        let mut local = Local {
+            callable: callable(units, &report.installed),
+            client: RuntimeSupervisorClient::new(endpoint(&socket)?.connect_lazy()),
+            log,
+            child,
+            _directory: directory,
+        };
+        local.wait(&socket).await?;
+        Ok(local)
+    }
+
+    async fn wait(&mut self, socket: &Path) -> anyhow::Result<()> {
+        let deadline = tokio::time::Instant::now() + START;
+        while tokio::net::UnixStream::connect(socket).await.is_err() {
+            if tokio::time::Instant::now() > deadline {
+                bail!("asp-runtime did not start:\n{}", self.log_tail());
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                bail!("asp-runtime ended with {status}:\n{}", self.log_tail());
+            }
+            tokio::time::sleep(CONNECT_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// What the plugins wrote to standard output and error so far, and how their processes were lost.
+    pub fn plugin_output(&self) -> Vec<String> {
+        output::lines(&std::fs::read_to_string(&self.log).unwrap_or_default())
+    }
+
+    /// The last lines of the runtime itself.
+    fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
+    }
+
+    /// Calls a plugin, for at most `timeout` and what its spec allows; `heard` gets every message of the worker
+    /// before the end.
+    pub async fn call(
+        &mut self,
+        plugin: &Callable,
+        arguments: &Value,
+        timeout: Duration,
+        heard: &mut dyn FnMut(&server_message::Payload),
+    ) -> anyhow::Result<Ended> {
+        let timeout = plugin.max_runtime.map_or(timeout, |most| most.min(timeout));
+        let tunnel = self.allocate(plugin, timeout).await?;
+        let (frames, outgoing) = mpsc::channel(OUTGOING);
+        let mut sender = Sender { frames, tunnel };
+        sender.send(client_message::Payload::Init(plugin::InitRequest::default())).await?;
+        sender.send(client_message::Payload::Invoke(invoke(plugin, arguments, timeout))).await?;
+        let answered = self.client.proxy_ppp(ReceiverStream::new(outgoing)).await;
+        let mut incoming = answered.context("open the tunnel")?.into_inner();
+        while let Some(frame) = incoming.message().await.context("read the tunnel")? {
+            match frame.payload {
+                Some(ppp_server_frame::Payload::Ppp(any)) if any.type_url == SERVER_MESSAGE => {
+                    let message = ServerMessage::decode(any.value.as_slice()).context("read the worker")?;
+                    let Some(payload) = message.payload else { continue };
+                    if let Some(ended) = ended(&payload)? {
+                        return Ok(ended);
+                    }
+                    sender.answer(&payload).await?;
+                    heard(&payload);
+                }
+                Some(ppp_server_frame::Payload::Event(event)) => refuse_end(&event)?,
+                _ => bail!("the runtime sent a frame that is no message of a worker"),
+            }
+        }
+        bail!("the tunnel ended without a result")
+    }
+
+    async fn allocate(&mut self, callable: &Callable, timeout: Duration) -> anyhow::Result<String> {
+        let plugin = &callable.installed;
+        let request = AllocateWorkerRequest {
+            plugin: Some(PluginRef {
+                id: plugin.id.clone(),
+                version: plugin.version.clone(),
+                language: plugin.language.clone(),
+                entrypoint: String::new(),
+                artifact_sha256: plugin.artifact_sha256.clone(),
+            }),
+            ctx: Some(Caller {
+                tenant_id: "local".into(),
+                primitive: callable.name.clone(),
+                ..Caller::default()
+            }),
+            soft_deadline: Some(timeout.try_into().context("the timeout is too long")?),
+            ..AllocateWorkerRequest::default()
+        };
+        let answer = self.client.allocate_worker(request).await.context("ask for a worker")?.into_inner();
+        let admission = answer.admission.unwrap_or_default();
+        if admission.status() == admission::Status::Rejected {
+            bail!("the runtime does not run {}: {}", plugin.id, admission.reason);
+        }
+        Ok(answer.handle.context("the runtime gave no handle")?.tunnel_id)
+    }
+}
+
+fn endpoint(socket: &Path) -> anyhow::Result<Endpoint> {
+    Endpoint::from_shared(format!("unix:{}", socket.display())).context("name the socket")
+}
+
+fn callable(units: &[Unit], installed: &[Installed]) -> Vec<Callable> {
+    let mut found = Vec::new();
+    for installed in installed {
+        let is_it = |unit: &&Unit| unit.id == installed.id && unit.version == installed.version;
+        for primitive in units.iter().find(is_it).into_iter().flat_map(|unit| &unit.primitives) {
+            let name = match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
+                Some(Mode::McpStdio(stdio)) => stdio.tool.clone(),
+                _ => primitive.id.clone(),
+            };
+            let seconds = u64::from(primitive.max_runtime_seconds);
+            found.push(Callable {
+                id: primitive.id.clone(),
+                name,
+                max_runtime: (seconds > 0).then(|| Duration::from_secs(seconds)),
+                installed: installed.clone(),
+            });
+        }
+    }
+    found
+}
+
+fn invoke(plugin: &Callable, arguments: &Value, timeout: Duration) -> InvokeRequest {
+    InvokeRequest {
+        primitive: plugin.name.clone(),
+        version: plugin.installed.version.clone(),
+        arguments: Some(Json { value: arguments.to_string().into_bytes() }),
+        request_id: REQUEST.into(),
+        deadline: Some((SystemTime::now() + timeout).into()),
+        ..InvokeRequest::default()
+    }
+}
+
+/// The end of the call, when this message is it.
+fn ended(payload: &server_message::Payload) -> anyhow::Result<Option<Ended>> {
+    let value = |json: &Option<Json>| -> anyhow::Result<Value> {
+        let bytes = json.as_ref().map(|json| json.value.as_slice()).unwrap_or(b"null");
+        serde_json::from_slice(bytes).context("the plugin's output is no JSON")
+    };
+    Ok(match payload {
+        server_message::Payload::Completed(done) if done.is_error => {
+            let said = if done.content.is_some() { &done.content } else { &done.output };
+            Some(Ended::Error(value(said)?))
+        }
+        server_message::Payload::Completed(done) => {
+            // A stdio server may answer with content only.
+            let said = if done.output.is_some() { &done.output } else { &done.content };
+            Some(Ended::Completed(value(said)?))
+        }
+        server_message::Payload::Failed(failed) => {
+            Some(Ended::Failed { code: failed.code.clone(), message: failed.message.clone() })
+        }
+        _ => None,
+    })
+}
+
+/// An event after which no result comes.
+fn refuse_end(event: &TunnelEvent) -> anyhow::Result<()> {
+    match event.r#type() {
+        tunnel_event::Type::WorkerCrashed
+        | tunnel_event::Type::RuntimeOverload
+        | tunnel_event::Type::AdmissionRejected => {
+            Err(anyhow!("{}: {}", event.r#type().as_str_name().to_lowercase(), event.message))
+        }
+        _ => Ok(()),
+    }
+}
+
+struct Sender {
+    frames: mpsc::Sender<PppClientFrame>,
+    tunnel: String,
+}
+
+impl Sender {
+    async fn send(&mut self, payload: client_message::Payload) -> anyhow::Result<()> {
+        let value = ClientMessage { payload: Some(payload) }.encode_to_vec();
+        let ppp = Some(Any { type_url: CLIENT_MESSAGE.into(), value });
+        let frame = PppClientFrame { tunnel_id: self.tunnel.clone(), ppp, keepalive: false };
+        self.frames.send(frame).await.map_err(|_| anyhow!("the tunnel is closed"))
+    }
+
+    /// Nobody is there to ask, and nothing keeps checkpoints.
+    async fn answer(&mut self, payload: &server_message::Payload) -> anyhow::Result<()> {
+        let unsupported = || "unsupported".to_owned();
+        let answer = match payload {
+            server_message::Payload::Elicitation(asked) => {
+                client_message::Payload::UserInput(DeliverUserInput {
+                    request_id: asked.request_id.clone(),
+                    task_id: asked.task_id.clone(),
+                    elicitation_id: asked.elicitation_id.clone(),
+                    error: unsupported(),
+                    ..DeliverUserInput::default()
+                })
+            }
+            server_message::Payload::Delegation(asked) => {
+                client_message::Payload::DelegationResult(DeliverDelegationResult {
+                    request_id: asked.request_id.clone(),
+                    task_id: asked.task_id.clone(),
+                    correlation_id: asked.correlation_id.clone(),
+                    error: unsupported(),
+                    ..DeliverDelegationResult::default()
+                })
+            }
+            server_message::Payload::Checkpoint(saved) => {
+                client_message::Payload::CheckpointAck(plugin::CheckpointAck {
+                    request_id: saved.request_id.clone(),
+                    seq: saved.seq,
+                    error: String::new(),
+                })
+            }
+            _ => return Ok(()),
+        };
+        self.send(answer).await
+    }
+}

@@ -1,0 +1,163 @@
+//! Package files: a plugin as its language's ordinary kind of file, and a stdio MCP server as an MCP bundle.
+//!
+//! Owns the formats: wheel (Python), npm tarball (Node), jar (Java), `.mcpb` (stdio). Keeps true: the same files
+//! under the same id and version give the same bytes: entries are sorted, and times, owners and
+//! permissions are fixed.
+
+mod jar;
+mod npm;
+mod wheel;
+mod zip;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use asp_control::package_format::Format;
+use sha2::{Digest, Sha256};
+
+use super::folder::{Folder, FolderError, MAX_BYTES};
+use super::unit::{MCP_STDIO, Unit};
+
+/// Where a jar carries the jars it depends on; a runtime unpacks them beside it.
+pub const LIBRARIES: &str = "META-INF/lib/";
+
+/// The format for a unit's language; `None` for one that no runtime has.
+pub(super) fn format_for(language: &str) -> Option<Format> {
+    match language {
+        "python" => Some(Format::Wheel),
+        "node" => Some(Format::Npm),
+        "java" => Some(Format::Jar),
+        MCP_STDIO => Some(Format::Bundle),
+        _ => None,
+    }
+}
+
+/// A package file that was made.
+#[derive(Clone, Debug)]
+pub struct PackageFile {
+    pub path: PathBuf,
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+    /// Lower-case hex.
+    pub sha256: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("no packages are made of {0} code")]
+    Language(String),
+    #[error("{0} is a name of the package format's own; rename the file")]
+    Reserved(String),
+    #[error("a stdio MCP server's folder has a manifest.json: {0}")]
+    Manifest(#[from] super::stdio::CommandError),
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{name}: {fault}")]
+    Archive { name: String, fault: String },
+}
+
+/// One file of a package.
+pub(super) struct Entry {
+    pub(super) content: Content,
+    pub(super) executable: bool,
+}
+
+pub(super) enum Content {
+    File(PathBuf),
+    Bytes(Vec<u8>),
+}
+
+/// Path, with `/`, and content; the order is that of the package.
+pub(super) type Entries = BTreeMap<String, Entry>;
+
+/// Makes the package file of `unit` from the code in `folder` and puts it into `out`, which is there. A file of
+/// that name is replaced.
+pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> Result<PackageFile, PackError> {
+    let format = format_for(&unit.language).ok_or_else(|| PackError::Language(unit.language.clone()))?;
+    let files = Folder::read(folder)?;
+    let (id, version) = (unit.id.as_str(), unit.version.as_str());
+    let name = match format {
+        Format::Wheel => wheel::file_name(id, version),
+        Format::Npm => format!("{id}-{version}.tgz"),
+        Format::Jar => format!("{id}-{version}.jar"),
+        Format::Bundle => format!("{id}-{version}.mcpb"),
+    };
+    // Its own name in a folder of its own: nobody sees half a package under the real one.
+    let work = tempfile::Builder::new().prefix(".pack").tempdir_in(out).map_err(io(out))?;
+    let written = work.path().join("package");
+    let file = fs::File::create(&written).map_err(io(&written))?;
+    match format {
+        Format::Wheel => wheel::write(file, entries(files), id, version)?,
+        Format::Npm => npm::write(file, entries(files), id, version)?,
+        Format::Jar => jar::write(file, files, folder)?,
+        Format::Bundle => {
+            super::stdio::command(folder)?;
+            zip::write(file, entries(files))?;
+        }
+    }
+    let (size, sha256) = digest(&written)?;
+    let path = out.join(&name);
+    fs::rename(&written, &path).map_err(io(&path))?;
+    Ok(PackageFile { path, name, size, sha256 })
+}
+
+fn entries(folder: Folder) -> Entries {
+    let entry = |file: super::folder::File| {
+        (file.path, Entry { content: Content::File(file.source), executable: file.executable })
+    };
+    folder.files.into_iter().map(entry).collect()
+}
+
+/// Adds a file of the format's own.
+pub(super) fn add_own(entries: &mut Entries, path: String, text: String) -> Result<(), PackError> {
+    if entries.contains_key(&path) {
+        return Err(PackError::Reserved(path));
+    }
+    entries.insert(path, Entry { content: Content::Bytes(text.into_bytes()), executable: false });
+    Ok(())
+}
+
+impl Content {
+    pub(super) fn read(self) -> Result<Vec<u8>, PackError> {
+        match self {
+            Content::Bytes(bytes) => Ok(bytes),
+            Content::File(path) => {
+                let mut bytes = Vec::new();
+                // The bounds were judged before; a file that grows meanwhile is cut and refused by its reader.
+                let file = fs::File::open(&path).map_err(io(&path))?;
+                file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(io(&path))?;
+                Ok(bytes)
+            }
+        }
+    }
+}
+
+/// Size and lower-case hex SHA-256 of a file.
+pub fn digest(path: &Path) -> Result<(u64, String), PackError> {
+    let mut file = fs::File::open(path).map_err(io(path))?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    let mut size = 0;
+    loop {
+        let read = file.read(&mut buffer).map_err(io(path))?;
+        if read == 0 {
+            break;
+        }
+        size += read as u64;
+        digest.update(buffer.get(..read).unwrap_or_default());
+    }
+    Ok((size, digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> PackError {
+    let path = path.to_owned();
+    move |source| PackError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Takes package files apart. Whoever made them is not believed.
+//!
+//! Refuses: absolute paths, `..`, links, devices, two entries of one name, encrypted and overlapping entries, and
+//! more files, bytes or depth than a plugin's folder may have, or far more bytes than the package file has (a bomb).
+//! Keeps true: nothing is written outside the given folder, and what is written is readable for every user and
+//! writable for its owner only.
+
+mod place;
+mod tarball;
+mod zipped;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use asp_control::package_format::Format;
+
+use super::folder::MAX_BYTES;
+use place::Place;
+
+/// Bytes that a package may have beyond [`MAX_RATIO`] times its file's size.
+const SLACK: u64 = 16 << 20;
+/// Source code shrinks to a fifth, tables to a fiftieth; deflate's own end is a thousandth.
+const MAX_RATIO: u64 = 100;
+
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    #[error("`{0}` is no path within the package")]
+    Path(String),
+    #[error("`{0}` is neither a file nor a folder")]
+    Special(String),
+    #[error("`{0}` is there twice")]
+    Twice(String),
+    #[error("it unpacks to more files, bytes or levels than a package may have")]
+    TooLarge,
+    #[error("it is no package of its kind: {0}")]
+    Archive(String),
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+}
+
+/// Unpacks `package` into `folder`, which is made and must not be there. `name` is the package's own file name: a
+/// jar is kept under it.
+pub fn unpack(package: &Path, format: Format, name: &str, folder: &Path) -> Result<(), UnpackError> {
+    let io = |source| UnpackError::Io { path: package.to_owned(), source };
+    let file = File::open(package).map_err(io)?;
+    let size = file.metadata().map_err(io)?.len();
+    if size > MAX_BYTES {
+        return Err(UnpackError::TooLarge);
+    }
+    let room = MAX_BYTES.min(size.saturating_mul(MAX_RATIO).saturating_add(SLACK));
+    let mut place = Place::new(folder, room)?;
+    match format {
+        Format::Wheel | Format::Bundle => zipped::unpack(file, &mut place),
+        Format::Jar => {
+            zipped::unpack_libraries(file, &mut place)?;
+            let file = File::open(package).map_err(io)?;
+            place.file(name, false, file)
+        }
+        Format::Npm => tarball::unpack(file, room, &mut place),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! The folder a package is unpacked to: the one place where entries become files.
+
+use std::collections::BTreeSet;
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use super::UnpackError;
+use crate::packaging::folder::{MAX_DEPTH, MAX_FILES};
+
+const MAX_PATH: usize = 1024;
+/// ext4 and most others.
+const MAX_PART: usize = 255;
+
+pub(super) struct Place {
+    folder: PathBuf,
+    seen: BTreeSet<String>,
+    /// Bytes that may still be written.
+    room: u64,
+}
+
+impl Place {
+    /// Makes the folder. At most `room` bytes are written.
+    pub(super) fn new(folder: &Path, room: u64) -> Result<Place, UnpackError> {
+        fs::create_dir(folder).map_err(io(folder))?;
+        open_to_all(folder)?;
+        Ok(Place { folder: folder.to_owned(), seen: BTreeSet::new(), room })
+    }
+
+    /// Only judges names.
+    pub(super) fn judge_only() -> Place {
+        Place { folder: PathBuf::new(), seen: BTreeSet::new(), room: 0 }
+    }
+
+    /// Judges and counts an entry.
+    pub(super) fn judge(&mut self, path: &str) -> Result<(), UnpackError> {
+        if !is_within(path) {
+            return Err(UnpackError::Path(path.chars().take(80).collect()));
+        }
+        if path.split('/').count() > MAX_DEPTH || self.seen.len() >= MAX_FILES {
+            return Err(UnpackError::TooLarge);
+        }
+        if !self.seen.insert(path.to_owned()) {
+            return Err(UnpackError::Twice(path.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Makes a folder of the package; folders may be named again and again.
+    pub(super) fn folder(&mut self, path: &str) -> Result<(), UnpackError> {
+        if self.seen.contains(path) && self.folder.join(path).is_dir() {
+            return Ok(());
+        }
+        self.judge(path)?;
+        make(&self.folder.join(path))
+    }
+
+    /// Writes a file of the package.
+    pub(super) fn file(
+        &mut self,
+        path: &str,
+        executable: bool,
+        mut content: impl Read,
+    ) -> Result<(), UnpackError> {
+        self.judge(path)?;
+        let target = self.folder.join(path);
+        make(target.parent().unwrap_or(&self.folder))?;
+        let mode = if executable { 0o755 } else { 0o644 };
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&target);
+        let mut file = file.map_err(io(&target))?;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let read = content.read(&mut buffer).map_err(|error| UnpackError::Archive(error.to_string()))?;
+            if read == 0 {
+                break;
+            }
+            self.room = self.room.checked_sub(read as u64).ok_or(UnpackError::TooLarge)?;
+            file.write_all(buffer.get(..read).unwrap_or_default()).map_err(io(&target))?;
+        }
+        // Whatever the process's mask took away: the worker is another user.
+        file.set_permissions(fs::Permissions::from_mode(mode)).map_err(io(&target))
+    }
+}
+
+/// Makes a folder and those above it, of which the place's own is there. A file in the way is an error of the
+/// system's.
+fn make(folder: &Path) -> Result<(), UnpackError> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = folder.parent() {
+        make(above)?;
+    }
+    fs::create_dir(folder).map_err(io(folder))?;
+    open_to_all(folder)
+}
+
+/// As for files: whatever the process's mask took away.
+fn open_to_all(folder: &Path) -> Result<(), UnpackError> {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(io(folder))
+}
+
+/// A relative path of plain parts, with `/`.
+fn is_within(path: &str) -> bool {
+    let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && part.len() <= MAX_PART;
+    path.len() <= MAX_PATH
+        && !path.contains(['\\', '\0'])
+        && !path.chars().any(char::is_control)
+        && path.split('/').all(plain)
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> UnpackError {
+    let path = path.to_owned();
+    move |source| UnpackError::Io { path, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_within;
+
+    #[test]
+    fn a_path_stays_within() {
+        for good in ["a", "a/b.py", "..a/b..", "a b/c"] {
+            assert!(is_within(good), "{good}");
+        }
+        let long = "x/".repeat(600);
+        for bad in
+            ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "C:\\a", "a\0", "a\nb", &long]
+        {
+            assert!(!is_within(bad), "{bad:?}");
+        }
+    }
+}

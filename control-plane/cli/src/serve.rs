@@ -1,0 +1,180 @@
+//! `asp serve`: wires the roles together, in start order, and stops them in reverse.
+//!
+//! Owns the listeners, the tasks and the signals. Keeps true: every port is bound before anything is told
+//! to anyone, and a stop lets open requests finish for at most [`GRACE`].
+
+mod control;
+mod gateway;
+mod ports;
+mod runtimes;
+mod stack;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_control::clock;
+use asp_gateway::minting::TokenKeys;
+use asp_peer::{Peer, PeerFiles, Role};
+use asp_platform::telemetry;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::args::ServeArgs;
+use crate::dev_issuer::DevIssuer;
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::settings::source::{Environment, ProcessEnvironment};
+use crate::settings::tls::ENV_PEER_CERT;
+use crate::stack::runtime::LocalRuntime;
+use crate::{state_dir, token_keys};
+use ports::Ports;
+use stack::Stack;
+
+/// How long open requests may take after a stop (Kubernetes kills after 30 s).
+pub const GRACE: Duration = Duration::from_secs(25);
+
+/// Runs until SIGTERM or SIGINT.
+pub fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let environment = ProcessEnvironment;
+    telemetry::start(environment.get(telemetry::ENV_LOG).as_deref());
+    let settings = Settings::read(args, &environment).map_err(Failure::Configuration)?;
+    let peer = peer(&settings)?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(serve(settings, peer))?;
+    Ok(())
+}
+
+/// What the roles share.
+struct Process {
+    settings: Settings,
+    public_url: String,
+    ports: Ports,
+    dev_issuer: Option<Arc<DevIssuer>>,
+    /// What signs the tokens of plugins; `None` where no plugins are called.
+    token_keys: Option<Arc<TokenKeys>>,
+    /// How the platform's processes prove themselves to each other.
+    peer: Option<Peer>,
+    /// The language runtime that `--stack` starts.
+    runtime: Option<LocalRuntime>,
+    tasks: TaskTracker,
+    /// Cancelled first: no new work, listeners drain.
+    stop: CancellationToken,
+    /// Cancelled when the listeners have drained: snapshots are followed to the end.
+    stop_background: CancellationToken,
+}
+
+async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
+    state_dir::create(&settings.state_dir)
+        .with_context(|| format!("create {}", settings.state_dir.display()))?;
+    if settings.exposes_admin() {
+        tracing::warn!(
+            address = %settings.listen.admin,
+            "the admin API is reachable beyond this machine in plain HTTP, as ASP_ADMIN_BIND says: whoever reads that \
+             network reads admin tokens. Put TLS before it"
+        );
+    }
+    let (ports, listeners) = ports::bind(&settings).await?;
+    let public_url = settings.public_url.clone().unwrap_or_else(|| {
+        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", SocketAddr::new(settings.listen.bind, ports.edge))
+    });
+    if settings.dev && is_beyond_this_machine(&public_url) {
+        tracing::warn!(
+            %public_url,
+            "development mode behind a public name: whoever reads the state directory mints tokens for anybody, and \
+             servers with the scheme none are open to all; start without --dev and name issuers (ASP_ISSUERS)"
+        );
+    }
+    let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
+    let token_keys = token_keys(&settings)?;
+    let runtime = settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack));
+    let process = Process {
+        settings,
+        peer,
+        runtime,
+        public_url,
+        ports,
+        dev_issuer,
+        token_keys,
+        tasks: TaskTracker::new(),
+        stop: CancellationToken::new(),
+        stop_background: CancellationToken::new(),
+    };
+    ports::write(&process)?;
+    let drains = TaskTracker::new();
+    let audit = gateway::open_audit(&process.settings).await?;
+    if let Some(listeners) = listeners.control {
+        control::start(&process, listeners, audit.clone(), &drains).await?;
+    }
+    if let Some(listener) = listeners.gateway {
+        gateway::start(&process, listener, audit, &drains).await?;
+    }
+    let mut stack = Stack::start(&process)?;
+    let outcome = tokio::select! {
+        outcome = wait_for_stop() => outcome,
+        error = stack.failed() => Err(error),
+    };
+    // Envoy first: with it go the streams that would hold the gateway's drain.
+    stack.end().await;
+    process.stop.cancel();
+    drains.close();
+    drains.wait().await;
+    process.stop_background.cancel();
+    process.tasks.close();
+    process.tasks.wait().await;
+    tracing::info!("stopped");
+    outcome
+}
+
+/// This process's certificate, which must name what it is; a control plane may be a gateway as well.
+fn peer(settings: &Settings) -> Result<Option<Peer>, Failure> {
+    let Some(section) = settings.peer.clone() else {
+        return Ok(None);
+    };
+    let role = if settings.roles.control { Role::Control } else { Role::Gateway };
+    let files =
+        PeerFiles { certificate: section.certificate, key: section.key, authority: section.authority };
+    Peer::open(files, role).map(Some).map_err(|error| {
+        Failure::bad(ENV_PEER_CERT, format!("cannot be used: {error} (docs/certificates.md)"))
+    })
+}
+
+/// Reads or creates the development issuer and tells it the audience of its tokens.
+/// Whether clients reach the platform by another name than this machine's own.
+fn is_beyond_this_machine(public_url: &str) -> bool {
+    let uri = public_url.parse::<http::Uri>().ok();
+    let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    !host.eq_ignore_ascii_case("localhost") && !address.is_ok_and(|address| address.is_loopback())
+}
+
+fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIssuer>> {
+    let mut issuer = DevIssuer::load_or_create(&settings.state_dir).context("open the development issuer")?;
+    issuer.set_audience(public_url).context("record the audience")?;
+    Ok(Arc::new(issuer))
+}
+
+/// The operator's key, else this machine's own where it has a gateway.
+fn token_keys(settings: &Settings) -> anyhow::Result<Option<Arc<TokenKeys>>> {
+    let keys = match &settings.gateway.token_key {
+        Some(files) => token_keys::read(files)?,
+        None if settings.roles.gateway => token_keys::own(&settings.state_dir, clock::now_ms())?,
+        None => return Ok(None),
+    };
+    Ok(Some(Arc::new(keys)))
+}
+
+async fn wait_for_stop() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal = name, "stopping");
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! The control role: store, publisher, xDS server and pruning.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_control::admin::auth::Verifier;
+use asp_control::admin::refusals::Refusals;
+use asp_control::admin::{self, AdminState};
+use asp_control::admission::Admission;
+use asp_control::catalog::{Compiler, Fixed};
+use asp_control::issuers::{self, Issuers};
+use asp_control::publisher::Publisher;
+use asp_control::publisher::stored::StoreSource;
+use asp_control::xds::endpoints::Endpoints;
+use asp_control::xds::service;
+use asp_control::xds::stream::Context as XdsContext;
+use asp_control::xds::subscribers::Subscribers;
+use asp_control::{apply, clock, listen};
+use asp_proto::snapshot::Upstream;
+use asp_store::calls::AuditLog;
+use asp_store::control::{Change, ControlStore, Precondition};
+use asp_store::packages::{DiskPackages, Packages, Quota};
+use asp_store::sqlite::SqliteStore;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::ports::ControlListeners;
+use super::{GRACE, Process, runtimes};
+use crate::settings::{Database, Settings};
+use crate::stack::everything;
+
+/// How often expired revocations and old audit rows are looked for.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// The artifact store, below the state directory.
+const PACKAGES: &str = "packages";
+/// Audit rows kept.
+const KEEP_AUDIT: u64 = 1_000_000;
+
+/// Starts the control role; returns when it is listening.
+pub(super) async fn start(
+    process: &Process,
+    listeners: ControlListeners,
+    calls: Arc<dyn AuditLog>,
+    drains: &TaskTracker,
+) -> anyhow::Result<()> {
+    let settings = &process.settings;
+    let issuers = issuers(process)?;
+    let store = open_store(settings).await?;
+    let fixed = Fixed {
+        public_url: process.public_url.clone(),
+        dev: settings.dev,
+        workers: settings.edge_workers,
+        admin_issuers: issuers.admins.iter().map(|key| key.rules.iss.clone()).collect(),
+        issuers: issuers.clients,
+        upstreams: upstreams(process),
+    };
+    let compiler = Compiler::new(fixed);
+    if let Some(directory) = &settings.primitives {
+        let catalog = apply::directory(store.as_ref(), &compiler, directory).await?;
+        if let Some(runtime) = &process.runtime {
+            runtime.install(&catalog, directory)?;
+        }
+    }
+    let endpoints = Endpoints::new();
+    let source = Arc::new(StoreSource::new(Arc::clone(&store), compiler.clone()));
+    let wasm = settings.filter_wasm.to_string_lossy().into_owned();
+    let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
+    process.tasks.spawn(publisher.run(process.stop_background.clone()));
+    process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));
+    process.tasks.spawn(prune(Arc::clone(&store), process.stop_background.clone()));
+    let subscribers = Subscribers::new();
+    let xds = XdsContext {
+        world: handle.world(),
+        subscribers: Arc::clone(&subscribers),
+        endpoints,
+        peer: process.peer.clone(),
+        stop: process.stop_background.clone(),
+    };
+    process.tasks.spawn(async move {
+        if let Err(error) = service::run(listeners.xds, xds).await {
+            tracing::error!(%error, "xds server failed");
+        }
+    });
+    let admin = AdminState {
+        admission: Admission::new(Arc::clone(&store), compiler.clone()),
+        store,
+        calls,
+        packages: open_packages(settings).await?,
+        compiler,
+        publisher: handle,
+        subscribers,
+        runtimes: Arc::new(runtimes::Health(runtimes::open(process)?)),
+        verifier: Verifier::new(issuers.admins),
+        refusals: Refusals::default(),
+        jwks: jwks(process),
+        dev: settings.dev,
+    };
+    drains.spawn(listen::serve(listeners.admin, admin::router(Arc::new(admin)), process.stop.clone(), GRACE));
+    Ok(())
+}
+
+/// The public keys of what this process signs: the development issuer's tokens and those of plugins.
+fn jwks(process: &Process) -> Value {
+    let mut keys: Vec<Value> = process.dev_issuer.iter().map(|issuer| issuer.jwk().clone()).collect();
+    if let Some(own) = &process.token_keys {
+        keys.extend(own.jwks().get("keys").and_then(Value::as_array).into_iter().flatten().cloned());
+    }
+    json!({ "keys": keys })
+}
+
+/// Whose tokens are taken: those of the operator's file, and in development the development issuer's.
+fn issuers(process: &Process) -> anyhow::Result<Issuers> {
+    let mut issuers = match &process.settings.issuers {
+        Some(path) => issuers::read(path).context("read the issuers")?,
+        None => Issuers::default(),
+    };
+    if let Some(development) = &process.dev_issuer {
+        issuers.clients.push(development.snapshot());
+        issuers.admins.push(development.trusted().context("read the development issuer's key")?);
+    }
+    Ok(issuers)
+}
+
+/// The operator's entries, and the sample MCP server of `--stack`.
+fn upstreams(process: &Process) -> Vec<Upstream> {
+    let configured = process.settings.upstreams.iter();
+    let mut upstreams: Vec<Upstream> =
+        configured.map(|(name, url)| Upstream { name: name.clone(), url: url.clone() }).collect();
+    if process.ports.everything != 0 {
+        let url = format!("http://127.0.0.1:{}", process.ports.everything);
+        upstreams.push(Upstream { name: everything::HOST.into(), url });
+    }
+    upstreams
+}
+
+async fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {
+    let store = match &settings.database {
+        Database::Memory => SqliteStore::in_memory().await.context("open the store in memory")?,
+        Database::Sqlite(path) => {
+            SqliteStore::open(path).await.with_context(|| format!("open the store {}", path.display()))?
+        }
+    };
+    Ok(Arc::new(store))
+}
+
+async fn open_packages(settings: &Settings) -> anyhow::Result<Arc<dyn Packages>> {
+    let directory = settings.state_dir.join(PACKAGES);
+    let opened = DiskPackages::open(&directory, Quota::default()).await;
+    Ok(Arc::new(opened.with_context(|| format!("open {}", directory.display()))?))
+}
+
+/// Deletes what no longer matters until `stop` is cancelled. The poll of the publisher sees the revision.
+async fn prune(store: Arc<dyn ControlStore>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(PRUNE_EVERY) => {}
+        }
+        let change = Change {
+            actor: "retention".into(),
+            at: clock::now_ms(),
+            precondition: Precondition::None,
+            judged_at: None,
+        };
+        match store.prune(&change, KEEP_AUDIT).await {
+            Ok(0) => {}
+            Ok(pruned) => tracing::info!(pruned, "expired revocations are deleted"),
+            Err(error) => tracing::error!(%error, "pruning failed"),
+        }
+    }
+}

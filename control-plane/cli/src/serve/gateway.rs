@@ -1,0 +1,167 @@
+//! The gateway role: the gateway itself, its subscription, its listener.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_control::listen;
+use asp_control::xds::client::{self, Target};
+use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
+use asp_gateway::gateway::{Gateway, Stores};
+use asp_platform::secret::Secret;
+use asp_store::blobs::DiskBlobs;
+use asp_store::calls::{SqliteAudit, SqliteCalls};
+use secrecy::{SecretSlice, SecretString};
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+
+use super::{GRACE, Process, ports, runtimes};
+use crate::settings::Settings;
+use crate::state_dir;
+
+/// Ledger and running calls, below the state directory; the leases of gateways are beside it.
+const CALLS_FILE: &str = "calls.db";
+/// The audit log of calls, below the state directory.
+const AUDIT_FILE: &str = "audit.db";
+/// The artifacts of plugin calls, below the state directory.
+const ARTIFACTS: &str = "artifacts";
+const SWEEP_CALLS_EVERY: Duration = Duration::from_secs(600);
+/// The generated seal key, below the state directory.
+const SEAL_KEY_FILE: &str = "seal-key";
+/// Bytes of a generated seal key.
+const SEAL_KEY: usize = 32;
+
+/// Opens the audit log of the gateways that use this state directory.
+pub(super) async fn open_audit(settings: &Settings) -> anyhow::Result<Arc<SqliteAudit>> {
+    let file = settings.state_dir.join(AUDIT_FILE);
+    let audit = SqliteAudit::open(&file, settings.calls.audit_max_bytes).await;
+    Ok(Arc::new(audit.with_context(|| format!("open {}", file.display()))?))
+}
+
+/// Starts the gateway role; returns when it is listening.
+pub(super) async fn start(
+    process: &Process,
+    listener: TcpListener,
+    audit: Arc<SqliteAudit>,
+    drains: &TaskTracker,
+) -> anyhow::Result<()> {
+    let settings = &process.settings;
+    let file = settings.state_dir.join(CALLS_FILE);
+    let calls = Arc::new(SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?);
+    let directory = settings.state_dir.join(ARTIFACTS);
+    let artifacts =
+        DiskBlobs::open(&directory).await.with_context(|| format!("open {}", directory.display()))?;
+    let gateway = Gateway::new(asp_gateway::gateway::Config {
+        seal_keys: seal_keys(settings)?,
+        token_keys: process.token_keys.clone().context("a gateway has a token key")?,
+        public_url: process.public_url.clone(),
+        dev: settings.dev,
+        stores: Stores {
+            ledger: calls.clone(),
+            audit: audit.clone(),
+            active: calls.clone(),
+            blobs: Arc::new(artifacts),
+        },
+        runtimes: runtimes::open(process)?,
+        delegates: delegates(settings),
+        bounds: settings.calls.bounds,
+    })
+    .context("start the gateway")?;
+    let local = ports::local(settings.listen.gateway, process.ports.gateway);
+    let xds_url = match &settings.gateway.xds_url {
+        Some(url) => url.clone(),
+        None => {
+            let scheme = if process.peer.is_some() { "https" } else { "http" };
+            format!("{scheme}://{}", ports::local(settings.listen.xds, process.ports.xds))
+        }
+    };
+    let advertise = settings.gateway.advertise.clone().unwrap_or_else(|| local.to_string());
+    let target = Target {
+        uri: xds_url.parse().with_context(|| format!("read the xDS url {xds_url}"))?,
+        node_id: format!("gateway-{advertise}"),
+        advertise,
+        pool: settings.gateway.pool.clone(),
+        peer: process.peer.clone(),
+        name: settings.peer.as_ref().and_then(|peer| peer.name.clone()),
+    };
+    let applying = Arc::clone(&gateway);
+    let apply: client::Apply = Arc::new(move |snapshot| applying.apply(snapshot));
+    // Ends with the first stop: Envoy learns at once that this replica takes no new requests.
+    process.tasks.spawn(client::run(target, apply, process.stop.clone()));
+    let (sweep, keep) =
+        (Gateway::sweep(Arc::downgrade(&gateway)), Gateway::keep_calls(Arc::downgrade(&gateway)));
+    let (taking, over) = (Gateway::take_over_calls(Arc::downgrade(&gateway)), process.stop.clone());
+    process.tasks.spawn(async move { over.run_until_cancelled(taking).await });
+    let (stop, ending) = (process.stop_background.clone(), Arc::clone(&gateway));
+    process.tasks.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = sweep => {}
+            () = keep => {}
+            () = sweep_calls(calls, audit) => {}
+        }
+        // The listeners have drained by now: what still runs waits for nobody.
+        ending.stop().await;
+    });
+    drains.spawn(listen::serve(
+        listener,
+        asp_gateway::http::router(gateway.clone()),
+        process.stop.clone(),
+        GRACE,
+    ));
+    Ok(())
+}
+
+/// The models that answer delegations.
+fn delegates(settings: &Settings) -> Endpoints {
+    let section = &settings.gateway.delegates;
+    let secret = |secret: &Secret| SecretString::from(secret.expose());
+    let default = section.default.as_ref().map(|endpoint| DefaultEndpoint {
+        url: endpoint.url.clone(),
+        model: endpoint.model.clone(),
+        key: endpoint.key.as_ref().map(secret),
+        json_schema: endpoint.json_schema,
+    });
+    let keys = section.keys.iter().map(|key| {
+        let endpoint_key = EndpointKey { origin: key.origin.clone(), key: secret(&key.key) };
+        (key.name.clone(), endpoint_key)
+    });
+    Endpoints { default, keys: keys.collect() }
+}
+
+/// Brings the audit events of an earlier version to the others, then deletes what is past its retention.
+async fn sweep_calls(calls: Arc<SqliteCalls>, audit: Arc<SqliteAudit>) {
+    let mut ticks = tokio::time::interval(SWEEP_CALLS_EVERY);
+    loop {
+        ticks.tick().await;
+        match audit.take_over(&calls).await {
+            Ok(0) => {}
+            Ok(events) => {
+                tracing::info!(events, "audit events of an earlier version are in {AUDIT_FILE} now")
+            }
+            Err(error) => {
+                tracing::warn!(%error, "audit events of an earlier version stay in {CALLS_FILE} for now")
+            }
+        }
+        for swept in [calls.sweep().await, audit.sweep().await] {
+            if let Err(error) = swept {
+                tracing::warn!(%error, "what is past its retention stays for now");
+            }
+        }
+    }
+}
+
+/// The configured keys; in development, where none need be, one of this machine's own: what was sealed before a
+/// restart opens after it.
+fn seal_keys(settings: &Settings) -> anyhow::Result<asp_gateway::gateway::SealKeys> {
+    let bytes = |secret: &Secret| SecretSlice::from(secret.expose().as_bytes().to_vec());
+    if let Some(keys) = &settings.gateway.seal {
+        let previous = keys.previous.as_ref().map(bytes);
+        return Ok(asp_gateway::gateway::SealKeys { current: bytes(&keys.current), previous });
+    }
+    let path = settings.state_dir.join(SEAL_KEY_FILE);
+    state_dir::create_once(&path, &rand::random::<[u8; SEAL_KEY]>())
+        .with_context(|| format!("create {}", path.display()))?;
+    let key = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+    Ok(asp_gateway::gateway::SealKeys { current: SecretSlice::from(key), previous: None })
+}

@@ -1,0 +1,156 @@
+//! Every setting of `asp serve`, read once at start into typed sections.
+//!
+//! A flag wins over the environment, the environment over the default. Keeps true: all faults are found
+//! and reported together, and a secret prints as `***`.
+
+pub mod calls;
+pub mod delegates;
+pub mod gateway;
+pub mod listen;
+pub mod runtimes;
+pub mod source;
+pub mod stack;
+pub mod tls;
+mod together;
+
+use std::path::PathBuf;
+
+use crate::args::ServeArgs;
+use calls::CallSection;
+use gateway::GatewaySection;
+use listen::Listen;
+use source::{Environment, Fault, Reader, absolute};
+use stack::StackSection;
+use tls::{PeerSection, Tls};
+
+pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
+pub const ENV_PUBLIC_URL: &str = "ASP_PUBLIC_URL";
+pub const ENV_DATABASE_URL: &str = "ASP_DATABASE_URL";
+pub const ENV_FILTER_WASM: &str = "ASP_FILTER_WASM";
+pub const ENV_UPSTREAMS: &str = "ASP_UPSTREAMS";
+pub const ENV_ISSUERS: &str = "ASP_ISSUERS";
+pub const ENV_EDGE_WORKERS: &str = "ASP_EDGE_WORKERS";
+pub const DEFAULT_STATE_DIR: &str = ".asp";
+pub const DEFAULT_FILTER_WASM: &str = "target/wasm32-wasip1/wasm/asp_filter.wasm";
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    pub control: bool,
+    pub gateway: bool,
+}
+
+/// Where the control plane's state lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Database {
+    Sqlite(PathBuf),
+    Memory,
+}
+
+/// All settings of `asp serve`.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub roles: Roles,
+    pub dev: bool,
+    pub listen: Listen,
+    /// The origin clients use; decided at start when the edge's port is 0.
+    pub public_url: Option<String>,
+    pub state_dir: PathBuf,
+    pub database: Database,
+    pub calls: CallSection,
+    pub filter_wasm: PathBuf,
+    /// Envoy's concurrency: the coarse rates are shared by that many workers.
+    pub edge_workers: u32,
+    pub primitives: Option<PathBuf>,
+    /// Private or plain-http hosts that the proxy executor may reach: name and origin.
+    pub upstreams: Vec<(String, String)>,
+    /// Issuers other than the development one, see [`asp_control::issuers`].
+    pub issuers: Option<PathBuf>,
+    pub gateway: GatewaySection,
+    pub stack: Option<StackSection>,
+    pub tls: Option<Tls>,
+    pub peer: Option<PeerSection>,
+    /// Whether a mesh protects what runs between the platform's processes.
+    pub mesh: bool,
+}
+
+impl Settings {
+    /// Reads everything, or returns every fault.
+    pub fn read(args: &ServeArgs, environment: &dyn Environment) -> Result<Settings, Vec<Fault>> {
+        let mut reader = Reader::new(environment);
+        let roles = roles(&mut reader, args.roles.as_deref());
+        let dev = args.dev;
+        let state_dir = reader.path(ENV_STATE_DIR, DEFAULT_STATE_DIR);
+        let settings = Settings {
+            roles,
+            dev,
+            listen: listen::read(&mut reader, args.bind.as_deref()),
+            public_url: reader.origin(ENV_PUBLIC_URL),
+            database: database(&mut reader, &state_dir),
+            calls: calls::read(&mut reader),
+            state_dir,
+            filter_wasm: absolute(reader.path(ENV_FILTER_WASM, DEFAULT_FILTER_WASM)),
+            edge_workers: reader.number(ENV_EDGE_WORKERS, 2_u32, 1..=1_024),
+            primitives: args.primitives.clone(),
+            issuers: reader.optional(ENV_ISSUERS).map(PathBuf::from),
+            upstreams: upstreams(&mut reader),
+            gateway: gateway::read(&mut reader),
+            stack: if args.stack { stack::read(&mut reader) } else { None },
+            tls: tls::read(&mut reader),
+            peer: tls::peer(&mut reader),
+            mesh: tls::mesh(&mut reader),
+        };
+        settings.check_together(&mut reader, args);
+        reader.finish(settings)
+    }
+
+    /// Whether admin tokens cross a network in clear because the operator has said so.
+    pub fn exposes_admin(&self) -> bool {
+        self.roles.control && !self.listen.admin.is_loopback() && !self.mesh
+    }
+}
+
+fn roles(reader: &mut Reader<'_>, text: Option<&str>) -> Roles {
+    let mut roles = Roles { control: false, gateway: false };
+    for role in text.unwrap_or("control,gateway").split(',').map(str::trim) {
+        match role {
+            "control" => roles.control = true,
+            "gateway" => roles.gateway = true,
+            other => reader.fault("--roles", format!("`{other}` is no role; there are control and gateway")),
+        }
+    }
+    roles
+}
+
+fn database(reader: &mut Reader<'_>, state_dir: &std::path::Path) -> Database {
+    let Some(url) = reader.optional(ENV_DATABASE_URL) else {
+        return Database::Sqlite(state_dir.join("asp.db"));
+    };
+    match url.strip_prefix("sqlite:").map(|rest| rest.trim_start_matches("//")) {
+        Some(":memory:") => Database::Memory,
+        Some(path) if !path.is_empty() => Database::Sqlite(PathBuf::from(path)),
+        _ => {
+            // The URL may carry a password: it is not repeated.
+            reader.fault(ENV_DATABASE_URL, "must be sqlite:<path> or sqlite::memory:");
+            Database::Memory
+        }
+    }
+}
+
+/// `name=http://host:port`, separated by commas.
+fn upstreams(reader: &mut Reader<'_>) -> Vec<(String, String)> {
+    let text = reader.optional(ENV_UPSTREAMS).unwrap_or_default();
+    let mut upstreams = Vec::new();
+    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+        match entry.split_once('=') {
+            Some((name, origin)) if !name.is_empty() && source::is_origin(origin) => {
+                upstreams.push((name.to_owned(), origin.to_owned()));
+            }
+            _ => reader.fault(ENV_UPSTREAMS, format!("must be name=http(s)://host[:port],…, not `{entry}`")),
+        }
+    }
+    upstreams
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! The gateway role: its keys, and how it finds its snapshots, runtimes and models, and is found itself.
+
+use std::path::PathBuf;
+
+use asp_control::xds::DEFAULT_POOL;
+use asp_platform::secret::Secret;
+
+use super::delegates::{self, DelegateSection};
+use super::runtimes::{self, RuntimeAddress};
+use super::source::Reader;
+
+pub const ENV_SEAL_KEY: &str = "ASP_SEAL_KEY";
+pub const ENV_SEAL_KEY_PREVIOUS: &str = "ASP_SEAL_KEY_PREVIOUS";
+pub const ENV_TOKEN_KEY: &str = "ASP_TOKEN_KEY";
+pub const ENV_TOKEN_KEY_PREVIOUS: &str = "ASP_TOKEN_KEY_PREVIOUS";
+pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
+pub const ENV_POOL: &str = "ASP_POOL";
+pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
+
+/// Of a seal key; it is hashed to an AES-256 key.
+const MIN_SEAL_KEY: usize = 32;
+
+/// The keys that seal session ids and other state that travels through clients.
+#[derive(Clone, Debug)]
+pub struct SealKeys {
+    pub current: Secret,
+    pub previous: Option<Secret>,
+}
+
+/// Where the keys are that sign the tokens of plugins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenKeyFiles {
+    pub current: PathBuf,
+    pub previous: Option<PathBuf>,
+}
+
+/// How the gateway role finds its snapshots and is found itself.
+#[derive(Clone, Debug)]
+pub struct GatewaySection {
+    /// `host:port` that Envoy connects to; the listener's own address by default.
+    pub advertise: Option<String>,
+    /// The Envoy cluster this replica belongs to.
+    pub pool: String,
+    /// The control plane's xDS server; this process's own by default.
+    pub xds_url: Option<String>,
+    /// `None`: a key of this machine's own, in its state directory; only with `--dev`.
+    pub seal: Option<SealKeys>,
+    /// The file of the key that signs plugins' tokens; `None`: one of this machine's own.
+    pub token_key: Option<TokenKeyFiles>,
+    pub runtimes: Vec<RuntimeAddress>,
+    /// The models of the platform, for delegations.
+    pub delegates: DelegateSection,
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
+    let seal_key = |reader: &mut Reader<'_>, name: &'static str| {
+        let key = reader.optional(name)?;
+        if key.len() < MIN_SEAL_KEY {
+            reader.fault(name, format!("must be at least {MIN_SEAL_KEY} bytes long"));
+        }
+        Some(Secret::new(key))
+    };
+    let current = seal_key(reader, ENV_SEAL_KEY);
+    let previous = seal_key(reader, ENV_SEAL_KEY_PREVIOUS);
+    GatewaySection {
+        advertise: reader.socket_address(ENV_ADVERTISE),
+        pool: reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned()),
+        xds_url: reader.optional(ENV_XDS_URL),
+        seal: current.map(|current| SealKeys { current, previous }),
+        token_key: token_key(reader),
+        runtimes: runtimes::read(reader),
+        delegates: delegates::read(reader),
+    }
+}
+
+fn token_key(reader: &mut Reader<'_>) -> Option<TokenKeyFiles> {
+    let [current, previous] =
+        [ENV_TOKEN_KEY, ENV_TOKEN_KEY_PREVIOUS].map(|name| reader.optional(name).map(PathBuf::from));
+    if current.is_none() && previous.is_some() {
+        reader.fault(ENV_TOKEN_KEY, format!("is required with {ENV_TOKEN_KEY_PREVIOUS}"));
+    }
+    Some(TokenKeyFiles { current: current?, previous })
+}

@@ -1,0 +1,68 @@
+//! Where a process listens.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::source::Reader;
+
+pub const ENV_PORT: &str = "ASP_PORT";
+pub const ENV_ADMIN_PORT: &str = "ASP_ADMIN_PORT";
+pub const ENV_GATEWAY_PORT: &str = "ASP_GATEWAY_PORT";
+pub const ENV_XDS_PORT: &str = "ASP_XDS_PORT";
+pub const ENV_ENVOY_ADMIN_PORT: &str = "ASP_ENVOY_ADMIN_PORT";
+pub const ENV_BIND: &str = "ASP_BIND";
+pub const ENV_ADMIN_BIND: &str = "ASP_ADMIN_BIND";
+pub const ENV_GATEWAY_BIND: &str = "ASP_GATEWAY_BIND";
+pub const ENV_XDS_BIND: &str = "ASP_XDS_BIND";
+pub const DEFAULT_PORT: u16 = 8080;
+pub const DEFAULT_ADMIN_PORT: u16 = 8081;
+pub const DEFAULT_GATEWAY_PORT: u16 = 8082;
+pub const DEFAULT_XDS_PORT: u16 = 18000;
+pub const DEFAULT_ENVOY_ADMIN_PORT: u16 = 9901;
+
+/// Addresses; port 0 takes one from the operating system.
+#[derive(Clone, Copy, Debug)]
+pub struct Listen {
+    /// Of the edge, and of every listener that has no address of its own.
+    pub bind: IpAddr,
+    pub admin: IpAddr,
+    pub gateway: IpAddr,
+    pub xds: IpAddr,
+    /// Whether the admin API's address was set by its own name.
+    pub admin_named: bool,
+    pub edge_port: u16,
+    pub admin_port: u16,
+    pub gateway_port: u16,
+    pub xds_port: u16,
+    pub envoy_admin_port: u16,
+}
+
+pub(super) fn read(reader: &mut Reader<'_>, bind_flag: Option<&str>) -> Listen {
+    let text = bind_flag.map(str::to_owned).or_else(|| reader.optional(ENV_BIND));
+    let bind = address(reader, "--bind", text).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let [admin, gateway, xds] = [ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_XDS_BIND].map(|name| {
+        let text = reader.optional(name);
+        address(reader, name, text)
+    });
+    let any = 0..=u16::MAX;
+    Listen {
+        bind,
+        admin: admin.unwrap_or(bind),
+        gateway: gateway.unwrap_or(bind),
+        xds: xds.unwrap_or(bind),
+        admin_named: admin.is_some(),
+        edge_port: reader.number(ENV_PORT, DEFAULT_PORT, any.clone()),
+        admin_port: reader.number(ENV_ADMIN_PORT, DEFAULT_ADMIN_PORT, any.clone()),
+        gateway_port: reader.number(ENV_GATEWAY_PORT, DEFAULT_GATEWAY_PORT, any.clone()),
+        xds_port: reader.number(ENV_XDS_PORT, DEFAULT_XDS_PORT, any.clone()),
+        envoy_admin_port: reader.number(ENV_ENVOY_ADMIN_PORT, DEFAULT_ENVOY_ADMIN_PORT, any),
+    }
+}
+
+fn address(reader: &mut Reader<'_>, name: &str, text: Option<String>) -> Option<IpAddr> {
+    let text = text?;
+    let parsed = text.parse().ok();
+    if parsed.is_none() {
+        reader.fault(name, format!("`{text}` is no IP address"));
+    }
+    parsed
+}

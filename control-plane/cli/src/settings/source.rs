@@ -1,0 +1,119 @@
+//! Reads settings from an environment and collects every fault instead of stopping at the first.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where settings come from; tests give a map and never touch the process's environment.
+pub trait Environment {
+    /// The value, or `None` when it is unset. An empty value counts as unset.
+    fn get(&self, name: &str) -> Option<String>;
+}
+
+/// The environment of this process.
+pub struct ProcessEnvironment;
+
+impl Environment for ProcessEnvironment {
+    fn get(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok().filter(|value| !value.is_empty())
+    }
+}
+
+impl Environment for BTreeMap<&str, &str> {
+    fn get(&self, name: &str) -> Option<String> {
+        BTreeMap::get(self, name).map(|value| (*value).to_owned()).filter(|value| !value.is_empty())
+    }
+}
+
+/// A setting that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub name: String,
+    pub message: String,
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.name, self.message)
+    }
+}
+
+/// Reads values and remembers faults.
+pub struct Reader<'e> {
+    environment: &'e dyn Environment,
+    faults: Vec<Fault>,
+}
+
+impl<'e> Reader<'e> {
+    pub fn new(environment: &'e dyn Environment) -> Reader<'e> {
+        Reader { environment, faults: Vec::new() }
+    }
+
+    pub fn fault(&mut self, name: &str, message: impl Into<String>) {
+        self.faults.push(Fault { name: name.to_owned(), message: message.into() });
+    }
+
+    /// The settings, unless anything was wrong.
+    pub fn finish<T>(self, settings: T) -> Result<T, Vec<Fault>> {
+        if self.faults.is_empty() { Ok(settings) } else { Err(self.faults) }
+    }
+
+    pub fn optional(&mut self, name: &str) -> Option<String> {
+        self.environment.get(name)
+    }
+
+    pub fn path(&mut self, name: &str, default: &str) -> PathBuf {
+        PathBuf::from(self.optional(name).unwrap_or_else(|| default.to_owned()))
+    }
+
+    /// A number within `range`; a faulty one is reported and read as the default.
+    pub fn number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> T
+    where
+        T: FromStr + PartialOrd + Display,
+    {
+        let Some(text) = self.optional(name) else {
+            return default;
+        };
+        match text.parse::<T>() {
+            Ok(number) if range.contains(&number) => number,
+            _ => {
+                let (low, high) = (range.start(), range.end());
+                self.fault(name, format!("must be a number from {low} to {high}, not `{text}`"));
+                default
+            }
+        }
+    }
+
+    /// `host:port` with a literal address: Envoy's endpoint discovery resolves no names.
+    pub fn socket_address(&mut self, name: &str) -> Option<String> {
+        let text = self.optional(name)?;
+        if text.parse::<SocketAddr>().is_err() {
+            self.fault(name, format!("must be <ip>:<port>, not `{text}`"));
+        }
+        Some(text)
+    }
+
+    /// An http(s) origin: scheme, host, optional port; no path, query or trailing slash.
+    pub fn origin(&mut self, name: &str) -> Option<String> {
+        let text = self.optional(name)?;
+        if !is_origin(&text) {
+            self.fault(name, format!("must be http(s)://host[:port] without a path, not `{text}`"));
+        }
+        Some(text)
+    }
+}
+
+/// Whether the text is scheme, host and optional port, nothing more.
+pub fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    !host.is_empty() && host.chars().all(plain)
+}
+
+/// Envoy and other processes resolve relative paths from their own directory.
+pub(super) fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
+}

@@ -1,0 +1,43 @@
+//! The tools of the development stack.
+
+use std::path::PathBuf;
+
+use super::source::Reader;
+use crate::packaging::languages::runtime_binary;
+
+pub const ENV_ENVOY_BIN: &str = "ASP_ENVOY_BIN";
+pub const ENV_NODE_BIN: &str = "ASP_NODE_BIN";
+pub const ENV_EVERYTHING_JS: &str = "ASP_EVERYTHING_JS";
+pub const ENV_EVERYTHING_PORT: &str = "ASP_EVERYTHING_PORT";
+pub const ENV_RUNTIME_BIN: &str = "ASP_RUNTIME_BIN";
+
+/// The tools of `--stack`.
+#[derive(Clone, Debug)]
+pub struct StackSection {
+    pub envoy: PathBuf,
+    pub node: Option<PathBuf>,
+    /// The reference MCP server's script; it is not started when this is missing.
+    pub everything: Option<PathBuf>,
+    pub everything_port: u16,
+    /// The language runtime; plugins are off where it is missing.
+    pub runtime: Option<PathBuf>,
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> Option<StackSection> {
+    let envoy = reader.optional(ENV_ENVOY_BIN);
+    if envoy.is_none() {
+        reader.fault(ENV_ENVOY_BIN, "is required with --stack: the path of the envoy binary");
+    }
+    let everything = reader.optional(ENV_EVERYTHING_JS).map(PathBuf::from);
+    let node = reader.optional(ENV_NODE_BIN).map(PathBuf::from);
+    if everything.is_some() && node.is_none() {
+        reader.fault(ENV_NODE_BIN, format!("is required with {ENV_EVERYTHING_JS}"));
+    }
+    Some(StackSection {
+        envoy: PathBuf::from(envoy?),
+        node,
+        everything,
+        everything_port: reader.number(ENV_EVERYTHING_PORT, 0_u16, 0..=u16::MAX),
+        runtime: reader.optional(ENV_RUNTIME_BIN).map(PathBuf::from).or_else(runtime_binary),
+    })
+}

@@ -1,0 +1,225 @@
+//! Bad configuration is reported whole; good configuration means what it says.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::gateway::{ENV_ADVERTISE, ENV_SEAL_KEY, ENV_XDS_URL};
+use super::listen::{ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_PORT, ENV_XDS_BIND, ENV_XDS_PORT};
+use super::runtimes::ENV_RUNTIMES;
+use super::stack::ENV_ENVOY_BIN;
+use super::tls::{ENV_PEER_CA, ENV_PEER_CERT, ENV_PEER_KEY, ENV_PEER_PLAINTEXT, ENV_TLS_CERT, ENV_TLS_KEY};
+use super::*;
+use crate::args::environment::ENVIRONMENT_HELP;
+
+fn dev() -> ServeArgs {
+    ServeArgs { dev: true, ..ServeArgs::default() }
+}
+
+#[test]
+fn an_empty_environment_gives_the_documented_defaults() {
+    let settings = Settings::read(&dev(), &BTreeMap::new()).unwrap();
+    let listen = settings.listen;
+    assert_eq!(
+        (listen.edge_port, listen.admin_port, listen.gateway_port, listen.xds_port, listen.envoy_admin_port),
+        (8080, 8081, 8082, 18000, 9901)
+    );
+    assert!(listen.bind.is_loopback());
+    assert_eq!(settings.database, Database::Sqlite(".asp/asp.db".into()));
+    assert_eq!(settings.roles, Roles { control: true, gateway: true });
+    assert!(settings.filter_wasm.is_absolute());
+    assert_eq!(settings.calls.audit_max_bytes, 1 << 30);
+    assert_eq!((settings.calls.bounds.whole, settings.calls.bounds.per_org), (8192, 2048));
+}
+
+#[test]
+fn every_fault_is_reported_at_once() {
+    let environment = BTreeMap::from([
+        (ENV_PORT, "http"),
+        (ENV_XDS_PORT, "70000"),
+        (ENV_PUBLIC_URL, "https://host/path"),
+        (ENV_DATABASE_URL, "mysql://root:hunter2@db"),
+        (ENV_SEAL_KEY, "short"),
+        (ENV_ADVERTISE, "gateway-0:8082"),
+        (ENV_TLS_CERT, "cert.pem"),
+        (ENV_UPSTREAMS, "everything.internal"),
+        (ENV_RUNTIMES, "perl=unix:/s"),
+        (ENV_FILTER_WASM, "/nonexistent/filter.wasm"),
+    ]);
+    let args = ServeArgs {
+        roles: Some("control,worker".into()),
+        bind: Some("everywhere".into()),
+        stack: true,
+        ..ServeArgs::default()
+    };
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    let names: Vec<&str> = faults.iter().map(|fault| fault.name.as_str()).collect();
+    for expected in [
+        ENV_PORT,
+        ENV_XDS_PORT,
+        ENV_PUBLIC_URL,
+        ENV_DATABASE_URL,
+        ENV_SEAL_KEY,
+        ENV_ADVERTISE,
+        ENV_TLS_KEY,
+        ENV_UPSTREAMS,
+        ENV_RUNTIMES,
+        ENV_ENVOY_BIN,
+        ENV_FILTER_WASM,
+        "--roles",
+        "--bind",
+        "--stack",
+    ] {
+        assert!(names.contains(&expected), "{expected} is missing from {names:?}");
+    }
+    assert!(!format!("{faults:?}").contains("hunter2"), "no secret in a fault");
+}
+
+#[test]
+fn production_needs_a_public_url_and_a_seal_key() {
+    let faults = Settings::read(&ServeArgs::default(), &BTreeMap::new()).unwrap_err();
+    let names: Vec<&str> = faults.iter().map(|fault| fault.name.as_str()).collect();
+    assert_eq!(names, [ENV_PUBLIC_URL, ENV_SEAL_KEY]);
+
+    let environment = BTreeMap::from([
+        (ENV_PUBLIC_URL, "https://mcp.example.com"),
+        (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef"),
+    ]);
+    let settings = Settings::read(&ServeArgs::default(), &environment).unwrap();
+    assert!(!format!("{settings:?}").contains("0123456789abcdef"), "the seal key prints as ***");
+}
+
+#[test]
+fn development_never_listens_beyond_loopback() {
+    let args = ServeArgs { bind: Some("0.0.0.0".into()), ..dev() };
+    let faults = Settings::read(&args, &BTreeMap::new()).unwrap_err();
+    assert_eq!(faults[0].name, "--bind");
+}
+
+#[test]
+fn the_stack_listens_where_its_envoy_looks() {
+    let args = ServeArgs { stack: true, bind: Some("::1".into()), ..dev() };
+    let environment = BTreeMap::from([(ENV_ENVOY_BIN, "/bin/true"), (ENV_FILTER_WASM, "/bin/true")]);
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    assert_eq!(faults.iter().map(|fault| fault.name.as_str()).collect::<Vec<_>>(), ["--bind"]);
+    assert!(Settings::read(&ServeArgs { bind: None, ..args }, &environment).is_ok());
+}
+
+#[test]
+fn beyond_loopback_subscribers_must_prove_themselves_or_a_mesh_does() {
+    let args = ServeArgs { bind: Some("0.0.0.0".into()), ..ServeArgs::default() };
+    let mut environment = BTreeMap::from([
+        (ENV_PUBLIC_URL, "https://mcp.example.com"),
+        (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef"),
+    ]);
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    assert_eq!(faults[0].name, ENV_PEER_CERT);
+    environment.insert(ENV_PEER_PLAINTEXT, "mesh");
+    assert!(Settings::read(&args, &environment).unwrap().mesh);
+    environment.remove(ENV_PEER_PLAINTEXT);
+    environment.insert(ENV_PEER_CERT, "cert.pem");
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    assert!(faults.iter().any(|fault| fault.name == ENV_PEER_KEY), "{faults:?}");
+    environment.extend([(ENV_PEER_KEY, "key.pem"), (ENV_PEER_CA, "ca.pem"), (ENV_ADMIN_BIND, "127.0.0.1")]);
+    assert!(Settings::read(&args, &environment).unwrap().peer.is_some());
+}
+
+#[test]
+fn the_admin_api_is_in_clear_beyond_loopback_only_where_that_is_said_by_name() {
+    let args = ServeArgs { bind: Some("0.0.0.0".into()), ..ServeArgs::default() };
+    let mut environment = BTreeMap::from([
+        (ENV_PUBLIC_URL, "https://mcp.example.com"),
+        (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef"),
+        (ENV_PEER_CERT, "cert.pem"),
+        (ENV_PEER_KEY, "key.pem"),
+        (ENV_PEER_CA, "ca.pem"),
+    ]);
+    let faults = Settings::read(&args, &environment).unwrap_err();
+    assert_eq!(faults.iter().map(|fault| fault.name.as_str()).collect::<Vec<_>>(), [ENV_ADMIN_BIND]);
+    environment.insert(ENV_ADMIN_BIND, "127.0.0.1");
+    let settings = Settings::read(&args, &environment).unwrap();
+    assert!(settings.listen.admin.is_loopback() && settings.listen.xds.is_unspecified());
+    assert!(!settings.exposes_admin());
+    environment.insert(ENV_ADMIN_BIND, "0.0.0.0");
+    assert!(Settings::read(&args, &environment).unwrap().exposes_admin(), "said by name: told at start");
+    environment.insert(ENV_PEER_PLAINTEXT, "mesh");
+    assert!(!Settings::read(&args, &environment).unwrap().exposes_admin());
+}
+
+#[test]
+fn every_listener_may_have_an_address_of_its_own() {
+    let mut environment = BTreeMap::from([(ENV_XDS_BIND, "127.0.0.2"), (ENV_GATEWAY_BIND, "::1")]);
+    let listen = Settings::read(&dev(), &environment).unwrap().listen;
+    assert_eq!([listen.bind, listen.admin], [IpAddr::V4(Ipv4Addr::LOCALHOST); 2]);
+    assert_eq!((listen.xds.to_string(), listen.gateway.to_string()), ("127.0.0.2".into(), "::1".into()));
+    environment.extend([(ENV_XDS_BIND, "0.0.0.0"), (ENV_GATEWAY_BIND, "everywhere")]);
+    let faults = Settings::read(&dev(), &environment).unwrap_err();
+    let names: Vec<_> = faults.iter().map(|fault| fault.name.as_str()).collect();
+    assert_eq!(names, [ENV_GATEWAY_BIND, ENV_XDS_BIND]);
+}
+
+#[test]
+fn a_gateway_alone_must_be_told_where_the_control_plane_is() {
+    let args = ServeArgs { roles: Some("gateway".into()), ..dev() };
+    let faults = Settings::read(&args, &BTreeMap::new()).unwrap_err();
+    assert_eq!(faults[0].name, ENV_XDS_URL);
+    let environment = BTreeMap::from([(ENV_XDS_URL, "http://127.0.0.1:18000")]);
+    assert!(!Settings::read(&args, &environment).unwrap().roles.control);
+}
+
+#[test]
+fn sqlite_urls_name_a_file_or_memory() {
+    for (url, expected) in [
+        ("sqlite::memory:", Database::Memory),
+        ("sqlite:///var/lib/asp.db", Database::Sqlite("/var/lib/asp.db".into())),
+        ("sqlite:asp.db", Database::Sqlite("asp.db".into())),
+    ] {
+        let environment = BTreeMap::from([(ENV_DATABASE_URL, url)]);
+        assert_eq!(Settings::read(&dev(), &environment).unwrap().database, expected, "{url}");
+    }
+}
+
+#[test]
+fn the_help_names_every_variable() {
+    let source = [
+        include_str!("../settings.rs"),
+        include_str!("calls.rs"),
+        include_str!("delegates.rs"),
+        include_str!("gateway.rs"),
+        include_str!("listen.rs"),
+        include_str!("runtimes.rs"),
+        include_str!("stack.rs"),
+        include_str!("tls.rs"),
+    ]
+    .concat();
+    let names = source.split('"').filter(|text| text.starts_with("ASP_") && !text.contains(' '));
+    let mut count = 0;
+    for name in names {
+        assert!(ENVIRONMENT_HELP.contains(name), "{name} is missing");
+        count += 1;
+    }
+    assert!(count > 40, "{count} names were found");
+}
+
+#[test]
+fn runtimes_are_given_by_language() {
+    let read = |text: &str| {
+        let environment = BTreeMap::from([(ENV_RUNTIMES, text)]);
+        Settings::read(&dev(), &environment).map(|settings| settings.gateway.runtimes)
+    };
+    let runtimes = read("python+node=unix:/run/a.sock,java=unix:/run/b.sock").unwrap();
+    assert_eq!(runtimes[0].languages, ["python", "node"]);
+    assert_eq!(runtimes[1].url, "unix:/run/b.sock");
+    for bad in [
+        "python",
+        "python=",
+        "python=/run/a.sock",
+        "python=unix:a.sock",
+        "python=http://127.0.0.1:1",
+        "=unix:/a",
+        "python=unix:/a,python=unix:/b",
+        // Needs the certificates.
+        "python=https://runtime:1",
+    ] {
+        assert!(read(bad).is_err(), "{bad}");
+    }
+}

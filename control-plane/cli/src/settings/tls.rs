@@ -1,0 +1,78 @@
+//! What protects the edge's connections and those between the platform's own processes.
+
+use std::path::PathBuf;
+
+use super::source::{Reader, absolute};
+
+pub const ENV_TLS_CERT: &str = "ASP_TLS_CERT";
+pub const ENV_TLS_KEY: &str = "ASP_TLS_KEY";
+pub const ENV_PEER_CERT: &str = "ASP_PEER_CERT";
+pub const ENV_PEER_KEY: &str = "ASP_PEER_KEY";
+pub const ENV_PEER_CA: &str = "ASP_PEER_CA";
+pub const ENV_PEER_NAME: &str = "ASP_PEER_NAME";
+pub const ENV_PEER_PLAINTEXT: &str = "ASP_PEER_PLAINTEXT";
+
+/// TLS of the edge.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Mutual TLS between the platform's own processes: PEM files.
+#[derive(Clone, Debug)]
+pub struct PeerSection {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// The authority that signed both sides' certificates.
+    pub authority: PathBuf,
+    pub name: Option<String>,
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> Option<Tls> {
+    match (reader.optional(ENV_TLS_CERT), reader.optional(ENV_TLS_KEY)) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => {
+            Some(Tls { certificate: absolute(certificate.into()), key: absolute(key.into()) })
+        }
+        (Some(_), None) => {
+            reader.fault(ENV_TLS_KEY, format!("is required with {ENV_TLS_CERT}"));
+            None
+        }
+        (None, Some(_)) => {
+            reader.fault(ENV_TLS_CERT, format!("is required with {ENV_TLS_KEY}"));
+            None
+        }
+    }
+}
+
+pub(super) fn peer(reader: &mut Reader<'_>) -> Option<PeerSection> {
+    let names = [ENV_PEER_CERT, ENV_PEER_KEY, ENV_PEER_CA];
+    let values = names.map(|name| reader.optional(name).map(PathBuf::from));
+    let name = reader.optional(ENV_PEER_NAME);
+    match values {
+        [Some(certificate), Some(key), Some(authority)] => {
+            Some(PeerSection { certificate, key, authority, name })
+        }
+        [None, None, None] => None,
+        values => {
+            for (name, value) in names.iter().zip(values) {
+                if value.is_none() {
+                    reader.fault(name, "is required: certificate, key and authority come together");
+                }
+            }
+            None
+        }
+    }
+}
+
+pub(super) fn mesh(reader: &mut Reader<'_>) -> bool {
+    match reader.optional(ENV_PEER_PLAINTEXT).as_deref() {
+        None => false,
+        Some("mesh") => true,
+        Some(other) => {
+            reader.fault(ENV_PEER_PLAINTEXT, format!("must be mesh or unset, not `{other}`"));
+            false
+        }
+    }
+}

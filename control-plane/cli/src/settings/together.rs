@@ -1,0 +1,96 @@
+//! Rules over more than one setting: what a role, development or an address beyond loopback asks for.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use asp_control::issuers;
+
+use super::gateway::{ENV_SEAL_KEY, ENV_XDS_URL};
+use super::listen::{ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_XDS_BIND, Listen};
+use super::runtimes::RuntimeAddress;
+use super::source::Reader;
+use super::tls::ENV_PEER_CERT;
+use super::{ENV_FILTER_WASM, ENV_ISSUERS, ENV_PUBLIC_URL, Settings};
+use crate::args::ServeArgs;
+
+impl Settings {
+    /// Rules over more than one setting.
+    pub(super) fn check_together(&self, reader: &mut Reader<'_>, args: &ServeArgs) {
+        if args.stack && !self.dev {
+            reader.fault("--stack", "is for development: it needs --dev");
+        }
+        if args.stack && !(self.roles.control && self.roles.gateway) {
+            reader.fault("--stack", "needs both roles in this process");
+        }
+        if args.stack {
+            let wrong = |address: IpAddr| address != IpAddr::V4(Ipv4Addr::LOCALHOST);
+            self.faulty_binds(reader, wrong, "must be 127.0.0.1 with --stack: Envoy's bootstrap looks there");
+        }
+        if args.stack && !self.filter_wasm.is_file() {
+            let message =
+                format!("is no file: {}; `make wasm` builds the filter", self.filter_wasm.display());
+            reader.fault(ENV_FILTER_WASM, message);
+        }
+        if self.dev && !args.stack {
+            let wrong = |address: IpAddr| !address.is_loopback();
+            self.faulty_binds(
+                reader,
+                wrong,
+                "must be a loopback address with --dev: anyone can mint its tokens",
+            );
+        }
+        if !self.dev && self.public_url.is_none() {
+            reader.fault(ENV_PUBLIC_URL, "is required without --dev");
+        }
+        if !self.dev && self.roles.gateway && self.gateway.seal.is_none() {
+            reader.fault(ENV_SEAL_KEY, "is required without --dev: replicas must open each other's sessions");
+        }
+        let by_tls = |runtime: &RuntimeAddress| runtime.url.starts_with("https://");
+        if self.gateway.runtimes.iter().any(by_tls) && self.peer.is_none() {
+            reader.fault(ENV_PEER_CERT, "is required with ASP_PEER_KEY and ASP_PEER_CA for an https runtime");
+        }
+        self.check_exposure(reader);
+        for fault in self.issuers.iter().flat_map(|path| issuers::faults(path, self.dev)) {
+            reader.fault(ENV_ISSUERS, fault);
+        }
+        if !self.roles.control && self.gateway.xds_url.is_none() {
+            reader.fault(ENV_XDS_URL, "is required without the control role");
+        }
+        if !self.roles.control && self.primitives.is_some() {
+            reader.fault("--primitives", "needs the control role");
+        }
+    }
+
+    /// Names every listener whose address is `wrong`.
+    fn faulty_binds(&self, reader: &mut Reader<'_>, wrong: impl Fn(IpAddr) -> bool, message: &str) {
+        let Listen { bind, admin, gateway, xds, .. } = self.listen;
+        if wrong(bind) {
+            reader.fault("--bind", message);
+        }
+        for (name, address) in [(ENV_ADMIN_BIND, admin), (ENV_GATEWAY_BIND, gateway), (ENV_XDS_BIND, xds)] {
+            if address != bind && wrong(address) {
+                reader.fault(name, message);
+            }
+        }
+    }
+
+    /// What the control plane may show beyond this machine.
+    fn check_exposure(&self, reader: &mut Reader<'_>) {
+        if !self.roles.control || self.dev || self.mesh {
+            return;
+        }
+        if !self.listen.xds.is_loopback() && self.peer.is_none() {
+            let message = "is required beyond loopback, with ASP_PEER_KEY and ASP_PEER_CA: whoever subscribes \
+                           learns every policy (or ASP_PEER_PLAINTEXT=mesh)";
+            reader.fault(ENV_PEER_CERT, message);
+        }
+        if !self.listen.admin.is_loopback() && !self.listen.admin_named {
+            let message = format!(
+                "is required: the admin API speaks plain HTTP and would be reachable at {}, with admin tokens in \
+                 clear. Set it to 127.0.0.1, or to the address by name where something else encrypts (or \
+                 ASP_PEER_PLAINTEXT=mesh)",
+                self.listen.admin
+            );
+            reader.fault(ENV_ADMIN_BIND, message);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `--stack`: the processes of a development machine around `asp serve`, started, watched and stopped.
+//!
+//! Owns: Envoy, the sample MCP server, the language runtime, and the file that tells others the stack is ready. Keeps true: no
+//! child outlives this process, and a child that keeps dying ends the stack with one clear line.
+
+pub mod child;
+pub mod everything;
+pub mod ready;
+pub mod runtime;
+pub mod template;
+
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::settings::Settings;
+use crate::settings::stack::StackSection;
+use crate::state_dir;
+use child::Program;
+use template::Variables;
+
+/// Envoy's bootstrap and the two transport sockets it is filled with.
+const BOOTSTRAP: &str = include_str!("../../../envoy/bootstrap.yaml");
+const PLAIN: &str = include_str!("../../../envoy/downstream-plain.json");
+const TLS: &str = include_str!("../../../envoy/downstream-tls.json");
+
+/// The ports Envoy is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct EnvoyPorts {
+    pub edge: u16,
+    pub admin: u16,
+    pub xds: u16,
+}
+
+/// Writes `envoy.yaml` into the state directory and returns the program that runs it.
+pub fn envoy(settings: &Settings, stack: &StackSection, ports: EnvoyPorts) -> anyhow::Result<Program> {
+    let mut variables = Variables::from([
+        ("ASP_PORT", ports.edge.to_string()),
+        ("ASP_ENVOY_ADMIN_PORT", ports.admin.to_string()),
+        ("ASP_XDS_PORT", ports.xds.to_string()),
+        ("ASP_BIND", settings.listen.bind.to_string()),
+        ("ASP_FILTER_WASM", text(&settings.filter_wasm)),
+    ]);
+    let socket = match &settings.tls {
+        None => PLAIN.to_owned(),
+        Some(tls) => {
+            let files =
+                Variables::from([("ASP_TLS_CERT", text(&tls.certificate)), ("ASP_TLS_KEY", text(&tls.key))]);
+            template::render(TLS, &files).context("fill in Envoy's TLS settings")?
+        }
+    };
+    variables.insert("ASP_TRANSPORT_SOCKET", socket.trim().to_owned());
+    let rendered = template::render(BOOTSTRAP, &variables).context("fill in Envoy's bootstrap")?;
+    let path = settings.state_dir.join("envoy.yaml");
+    state_dir::replace(&path, rendered.as_bytes()).with_context(|| format!("write {}", path.display()))?;
+    let arguments = [
+        "--config-path",
+        &text(&path),
+        "--concurrency",
+        &settings.edge_workers.to_string(),
+        // Two stacks side by side must not share Envoy's shared memory.
+        "--disable-hot-restart",
+        "--log-level",
+        "warning",
+        "--log-format",
+        r#"{"level":"%l","component":"envoy","logger":"%n","message":"%j"}"#,
+    ];
+    Ok(Program {
+        name: "envoy",
+        path: stack.envoy.clone(),
+        arguments: arguments.map(str::to_owned).to_vec(),
+        environment: Vec::new(),
+    })
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,18 @@
+//! The reference MCP server `everything` behind the proxy executor: a sample of a hosted service.
+
+use super::child::Program;
+use crate::settings::stack::StackSection;
+
+/// The host that its specs name; the snapshot says where it is.
+pub const HOST: &str = "everything.internal";
+
+/// The program on `port`, when the machine has it.
+pub fn program(stack: &StackSection, port: u16) -> Option<Program> {
+    let (node, script) = (stack.node.as_ref()?, stack.everything.as_ref()?);
+    Some(Program {
+        name: "everything",
+        path: node.clone(),
+        arguments: vec![script.to_string_lossy().into_owned(), "streamableHttp".into()],
+        environment: vec![("PORT".into(), port.to_string())],
+    })
+}

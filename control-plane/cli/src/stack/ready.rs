@@ -1,0 +1,132 @@
+//! Waits until the whole path answers, then says so: the file `env` and a line starting `ready`.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use asp_control::trusted_issuer::MAX_TTL;
+
+use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
+use crate::state_dir;
+
+/// Envoy compiles the filter at start; on a loaded machine that takes seconds.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+const ASK_EVERY: Duration = Duration::from_millis(100);
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where the stack is.
+#[derive(Clone, Debug)]
+pub struct Urls {
+    pub edge: String,
+    pub admin: String,
+    /// What answers 200 when the edge works.
+    pub probe: String,
+}
+
+/// Asks `<edge>/healthz` through Envoy until it is 200: listener, filter, snapshot and gateway all work.
+pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
+    let client = reqwest::Client::builder()
+        .timeout(ASK_TIMEOUT)
+        .no_proxy()
+        .build()
+        .context("make the readiness client")?;
+    let asked = async {
+        loop {
+            if let Ok(response) = client.get(&urls.probe).send().await
+                && response.status() == reqwest::StatusCode::OK
+            {
+                return;
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    };
+    if tokio::time::timeout(READY_WITHIN, asked).await.is_err() {
+        bail!("{} did not answer 200 within {} s", urls.probe, READY_WITHIN.as_secs());
+    }
+    Ok(())
+}
+
+/// Writes `env` (0600) into the state directory: a shell file that exports the addresses and two tokens.
+pub fn write_env(state_dir: &Path, urls: &Urls, issuer: &DevIssuer) -> anyhow::Result<()> {
+    let client = ClientToken {
+        org: "acme".into(),
+        user: "alice".into(),
+        scopes: Vec::new(),
+        groups: Vec::new(),
+        audience: issuer.audience().to_owned(),
+        ttl: MAX_TTL,
+    };
+    let admin = AdminToken { user: "admin".into(), role: "platform".into(), ttl: MAX_TTL };
+    let token = issuer.mint_client(&client).context("mint the client token")?;
+    let admin_token = issuer.mint_admin(&admin).context("mint the admin token")?;
+    let text = format!(
+        "export ASP_EDGE_URL={}\nexport ASP_ADMIN_URL={}\nexport ASP_TOKEN={}\nexport ASP_ADMIN_TOKEN={}\n",
+        urls.edge,
+        urls.admin,
+        token.expose(),
+        admin_token.expose()
+    );
+    let path = state_dir.join("env");
+    state_dir::replace(&path, text.as_bytes()).with_context(|| format!("write {}", path.display()))
+}
+
+/// Removes the file of an earlier run: whoever waits for it must not find an old one.
+pub fn remove_env(state_dir: &Path) -> anyhow::Result<()> {
+    let path = state_dir.join("env");
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a person sees on standard output.
+pub fn announce(state_dir: &Path, urls: &Urls) {
+    let env = state_dir.join("env");
+    let text = format!(
+        "\nTry next, in another terminal:\n\
+         \n  source {env}\
+         \n  curl -s $ASP_EDGE_URL/demo/mcp -H \"Authorization: Bearer $ASP_TOKEN\" \\\
+         \n    -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\
+         \n    -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: tools/list' \\\
+         \n    -d '{body}'\
+         \n  curl -s $ASP_ADMIN_URL/api/snapshot -H \"Authorization: Bearer $ASP_ADMIN_TOKEN\"\n\
+         \nready: {edge} (clients), {admin} (admin)",
+        env = env.display(),
+        body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
+        edge = urls.edge,
+        admin = urls.admin,
+    );
+    // Err: nobody reads it.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_env_file_is_private_and_exports_what_others_source() {
+        use std::os::unix::fs::PermissionsExt;
+        crate::dev_issuer::install_crypto();
+        let dir = tempfile::tempdir().unwrap();
+        let mut issuer = DevIssuer::load_or_create(dir.path()).unwrap();
+        issuer.set_audience("http://127.0.0.1:1").unwrap();
+        let urls = Urls {
+            edge: "http://127.0.0.1:1".into(),
+            admin: "http://127.0.0.1:2".into(),
+            probe: String::new(),
+        };
+        write_env(dir.path(), &urls, &issuer).unwrap();
+        let path = dir.path().join("env");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let names: Vec<&str> = text.lines().map(|line| line.split('=').next().unwrap()).collect();
+        assert_eq!(
+            names,
+            ["export ASP_EDGE_URL", "export ASP_ADMIN_URL", "export ASP_TOKEN", "export ASP_ADMIN_TOKEN"]
+        );
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

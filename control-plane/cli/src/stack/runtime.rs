@@ -1,0 +1,137 @@
+//! The language runtime of a development machine: its plugins installed, its program, where it listens.
+//!
+//! Which languages there are is said by the environment that set-up wrote (`ASP_PLUGIN_*`). What is missing is
+//! one line in the log, and the rest goes on.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use asp_registry::Catalog;
+use sha2::{Digest, Sha256};
+
+use super::child::Program;
+use crate::packaging::languages::Languages;
+use crate::packaging::{self, Existing, MCP_STDIO, build};
+use crate::settings::Settings;
+use crate::settings::runtimes::RuntimeAddress;
+use crate::settings::stack::StackSection;
+
+/// A Unix socket's path has at most 107 bytes, and the runtime needs some of them below its directory.
+const LONGEST_DIRECTORY: usize = 70;
+
+/// The runtime of `--stack`.
+pub struct LocalRuntime {
+    program: PathBuf,
+    plugins: PathBuf,
+    directory: PathBuf,
+    /// Name and value of every variable the runtime needs.
+    environment: Vec<(String, String)>,
+    languages: Vec<&'static str>,
+}
+
+impl LocalRuntime {
+    /// `None` where there is no runtime or no language, and why is logged.
+    pub fn find(settings: &Settings, stack: &StackSection) -> Option<LocalRuntime> {
+        let Some(program) = stack.runtime.clone() else {
+            tracing::warn!("plugins are off: there is no asp-runtime beside asp (ASP_RUNTIME_BIN)");
+            return None;
+        };
+        let found = Languages::find();
+        for (language, missing) in found.absent {
+            tracing::warn!(language, missing, "plugins of this language are off");
+        }
+        let (languages, environment) = (found.present, found.environment);
+        if languages.is_empty() {
+            return None;
+        }
+        Some(LocalRuntime {
+            program,
+            plugins: settings.state_dir.join("plugins"),
+            directory: directory(&settings.state_dir),
+            environment,
+            languages,
+        })
+    }
+
+    /// What the gateway is told.
+    pub fn address(&self) -> RuntimeAddress {
+        RuntimeAddress {
+            languages: self.languages.iter().chain([&MCP_STDIO]).map(|name| (*name).to_owned()).collect(),
+            url: format!("unix:{}", self.socket().display()),
+        }
+    }
+
+    /// Builds and installs the plugins of a directory of primitives, those whose language is there; code that
+    /// changed takes the place of what was there.
+    pub fn install(&self, catalog: &Catalog, primitives: &Path) -> anyhow::Result<()> {
+        let languages = Some(self.languages.as_slice());
+        let units = packaging::units(&catalog.servers, Some(primitives));
+        for unit in units.iter().filter(|unit| !unit.is_in(languages)) {
+            tracing::warn!(id = %unit.id, language = %unit.language, "plugin is off: its language is not here");
+        }
+        build::all(&units, languages)?;
+        let report = packaging::install(&units, &self.plugins, Existing::Replace, languages)
+            .context("install the plugins")?;
+        for plugin in &report.installed {
+            tracing::info!(id = %plugin.id, version = %plugin.version, language = %plugin.language, "plugin installed");
+        }
+        for id in &report.without_code {
+            tracing::warn!(id, "plugin has no code beside its spec and is not installed");
+        }
+        Ok(())
+    }
+
+    pub fn program(&self) -> anyhow::Result<Program> {
+        for directory in [&self.plugins, &self.directory] {
+            std::fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
+        }
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        Ok(Program {
+            name: "asp-runtime",
+            path: self.program.clone(),
+            arguments: vec![
+                "--plugins".into(),
+                text(&absolute(&self.plugins)),
+                "--state".into(),
+                text(&self.directory),
+                "--socket".into(),
+                text(&self.socket()),
+            ],
+            environment: self.environment.clone(),
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.join("api.sock")
+    }
+}
+
+/// Below the state directory, or, where that path is too long for sockets, a private place named after it.
+fn directory(state_dir: &Path) -> PathBuf {
+    let own = absolute(state_dir).join("runtime");
+    if own.as_os_str().len() <= LONGEST_DIRECTORY {
+        return own;
+    }
+    let digest = Sha256::digest(own.as_os_str().as_encoded_bytes());
+    let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    std::env::temp_dir().join(format!("asp-{name}"))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_state_directory_still_has_a_place_for_sockets() {
+        assert_eq!(directory(Path::new("/s")), Path::new("/s/runtime"));
+        let long = Path::new("/a").join("b".repeat(90));
+        let (first, second) = (directory(&long), directory(&long.join("c")));
+        assert!(first.as_os_str().len() <= LONGEST_DIRECTORY, "{}", first.display());
+        assert_ne!(first, second);
+        assert_eq!(first, directory(&long));
+    }
+}

@@ -1,0 +1,88 @@
+//! An issuer for tests: a fresh key, and tokens that say whatever a test wants.
+
+use std::sync::Arc;
+
+use asp_proto::snapshot;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::trusted_issuer::{ADMIN_AUDIENCE, IssuerRules, MAX_TTL, TYP, TrustedIssuer};
+
+/// The name `server.yaml` uses.
+const NAME: &str = "dev";
+const ISS: &str = "asp-test";
+const KID: &str = "test";
+
+pub(crate) struct TestIssuer {
+    pkcs8: Vec<u8>,
+    jwk: Value,
+}
+
+impl TestIssuer {
+    pub(crate) fn new() -> TestIssuer {
+        // Err: installed before, by another test of this process.
+        let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        // SEC 1 section 2.3.3: 0x04, then x and y of 32 bytes each.
+        let point = pair.public_key().as_ref();
+        let x = URL_SAFE_NO_PAD.encode(&point[1..33]);
+        let y = URL_SAFE_NO_PAD.encode(&point[33..65]);
+        let jwk =
+            json!({ "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": KID, "alg": "ES256", "use": "sig" });
+        TestIssuer { pkcs8: pair.to_pkcs8v1().unwrap().as_ref().to_vec(), jwk }
+    }
+
+    /// The public key.
+    pub(crate) fn jwk(&self) -> &Value {
+        &self.jwk
+    }
+
+    /// What the edges and gateways are told.
+    pub(crate) fn snapshot(&self) -> snapshot::Issuer {
+        let key = snapshot::Key { kid: KID.into(), alg: "ES256".into(), jwk: self.jwk.to_string() };
+        snapshot::Issuer {
+            name: NAME.into(),
+            iss: ISS.into(),
+            keys: vec![key],
+            typ: vec![TYP.into()],
+            max_lifetime_seconds: MAX_TTL.as_secs(),
+            orgs: vec!["*".into()],
+            ..snapshot::Issuer::default()
+        }
+    }
+
+    /// What the admin API verifies with.
+    pub(crate) fn trusted(&self) -> TrustedIssuer {
+        let jwk: jsonwebtoken::jwk::Jwk = serde_json::from_value(self.jwk.clone()).unwrap();
+        TrustedIssuer {
+            kid: KID.into(),
+            algorithm: Algorithm::ES256,
+            key: DecodingKey::from_jwk(&jwk).unwrap(),
+            rules: Arc::new(IssuerRules::of(ISS)),
+        }
+    }
+
+    /// A token of the admin `ops` with a role.
+    pub(crate) fn admin(&self, role: &str, seconds: u64) -> String {
+        self.sign(json!({ "sub": "ops", "aud": ADMIN_AUDIENCE, "role": role }), seconds)
+    }
+
+    /// A token of a client of the platform.
+    pub(crate) fn client(&self, org: &str, user: &str, audience: &str) -> String {
+        self.sign(json!({ "sub": user, "aud": audience, "org": org }), MAX_TTL.as_secs())
+    }
+
+    fn sign(&self, mut claims: Value, seconds: u64) -> String {
+        let now = clock::now_ms() / 1_000;
+        claims["iss"] = json!(ISS);
+        claims["iat"] = json!(now);
+        claims["exp"] = json!(now + seconds);
+        claims["jti"] = json!(uuid::Uuid::now_v7().to_string());
+        let header = Header { typ: Some(TYP.into()), kid: Some(KID.into()), ..Header::new(Algorithm::ES256) };
+        jsonwebtoken::encode(&header, &claims, &EncodingKey::from_ec_der(&self.pkcs8)).unwrap()
+    }
+}

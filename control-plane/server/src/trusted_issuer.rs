@@ -1,0 +1,77 @@
+//! Whose tokens open the admin API, and what every token of the platform's issuers keeps to.
+//!
+//! Owns the rules of an admin issuer: token types, audiences, names of claims, the longest life, the orgs it speaks for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonwebtoken::{Algorithm, DecodingKey};
+
+use crate::admin_role::Role;
+use crate::patterns;
+
+/// The name of the development issuer, as `server.yaml` uses it.
+pub const DEVELOPMENT_NAME: &str = "dev";
+/// The `iss` claim of the development issuer.
+pub const DEVELOPMENT_ISS: &str = "asp-dev";
+/// The `typ` header of access tokens (RFC 9068 section 2.1).
+pub const TYP: &str = "at+jwt";
+/// The audience of admin tokens.
+pub const ADMIN_AUDIENCE: &str = "asp-admin";
+/// The longest life of a token: the edge refuses more.
+pub const MAX_TTL: Duration = Duration::from_secs(86_400);
+
+/// A key of an issuer whose tokens open the admin API.
+pub struct TrustedIssuer {
+    pub kid: String,
+    pub algorithm: Algorithm,
+    pub key: DecodingKey,
+    pub rules: Arc<IssuerRules>,
+}
+
+/// What the tokens of an admin issuer must say.
+pub struct IssuerRules {
+    pub iss: String,
+    /// Accepted `typ` headers, lower case.
+    pub typ: Vec<String>,
+    /// Accepted `aud` values.
+    pub audiences: Vec<String>,
+    /// The claims that hold the admin's name and role.
+    pub user_claim: String,
+    pub role_claim: String,
+    /// Longest accepted `exp - iat` in seconds; a revocation lasts as long.
+    pub max_lifetime: u64,
+    /// The orgs its admins may have a role in, as patterns; empty: any, and the platform.
+    pub orgs: Vec<String>,
+}
+
+impl IssuerRules {
+    /// The rules of an issuer about which nothing else is said.
+    pub fn of(iss: &str) -> IssuerRules {
+        IssuerRules {
+            iss: iss.to_owned(),
+            typ: vec![TYP.to_owned()],
+            audiences: vec![ADMIN_AUDIENCE.to_owned()],
+            user_claim: "sub".to_owned(),
+            role_claim: "role".to_owned(),
+            max_lifetime: MAX_TTL.as_secs(),
+            orgs: Vec::new(),
+        }
+    }
+
+    pub(crate) fn accepts_typ(&self, typ: &str) -> bool {
+        // "application/" may be left out (RFC 7515 section 4.1.9).
+        let typ = typ.to_ascii_lowercase();
+        let typ = typ.strip_prefix("application/").unwrap_or(&typ);
+        self.typ.iter().any(|accepted| accepted == typ)
+    }
+
+    pub(crate) fn accepts_role(&self, role: &Role) -> bool {
+        let covered = |org: &str| self.orgs.iter().any(|pattern| patterns::matches(pattern, org));
+        self.orgs.is_empty()
+            || match role.org() {
+                Some(org) => covered(org),
+                None => self.orgs.iter().any(|pattern| pattern == "*"),
+            }
+    }
+}
