@@ -143,7 +143,6 @@ fn peer(settings: &Settings) -> Result<Option<Peer>, Failure> {
     })
 }
 
-/// Reads or creates the development issuer and tells it the audience of its tokens.
 /// Whether clients reach the platform by another name than this machine's own.
 fn is_beyond_this_machine(public_url: &str) -> bool {
     let uri = public_url.parse::<http::Uri>().ok();
@@ -152,6 +151,7 @@ fn is_beyond_this_machine(public_url: &str) -> bool {
     !host.eq_ignore_ascii_case("localhost") && !address.is_ok_and(|address| address.is_loopback())
 }
 
+/// Reads or creates the development issuer and tells it the audience of its tokens.
 fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIssuer>> {
     let mut issuer = DevIssuer::load_or_create(&settings.state_dir).context("open the development issuer")?;
     issuer.set_audience(public_url).context("record the audience")?;

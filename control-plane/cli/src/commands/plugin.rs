@@ -12,7 +12,7 @@ use asp_registry::Source;
 use serde_json::Value;
 
 use super::client::block_on;
-use crate::args::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
+use crate::args::plugin::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
 use crate::failure::Failure;
 use crate::packaging::languages::Languages;
 use crate::packaging::local::{Ended, Local};

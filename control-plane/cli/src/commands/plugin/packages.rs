@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::client::{AdminClient, block_on};
 use super::read;
-use crate::args::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
+use crate::args::plugin::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
 use crate::failure::Failure;
 use crate::packaging::pack::{PackageFile, digest, pack};
 use crate::packaging::{self, Existing, Installed, Outcome, Unit, build as sources};
