@@ -6,21 +6,21 @@
 
 /// The compiled configuration that the control plane pushes (`snapshot.proto`).
 pub mod snapshot {
-    #![allow(clippy::all, rustdoc::all, unreachable_pub, missing_docs)]
+    #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
     include!(concat!(env!("OUT_DIR"), "/asp.snapshot.v1.rs"));
 }
 
 /// The platform-plugin protocol (`plugin.proto`).
 #[cfg(feature = "grpc")]
 pub mod plugin {
-    #![allow(clippy::all, rustdoc::all, unreachable_pub, missing_docs)]
+    #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
     include!(concat!(env!("OUT_DIR"), "/asp.plugin.v1.rs"));
 }
 
 /// The Runtime Supervisor API (`supervisor.proto`).
 #[cfg(feature = "grpc")]
 pub mod supervisor {
-    #![allow(clippy::all, rustdoc::all, unreachable_pub, missing_docs)]
+    #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
     include!(concat!(env!("OUT_DIR"), "/asp.runtime.supervisor.v1.rs"));
 }
 

@@ -193,7 +193,7 @@ async fn huge_header(stack: &Stack) -> Result<()> {
     let mut request = legacy("x", "ping", json!({}), &[]);
     request.headers.push(("x-filler".into(), vec![b'a'; 70_000]));
     let answer = http1::send(stack.edge(), &request).await?;
-    refused(&answer, 400, "invalid_request");
+    refused(&answer, 431, "invalid_request");
     no_reload(stack).await
 }
 

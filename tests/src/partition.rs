@@ -57,6 +57,10 @@ async fn send(cluster: &Cluster, request: &Request, figures: &mut Figures) {
 /// How many gateways are subscribed.
 async fn gateways(cluster: &Cluster) -> Result<usize> {
     let snapshot = cluster.admin("/api/snapshot").await?;
-    let subscribers = snapshot["subscribers"].as_array().context("a list of subscribers")?;
-    Ok(subscribers.iter().filter(|subscriber| subscriber["kind"] == "gateway").count())
+    let subscribers =
+        snapshot.get("subscribers").and_then(|list| list.as_array()).context("a list of subscribers")?;
+    Ok(subscribers
+        .iter()
+        .filter(|subscriber| subscriber.get("kind").is_some_and(|kind| kind == "gateway"))
+        .count())
 }

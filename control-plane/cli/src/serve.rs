@@ -70,25 +70,12 @@ struct Process {
 async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
     state_dir::create(&settings.state_dir)
         .with_context(|| format!("create {}", settings.state_dir.display()))?;
-    if settings.exposes_admin() {
-        tracing::warn!(
-            address = %settings.listen.admin,
-            "the admin API is reachable beyond this machine in plain HTTP, as ASP_ADMIN_BIND says: whoever reads that \
-             network reads admin tokens. Put TLS before it"
-        );
-    }
     let (ports, listeners) = ports::bind(&settings).await?;
     let public_url = settings.public_url.clone().unwrap_or_else(|| {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", SocketAddr::new(settings.listen.bind, ports.edge))
     });
-    if settings.dev && is_beyond_this_machine(&public_url) {
-        tracing::warn!(
-            %public_url,
-            "development mode behind a public name: whoever reads the state directory mints tokens for anybody, and \
-             servers with the scheme none are open to all; start without --dev and name issuers (ASP_ISSUERS)"
-        );
-    }
+    warn_of_exposure(&settings, &public_url);
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
     let token_keys = token_keys(&settings)?;
     let runtime = settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack));
@@ -128,6 +115,24 @@ async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
     process.tasks.wait().await;
     tracing::info!("stopped");
     outcome
+}
+
+/// Says what the settings leave open to others, which an operator may want, and may not have meant.
+fn warn_of_exposure(settings: &Settings, public_url: &str) {
+    if settings.exposes_admin() {
+        tracing::warn!(
+            address = %settings.listen.admin,
+            "the admin API is reachable beyond this machine in plain HTTP, as ASP_ADMIN_BIND says: whoever reads that \
+             network reads admin tokens. Put TLS before it"
+        );
+    }
+    if settings.dev && is_beyond_this_machine(public_url) {
+        tracing::warn!(
+            public_url,
+            "development mode behind a public name: whoever reads the state directory mints tokens for anybody, and \
+             servers with the scheme none are open to all; start without --dev and name issuers (ASP_ISSUERS)"
+        );
+    }
 }
 
 /// This process's certificate, which must name what it is; a control plane may be a gateway as well.

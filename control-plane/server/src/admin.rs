@@ -25,7 +25,7 @@ pub mod status;
 
 use std::sync::Arc;
 
-use asp_store::calls::AuditLog;
+use asp_store::audit::AuditLog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::Packages;
 use axum::Router;

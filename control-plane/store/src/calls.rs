@@ -7,20 +7,20 @@
 //! renewed behind anything else; nothing holds the writer of `calls.db` for longer than a statement on few rows.
 
 mod active;
-mod audit;
-mod file;
+pub(crate) mod file;
 mod leases;
 mod ledger;
 mod waiters;
 
+use crate::clock::milliseconds;
+use crate::clock::now_ms;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteSynchronous;
 
-pub use audit::sqlite::SqliteAudit;
-pub use audit::{AuditError, AuditLog, AuditQuery, CallEvent, MemoryAudit, StoredEvent};
+pub use file::OpenError;
 
 use crate::ledger::Budget;
 use file::Opening;
@@ -44,22 +44,11 @@ const MIGRATIONS: [(i64, &str, &str); 5] = [
     (5, "budgets", include_str!("../migrations/calls/0005_budgets.sql")),
 ];
 
-/// The file could not be opened or brought up to date.
-#[derive(Debug, thiserror::Error)]
-#[error("calls store: {0}")]
-pub struct OpenError(String);
-
-impl From<sqlx::Error> for OpenError {
-    fn from(error: sqlx::Error) -> OpenError {
-        OpenError(error.to_string())
-    }
-}
-
 /// Ledger and running calls in one SQLite file, leases in another.
 pub struct SqliteCalls {
     /// One connection: writes of this process queue in order instead of turning each other away.
-    write: SqlitePool,
-    read: SqlitePool,
+    pub(crate) write: SqlitePool,
+    pub(crate) read: SqlitePool,
     leases: Leases,
     /// Those of this process who wait for a key.
     waiters: Waiters,
@@ -75,7 +64,12 @@ impl SqliteCalls {
     /// As [`SqliteCalls::open`], with other bounds of what the ledger keeps.
     pub async fn open_with(path: &Path, budget: Budget) -> Result<SqliteCalls, OpenError> {
         let leases = Leases::open(path).await?;
-        let opening = Opening { path, synchronous: SqliteSynchronous::Full, shrinks: false };
+        let opening = Opening {
+            path,
+            synchronous: SqliteSynchronous::Full,
+            shrinks: false,
+            busy_timeout: file::BUSY_TIMEOUT,
+        };
         let plain = opening.pool(1).connect_with(opening.options()?).await?;
         file::migrate(&plain, &MIGRATIONS).await?;
         plain.close().await;
@@ -127,12 +121,4 @@ impl SqliteCalls {
             tokio::time::sleep(SWEEP_REST).await;
         }
     }
-}
-
-pub(crate) fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, milliseconds)
-}
-
-fn milliseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

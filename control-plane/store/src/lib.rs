@@ -1,8 +1,10 @@
 //! State behind ports: SQL for what must survive, memory or Redis for what must be fast.
 
 pub mod active;
+pub mod audit;
 pub mod blobs;
 pub mod calls;
+mod clock;
 pub mod control;
 pub mod counter;
 pub mod ledger;

@@ -1,10 +1,15 @@
 //! The gateway's durable store on a real SQLite file.
 
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_store::active::{ActiveCalls, ActiveKey, Lease, Orphan, OwnerId};
-use asp_store::calls::{AuditLog, AuditQuery, CallEvent, SqliteAudit, SqliteCalls};
+use asp_store::audit::sqlite::SqliteAudit;
+use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
+use asp_store::calls::SqliteCalls;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerKey, suite};
 use bytes::Bytes;
 use sqlx::{Connection, SqliteConnection};

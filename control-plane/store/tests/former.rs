@@ -1,10 +1,15 @@
 //! A state directory of an earlier version: nothing of it is lost.
 
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 use std::path::Path;
 use std::time::Duration;
 
 use asp_store::active::{ActiveCalls, OwnerId};
-use asp_store::calls::{AuditLog, AuditQuery, CallEvent, SqliteAudit, SqliteCalls};
+use asp_store::audit::sqlite::SqliteAudit;
+use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
+use asp_store::calls::SqliteCalls;
 use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey};
 use bytes::Bytes;
 use sqlx::SqlSafeStr;

@@ -1,11 +1,16 @@
 //! Audit, ledger and sweeps at once, as much as they take, on real SQLite files: the leases are renewed beside them.
 
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_store::active::{ActiveCalls, Lease, OwnerId};
-use asp_store::calls::{AuditLog, CallEvent, SqliteAudit, SqliteCalls};
+use asp_store::audit::sqlite::SqliteAudit;
+use asp_store::audit::{AuditLog, CallEvent};
+use asp_store::calls::SqliteCalls;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerKey};
 use bytes::Bytes;
 use tokio::time::Instant;

@@ -1,12 +1,17 @@
 //! What the stores put on the disk is for their owner alone, whatever the umask is.
 
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use asp_store::audit::sqlite::SqliteAudit;
+use asp_store::audit::{AuditLog, CallEvent};
 use asp_store::blobs::{BlobId, BlobMeta, Blobs, DiskBlobs};
-use asp_store::calls::{AuditLog, CallEvent, SqliteAudit, SqliteCalls};
-use asp_store::packages::{DiskPackages, Packages, Quota};
+use asp_store::calls::SqliteCalls;
+use asp_store::packages::{DiskPackages, Quota};
 use asp_store::sqlite::SqliteStore;
 
 /// Every file and directory below, with its mode.

@@ -74,6 +74,8 @@ fn half_of_at_least_ten_requests_must_fail() {
 }
 
 #[test]
+// A table: each row is a story of its own.
+#[allow(clippy::too_many_lines)]
 fn what_happens_after_it_has_opened() {
     let end = |at, number, outcome| End { at, number, outcome };
     let rows: [(&str, Vec<Step>); 8] = [

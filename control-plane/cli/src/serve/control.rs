@@ -18,7 +18,7 @@ use asp_control::xds::stream::Context as XdsContext;
 use asp_control::xds::subscribers::Subscribers;
 use asp_control::{apply, clock, listen};
 use asp_proto::snapshot::Upstream;
-use asp_store::calls::AuditLog;
+use asp_store::audit::AuditLog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::{DiskPackages, Packages, Quota};
 use asp_store::sqlite::SqliteStore;

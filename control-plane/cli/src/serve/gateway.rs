@@ -9,8 +9,9 @@ use asp_control::xds::client::{self, Target};
 use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_gateway::gateway::{Gateway, Stores};
 use asp_platform::secret::Secret;
+use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::blobs::DiskBlobs;
-use asp_store::calls::{SqliteAudit, SqliteCalls};
+use asp_store::calls::SqliteCalls;
 use secrecy::{SecretSlice, SecretString};
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -67,23 +68,7 @@ pub(super) async fn start(
         bounds: settings.calls.bounds,
     })
     .context("start the gateway")?;
-    let local = ports::local(settings.listen.gateway, process.ports.gateway);
-    let xds_url = match &settings.gateway.xds_url {
-        Some(url) => url.clone(),
-        None => {
-            let scheme = if process.peer.is_some() { "https" } else { "http" };
-            format!("{scheme}://{}", ports::local(settings.listen.xds, process.ports.xds))
-        }
-    };
-    let advertise = settings.gateway.advertise.clone().unwrap_or_else(|| local.to_string());
-    let target = Target {
-        uri: xds_url.parse().with_context(|| format!("read the xDS url {xds_url}"))?,
-        node_id: format!("gateway-{advertise}"),
-        advertise,
-        pool: settings.gateway.pool.clone(),
-        peer: process.peer.clone(),
-        name: settings.peer.as_ref().and_then(|peer| peer.name.clone()),
-    };
+    let target = target(process)?;
     let applying = Arc::clone(&gateway);
     let apply: client::Apply = Arc::new(move |snapshot| applying.apply(snapshot));
     // Ends with the first stop: Envoy learns at once that this replica takes no new requests.
@@ -110,6 +95,28 @@ pub(super) async fn start(
         GRACE,
     ));
     Ok(())
+}
+
+/// Where this gateway gets its snapshots, and how it names itself there.
+fn target(process: &Process) -> anyhow::Result<Target> {
+    let settings = &process.settings;
+    let local = ports::local(settings.listen.gateway, process.ports.gateway);
+    let xds_url = match &settings.gateway.xds_url {
+        Some(url) => url.clone(),
+        None => {
+            let scheme = if process.peer.is_some() { "https" } else { "http" };
+            format!("{scheme}://{}", ports::local(settings.listen.xds, process.ports.xds))
+        }
+    };
+    let advertise = settings.gateway.advertise.clone().unwrap_or_else(|| local.to_string());
+    Ok(Target {
+        uri: xds_url.parse().with_context(|| format!("read the xDS url {xds_url}"))?,
+        node_id: format!("gateway-{advertise}"),
+        advertise,
+        pool: settings.gateway.pool.clone(),
+        peer: process.peer.clone(),
+        name: settings.peer.as_ref().and_then(|peer| peer.name.clone()),
+    })
 }
 
 /// The models that answer delegations.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_store::calls::{AuditLog, CallEvent};
+use asp_store::audit::{AuditLog, CallEvent};
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 use tokio::sync::mpsc::error::TrySendError;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use asp_gateway::pipeline::admission::Bounds;
 use asp_proto::snapshot::Mutation;
-use asp_store::calls::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
+use asp_store::audit::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
 use async_trait::async_trait;
 use http::Method;

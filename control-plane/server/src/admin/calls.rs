@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use asp_store::calls::{AuditQuery, StoredEvent};
+use asp_store::audit::{AuditQuery, StoredEvent};
 use axum::Json;
 use axum::extract::{Query, State};
 use serde::{Deserialize, Serialize};

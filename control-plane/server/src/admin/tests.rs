@@ -10,7 +10,7 @@ mod registry;
 
 use std::path::Path as FilePath;
 
-use asp_store::calls::MemoryAudit;
+use asp_store::audit::MemoryAudit;
 use asp_store::packages::{DiskPackages, Quota};
 use asp_store::sqlite::SqliteStore;
 use axum::body::Body;

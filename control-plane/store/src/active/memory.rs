@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{ActiveCall, ActiveCalls, ActiveError, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved};
-use crate::calls::now_ms;
+use crate::clock::now_ms;
 
 /// Most rows it keeps.
 const MAX_ROWS: usize = 10_000;

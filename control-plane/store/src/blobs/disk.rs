@@ -15,7 +15,7 @@ use tokio::fs::{self, File};
 use tokio::io::AsyncWriteExt;
 
 use super::{BlobError, BlobId, BlobMeta, Blobs, MAX_BLOB, Upload};
-use crate::calls::now_ms;
+use crate::clock::now_ms;
 use crate::private;
 
 /// What one org may keep, in bytes.

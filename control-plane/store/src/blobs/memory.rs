@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 
 use super::{BlobError, BlobId, BlobMeta, Blobs, MAX_BLOB, Upload};
-use crate::calls::now_ms;
+use crate::clock::now_ms;
 
 /// Most bytes the process keeps, of all orgs.
 const MAX_BYTES: u64 = 256 << 20;

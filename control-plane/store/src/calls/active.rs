@@ -7,8 +7,9 @@ use bytes::Bytes;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use super::{SqliteCalls, now_ms};
+use super::SqliteCalls;
 use crate::active::{ActiveCall, ActiveCalls, ActiveError, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved};
+use crate::clock::now_ms;
 
 fn unavailable(error: sqlx::Error) -> ActiveError {
     ActiveError::Unavailable(error.to_string())

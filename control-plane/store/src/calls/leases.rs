@@ -10,9 +10,10 @@ use std::time::Duration;
 use sqlx::sqlite::{SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Executor, SqlitePool};
 
+use super::OpenError;
 use super::file::{self, Opening};
-use super::{OpenError, milliseconds, now_ms};
 use crate::active::{ActiveError, Lease, OwnerId};
+use crate::clock::{milliseconds, now_ms};
 
 const MIGRATIONS: [(i64, &str, &str); 1] =
     [(1, "owners", include_str!("../../migrations/leases/0001_owners.sql"))];
@@ -31,7 +32,12 @@ impl Leases {
     pub(super) async fn open(calls: &Path) -> Result<Leases, OpenError> {
         let stem = calls.file_stem().unwrap_or_default().to_string_lossy();
         let path = calls.with_file_name(format!("{stem}-leases.db"));
-        let opening = Opening { path: &path, synchronous: SqliteSynchronous::Normal, shrinks: false };
+        let opening = Opening {
+            path: &path,
+            synchronous: SqliteSynchronous::Normal,
+            shrinks: false,
+            busy_timeout: file::BUSY_TIMEOUT,
+        };
         let pool = opening.pool(1).connect_with(opening.options()?).await?;
         file::migrate(&pool, &MIGRATIONS).await?;
         Ok(Leases { path, pool })

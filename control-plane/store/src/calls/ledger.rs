@@ -9,7 +9,8 @@ use bytes::Bytes;
 use sqlx::Row;
 use tokio::time::Instant;
 
-use super::{SqliteCalls, milliseconds, now_ms};
+use super::SqliteCalls;
+use crate::clock::{milliseconds, now_ms};
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
 /// How soon a claim held by another process is looked at again; the pause doubles up to the longest.

@@ -105,6 +105,7 @@ impl Session {
 
     /// Sends a message to the worker if there is room; else gives it back. Nothing is said when the worker is dead:
     /// its calls hear of that.
+    #[allow(clippy::result_large_err, reason = "what is given back is what was brought")]
     pub fn try_send(&self, payload: client_message::Payload) -> Result<(), client_message::Payload> {
         match self.to_worker.try_send(ClientMessage { payload: Some(payload) }) {
             Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),

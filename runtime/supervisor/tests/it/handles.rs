@@ -52,6 +52,8 @@ async fn a_handle_that_nobody_takes_up_expires_and_gives_its_place_back() {
 }
 
 #[tokio::test]
+// One stack, and everybody who may not use a handle of it.
+#[allow(clippy::too_many_lines)]
 async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let authority_key = KeyPair::generate().unwrap();

@@ -23,7 +23,7 @@ pub(crate) const FAIR_TIME: Duration = Duration::from_secs(10);
 
 /// The breakers by origin.
 #[derive(Default)]
-pub(crate) struct Breakers {
+pub struct Breakers {
     by_origin: Mutex<HashMap<String, Arc<Mutex<Origin>>>>,
 }
 

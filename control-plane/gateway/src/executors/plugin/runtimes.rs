@@ -32,8 +32,6 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A client of the Runtime Supervisor API.
-
 /// Where a runtime is and what it runs.
 #[derive(Clone, Debug)]
 pub struct RuntimeTarget {

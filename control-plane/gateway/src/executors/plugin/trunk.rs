@@ -25,6 +25,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::ended::EndedTunnel;
+
+/// A client of the Runtime Supervisor API.
 pub(super) type Client = RuntimeSupervisorClient<Channel>;
 
 pub(super) use lane::{Arrived, Lane};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use asp_store::calls::{AuditError, AuditQuery, StoredEvent};
+use asp_store::audit::{AuditError, AuditQuery, StoredEvent};
 use async_trait::async_trait;
 
 use super::*;

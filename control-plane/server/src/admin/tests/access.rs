@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use asp_store::calls::{AuditLog, CallEvent};
+use asp_store::audit::{AuditLog, CallEvent};
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;

@@ -5,11 +5,10 @@ use std::collections::VecDeque;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-mod former;
-pub(super) mod sqlite;
+pub mod sqlite;
 
 /// Most events of one page.
-pub(super) const MAX_PAGE: u32 = 1_000;
+pub(crate) const MAX_PAGE: u32 = 1_000;
 
 /// One start or finish event.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::{Row, SqlitePool};
 
-use super::sqlite::{make_room, stored};
+use super::{make_room, stored};
 use crate::calls::{OpenError, SqliteCalls};
 
 /// Most events at a time.

@@ -4,6 +4,8 @@
 //! oldest events first where it is full; what is removed by age goes in small batches; what is free for long goes back
 //! to the disk.
 
+mod former;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,9 +13,10 @@ use async_trait::async_trait;
 use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
 use sqlx::{Row, SqliteConnection, SqlitePool};
 
-use super::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent, former};
+use super::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent};
 use crate::calls::file::{self, Opening};
-use crate::calls::{OpenError, SqliteCalls, milliseconds, now_ms};
+use crate::calls::{OpenError, SqliteCalls};
+use crate::clock::{milliseconds, now_ms};
 
 /// Whoever reads the log does so beside the one who writes.
 const READERS: u32 = 2;
@@ -28,7 +31,7 @@ const SWEEP_REST: Duration = Duration::from_millis(10);
 /// Of the bound, how much of the file may lie free for the events to come.
 const FREE_SHARE: i64 = 8;
 const MIGRATIONS: [(i64, &str, &str); 1] =
-    [(1, "events", include_str!("../../../migrations/audit/0001_events.sql"))];
+    [(1, "events", include_str!("../../migrations/audit/0001_events.sql"))];
 
 /// The audit log in one SQLite file.
 pub struct SqliteAudit {
@@ -48,7 +51,12 @@ struct Size {
 impl SqliteAudit {
     /// Opens or creates the file, whose events may need at most `max_bytes`.
     pub async fn open(path: &Path, max_bytes: u64) -> Result<SqliteAudit, OpenError> {
-        let opening = Opening { path, synchronous: SqliteSynchronous::Full, shrinks: true };
+        let opening = Opening {
+            path,
+            synchronous: SqliteSynchronous::Full,
+            shrinks: true,
+            busy_timeout: file::PATIENT_TIMEOUT,
+        };
         let write = opening.pool(1).connect_with(opening.options()?).await?;
         file::migrate(&write, &MIGRATIONS).await?;
         let read = opening.pool(READERS).connect_with(opening.options()?).await?;
