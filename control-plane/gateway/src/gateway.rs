@@ -205,7 +205,7 @@ impl Gateway {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
             if let Err(error) = gateway.pipeline.active.renew().await {
-                tracing::warn!(%error, "this gateway could not say that it lives");
+                tracing::warn!(%error, "this gateway could not renew its lease in the store; after 8 s without, others take over its calls: check the store");
             }
         }
     }
@@ -219,7 +219,7 @@ impl Gateway {
             let Some(gateway) = gateway.upgrade() else { return };
             let Some(live) = gateway.live() else { continue };
             if let Err(error) = gateway.pipeline.take_over(&live).await {
-                tracing::warn!(%error, "calls that were left behind could not be looked for");
+                tracing::warn!(%error, "the store does not say which calls of gateways that are gone wait to be taken over; they wait until it does");
             }
         }
     }

@@ -163,7 +163,9 @@ impl ActiveTable {
         match &renewed {
             Ok(Lease::Held) => {}
             Ok(Lease::Lapsed) => {
-                tracing::warn!("this gateway was silent for too long; its calls may have been taken over");
+                tracing::warn!(
+                    "this gateway's lease lapsed before it was renewed: other gateways may have taken over calls that run here, and those end here; check the store's response times"
+                );
                 self.unsure.store(true, Ordering::Release);
             }
             // It may have come through, and the lapse is told once.
@@ -231,7 +233,7 @@ impl ActiveTable {
         let Some(row) = in_time(self.store.find(orphan.call)).await? else { return Ok(None) };
         let left = self.open(orphan, &row);
         if left.is_none() {
-            tracing::warn!(plugin = %row.plugin, "a call that was left behind does not open");
+            tracing::warn!(plugin = %row.plugin, "the record of a call whose gateway is gone cannot be opened: it was sealed with another key, and its outcome will be unknown; gateways that share a store need the same ASP_SEAL_KEY");
         }
         Ok(left)
     }
@@ -274,7 +276,7 @@ impl ActiveTable {
 
 /// Another gateway took the call while this one was thought dead.
 fn lost(call: &Call) {
-    tracing::warn!(call = %call.id, "a call was taken over by another gateway");
+    tracing::warn!(call = %call.id, "another gateway has taken over this call, because this one's lease had lapsed; it ends here");
     call.tenure.pass_on();
     call.cancel();
 }

@@ -144,7 +144,7 @@ impl Plugins {
         if let Some(former) = &execution.former {
             history = History::restored(&former.state, former.seq);
             if history.taken > MAX_TAKEN {
-                tracing::error!(call = %execution.call.id, plugin = %job.plugin.id, "a call outlived too many gateways");
+                tracing::error!(call = %execution.call.id, plugin = %job.plugin.id, "a plugin call has ended eight gateways without a checkpoint in between and is not run again; its outcome is unknown");
                 return Err(Refusal::OutcomeUnknown);
             }
             self.saved.taken(&job, &mut history).await;

@@ -49,7 +49,7 @@ impl Pipeline {
             }
             let Some(left) = self.active.left(orphan).await? else { continue };
             let Some(invocation) = left.record.invocation(live) else {
-                tracing::warn!(call = %Uuid::from_bytes(left.call), "a call that was left behind is for nothing this gateway has");
+                tracing::warn!(call = %Uuid::from_bytes(left.call), "a call whose gateway is gone cannot be taken over here: its server or primitive is not in this gateway's snapshot");
                 continue;
             };
             if self.executor.runs(&invocation.entry.primitive) && self.active.take(&left).await? {
@@ -82,24 +82,24 @@ impl Pipeline {
             match self.ledgers.seize(&call, claim.clone()).await {
                 Ok(Some(seized)) if left.record.handed_over => held = Some(seized),
                 Ok(Some(seized)) => {
-                    tracing::info!(call = %call.id, "a call that had not begun may begin again");
+                    tracing::info!(call = %call.id, "a call whose gateway is gone had not begun; its key is free for a retry");
                     if let Err(error) = seized.release().await {
-                        tracing::warn!(call = %call.id, %error, "its key stays held");
+                        tracing::warn!(call = %call.id, %error, "the idempotency key of a call that had not begun could not be freed; retries under it wait until its lease is over");
                     }
                     return self.active.ends(&call);
                 }
                 Ok(None) => {
-                    tracing::info!(call = %call.id, "a call that was left behind had ended");
+                    tracing::info!(call = %call.id, "a call whose gateway is gone had ended already; its answer is in the ledger");
                     return self.active.ends(&call);
                 }
                 Err(error) => {
                     // It may have its answer. Without one, its key says in time that the outcome is unknown.
-                    tracing::warn!(call = %call.id, %error, "a call that was left behind does not go on");
+                    tracing::warn!(call = %call.id, %error, "a call whose gateway is gone is not taken over, because the ledger did not answer; a retry learns in time that its outcome is unknown");
                     return self.active.ends(&call);
                 }
             }
         }
-        tracing::info!(call = %call.id, primitive = %call.entry.primitive.id, "goes on with a call that was left behind");
+        tracing::info!(call = %call.id, primitive = %call.entry.primitive.id, "takes over a call whose gateway is gone");
         call.hand_over();
         // Nobody waits for it here yet.
         call.authority.leave();
@@ -171,7 +171,7 @@ impl Running {
         let (caller, entry) = (&call.caller, &call.entry);
         let entitled = entitlement::entitle(live, &call.server, caller, entry, call.protocol);
         if entitled.is_err() || live.edge.revoked(caller) {
-            tracing::warn!(call = %call.id, "its caller may not go on with a call that was left behind");
+            tracing::warn!(call = %call.id, "a call is not taken over, because its caller was revoked or is not allowed any more; its outcome is unknown");
             return Err(Refusal::OutcomeUnknown);
         }
         let Left { record, seq, state, .. } = left;
