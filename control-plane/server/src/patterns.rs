@@ -1,14 +1,7 @@
 //! Policy patterns: exact, `prefix*` or `*`; what is exact follows the rule for names in tokens.
 
 use asp_edge::names;
-
-/// Whether `pattern` matches `name`.
-pub fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix),
-        None => pattern == name,
-    }
-}
+pub use asp_edge::names::matches;
 
 /// Whether the text is a pattern: a name, or the beginning of one and a star.
 pub fn valid(pattern: &str) -> bool {

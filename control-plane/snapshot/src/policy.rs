@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use asp_edge::Caller;
+use asp_edge::{Caller, names};
 use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass, TargetKind};
 
 /// What the matrix says of one caller and one primitive.
@@ -66,16 +66,6 @@ pub fn is_dangerous(primitive: &Primitive) -> bool {
     primitive.mutation() == Mutation::Destructive || primitive.risk_class() == RiskClass::High
 }
 
-/// How exactly a pattern names something; `None` when it does not match. Patterns are exact, `prefix*` or
-/// `*`; of two prefixes the longer one is more specific, and every exact name is more specific than any prefix.
-pub fn match_pattern(pattern: &str, name: &str) -> Option<usize> {
-    match pattern.strip_suffix('*') {
-        None if pattern == name => Some(usize::MAX),
-        None => None,
-        Some(prefix) => name.starts_with(prefix).then_some(prefix.len()),
-    }
-}
-
 /// Primitive first, then target, then protocol.
 type Rank = (usize, (usize, u8), u8);
 
@@ -85,12 +75,13 @@ fn specificity(
     primitive: &Primitive,
     protocol: Protocol,
 ) -> Option<Rank> {
-    let by_primitive = match_pattern(&binding.primitive, &primitive.id)?;
+    let by_primitive = names::specificity(&binding.primitive, &primitive.id)?;
     let by_target = match binding.target_kind() {
-        TargetKind::Wcit => (match_pattern(&binding.target, &caller.wcit)?, 2),
-        TargetKind::User => (match_pattern(&binding.target, &caller.user)?, 1),
+        TargetKind::Wcit => (names::specificity(&binding.target, &caller.wcit)?, 2),
+        TargetKind::User => (names::specificity(&binding.target, &caller.user)?, 1),
         TargetKind::Group => {
-            let best = caller.groups.iter().filter_map(|group| match_pattern(&binding.target, group)).max();
+            let best =
+                caller.groups.iter().filter_map(|group| names::specificity(&binding.target, group)).max();
             (best?, 0)
         }
         TargetKind::Unspecified => return None,

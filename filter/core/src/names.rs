@@ -38,6 +38,21 @@ pub fn pattern_fault(pattern: &str) -> Option<&'static str> {
     }
 }
 
+/// How exactly a pattern (a name, `prefix*` or `*`) names something; `None` when it does not. Of two prefixes the
+/// longer one is more exact, and every name is more exact than any prefix (ADR 10).
+pub fn specificity(pattern: &str, name: &str) -> Option<usize> {
+    match pattern.strip_suffix('*') {
+        None if pattern == name => Some(usize::MAX),
+        None => None,
+        Some(prefix) => name.starts_with(prefix).then_some(prefix.len()),
+    }
+}
+
+/// Whether a pattern names something.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    specificity(pattern, name).is_some()
+}
+
 fn body_fault(text: &str) -> Option<&'static str> {
     let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     if text.len() > MAX_BYTES {

@@ -6,13 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use asp_edge::Caller;
+use asp_edge::{Caller, names};
 use asp_proto::snapshot::{Limit, Primitive};
 use asp_store::counter::{Bucket, Counters, Taken};
 use parking_lot::Mutex;
 
 use crate::call::outcome::Refusal;
-use asp_snapshot::policy::match_pattern;
 use asp_snapshot::{Entry, Live, ServerView};
 
 /// The levels of the hierarchy, most specific first; also the closed set of metric labels.
@@ -161,10 +160,10 @@ fn buckets(
 }
 
 fn applies(limit: &Limit, server: &ServerView, caller: &Caller, primitive: &Primitive) -> bool {
-    match_pattern(&limit.server, &server.message.name).is_some()
-        && match_pattern(&limit.primitive, &primitive.id).is_some()
-        && match_pattern(&limit.user, &caller.user).is_some()
-        && match_pattern(&limit.wcit, &caller.wcit).is_some()
+    names::matches(&limit.server, &server.message.name)
+        && names::matches(&limit.primitive, &primitive.id)
+        && names::matches(&limit.user, &caller.user)
+        && names::matches(&limit.wcit, &caller.wcit)
 }
 
 fn level(limit: &Limit) -> Level {

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use asp_edge::names::matches;
 use asp_proto::snapshot::{Limit, Listing};
 
 use crate::compiled::CompiledServer;
@@ -47,9 +48,9 @@ impl<'a> Names<'a> {
         let pattern = limit.primitive.as_str();
         let start = pattern.strip_suffix('*').unwrap_or(pattern);
         let alone = move |name: &&Name<'a>| {
-            name.shared.as_ref().is_some_and(|ids| ids.iter().all(|id| selects(pattern, id)))
+            name.shared.as_ref().is_some_and(|ids| ids.iter().all(|id| matches(pattern, id)))
         };
-        let selected = move |name: &&Name<'a>| selects(pattern, name.id);
+        let selected = move |name: &&Name<'a>| matches(pattern, name.id);
         if limit.server == "*" {
             let from = self.all.partition_point(|name| name.id < start);
             let found = self.all.get(from..).unwrap_or_default().iter();
@@ -123,12 +124,4 @@ fn share<'a>(ids: Option<&mut Option<Vec<&'a str>>>, id: &'a str) {
 
 fn pattern(listed: &Fixed<'_>) -> String {
     if listed.template { format!("{}*", listed.text) } else { listed.text.to_owned() }
-}
-
-/// Exact, `prefix*` or `*`.
-fn selects(pattern: &str, value: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => value.starts_with(prefix),
-        None => pattern == value,
-    }
 }
