@@ -19,9 +19,11 @@ use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, Region};
 use async_trait::async_trait;
 use envoy_types::pb::envoy::config::core::v3::{HealthStatus, Node};
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::extension::v3::extension_config_discovery_service_client::ExtensionConfigDiscoveryServiceClient;
+use envoy_types::pb::google::protobuf::{Struct, Value, value};
 use envoy_types::pb::google::rpc::Status as RpcStatus;
 use parking_lot::Mutex;
 use prost::Message;
@@ -462,6 +464,41 @@ async fn with_peer_certificates_only_the_platforms_own_processes_subscribe() {
     let served = control.handle.world().borrow().endpoints.clusters.clone();
     let served: Vec<String> = served["gateway"].iter().map(ToString::to_string).collect();
     assert_eq!(served, ["127.0.0.1:4711", "127.0.0.1:4717"]);
+}
+
+/// A request of a gateway, as its certificate would let it begin.
+fn of_gateway(advertise: &str, version: &str) -> DiscoveryRequest {
+    let text = |text: &str| text_value(text);
+    let fields = [("advertise".to_owned(), text(advertise)), ("pool".to_owned(), text("gateway"))];
+    let metadata = Some(Struct { fields: fields.into() });
+    DiscoveryRequest {
+        node: Some(Node { id: "gateway-1".into(), metadata, ..Node::default() }),
+        type_url: Kind::Gateway.type_url().into(),
+        version_info: version.into(),
+        ..DiscoveryRequest::default()
+    }
+}
+
+fn text_value(text: &str) -> Value {
+    Value { kind: Some(value::Kind::StringValue(text.to_owned())) }
+}
+
+#[tokio::test]
+async fn a_stream_keeps_the_address_that_its_first_request_was_authorised_for() {
+    let control = Control::start().await;
+    let victim = Gateway::start(&control, "127.0.0.1:4711");
+    victim.has(1).await;
+    let mut client = AggregatedDiscoveryServiceClient::connect(control.url()).await.unwrap();
+    let (requests, receiver) = mpsc::channel(8);
+    requests.send(of_gateway("127.0.0.1:4712", "")).await.unwrap();
+    let stream = client.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap();
+    let mut pushes = stream.into_inner();
+    tokio::time::timeout(GUARD, pushes.message()).await.unwrap().unwrap().unwrap();
+    requests.send(of_gateway("127.0.0.1:4711", "1-07070707")).await.unwrap();
+    let ended = tokio::time::timeout(GUARD, pushes.message()).await.unwrap();
+    assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
+    let served = control.handle.world().borrow().endpoints.clusters.clone();
+    assert_eq!(served["gateway"].len(), 1, "neither hijacked nor withdrawn: {served:?}");
 }
 
 #[tokio::test]

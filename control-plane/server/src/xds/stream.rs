@@ -20,6 +20,9 @@ use super::subscribers::{self, Subscribers};
 use super::subscription::{Event, Subscription};
 use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, DEFAULT_POOL, Kind, LEAVING, WorldReceiver};
 
+/// Member of a node's metadata: the Envoy cluster a gateway belongs to.
+const POOL: &str = "pool";
+
 /// At most one push of each kind is unanswered, so no more than this can wait.
 const OUTBOUND: usize = Kind::ALL.len();
 
@@ -149,7 +152,7 @@ impl StreamState {
 
     async fn on_request(&mut self, mut request: DiscoveryRequest) -> Result<(), Status> {
         if let Some(node) = request.node.take() {
-            self.node = node;
+            self.name(node)?;
         }
         let kind = match (request.type_url.as_str(), self.default_kind) {
             ("", Some(kind)) => kind,
@@ -188,6 +191,23 @@ impl StreamState {
         Ok(())
     }
 
+    /// Takes what the subscriber says of itself. The address and the pool of its first request were authorised, so
+    /// they stay for the whole stream; a later node may add that its gateway ends.
+    fn name(&mut self, node: Node) -> Result<(), Status> {
+        let differs = |key| metadata(&node, key) != metadata(&self.node, key);
+        if !self.subscriptions.is_empty() && (differs(ADVERTISE) || differs(POOL)) {
+            tracing::warn!(
+                caller = %self.caller, node = %self.node.id,
+                "a subscriber changes its address or pool on an open stream, which is refused and the stream ended"
+            );
+            return Err(Status::permission_denied(
+                "a stream keeps the address and the pool of its first request",
+            ));
+        }
+        self.node = node;
+        Ok(())
+    }
+
     /// Refuses the stream where this kind of resource, or the address at which it wants requests, is not for
     /// this caller.
     async fn authorize(&self, kind: Kind) -> Result<(), Status> {
@@ -214,7 +234,7 @@ impl StreamState {
         if !matches!(self.presence, Presence::Absent) || address.is_empty() {
             return;
         }
-        let pool = metadata(&self.node, "pool").unwrap_or(DEFAULT_POOL).to_owned();
+        let pool = metadata(&self.node, POOL).unwrap_or(DEFAULT_POOL).to_owned();
         match address.parse::<SocketAddr>() {
             Ok(address) => self.presence = Presence::Serving(self.endpoints.join(pool, address)),
             Err(_) => {
