@@ -20,6 +20,10 @@ use super::{AdminState, off_thread};
 use crate::policy;
 use crate::xds::{Judged, Published};
 
+/// Most groups, and most scopes, of one question. Each group is held against each binding of its org, so an unbounded
+/// list would let one admin take the machine from everybody's writes.
+const MAX_GROUPS: usize = 256;
+
 /// A call that might be made.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -65,6 +69,9 @@ pub async fn explain(
     Body(question): Body<Question>,
 ) -> Result<Json<Explanation>, Problem> {
     admin.of_org(&question.org)?;
+    if question.groups.len() > MAX_GROUPS || question.scopes.len() > MAX_GROUPS {
+        return Err(Problem::params(format!("groups and scopes: at most {MAX_GROUPS} each")));
+    }
     let protocol =
         policy::protocol(&question.protocol).map_err(|error| Problem::params(error.to_string()))?;
     let world = state.publisher.world().borrow().clone();

@@ -26,6 +26,9 @@ use crate::patterns;
 
 /// The MCP revision that `compile` shows unless asked otherwise.
 pub const DEFAULT_REVISION: &str = "2026-07-28";
+/// Most bindings shown with one primitive: an org has up to 10,000, and each may concern all of its primitives.
+const MOST_BINDINGS: usize = 20;
+
 /// How often a server is judged anew because others change meanwhile.
 const MAX_TRIES: u32 = 5;
 
@@ -287,6 +290,8 @@ pub async fn org_primitives(
             let on = |protocol: &str, wanted: Protocol, name: &str| {
                 (!name.is_empty() && exposed(&server, &exposure, protocol, wanted)).then(|| name.to_owned())
             };
+            let concerned =
+                bindings.iter().filter(|record| patterns::matches(&record.primitive, &primitive.id));
             listed.push(json!({
                 "name": primitive.id,
                 "version": primitive.version,
@@ -298,11 +303,9 @@ pub async fn org_primitives(
                     "a2a": on("a2a", Protocol::A2a, &listing.a2a_skill),
                     "rest": on("rest", Protocol::Rest, &listing.rest_name),
                 },
-                "policy": bindings
-                    .iter()
-                    .filter(|record| patterns::matches(&record.primitive, &primitive.id))
-                    .map(|record| super::policy::binding_body(record))
-                    .collect::<Vec<_>>(),
+                "policy": concerned.clone().take(MOST_BINDINGS).map(|record| super::policy::binding_body(record)).collect::<Vec<_>>(),
+                // The rest is in the list of the org's bindings.
+                "policyMore": concerned.count().saturating_sub(MOST_BINDINGS),
             }));
         }
     }
