@@ -20,7 +20,7 @@ impl Head {
         let mut words = line.split(' ');
         let (method, target, version) = (words.next()?, words.next()?, words.next()?);
         let token = |byte: u8| byte.is_ascii_uppercase();
-        if words.next().is_some() || !version.starts_with("HTTP/1.") || !method.bytes().all(token) {
+        if words.next().is_some() || !is_plain(target, version) || !method.bytes().all(token) {
             return None;
         }
         if method == "CONNECT" {
@@ -79,6 +79,11 @@ impl Head {
     }
 }
 
+/// Nothing in the request line that another reader may take for its end (RFC 9112 section 2.2: a bare LF).
+fn is_plain(target: &str, version: &str) -> bool {
+    matches!(version, "HTTP/1.0" | "HTTP/1.1") && !target.bytes().any(|byte| byte.is_ascii_control())
+}
+
 /// A token (RFC 9110 section 5.6.2): no space before the colon, no folded line.
 fn is_name(key: &str) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
@@ -118,6 +123,22 @@ fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_line_holds_no_second_request() {
+        for line in [
+            "GET http://a.example/ HTTP/1.1\nHost:evil\nConnection:keep-alive\n\n",
+            "GET http://a.example/x\nHost:evil HTTP/1.1",
+            "GET http://a.example/ HTTP/1.2",
+            "GET http://a.example/ HTTP/1.1\t",
+        ] {
+            let head = format!("{line}\r\nAccept: x\r\n\r\n");
+            assert_eq!(Head::parse(head.as_bytes()), None, "{line:?}");
+            let inner =
+                head.replacen("http://a.example", "", 1).replacen("\r\n", "\r\nHost: a.example\r\n", 1);
+            assert_eq!(Head::within_tunnel(inner.as_bytes(), "a.example"), None, "{line:?}");
+        }
+    }
 
     #[test]
     fn connect_and_absolute_requests_are_read() {

@@ -30,6 +30,8 @@ pub const GRACE: Duration = Duration::from_secs(2);
 const MAX_QUESTIONS: usize = 16;
 const MAX_ARTIFACTS: usize = 256;
 const MAX_PIECE: usize = 64 << 10;
+/// Longest URI of an artifact in bytes, as at the gateway: a call's are kept to its end.
+const MAX_URI: usize = 4096;
 const MAX_CAPSULE: usize = 64 << 10;
 /// Checkpoints that the gateway has not acknowledged.
 const MAX_UNSAVED: usize = 16;
@@ -365,6 +367,9 @@ impl Call {
     fn piece(&self, piece: &ArtifactData) -> Result<(), Cause> {
         if piece.data.len() > MAX_PIECE {
             return Err(Cause::Protocol("a piece of an artifact is too large"));
+        }
+        if piece.uri.len() > MAX_URI {
+            return Err(Cause::Protocol("an artifact's URI is too long"));
         }
         let mut state = self.state.lock();
         let length = piece.data.len() as u64;

@@ -144,7 +144,8 @@ impl Receiving {
 
     /// An emission: the end of an artifact's bytes, or a link to elsewhere.
     pub(super) fn emit(&mut self, emitted: &mut Emitted, artifact: ArtifactEmitted) -> Result<(), Broken> {
-        if artifact.uri.len() > MAX_TEXT || artifact.description.len() > MAX_TEXT {
+        let texts = [&artifact.uri, &artifact.description, &artifact.content_type, &artifact.r#type];
+        if texts.iter().any(|text| text.len() > MAX_TEXT) {
             return Err(Broken("an artifact's description is too long"));
         }
         let upload = match self.open.remove(&artifact.uri) {

@@ -196,6 +196,14 @@ fn failed(
         Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => {
             Err(by_status(status, retry_after(headers), said.to_owned()))
         }
+        // These say nothing of the arguments: they are no result, which a retry under the same key would get again.
+        _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS) => {
+            Err(by_status(status, retry_after(headers), String::new()))
+        }
+        // The service gave up waiting for the request, and nobody knows what it has done (RFC 9110 section 15.5.9).
+        _ if status == StatusCode::REQUEST_TIMEOUT => {
+            Err(lost(&execution.call, "the service did not wait for the request"))
+        }
         _ => Ok(Output::tool_error(&format!("the service answered {}: {said}", status.as_u16()))),
     }
 }
