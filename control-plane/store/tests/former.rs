@@ -107,3 +107,86 @@ async fn answers_leases_and_events_of_an_earlier_version_are_kept() {
         std::iter::once("new".to_owned()).chain((0..ROWS).rev().map(|n| n.to_string())).collect();
     assert_eq!(texts, expected, "in the old order, before what came since");
 }
+
+/// An earlier version's gateway that still runs, or runs again, writes its events.
+async fn write_events(earlier: &SqlitePool, times: std::ops::Range<i64>) {
+    for n in times {
+        sqlx::query("INSERT INTO call_events (at_ms, org, event) VALUES ($1, 'acme', $2)")
+            .bind(n)
+            .bind(n.to_string())
+            .execute(earlier)
+            .await
+            .unwrap();
+    }
+}
+
+/// The log's events, oldest first.
+async fn kept(log: &SqliteAudit) -> Vec<i64> {
+    let page = log.page(&AuditQuery { org: None, before: None, limit: 1_000 }).await.unwrap();
+    page.iter().rev().map(|row| row.event.event.parse().unwrap()).collect()
+}
+
+fn event(n: i64) -> CallEvent {
+    CallEvent { at_ms: n, org: "acme".into(), event: n.to_string() }
+}
+
+/// Both versions' files in one state directory, with the earlier version's own connection to its file.
+async fn both(directory: &Path) -> (SqlitePool, SqliteCalls, SqliteAudit) {
+    let path = directory.join("calls.db");
+    earlier(&path).await.close().await;
+    let calls = SqliteCalls::open(&path).await.unwrap();
+    let before = SqlitePool::connect_with(SqliteConnectOptions::new().filename(&path)).await.unwrap();
+    let log = SqliteAudit::open(&directory.join("audit.db"), 1 << 30).await.unwrap();
+    (before, calls, log)
+}
+
+/// The former table counts from 1 again whenever it was emptied.
+#[tokio::test]
+async fn events_of_an_earlier_version_that_writes_on_are_all_kept_in_the_order_they_came() {
+    let directory = tempfile::tempdir().unwrap();
+    let (before, calls, log) = both(directory.path()).await;
+    write_events(&before, 0..3).await;
+    assert_eq!(log.take_over(&calls).await.unwrap(), 3);
+    write_events(&before, 3..5).await;
+    assert_eq!(log.take_over(&calls).await.unwrap(), 2);
+    log.append(&[event(5), event(6)]).await.unwrap();
+    write_events(&before, 7..9).await;
+    assert_eq!(log.take_over(&calls).await.unwrap(), 2);
+    log.append(&[event(9)]).await.unwrap();
+    assert_eq!(kept(&log).await, (0..10).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn events_that_come_while_former_ones_are_moved_take_no_place_of_theirs() {
+    let directory = tempfile::tempdir().unwrap();
+    let (before, calls, log) = both(directory.path()).await;
+    write_events(&before, 0..2).await;
+    assert_eq!(log.take_over(&calls).await.unwrap(), 2);
+    log.append(&[event(900)]).await.unwrap();
+    // As the rest of a table that is moved in several steps: it counts on.
+    for n in [2, 3] {
+        sqlx::query("INSERT INTO call_events (seq, at_ms, org, event) VALUES ($1 + 1, $1, 'acme', $1)")
+            .bind(n)
+            .execute(&before)
+            .await
+            .unwrap();
+    }
+    assert_eq!(log.take_over(&calls).await.unwrap(), 2);
+    assert_eq!(kept(&log).await, [0, 1, 2, 3, 900]);
+}
+
+#[tokio::test]
+async fn an_event_that_was_moved_and_not_deleted_in_a_crash_is_kept_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (before, calls, log) = both(directory.path()).await;
+    write_events(&before, 0..2).await;
+    sqlx::query("CREATE TABLE copy AS SELECT * FROM call_events").execute(&before).await.unwrap();
+    log.append(&[event(0)]).await.unwrap();
+    assert_eq!(log.take_over(&calls).await.unwrap(), 2);
+    log.append(&[event(7)]).await.unwrap();
+    // As a crash leaves it that came before the deletion.
+    sqlx::query("INSERT INTO call_events SELECT * FROM copy").execute(&before).await.unwrap();
+    write_events(&before, 8..9).await;
+    assert_eq!(log.take_over(&calls).await.unwrap(), 1);
+    assert_eq!(kept(&log).await, [0, 0, 1, 7, 8]);
+}

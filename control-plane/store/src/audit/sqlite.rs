@@ -30,8 +30,13 @@ const SWEEP_PAGES: i64 = 256;
 const SWEEP_REST: Duration = Duration::from_millis(10);
 /// Of the bound, how much of the file may lie free for the events to come.
 const FREE_SHARE: i64 = 8;
-const MIGRATIONS: [(i64, &str, &str); 1] =
-    [(1, "events", include_str!("../../migrations/audit/0001_events.sql"))];
+/// The number of the log's next own event, which begin at 1: SQLite would count on below zero where only former ones are.
+const NEXT: &str = "(SELECT MAX(COALESCE(MAX(seq), 0), 0) + 1 FROM events)";
+/// The migrations, oldest first. A published one is never edited.
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "events", include_str!("../../migrations/audit/0001_events.sql")),
+    (2, "moved", include_str!("../../migrations/audit/0002_moved.sql")),
+];
 
 /// The audit log in one SQLite file.
 pub struct SqliteAudit {
@@ -122,8 +127,9 @@ impl AuditLog for SqliteAudit {
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
         let failed = |error: sqlx::Error| AuditError(error.to_string());
         let mut transaction = self.write.begin().await.map_err(failed)?;
+        let insert = format!("INSERT INTO events (seq, at_ms, org, event) VALUES ({NEXT}, $1, $2, $3)");
         for event in events {
-            sqlx::query("INSERT INTO events (at_ms, org, event) VALUES ($1, $2, $3)")
+            sqlx::query(sqlx::AssertSqlSafe(insert.as_str()))
                 .bind(event.at_ms)
                 .bind(&event.org)
                 .bind(&event.event)

@@ -1,59 +1,127 @@
-//! The events that an earlier version kept in the file of the ledger, brought into the audit log's own.
+//! The events that an earlier version keeps in the file of the ledger, brought into the audit log's own.
 //!
-//! Keeps true: an event is deleted there only when it is durable here, and one that comes twice is kept once, by its
-//! number; neither file's writer is held for longer than a few hundred rows take.
+//! Keeps true: an event is deleted there only when it is durable here, and one that is found there again after a crash
+//! is kept once, known by what it says: the former table counts from 1 again whenever it is empty, so its numbers name
+//! nothing. Neither file's writer is held for longer than a few hundred rows take.
 
 use std::time::Duration;
 
-use sqlx::{Row, SqlitePool};
+use sha2::{Digest, Sha256};
+use sqlx::{Row, SqliteConnection, SqlitePool};
 
-use super::{make_room, stored};
+use super::{NEXT, make_room, stored};
+use crate::audit::StoredEvent;
 use crate::calls::{OpenError, SqliteCalls};
 
 /// Most events at a time.
 const ROWS: i64 = 500;
 /// How long both writers are left to others in between.
 const REST: Duration = Duration::from_millis(20);
-/// Added to the number of an event of the former table: below zero, in its old order, and before every new one.
+/// The number of the first event from before the log's own: below zero, as those that follow it.
 const BEFORE_ALL: i64 = i64::MIN / 2;
 /// With less in the file than this, in bytes, giving back what the events have left free takes no time.
 const LITTLE: i64 = 16 * 1024 * 1024;
 
-/// Returns how many it found.
+/// Returns how many it brought.
 pub(super) async fn take_over(
     calls: &SqliteCalls,
     log: &SqlitePool,
     max_bytes: i64,
 ) -> Result<usize, OpenError> {
     let mut moved = 0;
-    loop {
-        let rows = sqlx::query("SELECT seq, at_ms, org, event FROM call_events ORDER BY seq LIMIT $1")
-            .bind(ROWS)
-            .fetch_all(&calls.read)
-            .await?;
-        let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>()?;
-        let Some(last) = rows.last().map(|row| row.seq) else { break };
-        let mut transaction = log.begin().await?;
-        for row in &rows {
-            sqlx::query("INSERT INTO events (seq, at_ms, org, event) VALUES ($1, $2, $3, $4) ON CONFLICT (seq) DO NOTHING")
-                .bind(BEFORE_ALL.saturating_add(row.seq))
-                .bind(row.event.at_ms)
-                .bind(&row.event.org)
-                .bind(&row.event.event)
-                .execute(&mut *transaction)
-                .await?;
-        }
+    let mut found = false;
+    while !batch(calls, 1).await?.is_empty() {
+        found = true;
+        // Of several processes that share the files one at a time looks and takes: whatever was taken by another and
+        // is not deleted yet is then the last batch, which the log remembers.
+        let mut transaction = log.begin_with("BEGIN IMMEDIATE").await?;
+        let rows = batch(calls, ROWS).await?;
+        moved += take(&mut transaction, &rows).await?;
         // The disk need not hold both; what is beyond the bound here would be the next to go.
         make_room(&mut transaction, max_bytes, rows.len()).await?;
         transaction.commit().await?;
-        sqlx::query("DELETE FROM call_events WHERE seq <= $1").bind(last).execute(&calls.write).await?;
-        moved += rows.len();
+        forget(calls, &rows).await?;
         tokio::time::sleep(REST).await;
     }
-    if moved > 0 {
+    if found {
         give_back(calls).await?;
     }
     Ok(moved)
+}
+
+/// The oldest events of the former table.
+async fn batch(calls: &SqliteCalls, rows: i64) -> Result<Vec<StoredEvent>, OpenError> {
+    let rows = sqlx::query("SELECT seq, at_ms, org, event FROM call_events ORDER BY seq LIMIT $1")
+        .bind(rows)
+        .fetch_all(&calls.read)
+        .await?;
+    Ok(rows.iter().map(stored).collect::<Result<_, _>>()?)
+}
+
+/// Adds what is not here yet, and remembers the batch in place of the one before.
+async fn take(log: &mut SqliteConnection, rows: &[StoredEvent]) -> Result<usize, OpenError> {
+    // An event older than the log's own stands before them; a gateway of an earlier version that goes on beside this
+    // one writes events that are as new as the log's.
+    let insert = format!(
+        "INSERT INTO events (seq, at_ms, org, event) SELECT CASE \
+           WHEN $1 < COALESCE((SELECT at_ms FROM events WHERE seq > 0 ORDER BY seq LIMIT 1), $1 + 1) \
+           THEN COALESCE((SELECT MAX(seq) + 1 FROM events WHERE seq < 0), {BEFORE_ALL}) \
+           ELSE {NEXT} END, $1, $2, $3"
+    );
+    let mut added = 0;
+    let mut digests = Vec::with_capacity(rows.len());
+    for row in rows {
+        let digest = digest(row);
+        let known: bool = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM moved WHERE digest = $1)")
+            .bind(digest.as_slice())
+            .fetch_one(&mut *log)
+            .await?;
+        digests.push(digest);
+        if known {
+            continue;
+        }
+        sqlx::query(sqlx::AssertSqlSafe(insert.as_str()))
+            .bind(row.event.at_ms)
+            .bind(&row.event.org)
+            .bind(&row.event.event)
+            .execute(&mut *log)
+            .await?;
+        added += 1;
+    }
+    sqlx::query("DELETE FROM moved").execute(&mut *log).await?;
+    for digest in digests {
+        sqlx::query("INSERT INTO moved (digest) VALUES ($1)")
+            .bind(digest.as_slice())
+            .execute(&mut *log)
+            .await?;
+    }
+    Ok(added)
+}
+
+/// Deletes exactly these: an event that has come since may have the number of one that another process deleted.
+async fn forget(calls: &SqliteCalls, rows: &[StoredEvent]) -> Result<(), OpenError> {
+    let mut transaction = calls.write.begin().await?;
+    for row in rows {
+        sqlx::query("DELETE FROM call_events WHERE seq = $1 AND at_ms = $2 AND org = $3 AND event = $4")
+            .bind(row.seq)
+            .bind(row.event.at_ms)
+            .bind(&row.event.org)
+            .bind(&row.event.event)
+            .execute(&mut *transaction)
+            .await?;
+    }
+    Ok(transaction.commit().await?)
+}
+
+/// Of the row with its number: two events that say the same are two.
+fn digest(row: &StoredEvent) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    digest.update(row.seq.to_be_bytes());
+    digest.update(row.event.at_ms.to_be_bytes());
+    digest.update(row.event.org.len().to_be_bytes());
+    digest.update(row.event.org.as_bytes());
+    digest.update(row.event.event.as_bytes());
+    digest.finalize().into()
 }
 
 /// Shrinks the file of the ledger where little is left in it; where much is, its free pages are used again.
