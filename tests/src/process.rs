@@ -14,6 +14,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::wait;
+
 /// Lines of a log shown in a failure.
 const TAIL: usize = 15;
 /// Lines kept of a process's output; older ones are dropped.
@@ -91,6 +93,13 @@ impl Process {
     /// The end of the log, for a failure's message.
     pub fn tail(&self) -> String {
         format!("{}:\n{}", self.name, self.log.tail(TAIL))
+    }
+
+    /// Waits for a line with `text`: what a process has written is read here a moment later.
+    pub async fn logged(&self, text: &str) -> Result<()> {
+        let seen = || async { self.log.contains(text).then_some(()) };
+        let waited = wait::until(text, wait::CONVERGE, seen).await;
+        waited.with_context(|| format!("no such line: {}", self.tail()))
     }
 
     /// Sends a signal, which a failover test uses to kill or freeze the process.
