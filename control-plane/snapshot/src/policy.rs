@@ -1,14 +1,20 @@
 //! Who may call what: the compiled tenant × target × primitive matrix (ADR 10).
 //!
-//! Owns: matching and precedence of bindings. Refuses: exposure and scopes (the entitlement stage joins
+//! Owns: the answer for one caller and one primitive. Refuses: exposure and scopes (the entitlement stage joins
 //! them). Keeps true: more specific beats less (primitive, then target, then protocol) and at equal
-//! specificity deny wins, so the order in which bindings were written never matters.
+//! specificity deny wins, so the order in which bindings were written never matters; what a caller's request costs
+//! does not grow with bindings times groups, nor a list's with its entries times either (`matrix`).
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use asp_edge::{Caller, names};
-use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass, TargetKind};
+use asp_edge::Caller;
+use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass};
+
+mod matrix;
+mod patterns;
+
+use matrix::{Matrix, Subject};
 
 /// What the matrix says of one caller and one primitive.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +28,7 @@ pub enum Ruling {
 /// What decided.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rule {
-    Binding(Binding),
+    Binding(Arc<Binding>),
     /// No binding matches; the primitive is neither destructive nor high-risk.
     Default,
 }
@@ -30,31 +36,41 @@ pub enum Rule {
 /// The bindings of every org.
 #[derive(Default)]
 pub struct Policy {
-    by_org: HashMap<String, Vec<Binding>>,
+    by_org: HashMap<String, Matrix>,
+}
+
+/// The policy as it is for one caller over one protocol, for however many primitives a request asks.
+pub struct Evaluation<'a> {
+    /// `None` where the caller's org has no bindings.
+    subject: Option<Subject<'a>>,
 }
 
 impl Policy {
     pub fn new(bindings: Vec<Binding>) -> Policy {
-        let mut by_org: HashMap<String, Vec<Binding>> = HashMap::new();
+        let mut by_org: HashMap<String, Matrix> = HashMap::new();
         for binding in bindings {
-            by_org.entry(binding.org.clone()).or_default().push(binding);
+            by_org.entry(binding.org.clone()).or_default().add(binding);
         }
         Policy { by_org }
     }
 
+    /// Matches `caller` to the targets of its org's bindings, once.
+    pub fn evaluation(&self, caller: &Caller, protocol: Protocol) -> Evaluation<'_> {
+        Evaluation { subject: self.by_org.get(&caller.org).map(|matrix| matrix.subject(caller, protocol)) }
+    }
+
     /// Rules on `caller` calling `primitive` over `protocol`.
     pub fn rule(&self, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> Ruling {
-        let deciding = self
-            .by_org
-            .get(&caller.org)
-            .into_iter()
-            .flatten()
-            .filter_map(|binding| Some((specificity(binding, caller, primitive, protocol)?, binding)))
-            // `Reverse(allowed)`: of two equally specific bindings the denying one is the greater.
-            .max_by_key(|(rank, binding)| (*rank, Reverse(binding.allowed)));
-        match deciding {
-            Some((_, binding)) if binding.allowed => Ruling::Allowed(Rule::Binding(binding.clone())),
-            Some((_, binding)) => Ruling::Denied(Rule::Binding(binding.clone())),
+        self.evaluation(caller, protocol).rule(primitive)
+    }
+}
+
+impl Evaluation<'_> {
+    /// Rules on the caller calling `primitive`.
+    pub fn rule(&mut self, primitive: &Primitive) -> Ruling {
+        match self.subject.as_mut().and_then(|subject| subject.deciding(&primitive.id)) {
+            Some(binding) if binding.allowed => Ruling::Allowed(Rule::Binding(binding.clone())),
+            Some(binding) => Ruling::Denied(Rule::Binding(binding.clone())),
             None if is_dangerous(primitive) => Ruling::NeedsApproval,
             None => Ruling::Allowed(Rule::Default),
         }
@@ -66,36 +82,10 @@ pub fn is_dangerous(primitive: &Primitive) -> bool {
     primitive.mutation() == Mutation::Destructive || primitive.risk_class() == RiskClass::High
 }
 
-/// Primitive first, then target, then protocol.
-type Rank = (usize, (usize, u8), u8);
-
-fn specificity(
-    binding: &Binding,
-    caller: &Caller,
-    primitive: &Primitive,
-    protocol: Protocol,
-) -> Option<Rank> {
-    let by_primitive = names::specificity(&binding.primitive, &primitive.id)?;
-    let by_target = match binding.target_kind() {
-        TargetKind::Wcit => (names::specificity(&binding.target, &caller.wcit)?, 2),
-        TargetKind::User => (names::specificity(&binding.target, &caller.user)?, 1),
-        TargetKind::Group => {
-            let best =
-                caller.groups.iter().filter_map(|group| names::specificity(&binding.target, group)).max();
-            (best?, 0)
-        }
-        TargetKind::Unspecified => return None,
-    };
-    let by_protocol = match binding.protocol() {
-        Protocol::Unspecified => 0,
-        named if named == protocol => 1,
-        _ => return None,
-    };
-    Some((by_primitive, by_target, by_protocol))
-}
-
 #[cfg(test)]
 mod tests {
+    use asp_proto::snapshot::TargetKind;
+
     use super::*;
 
     fn caller() -> Caller {

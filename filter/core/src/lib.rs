@@ -43,5 +43,5 @@ pub use path::Face;
 pub use reason::{Era, Reason};
 pub use reply::{Reply, refuse, refuse_problem};
 pub use snapshot::Snapshot;
-pub use token::{Cause, LEEWAY_SECONDS};
+pub use token::{Cause, LEEWAY_SECONDS, MAX_LISTED};
 pub use verdict::{Admitted, Env, Forward, Header, Pending, Role, Step, Verdict};

@@ -27,6 +27,7 @@ use issuer::Issuer;
 use refused::Refused;
 use verified::Verified;
 
+pub use claims::MAX_LISTED;
 pub use refused::Cause;
 
 /// Accepted clock difference between issuer and edge. RFC 8725bis allows half a minute; hosts that keep time

@@ -1,13 +1,13 @@
 //! Stage 3: may this caller call this primitive over this protocol (ADR 10).
 //!
-//! Keeps true: list and call agree (I-10), because both ask [`visible`]; a missing scope is different: the
+//! Keeps true: list and call agree (I-10), because both ask the same policy; a missing scope is different: the
 //! primitive is listed and the call is answered with a challenge.
 
 use asp_edge::Caller;
 use asp_proto::snapshot::Protocol;
 
 use crate::call::outcome::Refusal;
-use asp_snapshot::policy::Ruling;
+use asp_snapshot::policy::{Evaluation, Ruling};
 use asp_snapshot::{Entry, Live, ServerView};
 
 /// What the stage says of a call that may go on.
@@ -25,24 +25,29 @@ pub enum Hidden {
     Primitive,
 }
 
-/// Whether `caller` can see `entry` on `server` over `protocol`.
-pub fn visible(live: &Live, server: &ServerView, caller: &Caller, entry: &Entry, protocol: Protocol) -> bool {
-    hidden(live, server, caller, entry, protocol).is_none()
+/// What one caller can see of one server over one protocol: the caller is matched to policy once, for however many
+/// primitives are asked.
+pub struct View<'a> {
+    /// `None` where the server itself is hidden.
+    policy: Option<Evaluation<'a>>,
 }
 
-/// What of `entry` on `server` is hidden from `caller`; `None` when it is visible.
-pub fn hidden(
-    live: &Live,
-    server: &ServerView,
-    caller: &Caller,
-    entry: &Entry,
-    protocol: Protocol,
-) -> Option<Hidden> {
-    if !exposed(live, server, caller, protocol) {
-        return Some(Hidden::Server);
+impl View<'_> {
+    pub fn of<'a>(live: &'a Live, server: &ServerView, caller: &Caller, protocol: Protocol) -> View<'a> {
+        let is_exposed = exposed(live, server, caller, protocol);
+        View { policy: is_exposed.then(|| live.policy.evaluation(caller, protocol)) }
     }
-    let denied = matches!(live.policy.rule(caller, &entry.primitive, protocol), Ruling::Denied(_));
-    denied.then_some(Hidden::Primitive)
+
+    /// Whether the caller can see `entry`.
+    pub fn shows(&mut self, entry: &Entry) -> bool {
+        self.hidden(entry).is_none()
+    }
+
+    /// What of `entry` is hidden; `None` when it is visible.
+    pub fn hidden(&mut self, entry: &Entry) -> Option<Hidden> {
+        let Some(policy) = &mut self.policy else { return Some(Hidden::Server) };
+        matches!(policy.rule(&entry.primitive), Ruling::Denied(_)).then_some(Hidden::Primitive)
+    }
 }
 
 /// Rules on a call.

@@ -10,15 +10,16 @@ use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
+use asp_edge::Caller;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::entitlement::{self, Hidden};
+use super::entitlement::{Hidden, View};
 use crate::call::Call;
 use crate::call::outcome::Withdrawal;
 use asp_snapshot::Live;
 
-/// How many calls are judged before others get the thread: one may cost its org's whole list of bindings.
+/// How many calls are judged before others get the thread: each is matched to its org's policy anew.
 const AT_A_TIME: usize = 16;
 
 /// The running calls of one gateway.
@@ -37,6 +38,11 @@ impl RunningCalls {
         if let Some(live) = self.live.load_full().filter(|live| live.revision != judged.revision) {
             judge(call, &live);
         }
+    }
+
+    /// The call's principal is back with a token that was judged before: what came into force since counts.
+    pub fn attend(&self, call: &Call, caller: &Arc<Caller>) {
+        call.authority.attend(caller);
     }
 
     pub(crate) fn leave(&self, call: &Call) {
@@ -81,7 +87,7 @@ fn judge(call: &Call, live: &Live) {
         return withdraw(call, Withdrawal::TokenRevoked);
     }
     let hidden = match live.server(&call.server.message.name) {
-        Some(server) => entitlement::hidden(live, server, &caller, &call.entry, call.protocol),
+        Some(server) => View::of(live, server, &caller, call.protocol).hidden(&call.entry),
         None => Some(Hidden::Server),
     };
     match hidden {

@@ -20,9 +20,8 @@ use super::{AdminState, off_thread};
 use crate::policy;
 use crate::xds::{Judged, Published};
 
-/// Most groups, and most scopes, of one question. Each group is held against each binding of its org, so an unbounded
-/// list would let one admin take the machine from everybody's writes.
-const MAX_GROUPS: usize = 256;
+/// Most groups, and most scopes, of one question: no token has more.
+const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
 
 /// A call that might be made.
 #[derive(Serialize, Deserialize, ToSchema)]

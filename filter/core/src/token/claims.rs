@@ -13,6 +13,12 @@ use super::refused::Cause;
 const MAX_SECONDS: u64 = 1 << 53;
 /// Longest accepted client, scope or audience, in bytes.
 const MAX_TEXT_BYTES: usize = 512;
+/// Most entries of one list of a token: its groups, its scopes, its audiences. Policy is evaluated for each group; how
+/// many bytes they take is bounded by the token's length.
+pub const MAX_LISTED: usize = 256;
+/// Names [`MAX_LISTED`] for the operator.
+const TOO_MANY: &str =
+    "has more than 256 entries: have the identity provider leave out those that no policy names";
 
 /// What a signed token claims. Times in Unix seconds.
 #[derive(Debug)]
@@ -108,6 +114,7 @@ fn names(value: &Value) -> Read<Vec<String>> {
 fn list(value: &Value, read: impl Fn(&Value) -> Read<String>) -> Read<Vec<String>> {
     match value {
         Value::String(_) => Ok(vec![read(value)?]),
+        Value::Array(values) if values.len() > MAX_LISTED => Err(TOO_MANY),
         Value::Array(values) => values.iter().map(read).collect(),
         _ => Err("is neither a string nor an array"),
     }
@@ -117,6 +124,7 @@ fn list(value: &Value, read: impl Fn(&Value) -> Read<String>) -> Read<Vec<String
 fn words(value: &Value) -> Read<Vec<String>> {
     match value {
         Value::String(text) if text.chars().any(char::is_control) => Err("holds a control character"),
+        Value::String(text) if text.split_ascii_whitespace().nth(MAX_LISTED).is_some() => Err(TOO_MANY),
         Value::String(text) => Ok(text.split_ascii_whitespace().map(str::to_owned).collect()),
         other => list(other, text),
     }

@@ -290,6 +290,26 @@ fn claims_have_types_and_bounds() {
 }
 
 #[test]
+fn a_list_of_more_entries_than_policy_is_evaluated_for_is_refused_by_its_claim() {
+    let bench = Bench::new();
+    let names = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();
+    for (claim, value) in [
+        ("groups", json!(names(MAX_LISTED + 1))),
+        ("scope", json!(names(MAX_LISTED + 1))),
+        ("scope", json!(names(MAX_LISTED + 1).join(" "))),
+    ] {
+        let token = bench.mint(json!({"claims": {claim: value}}));
+        let snapshot = Snapshot::from_message(bench.message.clone()).unwrap();
+        let judged = bench.tokens.judge(&snapshot, snapshot.server("demo").unwrap(), &token, NOW);
+        let cause = judged.unwrap_err().cause.unwrap().to_string();
+        assert!(cause.starts_with(&format!("{claim} has more than {MAX_LISTED} entries")), "{cause}");
+    }
+    let claims = json!({"groups": names(MAX_LISTED), "scope": names(MAX_LISTED).join(" ")});
+    let caller = bench.judge(json!({"claims": claims})).unwrap();
+    assert_eq!((caller.groups.len(), caller.scopes.len()), (MAX_LISTED, MAX_LISTED));
+}
+
+#[test]
 fn times_have_a_leeway_of_ten_seconds() {
     let bench = Bench::new();
     assert!(bench.judge(json!({"claims": {"iat": "now+10", "nbf": "now+10"}})).is_ok());

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::McpRequest;
 use super::codec::{Failure, Message};
-use crate::pipeline::entitlement;
+use crate::pipeline::entitlement::View;
 use crate::seal::Purpose;
 use asp_snapshot::Entry;
 use asp_snapshot::mcp_revision::Revision;
@@ -71,14 +71,13 @@ pub(super) fn page(
             .and_then(|start| usize::try_from(start).ok())
             .ok_or_else(|| Failure::with(Reason::InvalidParams, "the cursor is not valid"))?,
     };
+    let mut view = View::of(&request.live, &request.server, &request.caller, Protocol::Mcp);
     let visible: Vec<_> = request
         .server
         .entries
         .iter()
         .filter(|entry| !entry.listing.mcp_name.is_empty() && list.holds(entry))
-        .filter(|entry| {
-            entitlement::visible(&request.live, &request.server, &request.caller, entry, Protocol::Mcp)
-        })
+        .filter(|entry| view.shows(entry))
         .collect();
     let mut result = Map::new();
     let end = visible.len().min(start.saturating_add(PAGE));

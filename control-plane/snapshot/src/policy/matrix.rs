@@ -1,0 +1,204 @@
+//! The bindings of one org, indexed by what they are about and whom they are for.
+//!
+//! Keeps true: a caller is matched to the targets once, which costs one look-up for each of its names and each length
+//! of a prefix; then each pattern of primitives is decided at most once a request, over whichever is fewer, its own
+//! bindings or the caller's targets. So a list costs its entries, plus at most the org's bindings.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use asp_edge::Caller;
+use asp_proto::snapshot::{Binding, Protocol, TargetKind};
+
+use super::patterns::Patterns;
+
+/// A distinct target of the org's bindings.
+type TargetId = usize;
+type CellId = usize;
+
+#[derive(Default)]
+pub(super) struct Matrix {
+    wcits: Patterns<TargetId>,
+    users: Patterns<TargetId>,
+    groups: Patterns<TargetId>,
+    targets: usize,
+    /// By pattern of primitives.
+    primitives: Patterns<Cell>,
+    cells: usize,
+}
+
+/// The bindings of one pattern of primitives.
+struct Cell {
+    id: CellId,
+    by_target: HashMap<TargetId, Vec<Arc<Binding>>>,
+}
+
+/// One caller over one protocol.
+pub(super) struct Subject<'a> {
+    matrix: &'a Matrix,
+    protocol: Protocol,
+    targets: HashSet<TargetId>,
+    /// What was decided in this request already.
+    decided: HashMap<CellId, Option<&'a Arc<Binding>>>,
+    /// Look-ups and bindings looked at.
+    #[cfg(test)]
+    work: usize,
+}
+
+impl Matrix {
+    pub(super) fn add(&mut self, binding: Binding) {
+        let patterns = match binding.target_kind() {
+            TargetKind::Wcit => &mut self.wcits,
+            TargetKind::User => &mut self.users,
+            TargetKind::Group => &mut self.groups,
+            // For nobody.
+            TargetKind::Unspecified => return,
+        };
+        let target = *patterns.entry(&binding.target, || {
+            self.targets += 1;
+            self.targets
+        });
+        let cell = self.primitives.entry(&binding.primitive, || {
+            self.cells += 1;
+            Cell { id: self.cells, by_target: HashMap::new() }
+        });
+        let same = cell.by_target.entry(target).or_default();
+        // Of what differs in its answer alone, the denial counts: at most one binding for each protocol stays.
+        match same.iter_mut().find(|known| known.protocol == binding.protocol) {
+            Some(known) if known.allowed => *known = Arc::new(binding),
+            Some(_) => {}
+            None => same.push(Arc::new(binding)),
+        }
+    }
+
+    pub(super) fn subject(&self, caller: &Caller, protocol: Protocol) -> Subject<'_> {
+        let users = self.users.naming(&caller.user);
+        let wcits = self.wcits.naming(&caller.wcit);
+        let groups = caller.groups.iter().flat_map(|group| self.groups.naming(group));
+        let targets = users.chain(wcits).chain(groups).copied().collect();
+        Subject {
+            matrix: self,
+            protocol,
+            targets,
+            decided: HashMap::new(),
+            #[cfg(test)]
+            work: 0,
+        }
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// The binding that decides about a primitive: of the most specific pattern that has one for this caller.
+    pub(super) fn deciding(&mut self, primitive: &str) -> Option<&'a Arc<Binding>> {
+        let matrix = self.matrix;
+        let mut cells = matrix.primitives.naming(primitive);
+        cells.find_map(|cell| self.decide(cell))
+    }
+
+    fn decide(&mut self, cell: &'a Cell) -> Option<&'a Arc<Binding>> {
+        #[cfg(test)]
+        {
+            self.work += 1;
+        }
+        if let Some(decided) = self.decided.get(&cell.id) {
+            return *decided;
+        }
+        #[cfg(test)]
+        {
+            self.work += self.targets.len().min(cell.by_target.len());
+        }
+        let found: Vec<&'a Vec<Arc<Binding>>> = match self.targets.len() < cell.by_target.len() {
+            true => self.targets.iter().filter_map(|target| cell.by_target.get(target)).collect(),
+            false => {
+                let mine = cell.by_target.iter().filter(|(target, _)| self.targets.contains(target));
+                mine.map(|(_, bindings)| bindings).collect()
+            }
+        };
+        let ranked =
+            found.into_iter().flatten().filter_map(|binding| Some((rank(binding, self.protocol)?, binding)));
+        let decided = ranked.max_by_key(|(rank, _)| *rank).map(|(_, binding)| binding);
+        self.decided.insert(cell.id, decided);
+        decided
+    }
+}
+
+/// Target first, then protocol, then a denial before an allow.
+type Rank = (usize, u8, u8, Reverse<bool>);
+
+/// Of a binding whose primitive and target match; `None` where it is for another protocol. How specific a target is
+/// depends on its pattern alone, whoever it names.
+fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
+    let by_pattern = match binding.target.strip_suffix('*') {
+        None => usize::MAX,
+        Some(prefix) => prefix.len(),
+    };
+    let by_kind = match binding.target_kind() {
+        TargetKind::Wcit => 2,
+        TargetKind::User => 1,
+        TargetKind::Group | TargetKind::Unspecified => 0,
+    };
+    let by_protocol = match binding.protocol() {
+        Protocol::Unspecified => 0,
+        named if named == protocol => 1,
+        _ => return None,
+    };
+    Some((by_pattern, by_kind, by_protocol, Reverse(binding.allowed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(groups: usize) -> Caller {
+        Caller {
+            org: "acme".into(),
+            user: "alice".into(),
+            groups: (0..groups).map(|number| format!("g{number}")).collect(),
+            scopes: Vec::new(),
+            client: String::new(),
+            wcit: "t".into(),
+            digest: [0; 32],
+            issuer: String::new(),
+            issued_at: 0,
+            expires_at: u64::MAX,
+        }
+    }
+
+    fn binding(target: String, primitive: String) -> Binding {
+        Binding {
+            org: "acme".into(),
+            target_kind: TargetKind::Group.into(),
+            target,
+            primitive,
+            allowed: true,
+            ..Binding::default()
+        }
+    }
+
+    /// What a list of `entries` costs a caller of 256 groups where the org has `bindings` bindings.
+    fn work(entries: usize, bindings: Vec<Binding>) -> usize {
+        let mut matrix = Matrix::default();
+        bindings.into_iter().for_each(|binding| matrix.add(binding));
+        let mut subject = matrix.subject(&caller(256), Protocol::Mcp);
+        for entry in 0..entries {
+            subject.deciding(&format!("p{entry}"));
+        }
+        subject.work
+    }
+
+    #[test]
+    fn a_list_costs_its_entries_and_not_their_product_with_bindings_and_groups() {
+        // Everything is bound for every group, by one pattern.
+        let wide: Vec<_> = (0..10_000).map(|number| binding(format!("g{number}"), "*".into())).collect();
+        assert!(work(1000, wide.clone()) <= 1000 + 256, "{}", work(1000, wide));
+        // Each primitive is bound by name, for a hundred groups.
+        let named: Vec<_> = (0..10_000)
+            .map(|number| binding(format!("g{}", number % 100), format!("p{}", number / 100)))
+            .collect();
+        assert!(work(1000, named.clone()) <= 1000 + 10_000, "{}", work(1000, named));
+        // One call does not look at the bindings of other primitives, nor at those of others for this one.
+        let others: Vec<_> = (0..10_000).map(|number| binding(format!("x{number}"), "p0".into())).collect();
+        assert!(work(1, others) <= 2);
+    }
+}

@@ -1,0 +1,65 @@
+//! A map by pattern: a name, `prefix*` or `*`.
+//!
+//! Keeps true: finds what [`asp_edge::names::specificity`] would, most specific first, in one look-up for the name and
+//! one for each length that a prefix has, however many patterns there are.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+
+pub(super) struct Patterns<T> {
+    exact: HashMap<String, T>,
+    prefixes: HashMap<String, T>,
+    /// Of the prefixes, the longest first.
+    lengths: BTreeSet<Reverse<usize>>,
+}
+
+impl<T> Default for Patterns<T> {
+    fn default() -> Patterns<T> {
+        Patterns { exact: HashMap::new(), prefixes: HashMap::new(), lengths: BTreeSet::new() }
+    }
+}
+
+impl<T> Patterns<T> {
+    /// The value of a pattern, made where there is none.
+    pub(super) fn entry(&mut self, pattern: &str, make: impl FnOnce() -> T) -> &mut T {
+        match pattern.strip_suffix('*') {
+            None => self.exact.entry(pattern.to_owned()).or_insert_with(make),
+            Some(prefix) => {
+                self.lengths.insert(Reverse(prefix.len()));
+                self.prefixes.entry(prefix.to_owned()).or_insert_with(make)
+            }
+        }
+    }
+
+    /// The values of the patterns that name `name`, the most specific one first.
+    pub(super) fn naming<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a T> + use<'a, 'n, T> {
+        let prefixes = self.lengths.range(Reverse(name.len())..);
+        let by_prefix = prefixes.filter_map(|Reverse(length)| self.prefixes.get(name.get(..*length)?));
+        self.exact.get(name).into_iter().chain(by_prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_edge::names;
+
+    use super::*;
+
+    #[test]
+    fn it_finds_what_the_one_rule_of_patterns_finds_in_its_order() {
+        let all = ["*", "a*", "ab*", "abc*", "é*", "ab", "abc", "é", "b*"];
+        let mut patterns = Patterns::default();
+        for pattern in all {
+            patterns.entry(pattern, || pattern);
+        }
+        for name in ["abc", "ab", "abcd", "a", "é", "éa", "zz", ""] {
+            let mut expected: Vec<_> = all
+                .into_iter()
+                .filter_map(|pattern| Some((names::specificity(pattern, name)?, pattern)))
+                .collect();
+            expected.sort_by_key(|(specificity, _)| Reverse(*specificity));
+            let expected: Vec<_> = expected.into_iter().map(|(_, pattern)| pattern).collect();
+            assert_eq!(patterns.naming(name).copied().collect::<Vec<_>>(), expected, "{name:?}");
+        }
+    }
+}
