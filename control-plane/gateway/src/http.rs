@@ -2,7 +2,8 @@
 //! request to its face.
 //!
 //! Refuses: trust in anything a header says about identity. Keeps true: every answer is well-formed in the
-//! caller's own protocol (I-11); a slow body does not hold a request open for longer than [`BODY_TIMEOUT`].
+//! caller's own protocol (I-11); a slow body does not hold a request open for longer than [`BODY_TIMEOUT`], and
+//! what is revoked, disabled or expires while it comes counts for its request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,10 +64,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     if let Some(refusal) = headers_too_large(&parts) {
         return reply(refusal);
     }
-    let Some(live) = gateway.live() else {
-        return reply(asp_edge::refuse(Reason::UpstreamUnavailable, Era::Legacy, None));
-    };
-    match judge(&gateway, &live, &parts, body).await {
+    match judge(&gateway, &parts, body).await {
         Err(refusal) => {
             if let Some(cause) = refusal.cause {
                 tracing::warn!(path = parts.uri.path(), "a token of a trusted issuer is refused: {cause}");
@@ -76,7 +74,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             }
             reply(refusal)
         }
-        Ok((admitted, body)) => {
+        Ok(Judged { live, admitted, body }) => {
             let origin = admitted.origin.clone();
             let mut response = serve(gateway, live, parts, admitted, body).await;
             if let Some(origin) = origin {
@@ -107,26 +105,45 @@ fn headers_too_large(parts: &Parts) -> Option<Reply> {
     Some(refusal)
 }
 
+/// A request that is let through, and the snapshot by which it was judged.
+struct Judged {
+    live: Arc<Live>,
+    admitted: Admitted,
+    body: Bytes,
+}
+
 /// Headers, then the body where it is needed. A body the edge does not ask for is not read.
-async fn judge(
-    gateway: &Gateway,
-    live: &Live,
-    parts: &Parts,
-    body: Body,
-) -> Result<(Admitted, Bytes), Reply> {
+async fn judge(gateway: &Gateway, parts: &Parts, body: Body) -> Result<Judged, Reply> {
+    let live = in_force(gateway)?;
     let headers = edge_headers(parts);
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
-    let env = || asp_edge::Env { now_ms: unix_ms(), random: [0; 8] };
-    match gateway.edge().on_headers(&live.edge, &headers, end_of_stream, &env()) {
-        Step::Decided(Verdict::Reply(reply)) => Err(reply),
-        Step::Decided(Verdict::Forward(forward)) => Ok((forward.admitted, Bytes::new())),
-        Step::NeedBody(pending) => {
-            let bytes = read_body(gateway, &pending, body).await?;
-            match gateway.edge().on_body(&live.edge, *pending, &bytes, &env()) {
-                Verdict::Reply(reply) => Err(reply),
-                Verdict::Forward(forward) => Ok((forward.admitted, bytes)),
-            }
-        }
+    let pending = match gateway.edge().on_headers(&live.edge, &headers, end_of_stream, &env()) {
+        Step::Decided(verdict) => return judged(live, verdict, Bytes::new()),
+        Step::NeedBody(pending) => pending,
+    };
+    let body = read_body(gateway, &pending, body).await?;
+    // A client decides how long its body takes: the headers count as they are judged now. The token's signature is
+    // remembered, and a gateway takes nothing from coarse limits, so that this costs little and counts nothing twice.
+    let live = in_force(gateway)?;
+    let verdict = match gateway.edge().on_headers(&live.edge, &headers, false, &env()) {
+        Step::Decided(verdict) => verdict,
+        Step::NeedBody(pending) => gateway.edge().on_body(&live.edge, *pending, &body, &env()),
+    };
+    judged(live, verdict, body)
+}
+
+fn in_force(gateway: &Gateway) -> Result<Arc<Live>, Reply> {
+    gateway.live().ok_or_else(|| asp_edge::refuse(Reason::UpstreamUnavailable, Era::Legacy, None))
+}
+
+fn env() -> asp_edge::Env {
+    asp_edge::Env { now_ms: unix_ms(), random: [0; 8] }
+}
+
+fn judged(live: Arc<Live>, verdict: Verdict, body: Bytes) -> Result<Judged, Reply> {
+    match verdict {
+        Verdict::Reply(reply) => Err(reply),
+        Verdict::Forward(forward) => Ok(Judged { live, admitted: forward.admitted, body }),
     }
 }
 

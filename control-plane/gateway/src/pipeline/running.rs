@@ -43,6 +43,9 @@ impl RunningCalls {
     /// The call's principal is back with a token that was judged before: what came into force since counts.
     pub fn attend(&self, call: &Call, caller: &Arc<Caller>) {
         call.authority.attend(caller);
+        if let Some(live) = self.live.load_full() {
+            judge(call, &live);
+        }
     }
 
     pub(crate) fn leave(&self, call: &Call) {

@@ -5,16 +5,18 @@ use std::time::{Duration, Instant};
 
 use asp_edge::Caller;
 use asp_gateway::call::outcome::{Outcome, Refusal, Withdrawal};
-use asp_gateway::call::{ClientAbilities, Invocation};
+use asp_gateway::call::{Call, ClientAbilities, Invocation};
 use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Protocol, RevokedBefore, TargetKind};
 use asp_registry::{Inputs, assemble};
 use asp_snapshot::Live;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
+use futures::StreamExt;
+use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::support::{Fixture, Legacy, Modern, claims, inputs, now, sign, snapshot, token};
+use crate::support::{Answer, Fixture, Legacy, Modern, claims, inputs, now, sign, snapshot, token};
 
 /// Ten times the goal: a second from the change to the end of the stream.
 const BOUND: Duration = Duration::from_secs(10);
@@ -142,27 +144,26 @@ async fn a_legacy_stream_ends_as_well_and_nobody_elses_does() {
     assert_eq!(ended(bobs).await["result"]["structuredContent"], json!({"counted": 20}));
 }
 
-#[tokio::test]
-async fn a_call_admitted_under_an_older_snapshot_does_not_escape_a_newer_one() {
-    let fixture = Fixture::new();
-    let old = Arc::new(Live::build(snapshot()).unwrap());
-    let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])]);
-    fixture.gateway.apply(next).unwrap();
-    let server = old.server("demo").unwrap().clone();
-    let caller = Caller {
+fn alice(wcit: &str) -> Arc<Caller> {
+    Arc::new(Caller {
         org: "acme".into(),
         user: "alice".into(),
         groups: Vec::new(),
         scopes: Vec::new(),
         client: "cli".into(),
-        wcit: "t-alice".into(),
+        wcit: wcit.into(),
         digest: [0; 32],
         issuer: "dev".into(),
         issued_at: now(),
         expires_at: now() + 600,
-    };
+    })
+}
+
+/// Ten seconds of counting for alice, admitted under `live`.
+fn counting(fixture: &Fixture, live: &Arc<Live>) -> Arc<Call> {
+    let server = live.server("demo").unwrap().clone();
     let invocation = Invocation {
-        caller: Arc::new(caller),
+        caller: alice("t-alice"),
         protocol: Protocol::Mcp,
         entry: server.tool("count").unwrap().clone(),
         server,
@@ -176,10 +177,108 @@ async fn a_call_admitted_under_an_older_snapshot_does_not_escape_a_newer_one() {
         bytes_in: 0,
         parent: None,
     };
-    let call = fixture.gateway.pipeline.begin(old, invocation).unwrap();
+    fixture.gateway.pipeline.begin(live.clone(), invocation).unwrap()
+}
+
+async fn is_withdrawn(call: &Call) {
     let outcome = tokio::time::timeout(BOUND, call.finished()).await.unwrap();
     let expected = Refusal::Withdrawn(Withdrawal::TokenRevoked);
     assert!(matches!(outcome.as_ref(), Outcome::Refused(refusal) if *refusal == expected), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_call_admitted_under_an_older_snapshot_does_not_escape_a_newer_one() {
+    let fixture = Fixture::new();
+    let old = Arc::new(Live::build(snapshot()).unwrap());
+    let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])]);
+    fixture.gateway.apply(next).unwrap();
+    is_withdrawn(&counting(&fixture, &old)).await;
+}
+
+#[tokio::test]
+async fn a_caller_who_comes_back_with_a_token_that_is_dead_by_then_ends_the_call() {
+    let fixture = Fixture::new();
+    let call = counting(&fixture, &Arc::new(Live::build(snapshot()).unwrap()));
+    // The request was judged, and then waited: for its call, which another gateway had left.
+    let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-late"])]);
+    fixture.gateway.apply(next).unwrap();
+    // The running calls are judged by the change, each with the token it had.
+    tokio::task::yield_now().await;
+    fixture.gateway.pipeline.running.attend(&call, &alice("t-late"));
+    is_withdrawn(&call).await;
+}
+
+/// A request whose body's second half comes when `meanwhile` is done: after its headers were judged.
+async fn in_two_halves(
+    fixture: &Fixture,
+    headers: &[(&str, &str)],
+    text: &str,
+    meanwhile: impl AsyncFnOnce(),
+) -> Answer {
+    let (first, second) = text.split_at(text.len() / 2);
+    let (asked, is_asked) = tokio::sync::oneshot::channel();
+    let (go_on, may_go_on) = tokio::sync::oneshot::channel::<()>();
+    let rest = Bytes::from(second.to_owned());
+    let second = async move {
+        asked.send(()).unwrap();
+        may_go_on.await.unwrap();
+        Ok::<_, std::io::Error>(rest)
+    };
+    let first = futures::stream::iter([Ok(Bytes::from(first.to_owned()))]);
+    let body = Body::from_stream(first.chain(futures::stream::once(second)));
+    let answering = fixture.send_body(Method::POST, "/demo/mcp", headers, body);
+    let changing = async {
+        is_asked.await.unwrap();
+        meanwhile().await;
+        go_on.send(()).unwrap();
+    };
+    tokio::join!(answering, changing).0
+}
+
+#[tokio::test]
+async fn what_happens_while_a_body_comes_counts_for_its_request() {
+    let off = || ExposureException {
+        org: "acme".into(),
+        server: "demo".into(),
+        protocol: Protocol::Mcp.into(),
+        enabled: false,
+    };
+    let rows: Vec<(u16, &str, GatewaySnapshot)> = vec![
+        (401, "token_revoked", changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])])),
+        (404, "unknown_server", changed(|i| i.exposure = vec![off()])),
+        (404, "unknown_server", changed(|i| i.servers.retain(|server| server.server.name != "demo"))),
+    ];
+    for (status, reason, next) in rows {
+        let fixture = Fixture::new();
+        let modern = Modern::new("demo", &token("alice"), "tools/list", json!({}));
+        let headers: Vec<(&str, &str)> =
+            modern.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let apply = async || fixture.gateway.apply(next.clone()).unwrap();
+        let answer = in_two_halves(&fixture, &headers, &modern.body.to_string(), apply).await;
+        assert_eq!((answer.status.as_u16(), answer.reason().as_str()), (status, reason), "modern");
+
+        let fixture = Fixture::new();
+        let client = Legacy::connect(&fixture, "demo", "alice", "2025-11-25", json!({})).await;
+        let headers = client.headers();
+        let headers: Vec<(&str, &str)> =
+            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let message = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/list"}).to_string();
+        let apply = async || fixture.gateway.apply(next.clone()).unwrap();
+        let answer = in_two_halves(&fixture, &headers, &message, apply).await;
+        assert_eq!((answer.status.as_u16(), answer.reason().as_str()), (status, reason), "legacy");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_expires_while_a_body_comes_is_refused() {
+    let fixture = Fixture::new();
+    let modern = Modern::new("demo", &dying("alice"), "tools/list", json!({}));
+    let headers: Vec<(&str, &str)> =
+        modern.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let is_dead = async || modern.send(&fixture).await.status == 401;
+    let meanwhile = async || until("the token expires", is_dead).await;
+    let answer = in_two_halves(&fixture, &headers, &modern.body.to_string(), meanwhile).await;
+    assert_eq!((answer.status.as_u16(), answer.reason().as_str()), (401, "token_expired"));
 }
 
 /// A token that is refused from a second or two from now on: the leeway of ten seconds is nearly used up.

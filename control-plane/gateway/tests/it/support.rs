@@ -393,7 +393,17 @@ impl Fixture {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Answer {
-        let response = self.open(method, path, headers, body).await;
+        self.send_body(method, path, headers, Body::from(body.to_owned())).await
+    }
+
+    pub(crate) async fn send_body(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> Answer {
+        let response = self.open_body(method, path, headers, body).await;
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         Answer {
@@ -411,14 +421,21 @@ impl Fixture {
         headers: &[(&str, &str)],
         body: &str,
     ) -> axum::response::Response {
+        self.open_body(method, path, headers, Body::from(body.to_owned())).await
+    }
+
+    async fn open_body(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Body,
+    ) -> axum::response::Response {
         let mut request = Request::builder().method(method).uri(path).header("host", "mcp.example.com");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        asp_gateway::http::router(self.gateway.clone())
-            .oneshot(request.body(Body::from(body.to_owned())).unwrap())
-            .await
-            .unwrap()
+        asp_gateway::http::router(self.gateway.clone()).oneshot(request.body(body).unwrap()).await.unwrap()
     }
 }
 

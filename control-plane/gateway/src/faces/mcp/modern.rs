@@ -197,6 +197,7 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
             (call, 0)
         }
     };
+    gateway.pipeline.running.attend(&call, &request.caller);
     if let Some(answers) = message.param("inputResponses").and_then(Value::as_object) {
         for (id, result) in answers {
             if let Some(question) = call.questions.find(id)
@@ -206,7 +207,6 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
             }
         }
     }
-    call.authority.attend(&request.caller);
     Ok(Some(Resumed { call, from_event }))
 }
 
