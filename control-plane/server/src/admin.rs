@@ -13,6 +13,7 @@ pub mod etag;
 pub mod explain;
 pub mod gate;
 pub mod inline;
+pub mod lists;
 pub mod openapi;
 pub mod policy;
 pub mod problem;
@@ -22,6 +23,7 @@ pub mod registry;
 pub mod revocations;
 pub mod runtimes;
 pub mod status;
+pub mod turns;
 
 use std::sync::Arc;
 
@@ -40,6 +42,7 @@ use crate::{clock, publisher};
 use auth::{Admin, Verifier};
 use problem::Problem;
 use refusals::Refusals;
+use turns::Turns;
 
 /// The largest request body: the files of one server.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -60,6 +63,7 @@ pub struct AdminState {
     pub runtimes: Arc<dyn Runtimes>,
     pub verifier: Verifier,
     pub refusals: Refusals,
+    pub turns: Arc<Turns>,
     /// The platform's own public keys (RFC 7517 section 5).
     pub jwks: serde_json::Value,
     /// Only loopback names may be in Host.

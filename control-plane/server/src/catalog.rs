@@ -10,6 +10,7 @@ pub mod build;
 pub mod fault;
 pub mod orgs;
 pub mod servers;
+pub mod usage;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_control::admin::auth::Verifier;
 use asp_control::admin::refusals::Refusals;
+use asp_control::admin::turns::Turns;
 use asp_control::admin::{self, AdminState};
 use asp_control::admission::Admission;
+use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, Fixed};
 use asp_control::issuers::{self, Issuers};
 use asp_control::publisher::Publisher;
@@ -64,7 +66,8 @@ pub(super) async fn start(
         }
     }
     let endpoints = Endpoints::new();
-    let source = Arc::new(StoreSource::new(Arc::clone(&store), compiler.clone()));
+    let usage: Arc<Usage> = Arc::default();
+    let source = Arc::new(StoreSource::new(Arc::clone(&store), compiler.clone(), Arc::clone(&usage)));
     let wasm = settings.filter_wasm.to_string_lossy().into_owned();
     let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
     process.tasks.spawn(publisher.run(process.stop_background.clone()));
@@ -84,7 +87,7 @@ pub(super) async fn start(
         }
     });
     let admin = AdminState {
-        admission: Admission::new(Arc::clone(&store), compiler.clone()),
+        admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
         store,
         calls,
         packages: open_packages(settings).await?,
@@ -94,6 +97,7 @@ pub(super) async fn start(
         runtimes: Arc::new(runtimes::Health(runtimes::open(process)?)),
         verifier: Verifier::new(issuers.admins),
         refusals: Refusals::default(),
+        turns: Turns::new(),
         jwks: jwks(process),
         dev: settings.dev,
     };

@@ -78,6 +78,7 @@ pub async fn explain(
         return Err(Problem::new(Code::Internal, "no snapshot is published yet"));
     };
     let asked = Arc::clone(&published);
+    let _turn = state.turns.to_ask(&admin).await?;
     let (outcome, decided_by) = off_thread(move || decide(&asked, &question, protocol)).await??;
     Ok(Json(Explanation {
         allowed: matches!(outcome, "allowed" | "needs_approval"),

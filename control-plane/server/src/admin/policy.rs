@@ -2,20 +2,24 @@
 
 use std::sync::Arc;
 
-use asp_store::control::{BindingRecord, ExposureRecord};
+use asp_store::control::{
+    BindingRecord, Change, ControlStore, ExposureRecord, StoreError, Versioned, Written,
+};
+use async_trait::async_trait;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
-use super::etag::{precondition, tagged};
+use super::lists::{self, Call, PolicyList};
 use super::problem::Problem;
+use crate::admission::{Admission, Refusal};
 use crate::patterns;
 use crate::policy;
 
@@ -75,22 +79,7 @@ pub async fn put_exposure(
     headers: HeaderMap,
     Body(body): Body<Exposure>,
 ) -> Result<Response, Problem> {
-    admin.of_org(&org)?;
-    admin.writer()?;
-    if !patterns::valid(&body.server) || body.server.contains('*') {
-        return Err(Problem::params("server must be a server's name"));
-    }
-    policy::protocol(&body.protocol).map_err(|error| Problem::params(error.to_string()))?;
-    let change = state.change(&admin, precondition(&headers)?);
-    let record = ExposureRecord {
-        org: org.clone(),
-        server: body.server,
-        protocol: body.protocol,
-        enabled: body.enabled,
-    };
-    let platform = admin.role.is_platform();
-    state.published(state.admission.put_exposure(platform, &change, &record).await?);
-    exposure_of(&state, &org).await
+    lists::put::<Exposures>(Call { admin, state, org, headers }, body).await
 }
 
 /// The org's exceptions.
@@ -101,8 +90,7 @@ pub async fn get_exposure(
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
 ) -> Result<Response, Problem> {
-    admin.of_org(&org)?;
-    exposure_of(&state, &org).await
+    lists::get::<Exposures>(Call { admin, state, org, headers: HeaderMap::new() }).await
 }
 
 /// Which exception to remove; none given means all.
@@ -126,29 +114,62 @@ pub async fn delete_exposure(
     Query(key): Query<ExposureKey>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    admin.of_org(&org)?;
-    admin.writer()?;
-    let change = state.change(&admin, precondition(&headers)?);
-    let written = match (key.server, key.protocol) {
-        (None, None) => state.store.delete_exposure(&change, &org).await?,
-        (Some(server), Some(protocol)) => {
-            let key = ExposureRecord { org, server, protocol, enabled: false };
-            state.store.delete_exposure_of(&change, &key).await?
-        }
-        _ => return Err(Problem::params("one exception is named by server and protocol together")),
-    };
-    state.published(written);
-    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+    lists::delete::<Exposures>(Call { admin, state, org, headers }, key).await
 }
 
-async fn exposure_of(state: &AdminState, org: &str) -> Result<Response, Problem> {
-    let stored = state.store.exposure(org).await?;
-    let list: Vec<Exposure> = stored
-        .value
-        .into_iter()
-        .map(|record| Exposure { server: record.server, protocol: record.protocol, enabled: record.enabled })
-        .collect();
-    Ok(tagged(stored.revision, list))
+struct Exposures;
+
+#[async_trait]
+impl PolicyList for Exposures {
+    type Body = Exposure;
+    type Record = ExposureRecord;
+    type Key = ExposureKey;
+    type Entry = Exposure;
+
+    fn record(org: &str, body: Exposure) -> Result<ExposureRecord, Problem> {
+        let Exposure { server, protocol, enabled } = body;
+        if !patterns::valid(&server) || server.contains('*') {
+            return Err(Problem::params("server must be a server's name"));
+        }
+        policy::protocol(&protocol).map_err(|error| Problem::params(error.to_string()))?;
+        Ok(ExposureRecord { org: org.to_owned(), server, protocol, enabled })
+    }
+
+    async fn put(
+        admission: &Admission,
+        platform: bool,
+        change: &Change,
+        _org: &str,
+        record: &ExposureRecord,
+    ) -> Result<Written, Refusal> {
+        admission.put_exposure(platform, change, record).await
+    }
+
+    async fn delete(
+        store: &dyn ControlStore,
+        change: &Change,
+        org: &str,
+        key: ExposureKey,
+    ) -> Result<Written, Problem> {
+        match (key.server, key.protocol) {
+            (None, None) => Ok(store.delete_exposure(change, org).await?),
+            (Some(server), Some(protocol)) => {
+                let key = ExposureRecord { org: org.to_owned(), server, protocol, enabled: false };
+                Ok(store.delete_exposure_of(change, &key).await?)
+            }
+            _ => Err(Problem::params("one exception is named by server and protocol together")),
+        }
+    }
+
+    async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<Exposure>>, StoreError> {
+        let Versioned { revision, value } = store.exposure(org).await?;
+        let entry = |record: ExposureRecord| Exposure {
+            server: record.server,
+            protocol: record.protocol,
+            enabled: record.enabled,
+        };
+        Ok(Versioned { revision, value: value.into_iter().map(entry).collect() })
+    }
 }
 
 // === bindings ===
@@ -163,29 +184,7 @@ pub async fn put_binding(
     headers: HeaderMap,
     Body(body): Body<Binding>,
 ) -> Result<Response, Problem> {
-    admin.of_org(&org)?;
-    admin.writer()?;
-    policy::target_kind(&body.target.kind).map_err(|error| Problem::params(error.to_string()))?;
-    policy::protocol_or_any(&body.primitive.protocol).map_err(|error| Problem::params(error.to_string()))?;
-    for (name, pattern) in
-        [("target.idOrPattern", &body.target.id_or_pattern), ("primitive.name", &body.primitive.name)]
-    {
-        if !patterns::valid(pattern) {
-            return Err(Problem::params(format!("{name} must be exact, prefix* or *")));
-        }
-    }
-    let change = state.change(&admin, precondition(&headers)?);
-    let record = BindingRecord {
-        org: org.clone(),
-        target_type: body.target.kind,
-        target: body.target.id_or_pattern,
-        primitive: body.primitive.name,
-        protocol: body.primitive.protocol,
-        allowed: body.allowed,
-    };
-    let platform = admin.role.is_platform();
-    state.published(state.admission.put_binding(platform, &change, &record).await?);
-    bindings_of(&state, &org).await
+    lists::put::<Bindings>(Call { admin, state, org, headers }, body).await
 }
 
 /// The org's bindings.
@@ -196,8 +195,7 @@ pub async fn get_bindings(
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
 ) -> Result<Response, Problem> {
-    admin.of_org(&org)?;
-    bindings_of(&state, &org).await
+    lists::get::<Bindings>(Call { admin, state, org, headers: HeaderMap::new() }).await
 }
 
 /// Which binding to remove; none given means all.
@@ -227,29 +225,73 @@ pub async fn delete_bindings(
     Query(key): Query<BindingKey>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    admin.of_org(&org)?;
-    admin.writer()?;
-    let change = state.change(&admin, precondition(&headers)?);
-    let written = match (key.target_type, key.id_or_pattern, key.primitive, key.protocol) {
-        (None, None, None, None) => state.store.delete_bindings(&change, &org).await?,
-        (Some(target_type), Some(target), Some(primitive), protocol) => {
-            let protocol = protocol.unwrap_or_else(any);
-            let key = BindingRecord { org, target_type, target, primitive, protocol, allowed: false };
-            state.store.delete_binding(&change, &key).await?
-        }
-        _ => {
-            let what = "one binding is named by targetType, idOrPattern and primitive together";
-            return Err(Problem::params(what));
-        }
-    };
-    state.published(written);
-    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+    lists::delete::<Bindings>(Call { admin, state, org, headers }, key).await
 }
 
-async fn bindings_of(state: &AdminState, org: &str) -> Result<Response, Problem> {
-    let stored = state.store.bindings(org).await?;
-    let list: Vec<Binding> = stored.value.iter().map(binding_body).collect();
-    Ok(tagged(stored.revision, list))
+struct Bindings;
+
+#[async_trait]
+impl PolicyList for Bindings {
+    type Body = Binding;
+    type Record = BindingRecord;
+    type Key = BindingKey;
+    type Entry = Binding;
+
+    fn record(org: &str, body: Binding) -> Result<BindingRecord, Problem> {
+        let Binding { target, primitive, allowed } = body;
+        policy::target_kind(&target.kind).map_err(|error| Problem::params(error.to_string()))?;
+        policy::protocol_or_any(&primitive.protocol).map_err(|error| Problem::params(error.to_string()))?;
+        for (name, pattern) in
+            [("target.idOrPattern", &target.id_or_pattern), ("primitive.name", &primitive.name)]
+        {
+            if !patterns::valid(pattern) {
+                return Err(Problem::params(format!("{name} must be exact, prefix* or *")));
+            }
+        }
+        Ok(BindingRecord {
+            org: org.to_owned(),
+            target_type: target.kind,
+            target: target.id_or_pattern,
+            primitive: primitive.name,
+            protocol: primitive.protocol,
+            allowed,
+        })
+    }
+
+    async fn put(
+        admission: &Admission,
+        platform: bool,
+        change: &Change,
+        _org: &str,
+        record: &BindingRecord,
+    ) -> Result<Written, Refusal> {
+        admission.put_binding(platform, change, record).await
+    }
+
+    async fn delete(
+        store: &dyn ControlStore,
+        change: &Change,
+        org: &str,
+        key: BindingKey,
+    ) -> Result<Written, Problem> {
+        match (key.target_type, key.id_or_pattern, key.primitive, key.protocol) {
+            (None, None, None, None) => Ok(store.delete_bindings(change, org).await?),
+            (Some(target_type), Some(target), Some(primitive), protocol) => {
+                let protocol = protocol.unwrap_or_else(any);
+                let org = org.to_owned();
+                let key = BindingRecord { org, target_type, target, primitive, protocol, allowed: false };
+                Ok(store.delete_binding(change, &key).await?)
+            }
+            _ => {
+                Err(Problem::params("one binding is named by targetType, idOrPattern and primitive together"))
+            }
+        }
+    }
+
+    async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<Binding>>, StoreError> {
+        let Versioned { revision, value } = store.bindings(org).await?;
+        Ok(Versioned { revision, value: value.iter().map(binding_body).collect() })
+    }
 }
 
 /// A binding as the admin wrote it.

@@ -12,6 +12,9 @@ use utoipa::ToSchema;
 use crate::admission::Refusal;
 use crate::catalog::budget::Full;
 
+/// Seconds after which who has been turned away may come back: a turn takes milliseconds.
+const RETRY_AFTER: &str = "1";
+
 /// The closed set of codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -35,6 +38,8 @@ pub enum Code {
     BreakingChange,
     PreconditionFailed,
     LimitReached,
+    TooManyRequests,
+    Overloaded,
     Internal,
 }
 
@@ -60,6 +65,8 @@ impl Code {
             Code::BreakingChange => "breaking_change",
             Code::PreconditionFailed => "precondition_failed",
             Code::LimitReached => "limit_reached",
+            Code::TooManyRequests => "too_many_requests",
+            Code::Overloaded => "overloaded",
             Code::Internal => "internal",
         }
     }
@@ -78,6 +85,8 @@ impl Code {
             Code::InvalidPrimitives | Code::DigestMismatch => StatusCode::UNPROCESSABLE_ENTITY,
             Code::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Code::LimitReached | Code::ArtifactInUse | Code::BreakingChange => StatusCode::CONFLICT,
+            Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -103,6 +112,8 @@ impl Code {
             Code::BreakingChange => "the change breaks callers without a new major version",
             Code::PreconditionFailed => "the resource has changed since",
             Code::LimitReached => "a limit of the platform is reached",
+            Code::TooManyRequests => "too many requests of the org at once",
+            Code::Overloaded => "too many requests at once",
             Code::Internal => "the control plane failed",
         }
     }
@@ -222,6 +233,9 @@ impl IntoResponse for Problem {
         response.extensions_mut().insert(code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if matches!(code, Code::TooManyRequests | Code::Overloaded) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use asp_store::control::LimitRecord;
+use asp_store::control::{Change, ControlStore, LimitRecord, StoreError, Versioned, Written};
+use async_trait::async_trait;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
-use super::etag::{precondition, tagged};
+use super::lists::{self, Call, PolicyList};
 use super::problem::Problem;
+use crate::admission::{Admission, Refusal};
 use crate::patterns;
 use crate::policy::refill;
 
@@ -78,13 +80,7 @@ pub async fn put(
     headers: HeaderMap,
     Body(body): Body<Vec<RateLimit>>,
 ) -> Result<Response, Problem> {
-    admin.of_org(&org)?;
-    admin.writer()?;
-    let change = state.change(&admin, precondition(&headers)?);
-    let list = body.into_iter().enumerate().map(record).collect::<Result<Vec<_>, _>>()?;
-    let platform = admin.role.is_platform();
-    state.published(state.admission.put_limits(platform, &change, &org, &list).await?);
-    limits_of(&state, &org).await
+    lists::put::<Limits>(Call { admin, state, org, headers }, body).await
 }
 
 /// The org's limits.
@@ -95,8 +91,7 @@ pub async fn get(
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
 ) -> Result<Response, Problem> {
-    admin.of_org(&org)?;
-    limits_of(&state, &org).await
+    lists::get::<Limits>(Call { admin, state, org, headers: HeaderMap::new() }).await
 }
 
 /// Removes the org's limits.
@@ -108,11 +103,45 @@ pub async fn delete(
     Path(org): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    admin.of_org(&org)?;
-    admin.writer()?;
-    let change = state.change(&admin, precondition(&headers)?);
-    let written = state.published(state.store.delete_limits(&change, &org).await?);
-    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+    lists::delete::<Limits>(Call { admin, state, org, headers }, ()).await
+}
+
+struct Limits;
+
+#[async_trait]
+impl PolicyList for Limits {
+    type Body = Vec<RateLimit>;
+    type Record = Vec<LimitRecord>;
+    type Key = ();
+    type Entry = RateLimit;
+
+    fn record(_org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>, Problem> {
+        body.into_iter().enumerate().map(record).collect()
+    }
+
+    async fn put(
+        admission: &Admission,
+        platform: bool,
+        change: &Change,
+        org: &str,
+        record: &Vec<LimitRecord>,
+    ) -> Result<Written, Refusal> {
+        admission.put_limits(platform, change, org, record).await
+    }
+
+    async fn delete(
+        store: &dyn ControlStore,
+        change: &Change,
+        org: &str,
+        (): (),
+    ) -> Result<Written, Problem> {
+        Ok(store.delete_limits(change, org).await?)
+    }
+
+    async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<RateLimit>>, StoreError> {
+        let Versioned { revision, value } = store.limits(org).await?;
+        Ok(Versioned { revision, value: value.into_iter().map(entry).collect() })
+    }
 }
 
 fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord, Problem> {
@@ -144,20 +173,10 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord, Problem>
     })
 }
 
-async fn limits_of(state: &AdminState, org: &str) -> Result<Response, Problem> {
-    let stored = state.store.limits(org).await?;
-    let list: Vec<RateLimit> = stored
-        .value
-        .into_iter()
-        .map(|limit| RateLimit {
-            selector: Selector {
-                server: limit.server,
-                primitive: limit.primitive,
-                user: limit.user,
-                wcit: limit.wcit,
-            },
-            policy: Policy { kind: token_bucket(), capacity: limit.capacity, refill: limit.refill },
-        })
-        .collect();
-    Ok(tagged(stored.revision, list))
+fn entry(limit: LimitRecord) -> RateLimit {
+    let LimitRecord { server, primitive, user, wcit, capacity, refill } = limit;
+    RateLimit {
+        selector: Selector { server, primitive, user, wcit },
+        policy: Policy { kind: token_bucket(), capacity, refill },
+    }
 }

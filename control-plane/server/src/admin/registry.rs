@@ -48,7 +48,12 @@ pub struct Validity {
 /// Checks a spec (its YAML or JSON text) or a set of files (`{"files": [{"path", "text"}]}`).
 #[utoipa::path(post, path = "/api/registry/validate", tag = "registry",
     request_body(content = Object), responses((status = 200, body = Validity)))]
-pub async fn validate(_admin: Admin, text: Text) -> Result<Json<Validity>, Problem> {
+pub async fn validate(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    text: Text,
+) -> Result<Json<Validity>, Problem> {
+    let _turn = state.turns.to_ask(&admin).await?;
     let report = off_thread(move || inline::check(&text)).await??.report;
     Ok(Json(Validity { valid: report.catalog.is_some(), errors: report.faults, warnings: report.warnings }))
 }
@@ -66,10 +71,12 @@ pub struct CompileQuery {
     request_body(content = Object),
     responses((status = 200, body = Object), (status = 422, body = Problem)))]
 pub async fn compile(
-    _admin: Admin,
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
     Query(query): Query<CompileQuery>,
     text: Text,
 ) -> Result<Json<Value>, Problem> {
+    let _turn = state.turns.to_ask(&admin).await?;
     let checked = off_thread(move || inline::check(&text)).await??;
     let Some(found) = checked.report.catalog else {
         return Err(Problem::primitives(checked.report.faults));
@@ -277,6 +284,7 @@ pub async fn org_primitives(
     Path(org): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     admin.of_org(&org)?;
+    let _turn = state.turns.to_ask(&admin).await?;
     let (loaded, servers) = stored_servers(&state).await?;
     let exposure: Vec<&ExposureRecord> = loaded.exposure.iter().filter(|record| record.org == org).collect();
     let bindings: Vec<&BindingRecord> = loaded.bindings.iter().filter(|record| record.org == org).collect();

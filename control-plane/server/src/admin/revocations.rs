@@ -15,6 +15,7 @@ use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::problem::Problem;
+use super::turns::Lane;
 use crate::clock;
 use crate::trusted_issuer::MAX_TTL;
 
@@ -87,6 +88,7 @@ pub async fn add(
     let record = record(&admin, body, now)?;
     let change = state.change(&admin, Precondition::None);
     let platform = admin.role.is_platform();
+    let _turn = state.turns.to_write(Lane::Revocations, &admin).await?;
     state.published(state.admission.add_revocation(platform, &change, &record).await?);
     let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
     let mut response = (StatusCode::CREATED, Json(Revocation::from(record))).into_response();
@@ -198,6 +200,7 @@ pub async fn delete(
 ) -> Result<StatusCode, Problem> {
     find(&admin, &state, &id).await?;
     admin.writer()?;
+    let _turn = state.turns.to_write(Lane::Revocations, &admin).await?;
     let change = state.change(&admin, Precondition::None);
     state.published(state.store.delete_revocation(&change, &id).await?);
     Ok(StatusCode::NO_CONTENT)
@@ -212,6 +215,7 @@ pub async fn delete_matching(
     Body(body): Body<NewRevocation>,
 ) -> Result<Json<Vec<Revocation>>, Problem> {
     let wanted = record(&admin, body, clock::now_ms())?;
+    let _turn = state.turns.to_write(Lane::Revocations, &admin).await?;
     let mut live = state.store.load().await?.revocations;
     live.retain(|found| {
         (&found.kind, &found.org, &found.target) == (&wanted.kind, &wanted.org, &wanted.target)

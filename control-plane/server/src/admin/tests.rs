@@ -7,6 +7,7 @@ mod identity;
 mod policy;
 mod publishing;
 mod registry;
+mod turns;
 
 use std::path::Path as FilePath;
 
@@ -22,6 +23,7 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::catalog::Fixed;
+use crate::catalog::usage::Usage;
 use crate::publisher::Publisher;
 use crate::publisher::stored::StoreSource;
 use crate::runtimes::{RuntimeHealth, RuntimeState};
@@ -83,7 +85,8 @@ impl Api {
             upstreams: Vec::new(),
         };
         let compiler = Compiler::new(fixed);
-        let source = StoreSource::new(Arc::clone(&store), compiler.clone());
+        let usage: Arc<Usage> = Arc::default();
+        let source = StoreSource::new(Arc::clone(&store), compiler.clone(), Arc::clone(&usage));
         let (publisher, handle) =
             Publisher::new(Arc::new(source), "/f.wasm".into(), Endpoints::new().subscribe());
         let stop = tokio_util::sync::CancellationToken::new();
@@ -96,7 +99,7 @@ impl Api {
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
         let calls = Arc::new(MemoryAudit::default());
         let state = AdminState {
-            admission: Admission::new(Arc::clone(&store), compiler.clone()),
+            admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
             store: Arc::clone(&store),
             calls: calls.clone(),
             packages: Arc::new(packages),
@@ -106,6 +109,7 @@ impl Api {
             runtimes: Arc::new(Nobody),
             verifier: Verifier::new(vec![issuer.trusted()]),
             refusals: Refusals::default(),
+            turns: Turns::new(),
             jwks: json!({ "keys": [issuer.jwk()] }),
             dev: true,
         };
@@ -178,7 +182,9 @@ impl Api {
 }
 
 async fn read(response: Response) -> Answer {
-    let text = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+    // Of a copy: a borrowed body does not go to another thread.
+    let headers = response.headers().clone();
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
     let (etag, content_type) = (text(header::ETAG), text(header::CONTENT_TYPE).unwrap_or_default());
     let status = response.status();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();

@@ -43,7 +43,7 @@ async fn the_slowest_limit_of_one_org_stops_no_revocation() {
 
 #[tokio::test]
 async fn an_org_at_its_budget_is_told_so_and_may_still_shrink() {
-    let api = Api::start().await;
+    let mut api = Api::start().await;
     let long = |number: usize| format!("{number:0>256}");
     let limit = |number: usize| {
         json!({
@@ -66,6 +66,7 @@ async fn an_org_at_its_budget_is_told_so_and_may_still_shrink() {
         };
         api.store.put_binding(&change(), &record).await.unwrap();
     }
+    covers(&mut api).await;
     let binding = json!({
         "target": { "type": "user", "idOrPattern": "alice" },
         "primitive": { "name": "echo" },
@@ -99,6 +100,7 @@ async fn orgs_full_of_revocations_leave_the_platform_and_small_orgs_their_room()
         let org = format!("full-{}", number % 8);
         api.store.add_revocation(&change(), &record(&org, number)).await.unwrap();
     }
+    covers(&mut api).await;
     let revoke = async |role: &str, org: &str, count: usize| {
         let mut last = (StatusCode::CREATED, Value::Null);
         for number in 0..count {
@@ -168,6 +170,7 @@ async fn what_is_stored_beyond_the_whole_stops_no_other_write() {
         };
         api.store.put_exposure(&change(), &record).await.unwrap();
     }
+    covers(&mut api).await;
     let on = json!({ "server": "demo", "protocol": "mcp", "enabled": true });
     let answer = api.put("org:other", "/api/policy/orgs/other/exposure", on).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);

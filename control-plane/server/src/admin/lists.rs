@@ -1,0 +1,98 @@
+//! The lists that an org's policy is made of: one way to put, get and delete.
+//!
+//! Owns the order: the org and the role, what the body says, the precondition, the org's turn, the judgement, the store,
+//! and the list as it is then. What a list's entries are is [`PolicyList`]'s.
+
+use std::sync::Arc;
+
+use asp_store::control::{Change, ControlStore, StoreError, Versioned, Written};
+use async_trait::async_trait;
+use axum::Json;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::AdminState;
+use super::auth::Admin;
+use super::etag::{precondition, tagged};
+use super::problem::Problem;
+use super::turns::Lane;
+use crate::admission::{Admission, Refusal};
+
+/// A list of an org's policy.
+#[async_trait]
+pub trait PolicyList {
+    /// What a put brings.
+    type Body: Send;
+    /// What is stored of it.
+    type Record: Send + Sync;
+    /// What a delete may name.
+    type Key: Send;
+    /// An entry as admins see it.
+    type Entry: Serialize;
+
+    /// What a body says, or what is wrong with it.
+    fn record(org: &str, body: Self::Body) -> Result<Self::Record, Problem>;
+
+    async fn put(
+        admission: &Admission,
+        platform: bool,
+        change: &Change,
+        org: &str,
+        record: &Self::Record,
+    ) -> Result<Written, Refusal>;
+
+    async fn delete(
+        store: &dyn ControlStore,
+        change: &Change,
+        org: &str,
+        key: Self::Key,
+    ) -> Result<Written, Problem>;
+
+    async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<Self::Entry>>, StoreError>;
+}
+
+/// A request that names an org.
+pub struct Call {
+    pub admin: Admin,
+    pub state: Arc<AdminState>,
+    pub org: String,
+    pub headers: HeaderMap,
+}
+
+/// Puts an entry, or the whole list, and answers with the list.
+pub async fn put<L: PolicyList>(call: Call, body: L::Body) -> Result<Response, Problem> {
+    let Call { admin, state, org, headers } = call;
+    admin.of_org(&org)?;
+    admin.writer()?;
+    let record = L::record(&org, body)?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let turn = state.turns.to_write(Lane::Policy, &admin).await?;
+    let platform = admin.role.is_platform();
+    state.published(L::put(&state.admission, platform, &change, &org, &record).await?);
+    drop(turn);
+    show::<L>(&state, &org).await
+}
+
+/// Answers with the list.
+pub async fn get<L: PolicyList>(call: Call) -> Result<Response, Problem> {
+    call.admin.of_org(&call.org)?;
+    show::<L>(&call.state, &call.org).await
+}
+
+/// Deletes what `key` names.
+pub async fn delete<L: PolicyList>(call: Call, key: L::Key) -> Result<Json<Value>, Problem> {
+    let Call { admin, state, org, headers } = call;
+    admin.of_org(&org)?;
+    admin.writer()?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let _turn = state.turns.to_write(Lane::Policy, &admin).await?;
+    let written = state.published(L::delete(state.store.as_ref(), &change, &org, key).await?);
+    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+}
+
+async fn show<L: PolicyList>(state: &AdminState, org: &str) -> Result<Response, Problem> {
+    let stored = L::stored(state.store.as_ref(), org).await?;
+    Ok(tagged(stored.revision, stored.value))
+}

@@ -1,0 +1,101 @@
+//! Who asks all the time keeps nobody else waiting: what happens here is in an order, whatever it takes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::{Api, read};
+use crate::admin::turns::MAX_OF_ORG;
+
+/// Nothing that must not wait takes so long.
+const HANG: Duration = Duration::from_secs(60);
+
+/// Runs with one thread to compile on, which the first thing that takes it holds as long as it wants.
+fn with_one_compiler(test: impl AsyncFnOnce(Arc<Api>, std::sync::mpsc::Sender<()>)) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let mut api = Api::start().await;
+        api.published(|_| true).await;
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        // Err: the test is over.
+        tokio::task::spawn_blocking(move || held.recv().is_ok());
+        tokio::time::timeout(HANG, test(Arc::new(api), release)).await.unwrap();
+    });
+}
+
+fn binding(user: usize) -> Value {
+    json!({
+        "target": { "type": "user", "idOrPattern": format!("u{user}") },
+        "primitive": { "name": "echo" },
+        "allowed": true
+    })
+}
+
+#[test]
+fn a_revocation_waits_for_no_write_of_an_org_however_many_there_are() {
+    with_one_compiler(async |api, release| {
+        let mut writes = JoinSet::new();
+        for number in 0..=MAX_OF_ORG {
+            let api = Arc::clone(&api);
+            writes.spawn(async move {
+                api.put("org:acme", "/api/policy/orgs/acme/bindings", binding(number)).await
+            });
+        }
+        let refused = writes.join_next().await.unwrap().unwrap();
+        assert_eq!(
+            (refused.status, &refused.body["code"]),
+            (StatusCode::TOO_MANY_REQUESTS, &json!("too_many_requests"))
+        );
+        for (role, user) in [("platform", "alice"), ("org:acme", "bob"), ("org:other", "carol")] {
+            let org = role.strip_prefix("org:").unwrap_or("acme");
+            let body = json!({ "type": "user", "org": org, "id": user });
+            let answer = api.send(role, Method::POST, "/api/revocations", Some(body), &[]).await;
+            assert_eq!(answer.status, StatusCode::CREATED, "{role}: {}", answer.body);
+        }
+        let delete =
+            api.send("org:other", Method::DELETE, "/api/policy/orgs/other/bindings", None, &[]).await;
+        assert_eq!(delete.status, StatusCode::OK, "another org's write");
+        assert!(writes.try_join_next().is_none(), "the writes wait");
+        release.send(()).unwrap();
+        while let Some(answer) = writes.join_next().await {
+            assert_eq!(answer.unwrap().status, StatusCode::OK);
+        }
+        let listed = api.get("org:acme", "/api/policy/orgs/acme/bindings").await;
+        assert_eq!(listed.body.as_array().unwrap().len(), MAX_OF_ORG);
+    });
+}
+
+#[test]
+fn questions_beyond_a_bound_are_refused_and_told_when_to_come_back() {
+    with_one_compiler(async |api, release| {
+        let mut questions = JoinSet::new();
+        for number in 0..=MAX_OF_ORG {
+            let api = Arc::clone(&api);
+            let path = ["/api/registry/validate", "/api/registry/compile"][number % 2];
+            questions.spawn(async move {
+                let request = axum::http::Request::builder()
+                    .method(Method::POST)
+                    .uri(path)
+                    .header("host", "localhost")
+                    .header("content-type", "application/yaml")
+                    .header("authorization", format!("Bearer {}", api.token("org:acme:read")));
+                api.raw(request.body("id: x\n".into()).unwrap()).await
+            });
+        }
+        let refused = questions.join_next().await.unwrap().unwrap();
+        assert_eq!(refused.headers().get("retry-after").unwrap(), "1");
+        let refused = read(refused).await;
+        assert_eq!(
+            (refused.status, &refused.body["code"]),
+            (StatusCode::TOO_MANY_REQUESTS, &json!("too_many_requests"))
+        );
+        release.send(()).unwrap();
+        while let Some(answer) = questions.join_next().await {
+            assert_ne!(answer.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+        }
+    });
+}

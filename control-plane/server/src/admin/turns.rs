@@ -1,0 +1,177 @@
+//! Whose turn it is: what an org's admins ask for is done one after the other.
+//!
+//! Keeps true: an org that asks all the time has one request at the store or the compiler, and a bounded number that
+//! wait for theirs; whatever is beyond is refused at once and told when to come back. Policy, revocations and
+//! questions have turns of their own, so that none of them waits for another. The platform's admins write without a
+//! turn: what they do is to be done, and they are few.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::auth::Admin;
+use super::problem::{Code, Problem};
+
+/// Requests of one org in one lane, the one whose turn it is among them.
+pub const MAX_OF_ORG: usize = 16;
+/// Questions of all orgs together: each holds a body of up to [`super::MAX_BODY`].
+pub const MAX_QUESTIONS: usize = 64;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    Policy,
+    Revocations,
+    /// They change nothing, and compile: validate, compile, explain, an org's primitives.
+    Questions,
+}
+
+type Key = (Lane, String);
+
+/// The turns of all orgs.
+pub struct Turns {
+    /// Those that have or wait for a turn; an entry goes with its last request.
+    queues: Mutex<HashMap<Key, Queue>>,
+    /// Threads that answer questions.
+    answering: Arc<Semaphore>,
+}
+
+struct Queue {
+    one: Arc<Semaphore>,
+    present: usize,
+}
+
+/// A turn that lasts until this is dropped.
+pub struct Turn {
+    _place: Place,
+    _one: OwnedSemaphorePermit,
+    _answering: Option<OwnedSemaphorePermit>,
+}
+
+struct Place {
+    turns: Arc<Turns>,
+    key: Key,
+}
+
+impl Turns {
+    pub fn new() -> Arc<Turns> {
+        // The other half stays with whoever publishes and serves.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let answering = Arc::new(Semaphore::new((cores / 2).max(1)));
+        Arc::new(Turns { queues: Mutex::default(), answering })
+    }
+
+    /// Waits for the turn of an admin's org to write; `None`: the platform's admins need none.
+    pub async fn to_write(self: &Arc<Self>, lane: Lane, admin: &Admin) -> Result<Option<Turn>, Problem> {
+        match admin.role.org() {
+            None => Ok(None),
+            Some(org) => self.take(lane, org).await.map(Some),
+        }
+    }
+
+    /// Waits for the turn of an admin's org, or of the platform, to have a question answered.
+    pub async fn to_ask(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
+        let mut turn = self.take(Lane::Questions, admin.role.org().unwrap_or_default()).await?;
+        turn._answering = Some(permit(&self.answering).await?);
+        Ok(turn)
+    }
+
+    async fn take(self: &Arc<Self>, lane: Lane, org: &str) -> Result<Turn, Problem> {
+        let (place, one) = self.enter((lane, org.to_owned()))?;
+        Ok(Turn { _one: permit(&one).await?, _place: place, _answering: None })
+    }
+
+    fn enter(self: &Arc<Self>, key: Key) -> Result<(Place, Arc<Semaphore>), Problem> {
+        let mut queues = self.queues.lock();
+        let of_lane = queues.iter().filter(|((lane, _), _)| *lane == key.0).map(|(_, queue)| queue.present);
+        if key.0 == Lane::Questions && of_lane.sum::<usize>() >= MAX_QUESTIONS {
+            return Err(Problem::new(
+                Code::Overloaded,
+                format!("{MAX_QUESTIONS} questions wait for an answer: ask again after a moment"),
+            ));
+        }
+        let queue = queues
+            .entry(key.clone())
+            .or_insert_with(|| Queue { one: Arc::new(Semaphore::new(1)), present: 0 });
+        if queue.present >= MAX_OF_ORG {
+            return Err(Problem::new(
+                Code::TooManyRequests,
+                format!(
+                    "{MAX_OF_ORG} requests of this kind wait for their turn already: send fewer at a time"
+                ),
+            ));
+        }
+        queue.present += 1;
+        let one = Arc::clone(&queue.one);
+        Ok((Place { turns: Arc::clone(self), key }, one))
+    }
+}
+
+async fn permit(of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
+    // Nobody closes it.
+    Arc::clone(of).acquire_owned().await.map_err(|_| Problem::new(Code::Internal, ""))
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut queues = self.turns.queues.lock();
+        if let Some(queue) = queues.get_mut(&self.key) {
+            queue.present -= 1;
+            if queue.present == 0 {
+                queues.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin_role::Role;
+
+    fn admin(role: &str) -> Admin {
+        Admin { name: "ops".into(), role: Role::parse(role).unwrap() }
+    }
+
+    #[tokio::test]
+    async fn an_org_has_one_turn_at_a_time_and_a_bounded_number_that_wait() {
+        let turns = Turns::new();
+        let acme = admin("org:acme");
+        let first = turns.to_write(Lane::Policy, &acme).await.unwrap();
+        let mut waiting: Vec<_> =
+            (1..MAX_OF_ORG).map(|_| Box::pin(turns.to_write(Lane::Policy, &acme))).collect();
+        for one in &mut waiting {
+            assert!(futures::poll!(one).is_pending());
+        }
+        let refused = turns.to_write(Lane::Policy, &acme).await.err().unwrap();
+        assert_eq!(refused.code(), Code::TooManyRequests);
+        assert!(turns.to_write(Lane::Revocations, &acme).await.is_ok(), "another lane");
+        assert!(turns.to_write(Lane::Policy, &admin("org:other")).await.is_ok(), "another org");
+        assert!(turns.to_write(Lane::Policy, &admin("platform")).await.unwrap().is_none());
+        drop(first);
+        assert!(futures::poll!(&mut waiting[0]).is_ready(), "in the order in which they came");
+        drop(waiting);
+        assert!(turns.queues.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn questions_of_many_orgs_are_bounded_together() {
+        let turns = Turns::new();
+        let mut asked = Vec::new();
+        for number in 0..MAX_QUESTIONS {
+            let admin = admin(&format!("org:o{number}"));
+            let turns = Arc::clone(&turns);
+            let mut asking = Box::pin(async move { turns.to_ask(&admin).await });
+            asked.push((futures::poll!(&mut asking), asking));
+        }
+        let answered = asked.iter().filter(|(polled, _)| polled.is_ready()).count();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        assert_eq!(answered, (cores / 2).max(1), "half of the machine answers");
+        let refused = turns.to_ask(&admin("org:late")).await.err().unwrap();
+        assert_eq!(refused.code(), Code::Overloaded);
+        drop(asked);
+        assert!(turns.to_ask(&admin("org:late")).await.is_ok());
+    }
+}

@@ -1,0 +1,292 @@
+//! How many bytes of a snapshot every org takes, as far as this process knows.
+//!
+//! Owns the figures that writes are judged by. They are those of the state that was built last, and what this process
+//! has written since. Keeps true: a write that is under way counts, so that two that fit alone do not pass together;
+//! nobody waits for anybody here. What another process writes to the same database counts from the next look at the
+//! store on ([`crate::publisher::POLL`]): two processes together may exceed a budget by what comes within that time.
+//! No budget is a bound of memory or of correctness: what does not fit is handled by [`super::build`].
+
+use std::collections::{HashMap, VecDeque};
+
+use asp_store::control::{ControlState, RevocationRecord, Written};
+use parking_lot::Mutex;
+
+use super::budget::{EXPOSURE, Full, Growth, POLICY, REVOCATIONS, Share};
+use super::build::revoked_bytes;
+use super::orgs::{self, OrgPolicy, Records, Size};
+use crate::clock;
+use crate::policy;
+
+/// What the least revocation counts: an entry of `EdgeSnapshot.revoked`.
+const REVOCATION: usize = 16;
+/// Writes since the last look at the store that are kept one by one. Usually it is a moment ago; where it fails, older
+/// ones are added up.
+const MAX_WRITES: usize = 10_000;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Exposure,
+    /// Bindings and rate limits.
+    Policy,
+    Revocations,
+}
+
+impl Part {
+    const fn share(self) -> &'static Share {
+        match self {
+            Part::Exposure => &EXPOSURE,
+            Part::Policy => &POLICY,
+            Part::Revocations => &REVOCATIONS,
+        }
+    }
+}
+
+/// Bytes of one org.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bytes {
+    exposure: usize,
+    policy: usize,
+    revocations: usize,
+}
+
+impl Bytes {
+    const fn of(&self, part: Part) -> usize {
+        match part {
+            Part::Exposure => self.exposure,
+            Part::Policy => self.policy,
+            Part::Revocations => self.revocations,
+        }
+    }
+
+    const fn of_mut(&mut self, part: Part) -> &mut usize {
+        match part {
+            Part::Exposure => &mut self.exposure,
+            Part::Policy => &mut self.policy,
+            Part::Revocations => &mut self.revocations,
+        }
+    }
+}
+
+/// What every org has at one revision of the store.
+pub struct Figures {
+    revision: u64,
+    orgs: HashMap<String, Bytes>,
+}
+
+impl Figures {
+    /// Those of `state`; it takes as long as compiling all policies.
+    pub fn of(state: &ControlState, issuers: &[String]) -> Figures {
+        let mut figures = Figures { revision: state.revision, orgs: HashMap::new() };
+        for (org, records) in orgs::of_state(state) {
+            let size = size(org, &records);
+            let bytes = Bytes { exposure: size.exposure, policy: size.policy(), revocations: 0 };
+            figures.orgs.insert(org.to_owned(), bytes);
+        }
+        let now = clock::now_ms();
+        for record in state.revocations.iter().filter(|record| record.until > now) {
+            figures.orgs.entry(record.org.clone()).or_default().revocations +=
+                revocation_bytes(record, issuers);
+        }
+        figures
+    }
+}
+
+/// The figures of all orgs; bounded as the store is.
+#[derive(Default)]
+pub struct Usage {
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Of the last look at the store; `None` before the first.
+    revision: Option<u64>,
+    orgs: HashMap<String, Bytes>,
+    /// In the order in which they were begun.
+    writes: VecDeque<Write>,
+    begun: u64,
+}
+
+/// A write of this process that the last look did not see.
+struct Write {
+    id: u64,
+    org: String,
+    part: Part,
+    grown: isize,
+    /// `None`: under way.
+    revision: Option<u64>,
+}
+
+impl Usage {
+    /// Whether the store was looked at.
+    pub fn is_known(&self) -> bool {
+        self.known.lock().revision.is_some()
+    }
+
+    /// Takes what a look at the store has found.
+    pub fn take(&self, figures: Figures) {
+        let mut known = self.known.lock();
+        if known.revision.is_some_and(|revision| revision > figures.revision) {
+            return;
+        }
+        known.revision = Some(figures.revision);
+        known.orgs = figures.orgs;
+        known.writes.retain(|write| write.revision.is_none_or(|revision| revision > figures.revision));
+    }
+
+    /// Lets a write begin by which the part of an org grows by so many bytes, or shrinks. `platform`: an admin of the
+    /// platform writes.
+    pub fn begin(&self, part: Part, org: &str, grown: isize, platform: bool) -> Result<UnderWay<'_>, Full> {
+        let mut known = self.known.lock();
+        let mut bytes: HashMap<&str, usize> =
+            known.orgs.iter().map(|(org, bytes)| (org.as_str(), bytes.of(part))).collect();
+        for write in known.writes.iter().filter(|write| write.part == part) {
+            // One that shrinks may still fail.
+            let counts = write.revision.is_some() || write.grown > 0;
+            let of_org = bytes.entry(&write.org).or_default();
+            *of_org = of_org.saturating_add_signed(if counts { write.grown } else { 0 });
+        }
+        let before = bytes.remove(org).unwrap_or_default();
+        let share = part.share();
+        let others = fitting(bytes.into_values().collect(), share.whole);
+        share.admit(Growth { before, after: before.saturating_add_signed(grown), others, platform })?;
+        known.begun += 1;
+        let id = known.begun;
+        known.writes.push_back(Write { id, org: org.to_owned(), part, grown, revision: None });
+        Ok(UnderWay { usage: self, id })
+    }
+
+    fn end(&self, id: u64, written: Option<Written>) {
+        let mut known = self.known.lock();
+        let seen = known.revision;
+        let stays = written
+            .filter(|written| written.changed && seen.is_none_or(|seen| written.revision > seen))
+            .map(|written| written.revision);
+        let Some(position) = known.writes.iter().position(|write| write.id == id) else { return };
+        match (stays, known.writes.get_mut(position)) {
+            (Some(revision), Some(write)) => write.revision = Some(revision),
+            _ => drop(known.writes.remove(position)),
+        }
+        while known.writes.len() > MAX_WRITES {
+            let Some(Write { org, part, grown, .. }) = known.writes.pop_front() else { return };
+            let bytes = known.orgs.entry(org).or_default().of_mut(part);
+            *bytes = bytes.saturating_add_signed(grown);
+        }
+    }
+}
+
+/// A write under way. Dropped, it did not happen; if it did nevertheless, because its caller was gone, the next look at
+/// the store finds it.
+pub struct UnderWay<'a> {
+    usage: &'a Usage,
+    id: u64,
+}
+
+impl UnderWay<'_> {
+    /// It happened.
+    pub fn done(self, written: Written) -> Written {
+        self.usage.end(self.id, Some(written));
+        written
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        // After `done` only a write that stays is there, and it is under way no more.
+        let mut known = self.usage.known.lock();
+        known.writes.retain(|write| write.id != self.id || write.revision.is_some());
+    }
+}
+
+/// What of these is published, the small ones first. What is stored beyond the whole, by an older version or another
+/// process, must not stop the writes of the others.
+fn fitting(mut parts: Vec<usize>, whole: usize) -> usize {
+    parts.sort_unstable();
+    parts.into_iter().fold(0, |sum, part| if sum + part <= whole { sum + part } else { sum })
+}
+
+/// Bytes of an org's policy in a snapshot.
+pub fn size(org: &str, records: &Records<'_>) -> Size {
+    OrgPolicy::compile(org, records).0.size()
+}
+
+/// Bytes of a live revocation in an edge snapshot.
+pub fn revocation_bytes(record: &RevocationRecord, issuers: &[String]) -> usize {
+    let bytes = match record.kind.as_str() {
+        "token" if record.issuer.is_empty() => REVOCATION * issuers.len(),
+        "token" | "token_hash" => REVOCATION,
+        _ => revoked_bytes(&policy::revoked(std::slice::from_ref(record), issuers, 0)),
+    };
+    bytes.max(REVOCATION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORG: usize = EXPOSURE.org;
+
+    fn grown(bytes: usize) -> isize {
+        isize::try_from(bytes).unwrap()
+    }
+
+    fn at(revision: u64, org: &str, exposure: usize) -> Figures {
+        let bytes = Bytes { exposure, ..Bytes::default() };
+        Figures { revision, orgs: HashMap::from([(org.to_owned(), bytes)]) }
+    }
+
+    fn full(usage: &Usage, org: &str, bytes: usize) -> bool {
+        usage.begin(Part::Exposure, org, grown(bytes), false).is_err()
+    }
+
+    #[test]
+    fn two_writes_under_way_that_fit_alone_do_not_pass_together() {
+        let usage = Usage::default();
+        let one = usage.begin(Part::Exposure, "acme", grown(ORG), false).unwrap();
+        assert!(full(&usage, "acme", 1), "it counts before it is written");
+        assert!(!full(&usage, "other", ORG));
+        drop(one);
+        assert!(!full(&usage, "acme", ORG), "it was not written");
+    }
+
+    #[test]
+    fn what_was_written_counts_once_whether_a_look_at_the_store_saw_it_or_not() {
+        let usage = Usage::default();
+        let written = |revision| Written { revision, changed: true };
+        let begin = || usage.begin(Part::Exposure, "acme", grown(ORG / 2), false).unwrap();
+        begin().done(written(5));
+        usage.take(at(4, "acme", 0));
+        assert!(full(&usage, "acme", ORG / 2 + 1) && !full(&usage, "acme", ORG / 2), "not seen");
+        usage.take(at(5, "acme", ORG / 2));
+        assert!(full(&usage, "acme", ORG / 2 + 1) && !full(&usage, "acme", ORG / 2), "seen");
+        let slow = begin();
+        usage.take(at(6, "acme", ORG));
+        slow.done(written(6));
+        usage.take(at(7, "acme", ORG / 2));
+        assert!(!full(&usage, "acme", ORG / 2), "a look that overtook it had it");
+        usage.take(at(6, "acme", ORG));
+        assert!(!full(&usage, "acme", ORG / 2), "an older look says nothing new");
+    }
+
+    #[test]
+    fn a_write_that_shrinks_counts_when_it_is_done() {
+        let usage = Usage::default();
+        usage.take(at(1, "acme", ORG));
+        let less = usage.begin(Part::Exposure, "acme", -grown(ORG), false).unwrap();
+        assert!(full(&usage, "acme", 1));
+        less.done(Written { revision: 2, changed: true });
+        assert!(!full(&usage, "acme", ORG));
+    }
+
+    #[test]
+    fn writes_that_no_look_at_the_store_sees_stay_bounded_and_counted() {
+        let usage = Usage::default();
+        for revision in 1..=MAX_WRITES as u64 + 9 {
+            let write = usage.begin(Part::Exposure, "acme", 1, false).unwrap();
+            write.done(Written { revision, changed: true });
+        }
+        assert_eq!(usage.known.lock().writes.len(), MAX_WRITES);
+        assert!(full(&usage, "acme", ORG - MAX_WRITES - 8) && !full(&usage, "acme", ORG - MAX_WRITES - 9));
+    }
+}
