@@ -76,11 +76,12 @@ async fn restored() -> Result<()> {
     cluster.restart_control().await?;
     let admin = std::net::SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
     let bearer = format!("Bearer {}", cluster.token(&["--admin", "--user", "root"]).await?);
+    // Before the revocation, which is for the tokens of its second and those before.
+    let bob =
+        modern(&cluster.token(&["--org", "acme", "--user", "bob"]).await?, "tools/list", json!({}), &[]);
     let revoked = json!({"type": "user", "org": "acme", "id": "bob", "reason": "left"}).to_string();
     let answer = http1::post(admin, "/api/revocations", &[("authorization", &bearer)], &revoked).await?;
     ensure!((200..300).contains(&answer.status), "{}", answer.text());
-    let bob =
-        modern(&cluster.token(&["--org", "acme", "--user", "bob"]).await?, "tools/list", json!({}), &[]);
     let refused = || async { http1::send(edge, &bob).await.ok().filter(|answer| answer.status == 401) };
     wait::until("the revocation is enforced", wait::START, refused).await?;
     synchronous(&cluster).await?;

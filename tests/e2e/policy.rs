@@ -1,7 +1,6 @@
 //! A change through the admin API is enforced at the edge and at the gateway, and nowhere else.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use asp_e2e::http1::{self, Request, Response};
@@ -62,12 +61,9 @@ async fn revocation(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-/// Ten times the second in which a change is at every gateway.
-const ENDED: Duration = Duration::from_secs(8);
-
 async fn running(stack: &Stack) -> Result<()> {
     let (lost, kept) = (caller(stack, "overheard").await?, caller(stack, "overheard").await?);
-    // Ten seconds of progress, then a result.
+    // Ten seconds of progress, then a result: who is not ended in time gets that.
     let params = json!({"name": "count", "arguments": {"to": 100, "delayMs": 100}, "_meta": {}});
     let call = |token: &str| {
         let mut request = modern(token, "tools/call", params.clone(), &[("mcp-name", "count")]);
@@ -78,10 +74,8 @@ async fn running(stack: &Stack) -> Result<()> {
     let dead = http1::open(stack.edge(), &call(&lost), "notifications/progress").await?;
     let alive = http1::open(stack.edge(), &call(&kept), "notifications/progress").await?;
     let revoked = json!({"type": "token_hash", "id": sha256(&lost), "reason": "overheard"});
-    let since = Instant::now();
     admin(stack, "POST", "/api/revocations", &revoked.to_string()).await?;
     let ended = dead.finish().await?;
-    assert!(since.elapsed() < ENDED, "ended after {:?}", since.elapsed());
     assert_eq!(ended.reason().as_deref(), Some("token_revoked"), "{}", ended.text());
     let other = alive.finish().await?.json()?;
     assert_eq!(other["result"]["structuredContent"], json!({"counted": 100}), "only that token");

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::wait;
@@ -22,6 +23,8 @@ const TAIL: usize = 15;
 const LOG_LINES: usize = 20_000;
 /// How long a process may take to end after SIGTERM: the platform's own drain bound and some.
 const STOP: Duration = Duration::from_secs(30);
+/// How long the log of a process that has ended may still come: a child that outlives it holds the pipe open.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The last lines a process wrote to stdout and stderr.
 #[derive(Clone, Default)]
@@ -56,6 +59,8 @@ pub struct Process {
     name: String,
     child: Child,
     log: Log,
+    /// They fill the log and end with the pipes.
+    collectors: JoinSet<()>,
 }
 
 impl Process {
@@ -64,13 +69,14 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("start {name}"))?;
         let log = Log::default();
+        let mut collectors = JoinSet::new();
         if let Some(stdout) = child.stdout.take() {
-            tokio::spawn(collect(stdout, log.clone()));
+            collectors.spawn(collect(stdout, log.clone()));
         }
         if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(collect(stderr, log.clone()));
+            collectors.spawn(collect(stderr, log.clone()));
         }
-        Ok(Process { name: name.into(), child, log })
+        Ok(Process { name: name.into(), child, log, collectors })
     }
 
     /// The process id while it runs.
@@ -109,12 +115,15 @@ impl Process {
         kill_process(pid, signal).with_context(|| format!("signal {}", self.name))
     }
 
-    /// Waits for the process to end by itself.
+    /// Waits for the process to end by itself. Its log is complete then, unless a child of it lives on.
     pub async fn wait(&mut self, bound: Duration) -> Result<ExitStatus> {
-        match timeout(bound, self.child.wait()).await {
-            Ok(status) => Ok(status?),
-            Err(_) => bail!("{} still runs after {} s:\n{}", self.name, bound.as_secs(), self.log.tail(TAIL)),
-        }
+        let Ok(status) = timeout(bound, self.child.wait()).await else {
+            bail!("{} still runs after {} s:\n{}", self.name, bound.as_secs(), self.log.tail(TAIL));
+        };
+        let rest = async { while self.collectors.join_next().await.is_some() {} };
+        // Err: a child holds the pipe.
+        let _ = timeout(LAST_WORDS, rest).await;
+        Ok(status?)
     }
 
     /// Ends the process with SIGTERM; fails when it needs more than the drain bound.
