@@ -16,6 +16,7 @@ pub mod inline;
 pub mod lists;
 pub mod openapi;
 pub mod policy;
+pub mod primitives;
 pub mod problem;
 pub mod ratelimits;
 pub mod refusals;
@@ -110,7 +111,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
             put(registry::put_server).get(registry::get_server).delete(registry::delete_server),
         )
         .route("/api/registry/servers", get(registry::list_servers))
-        .route("/api/registry/orgs/{org}/primitives", get(registry::org_primitives))
+        .route("/api/registry/orgs/{org}/primitives", get(primitives::org_primitives))
         .route(
             "/api/policy/orgs/{org}/exposure",
             put(policy::put_exposure).get(policy::get_exposure).delete(policy::delete_exposure),

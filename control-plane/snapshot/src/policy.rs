@@ -12,7 +12,7 @@ use asp_edge::Caller;
 use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass};
 
 mod matrix;
-mod patterns;
+pub mod patterns;
 
 use matrix::{Matrix, Subject};
 

@@ -7,7 +7,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 
 use super::{
-    artifacts, calls, explain, policy, problem, ratelimits, registry, revocations, runtimes, status,
+    artifacts, calls, explain, policy, primitives, problem, ratelimits, registry, revocations, runtimes,
+    status,
 };
 
 #[derive(OpenApi)]
@@ -20,7 +21,7 @@ use super::{
         registry::put_server,
         registry::get_server,
         registry::delete_server,
-        registry::org_primitives,
+        primitives::org_primitives,
         explain::explain,
         policy::put_exposure,
         policy::get_exposure,

@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use asp_proto::snapshot::{Kind, Protocol};
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
-use asp_store::control::{
-    BindingRecord, Change, ControlState, ExposureRecord, Note, Precondition, SourceFile, StoreError, Written,
-};
+use asp_store::control::{Change, ControlState, Note, Precondition, SourceFile, StoreError, Written};
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -22,12 +19,9 @@ use super::problem::{Code, Problem};
 use super::{AdminState, off_thread};
 use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};
-use crate::patterns;
 
 /// The MCP revision that `compile` shows unless asked otherwise.
 pub const DEFAULT_REVISION: &str = "2026-07-28";
-/// Most bindings shown with one primitive: an org has up to 10,000, and each may concern all of its primitives.
-const MOST_BINDINGS: usize = 20;
 
 /// How often a server is judged anew because others change meanwhile.
 const MAX_TRIES: u32 = 5;
@@ -275,85 +269,14 @@ pub async fn delete_server(
     Ok(Json(json!({ "server": name, "revision": written.revision, "changed": written.changed })))
 }
 
-/// What an org has: every primitive of every server, how it is exposed and which bindings speak of it.
-#[utoipa::path(get, path = "/api/registry/orgs/{org}/primitives", tag = "registry",
-    params(("org" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
-pub async fn org_primitives(
-    admin: Admin,
-    State(state): State<Arc<AdminState>>,
-    Path(org): Path<String>,
-) -> Result<Json<Value>, Problem> {
-    admin.of_org(&org)?;
-    let _turn = state.turns.to_ask(&admin).await?;
-    let (loaded, servers) = stored_servers(&state).await?;
-    let exposure: Vec<&ExposureRecord> = loaded.exposure.iter().filter(|record| record.org == org).collect();
-    let bindings: Vec<&BindingRecord> = loaded.bindings.iter().filter(|record| record.org == org).collect();
-    let mut listed = Vec::new();
-    for server in servers {
-        for listing in &server.server.listings {
-            let Some(primitive) = server.primitives.iter().find(|primitive| primitive.id == listing.id)
-            else {
-                continue;
-            };
-            let on = |protocol: &str, wanted: Protocol, name: &str| {
-                (!name.is_empty() && exposed(&server, &exposure, protocol, wanted)).then(|| name.to_owned())
-            };
-            let concerned =
-                bindings.iter().filter(|record| patterns::matches(&record.primitive, &primitive.id));
-            listed.push(json!({
-                "name": primitive.id,
-                "version": primitive.version,
-                "kind": kind_name(primitive.kind()),
-                "title": primitive.title,
-                "server": server.server.name,
-                "exposure": {
-                    "mcp": on("mcp", Protocol::Mcp, &listing.mcp_name),
-                    "a2a": on("a2a", Protocol::A2a, &listing.a2a_skill),
-                    "rest": on("rest", Protocol::Rest, &listing.rest_name),
-                },
-                "policy": concerned.clone().take(MOST_BINDINGS).map(|record| super::policy::binding_body(record)).collect::<Vec<_>>(),
-                // The rest is in the list of the org's bindings.
-                "policyMore": concerned.count().saturating_sub(MOST_BINDINGS),
-            }));
-        }
-    }
-    Ok(Json(Value::Array(listed)))
-}
-
 /// Everything stored, and its servers compiled.
-async fn stored_servers(state: &AdminState) -> Result<(ControlState, Vec<CompiledServer>), Problem> {
+pub(super) async fn stored_servers(
+    state: &AdminState,
+) -> Result<(ControlState, Vec<CompiledServer>), Problem> {
     let (loaded, compiler) = (state.store.load().await?, state.compiler.clone());
     off_thread(move || {
         let servers = compiler.compile_all(&loaded.servers);
         (loaded, servers)
     })
     .await
-}
-
-fn exposed(
-    server: &CompiledServer,
-    exceptions: &[&ExposureRecord],
-    protocol: &str,
-    wanted: Protocol,
-) -> bool {
-    if !server.edge.protocols().any(|spoken| spoken == wanted) {
-        return false;
-    }
-    exceptions
-        .iter()
-        .find(|record| record.server == server.server.name && record.protocol == protocol)
-        .map_or(server.edge.default_allow, |record| record.enabled)
-}
-
-const fn kind_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Unspecified => "unknown",
-        Kind::Tool => "tool",
-        Kind::Task => "task",
-        Kind::Resource => "resource",
-        Kind::ResourceTemplate => "resource_template",
-        Kind::Prompt => "prompt",
-        Kind::Elicitation => "elicitation",
-        Kind::Delegate => "delegate",
-    }
 }

@@ -36,7 +36,7 @@ impl Whole {
             return Ok(());
         }
         let way_out = "delete a server that is no longer needed, or shorten schemas and texts";
-        Err(Full { what: self.what, scope: "together", bytes: all, bound: self.bytes, way_out })
+        Err(Full::Beyond { what: self.what, scope: "together", bytes: all, bound: self.bytes, way_out })
     }
 }
 
@@ -81,13 +81,12 @@ pub struct Growth {
 
 /// A budget does not hold the write.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the {what} {scope} would take {bytes} bytes of a snapshot, {bound} is the bound: {way_out}")]
-pub struct Full {
-    what: &'static str,
-    scope: &'static str,
-    bytes: usize,
-    bound: usize,
-    way_out: &'static str,
+pub enum Full {
+    #[error("the {what} {scope} would take {bytes} bytes of a snapshot, {bound} is the bound: {way_out}")]
+    Beyond { what: &'static str, scope: &'static str, bytes: usize, bound: usize, way_out: &'static str },
+    /// What others have is not said: how much that is tells an org when another one writes what.
+    #[error("the room that all orgs share for {what} is used up: {way_out}")]
+    Shared { what: &'static str, way_out: &'static str },
 }
 
 impl Share {
@@ -100,7 +99,7 @@ impl Share {
         // What the platform revokes in an org must not fail for what the org has used up.
         if after > self.org && !platform {
             let way_out = "delete what is no longer needed, or say the same by fewer and wider entries";
-            return Err(Full {
+            return Err(Full::Beyond {
                 what: self.what,
                 scope: "of this org",
                 bytes: after,
@@ -115,8 +114,12 @@ impl Share {
         };
         let bytes = others + after;
         if bytes > bound {
+            let what = self.what;
             let way_out = "an admin of the platform may still write, and delete what takes the room";
-            return Err(Full { what: self.what, scope: "of all orgs", bytes, bound, way_out });
+            return Err(match platform {
+                true => Full::Beyond { what, scope: "of all orgs", bytes, bound, way_out },
+                false => Full::Shared { what, way_out },
+            });
         }
         Ok(())
     }
@@ -159,6 +162,18 @@ mod tests {
         let text = full.to_string();
         assert!(text.contains("things of this org would take 301 bytes") && text.contains("300"), "{text}");
         assert!(text.contains("delete what is no longer needed"), "{text}");
+    }
+
+    #[test]
+    fn an_org_is_told_that_the_shared_room_is_used_up_and_not_by_whom_or_how_much() {
+        let refused = |platform| {
+            let growth = Growth { before: 0, after: 200, others: 987, platform };
+            SHARE.admit(growth).unwrap_err().to_string()
+        };
+        let told = refused(false);
+        assert!(told.contains("room that all orgs share for things is used up"), "{told}");
+        assert!(!told.contains(|c: char| c.is_ascii_digit()), "{told}");
+        assert!(refused(true).contains("1187"), "the platform's admins see it");
     }
 
     #[test]

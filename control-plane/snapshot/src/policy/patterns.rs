@@ -6,7 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-pub(super) struct Patterns<T> {
+/// Values by pattern.
+#[derive(Clone, Debug)]
+pub struct Patterns<T> {
     exact: HashMap<String, T>,
     prefixes: HashMap<String, T>,
     /// Of the prefixes, the longest first.
@@ -21,7 +23,7 @@ impl<T> Default for Patterns<T> {
 
 impl<T> Patterns<T> {
     /// The value of a pattern, made where there is none.
-    pub(super) fn entry(&mut self, pattern: &str, make: impl FnOnce() -> T) -> &mut T {
+    pub fn entry(&mut self, pattern: &str, make: impl FnOnce() -> T) -> &mut T {
         match pattern.strip_suffix('*') {
             None => self.exact.entry(pattern.to_owned()).or_insert_with(make),
             Some(prefix) => {
@@ -32,7 +34,7 @@ impl<T> Patterns<T> {
     }
 
     /// The values of the patterns that name `name`, the most specific one first.
-    pub(super) fn naming<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a T> + use<'a, 'n, T> {
+    pub fn naming<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a T> + use<'a, 'n, T> {
         let prefixes = self.lengths.range(Reverse(name.len())..);
         let by_prefix = prefixes.filter_map(|Reverse(length)| self.prefixes.get(name.get(..*length)?));
         self.exact.get(name).into_iter().chain(by_prefix)

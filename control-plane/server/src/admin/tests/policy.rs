@@ -155,3 +155,21 @@ async fn explain_names_the_rule_that_decides() {
     let answer = api.send("org:acme", Method::POST, "/api/policy/explain", Some(foreign), &[]).await;
     assert_eq!(answer.status, StatusCode::NOT_FOUND);
 }
+
+#[tokio::test]
+async fn a_question_with_more_groups_or_scopes_than_its_bound_is_refused() {
+    let mut api = Api::start().await;
+    api.published(|_| true).await;
+    let ask = async |member: &str, count: usize| {
+        let mut question = json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp" });
+        question[member] = (0..count).map(|number| json!(number.to_string())).collect();
+        api.send("org:acme", Method::POST, "/api/policy/explain", Some(question), &[]).await
+    };
+    for member in ["groups", "scopes"] {
+        assert_eq!(ask(member, 256).await.status, StatusCode::OK, "{member}");
+        let refused = ask(member, 257).await;
+        let code = (refused.status, &refused.body["code"]);
+        assert_eq!(code, (StatusCode::BAD_REQUEST, &json!("invalid_params")), "{member}");
+        assert!(refused.body["detail"].as_str().unwrap().contains("at most 256"), "{}", refused.body);
+    }
+}

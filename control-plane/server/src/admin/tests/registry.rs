@@ -161,3 +161,31 @@ async fn a_contract_that_breaks_without_a_new_major_is_refused_unless_forced_and
     let noted = audit.to_string();
     assert!(noted.contains("server.force") && noted.contains("the primitive is gone"), "{noted}");
 }
+
+#[tokio::test]
+async fn a_primitive_is_listed_with_its_first_bindings_and_how_many_more_there_are() {
+    let api = Api::start().await;
+    api.put("platform", DEMO, sample("demo")).await;
+    for number in 0..23 {
+        let binding = json!({
+            "target": { "type": "user", "idOrPattern": format!("u{number:02}") },
+            "primitive": { "name": if number % 2 == 0 { "echo" } else { "ec*" } },
+            "allowed": true
+        });
+        let answer = api.put("org:acme", "/api/policy/orgs/acme/bindings", binding).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+    }
+    let listed = api.get("org:acme:read", "/api/registry/orgs/acme/primitives").await.body;
+    let named = |name: &str| {
+        let listed = listed.as_array().unwrap().iter();
+        listed.clone().find(|primitive| primitive["name"] == name).unwrap()
+    };
+    let echo = named("echo");
+    assert_eq!(echo["policyMore"], 3, "{echo}");
+    let shown = echo["policy"].as_array().unwrap();
+    let targets: Vec<&str> =
+        shown.iter().map(|binding| binding["target"]["idOrPattern"].as_str().unwrap()).collect();
+    let expected: Vec<String> = (0..20).map(|number| format!("u{number:02}")).collect();
+    assert_eq!(targets, expected, "the first ones, in the order of the org's list");
+    assert_eq!((&named("clock")["policy"], &named("clock")["policyMore"]), (&json!([]), &json!(0)));
+}
