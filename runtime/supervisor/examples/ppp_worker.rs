@@ -267,7 +267,7 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
             }
             say(out, completed(id, &Value::Null)).await;
         }
-        other => misbehave(other, id, out, &arguments).await,
+        other => misbehave(other, id, out, &mut inbox, &arguments).await,
     }
 }
 
@@ -294,7 +294,7 @@ async fn egress(request: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-async fn misbehave(mode: &str, id: &str, out: &Sender, arguments: &Value) {
+async fn misbehave(mode: &str, id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, arguments: &Value) {
     match mode {
         "exit" => std::process::exit(i32::try_from(arguments["code"].as_i64().unwrap_or(70)).unwrap_or(70)),
         "crash" => {
@@ -326,9 +326,7 @@ async fn misbehave(mode: &str, id: &str, out: &Sender, arguments: &Value) {
             let text = "x".repeat(5 << 20);
             say(out, completed(id, &json!({ "text": text }))).await;
         }
-        "flood" => loop {
-            let _ = out.send(Ok(ServerMessage { payload: Some(progress(id, 1.0)) })).await;
-        },
+        "flood" => flood(id, out, inbox, arguments["count"].as_u64()).await,
         "deaf" => {
             DEAF.store(true, Ordering::Relaxed);
             say(out, progress(id, 1.0)).await;
@@ -346,6 +344,15 @@ async fn misbehave(mode: &str, id: &str, out: &Sender, arguments: &Value) {
         _ if raw::write(mode) => std::future::pending::<()>().await,
         _ => say(out, failed(id, "INVALID_ARGUMENT")).await,
     }
+}
+
+/// Events for ever; or so many, and then it waits for its cancel.
+async fn flood(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, count: Option<u64>) {
+    for _ in 0..count.unwrap_or(u64::MAX) {
+        say(out, progress(id, 1.0)).await;
+    }
+    cancelled(inbox).await;
+    say(out, failed(id, "CANCELLED")).await;
 }
 
 /// A mebibyte a second of lines with one letter each.

@@ -3,6 +3,7 @@
 //! Keeps true: a tunnel carries one invoke, read or prompt; a call that is over for its gateway (gone, closed,
 //! past its time) is cancelled in its worker, and a call that ignores that ends its worker after `GRACE`.
 
+mod grace;
 pub mod handles;
 pub mod peer;
 mod subject;

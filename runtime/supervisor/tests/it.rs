@@ -31,6 +31,7 @@ mod it {
     mod probes;
     mod rootless;
     mod shared;
+    mod stalls;
     mod stubborn;
     mod tenants;
     mod watching;

@@ -13,6 +13,7 @@ use asp_proto::plugin::{CancelRequest, ClientMessage, InvokeRequest, Pong, Serve
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
+use super::grace::Grace;
 use super::subject::Subject;
 use super::{Attached, End, FromGateway, Over, Tunnel};
 use crate::ppp::{MAX_QUEUED_BYTES, message_frame, until};
@@ -38,8 +39,8 @@ struct Ending {
     /// What the worker has no room for, in order.
     unsent: VecDeque<Payload>,
     unsent_bytes: usize,
-    /// When the worker is killed; `None` while the call may run.
-    grace: Option<Instant>,
+    /// What the worker has left; `None` while the call may run.
+    grace: Option<Grace>,
     /// When the last checkpoint was acknowledged.
     saved: Option<Instant>,
     /// The gateway sends no more.
@@ -106,7 +107,7 @@ impl Tunnel {
         let began = Instant::now();
         loop {
             let (limit, reason) = match ending.grace {
-                Some(grace) => (grace, ""),
+                Some(grace) => (grace.end(), ""),
                 None => call.limit(),
             };
             tokio::select! {
@@ -124,13 +125,13 @@ impl Tunnel {
                     let next = ending.next_unsent().zip(room);
                     next.into_iter().for_each(|(next, room)| room.send(ClientMessage { payload: Some(next) }));
                 }
-                () = sleep_until(limit) => match ending.grace {
-                    Some(_) => {
+                () = sleep_until(limit) => match &mut ending.grace {
+                    Some(grace) => if !grace.stretch(call.stall()) {
                         ending.subject.did_not_end();
                         worker.session.kill_for_call(attached.ticket.tenant());
                         // The worker's end is the call's.
-                        ending.grace = Some(Instant::now() + YIELD_GRACE);
-                    }
+                        *grace = Grace::of(YIELD_GRACE, call.stall());
+                    },
                     // It may have moved since it was read.
                     None if call.limit().0 <= Instant::now() => {
                         cancel(worker, call, reason, &mut ending);
@@ -211,8 +212,9 @@ impl Tunnel {
                 if request.mode() == Mode::Hard {
                     call.hurry();
                 }
-                let end = grace.map(|grace| Instant::now() + grace);
-                ending.grace = [ending.grace, end].into_iter().flatten().min();
+                if let Some(grace) = grace {
+                    ending.shorten(Grace::of(grace, call.stall()));
+                }
             }
             Payload::CheckpointAck(_) => {
                 // A plugin waits for this before it saves again.
@@ -246,6 +248,15 @@ fn is_of(payload: &Payload, call: &str) -> bool {
 }
 
 impl Ending {
+    /// `false`: it is to end as soon or sooner already.
+    fn shorten(&mut self, grace: Grace) -> bool {
+        let shorter = self.grace.is_none_or(|former| grace.end() < former.end());
+        if shorter {
+            self.grace = Some(grace);
+        }
+        shorter
+    }
+
     fn is_full(&self) -> bool {
         self.unsent.len() >= MAX_UNSENT || self.unsent_bytes >= MAX_UNSENT_BYTES
     }
@@ -277,10 +288,7 @@ fn pass_on(worker: &Worker, ending: &mut Ending, payload: Payload) {
 fn cancel(worker: &Worker, call: &Call, reason: &str, ending: &mut Ending) {
     call.stop(false);
     call.hurry();
-    let end = Instant::now() + GRACE;
-    let asked = ending.grace.is_some_and(|grace| grace <= end);
-    ending.grace = Some(ending.grace.map_or(end, |grace| grace.min(end)));
-    if asked {
+    if !ending.shorten(Grace::of(GRACE, call.stall())) {
         return;
     }
     ending.subject.told_to_end(reason);

@@ -1,8 +1,9 @@
 //! One call in a worker: what it may send, and how long it may run.
 //!
 //! Keeps true: artifact bytes come without gaps and within the plugin's disk bound, questions are declared and
-//! at most `MAX_QUESTIONS` are open. A gateway that reads slowly slows its worker down, however long it takes; one
-//! that reads nothing for `PATIENCE` loses the call, and is told. The end of a call waits for nobody.
+//! at most `MAX_QUESTIONS` are open. A gateway that reads slowly slows its worker down, however long it takes, unless a
+//! call beside it waits for its own end meanwhile; one that reads nothing for `PATIENCE` loses the call, and is told.
+//! The end of a call waits for nobody.
 
 mod stall;
 
@@ -18,8 +19,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use stall::Stall;
-use stall::Stalled;
+pub use stall::{Stall, Stalled};
 
 use crate::cause::Cause;
 use crate::ppp::outbox::{Outbox, Unsent};
@@ -37,7 +37,7 @@ const MAX_CAPSULE: usize = 64 << 10;
 const MAX_UNSAVED: usize = 16;
 /// How long a gateway may read nothing of a call whose outbox is full. The worker's stream is not read meanwhile, so
 /// that its other calls wait too; a gateway gives up a store that does not answer sooner than this.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub const PATIENCE: Duration = Duration::from_secs(15);
 /// Beyond the input timeout, which the gateway keeps: so that its answer arrives first.
 const QUESTION_SLACK: Duration = Duration::from_secs(5);
 const SILENT_HEARTBEATS: u32 = 3;
@@ -139,6 +139,11 @@ impl Call {
         Call { stall, ..self }
     }
 
+    /// When the call's worker could not be heard.
+    pub fn stall(&self) -> &Stall {
+        &self.stall
+    }
+
     /// The worker has been given the call.
     pub fn delivered(&self) {
         self.state.lock().delivered = true;
@@ -178,9 +183,10 @@ impl Call {
         }
         let frame = message_frame(self.outbox.tunnel_id(), message);
         let Err(frame) = self.outbox.try_send(frame) else { return };
-        let stalled = stall.map(Stalled::on);
+        let stalled = Stalled::on(stall);
         let sent = tokio::select! {
             sent = self.outbox.send(frame, PATIENCE) => Some(sent),
+            () = stalled.given_up() => Some(Err(Unsent::NoRoom)),
             () = self.hurry.cancelled() => None,
         };
         drop(stalled);

@@ -10,10 +10,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::worker::call::{Call, GRACE};
+use crate::worker::call::{Call, GRACE, PATIENCE};
 
-/// A former execution is killed after `GRACE`.
-const END_WITHIN: Duration = GRACE.saturating_mul(2);
+/// A former execution is killed after `GRACE`, or later when a call beside it holds up its worker's stream
+/// (`tunnel/grace.rs`).
+const END_WITHIN: Duration = PATIENCE.saturating_add(GRACE.saturating_mul(3));
 
 /// The running executions of one plugin's calls, by the call's id.
 #[derive(Debug, Default)]

@@ -19,8 +19,9 @@ use crate::cause::Cause;
 
 /// The socket's name in the run directory.
 pub const NAME: &str = "s";
-/// A stream's part of the window must not starve the other streams of the connection.
-const STREAM_WINDOW: u32 = 2 << 20;
+/// What of a stream waits unread must not starve the other streams of the connection; and of the smallest messages no
+/// more may wait than are read within a part of a grace: another call's end stands behind them.
+const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
 /// Where a worker listens.

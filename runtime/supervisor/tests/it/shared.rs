@@ -27,7 +27,7 @@ const API: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
 const PPP: &str = "type.googleapis.com/asp.plugin.v1.";
 
 /// A gateway's end of a shared stream.
-struct Shared {
+pub(super) struct Shared {
     send: mpsc::Sender<PppClientFrame>,
     frames: Streaming<PppServerFrame>,
     /// What came while something else was waited for, by its name.
@@ -35,7 +35,7 @@ struct Shared {
 }
 
 impl Shared {
-    async fn open(stack: &Stack) -> Shared {
+    pub(super) async fn open(stack: &Stack) -> Shared {
         let (send, frames) = mpsc::channel(64);
         send.send(PppClientFrame { keepalive: true, ..PppClientFrame::default() }).await.unwrap();
         let frames = stack.client.clone().proxy_ppp(ReceiverStream::new(frames)).await.unwrap().into_inner();
@@ -47,7 +47,7 @@ impl Shared {
         self.send.send(PppClientFrame { tunnel_id: name.into(), ppp, keepalive: false }).await.unwrap();
     }
 
-    async fn invoke(&self, name: &str, request_id: &str, arguments: &Value) {
+    pub(super) async fn invoke(&self, name: &str, request_id: &str, arguments: &Value) {
         let invoke = InvokeRequest {
             request_id: request_id.into(),
             arguments: Some(Json { value: arguments.to_string().into_bytes() }),
@@ -58,7 +58,7 @@ impl Shared {
     }
 
     /// Asks for a place and sends work along.
-    async fn begin(&self, name: &str, plugin: &str, request_id: &str, arguments: &Value) {
+    pub(super) async fn begin(&self, name: &str, plugin: &str, request_id: &str, arguments: &Value) {
         self.put(name, API, "AllocateWorkerRequest", &wanted(plugin, "tenant")).await;
         self.invoke(name, request_id, arguments).await;
     }
@@ -68,7 +68,7 @@ impl Shared {
     }
 
     /// The next payload under `name`.
-    async fn of(&mut self, name: &str) -> Payload {
+    pub(super) async fn of(&mut self, name: &str) -> Payload {
         loop {
             if let Some(kept) = self.kept.get_mut(name).filter(|kept| !kept.is_empty()) {
                 return kept.remove(0);
@@ -79,7 +79,7 @@ impl Shared {
     }
 
     /// The answer to the request for a place: its handle, and whether a worker took what came along.
-    async fn place(&mut self, name: &str) -> (String, bool) {
+    pub(super) async fn place(&mut self, name: &str) -> (String, bool) {
         let Payload::Ppp(any) = self.of(name).await else { panic!("no answer") };
         assert_eq!(any.type_url, format!("{API}AllocateWorkerResponse"));
         let handle = AllocateWorkerResponse::decode(any.value.as_slice()).unwrap().handle.unwrap();
@@ -87,7 +87,7 @@ impl Shared {
     }
 
     /// Reads until the tunnel's event.
-    async fn until_event(&mut self, id: &str, kind: Type) -> asp_proto::supervisor::TunnelEvent {
+    pub(super) async fn until_event(&mut self, id: &str, kind: Type) -> asp_proto::supervisor::TunnelEvent {
         loop {
             if let Payload::Event(event) = self.of(id).await
                 && event.r#type() == kind
@@ -106,6 +106,20 @@ impl Shared {
                 Out::Completed(done) => return serde_json::from_slice(&done.output.unwrap().value).unwrap(),
                 Out::Failed(failed) => panic!("{failed:?}"),
                 _ => {}
+            }
+        }
+    }
+
+    /// Reads half a window of the tunnel in each `period`, for ever.
+    pub(super) fn read_each(&self, period: Duration, id: &str) -> impl Future<Output = ()> + 'static {
+        let read = PppClientFrame { tunnel_id: id.to_owned(), ppp: None, keepalive: true };
+        let send = self.send.clone();
+        let mut periods = tokio::time::interval(period);
+        async move {
+            loop {
+                periods.tick().await;
+                // Err: the stream has ended, and the test sees it.
+                let _ = send.send(read.clone()).await;
             }
         }
     }

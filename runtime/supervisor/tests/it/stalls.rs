@@ -1,0 +1,41 @@
+//! A gateway that reads one call slowly holds up its worker's stream: the calls beside it are not blamed for that.
+
+use std::time::Duration;
+
+use asp_proto::supervisor::tunnel_event::Type;
+use serde_json::json;
+
+use super::harness::{crash, output, start, wanted};
+use super::shared::Shared;
+
+#[tokio::test]
+async fn a_call_that_answers_its_cancel_while_nobody_listens_to_its_worker_gets_its_own_end() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1}}))]).await;
+    let mut shared = Shared::open(&stack).await;
+    shared.begin("+1", "echo", "slowly", &json!({"mode": "flood", "count": 10_000})).await;
+    let (slowly, _) = shared.place("+1").await;
+    shared.until_event(&slowly, Type::TunnelReady).await;
+    shared.invoke(&slowly, "slowly", &json!({"mode": "flood", "count": 10_000})).await;
+    // More than the window: from here on the worker is heard for a moment in each second.
+    for _ in 0..500 {
+        shared.of(&slowly).await;
+    }
+    let reading = shared.read_each(Duration::from_secs(1), &slowly);
+    let neighbour = async {
+        let mut tunnel = stack.tunnel_for(wanted("echo", "neighbour")).await;
+        let slow = json!({"mode": "slow", "ms": 60_000});
+        tunnel.invoke_until("neighbour", &slow, Some(Duration::from_millis(300))).await;
+        tunnel.rest().await
+    };
+    let said = tokio::select! {
+        said = neighbour => said,
+        () = reading => Vec::new(),
+    };
+    assert_eq!(crash(&said), None, "its worker is not killed for it");
+    assert!(said.iter().any(|said| said.failed() == Some("CANCELLED")), "{said:?}");
+    // The slow one made way for it, and is told.
+    shared.until_event(&slowly, Type::RuntimeOverload).await;
+    shared.until_event(&slowly, Type::TunnelClosed).await;
+    assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0);
+    assert!(output(&stack.call("echo", "after", &json!({})).await).is_some());
+}
