@@ -23,14 +23,13 @@ use sqlx::sqlite::SqliteSynchronous;
 pub use file::OpenError;
 
 use crate::ledger::Budget;
+use crate::ledger::rules::KEEP_ABANDONED;
 use file::Opening;
 use leases::Leases;
 use waiters::Waiters;
 
 /// Connections that only read: replays, rows of running calls, waits for a key.
 const READERS: u32 = 3;
-/// How long a claim whose holder died is remembered: as long as an answer would be.
-const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
 /// Most rows that one statement of a sweep deletes: it holds the writer for a few milliseconds.
 const SWEEP_ROWS: i64 = 200;
 /// How long a sweep leaves the writer to others between two statements.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 mod memory;
+pub(crate) mod rules;
 
 pub use memory::MemoryLedger;
 

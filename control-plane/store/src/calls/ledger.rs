@@ -1,16 +1,19 @@
 //! The [`Ledger`] on SQLite.
 //!
-//! Keeps true: whoever waits for a key only reads, more and more rarely, unless its holder ends in this process.
+//! What a row means and who may change it is said by the rules (`ledger/rules.rs`); here it is put into SQL, so that a
+//! change and its conditions are one statement. Keeps true: whoever waits for a key only reads, more and more rarely, unless its holder ends in this process.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::Row;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{Row, Sqlite};
 use tokio::time::Instant;
 
 use super::SqliteCalls;
 use crate::clock::{milliseconds, now_ms};
+use crate::ledger::rules::{Change, Found, State};
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
 /// How soon a claim held by another process is looked at again; the pause doubles up to the longest.
@@ -23,7 +26,6 @@ const ANSWERED: i64 = 1;
 const LEFT: &str = "(EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner) \
     AND NOT EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner AND o.lease_ms > $1) \
     AND NOT EXISTS (SELECT 1 FROM active_calls a WHERE a.call_id = l.call_id))";
-
 fn unavailable(error: sqlx::Error) -> LedgerError {
     LedgerError::Unavailable(error.to_string())
 }
@@ -72,20 +74,13 @@ impl Ledger for SqliteCalls {
         holder: Holder,
         lease: Duration,
     ) -> Result<bool, LedgerError> {
-        let seized = sqlx::query(
-            "UPDATE ledger SET owner = $1, expires_ms = $2 \
-             WHERE claim_key = $3 AND hash = $4 AND call_id = $5 AND state = $6",
+        let statement = "UPDATE ledger AS l SET owner = $7, expires_ms = $8";
+        self.change(
+            permitted(statement, key, &Change::Seize(hash, holder))
+                .bind(holder.owner.to_vec())
+                .bind(now_ms().saturating_add(milliseconds(lease))),
         )
-        .bind(holder.owner.as_slice())
-        .bind(now_ms().saturating_add(milliseconds(lease)))
-        .bind(key.0.as_slice())
-        .bind(hash.as_slice())
-        .bind(holder.call.as_slice())
-        .bind(RUNNING)
-        .execute(&self.write)
         .await
-        .map_err(unavailable)?;
-        Ok(seized.rows_affected() == 1)
     }
 
     async fn reclaim(
@@ -95,39 +90,20 @@ impl Ledger for SqliteCalls {
         holder: Holder,
         lease: Duration,
     ) -> Result<bool, LedgerError> {
-        let now = now_ms();
-        let statement = format!(
-            "UPDATE ledger AS l SET call_id = $2, owner = $3, expires_ms = $4 \
-             WHERE l.claim_key = $5 AND l.hash = $6 AND l.state = $7 AND (l.expires_ms <= $1 OR {LEFT})"
-        );
-        let reclaimed = sqlx::query(sqlx::AssertSqlSafe(statement))
-            .bind(now)
-            .bind(holder.call.as_slice())
-            .bind(holder.owner.as_slice())
-            .bind(now.saturating_add(milliseconds(lease)))
-            .bind(key.0.as_slice())
-            .bind(hash.as_slice())
-            .bind(RUNNING)
-            .execute(&self.write)
-            .await
-            .map_err(unavailable)?;
-        Ok(reclaimed.rows_affected() == 1)
+        let statement = "UPDATE ledger AS l SET call_id = $7, owner = $8, expires_ms = $9";
+        self.change(
+            permitted(statement, key, &Change::Reclaim(hash))
+                .bind(holder.call.to_vec())
+                .bind(holder.owner.to_vec())
+                .bind(now_ms().saturating_add(milliseconds(lease))),
+        )
+        .await
     }
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
-        let renewed = sqlx::query(
-            "UPDATE ledger SET expires_ms = $1 \
-             WHERE claim_key = $2 AND call_id = $3 AND owner = $4 AND state = $5",
-        )
-        .bind(now_ms().saturating_add(milliseconds(lease)))
-        .bind(key.0.as_slice())
-        .bind(holder.call.as_slice())
-        .bind(holder.owner.as_slice())
-        .bind(RUNNING)
-        .execute(&self.write)
-        .await
-        .map_err(unavailable)?;
-        Ok(renewed.rows_affected() == 1)
+        let statement = "UPDATE ledger AS l SET expires_ms = $7";
+        let until = now_ms().saturating_add(milliseconds(lease));
+        self.change(permitted(statement, key, &Change::Own(holder)).bind(until)).await
     }
 
     async fn complete(
@@ -137,40 +113,50 @@ impl Ledger for SqliteCalls {
         answer: Answer,
         keep: Duration,
     ) -> Result<bool, LedgerError> {
-        let stored = sqlx::query(
-            "UPDATE ledger SET state = $1, expires_ms = $2, answer = CASE WHEN \
-               LENGTH($3) + COALESCE((SELECT bytes FROM ledger_usage u WHERE u.org = ledger.org), 0) <= $4 \
-               THEN $3 ELSE $5 END \
-             WHERE claim_key = $6 AND call_id = $7 AND owner = $8 AND state = $9",
-        )
-        .bind(ANSWERED)
-        .bind(now_ms().saturating_add(milliseconds(keep)))
-        .bind(answer.whole.as_ref())
-        .bind(i64::from(self.budget.bytes))
-        .bind(answer.short.as_ref())
-        .bind(key.0.as_slice())
-        .bind(holder.call.as_slice())
-        .bind(holder.owner.as_slice())
-        .bind(RUNNING)
-        .execute(&self.write)
-        .await
-        .map_err(unavailable)?;
+        let statement = "UPDATE ledger AS l SET state = $7, expires_ms = $8, answer = CASE WHEN \
+               LENGTH($9) + COALESCE((SELECT bytes FROM ledger_usage u WHERE u.org = l.org), 0) <= $10 \
+               THEN $9 ELSE $11 END";
+        let stored = self
+            .change(
+                permitted(statement, key, &Change::Own(holder))
+                    .bind(ANSWERED)
+                    .bind(now_ms().saturating_add(milliseconds(keep)))
+                    .bind(answer.whole.as_ref())
+                    .bind(i64::from(self.budget.bytes))
+                    .bind(answer.short.as_ref()),
+            )
+            .await?;
         self.waiters.wake(key);
-        Ok(stored.rows_affected() == 1)
+        Ok(stored)
     }
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
-        sqlx::query("DELETE FROM ledger WHERE claim_key = $1 AND call_id = $2 AND owner = $3 AND state = $4")
-            .bind(key.0.as_slice())
-            .bind(holder.call.as_slice())
-            .bind(holder.owner.as_slice())
-            .bind(RUNNING)
-            .execute(&self.write)
-            .await
-            .map_err(unavailable)?;
+        let statement = "DELETE FROM ledger AS l";
+        self.change(permitted(statement, key, &Change::Own(holder))).await?;
         self.waiters.wake(key);
         Ok(())
     }
+}
+
+/// What `statement` does to a key's row `l`, where the rules allow it; its own parameters begin at $7.
+fn permitted<'q>(
+    statement: &str,
+    key: LedgerKey,
+    change: &Change,
+) -> sqlx::query::Query<'q, Sqlite, SqliteArguments> {
+    let condition = change.condition();
+    let statement = format!(
+        "{statement} WHERE l.claim_key = $2 AND l.state = {RUNNING} AND ($3 IS NULL OR l.hash = $3) \
+         AND ($4 IS NULL OR l.call_id = $4) AND ($5 IS NULL OR l.owner = $5) \
+         AND (NOT $6 OR l.expires_ms <= $1 OR {LEFT})"
+    );
+    sqlx::query(sqlx::AssertSqlSafe(statement))
+        .bind(now_ms())
+        .bind(key.0.to_vec())
+        .bind(condition.hash.map(|hash| hash.to_vec()))
+        .bind(condition.call.map(|call| call.to_vec()))
+        .bind(condition.owner.map(|owner| owner.to_vec()))
+        .bind(condition.abandoned)
 }
 
 /// What a key's row says.
@@ -183,13 +169,32 @@ enum Looked {
     Running,
 }
 
+/// A key's row as the rules see it: its state, whether it is of this request, its answer.
+fn read(row: &SqliteRow, now: i64, hash: &RequestHash) -> Result<(State, bool, Bytes), sqlx::Error> {
+    let stored: Vec<u8> = row.try_get("hash")?;
+    let state: i64 = row.try_get("state")?;
+    let expires: i64 = row.try_get("expires_ms")?;
+    let left: bool = row.try_get("has_left")?;
+    let answer: Option<Vec<u8>> = row.try_get("answer")?;
+    let state = State::of(state == ANSWERED, expires <= now, left);
+    Ok((state, stored == hash, Bytes::from(answer.unwrap_or_default())))
+}
+
 impl SqliteCalls {
+    /// Whether the row was changed.
+    async fn change(
+        &self,
+        change: sqlx::query::Query<'_, Sqlite, SqliteArguments>,
+    ) -> Result<bool, LedgerError> {
+        let changed = change.execute(&self.write).await.map_err(unavailable)?;
+        Ok(changed.rows_affected() == 1)
+    }
+
     /// One look at the key, which changes nothing.
     async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
         let now = now_ms();
         let statement = format!(
-            "SELECT l.hash, l.state, l.answer, l.expires_ms, \
-             l.state = 0 AND (l.expires_ms <= $1 OR {LEFT}) AS abandoned FROM ledger l WHERE l.claim_key = $2"
+            "SELECT l.hash, l.state, l.answer, l.expires_ms, {LEFT} AS has_left FROM ledger l WHERE l.claim_key = $2"
         );
         let row = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(now)
@@ -198,21 +203,14 @@ impl SqliteCalls {
             .await
             .map_err(unavailable)?;
         let Some(row) = row else { return self.has_room(holder).await };
-        let stored: Vec<u8> = row.try_get("hash").map_err(unavailable)?;
-        let state: i64 = row.try_get("state").map_err(unavailable)?;
-        let expires: i64 = row.try_get("expires_ms").map_err(unavailable)?;
-        if state == ANSWERED && expires <= now {
-            return Ok(Looked::Free { expired: true });
-        }
-        if stored != hash {
-            return Ok(Looked::Decided(Claim::Conflict));
-        }
-        if state == ANSWERED {
-            let answer: Option<Vec<u8>> = row.try_get("answer").map_err(unavailable)?;
-            return Ok(Looked::Decided(Claim::Replay(Bytes::from(answer.unwrap_or_default()))));
-        }
-        let abandoned: bool = row.try_get("abandoned").map_err(unavailable)?;
-        Ok(if abandoned { Looked::Decided(Claim::Abandoned) } else { Looked::Running })
+        let (state, same_request, answer) = read(&row, now, &hash).map_err(unavailable)?;
+        Ok(match state.found(same_request) {
+            Found::Free => Looked::Free { expired: true },
+            Found::Conflict => Looked::Decided(Claim::Conflict),
+            Found::Answer => Looked::Decided(Claim::Replay(answer)),
+            Found::Abandoned => Looked::Decided(Claim::Abandoned),
+            Found::Running => Looked::Running,
+        })
     }
 
     async fn has_room(&self, holder: Holder) -> Result<Looked, LedgerError> {
@@ -221,10 +219,8 @@ impl SqliteCalls {
             .fetch_optional(&self.read)
             .await
             .map_err(unavailable)?;
-        match keys {
-            Some(keys) if keys >= i64::from(self.budget.keys) => Err(LedgerError::Full),
-            _ => Ok(Looked::Free { expired: false }),
-        }
+        let keys = u64::try_from(keys.unwrap_or_default()).unwrap_or_default();
+        if self.budget.has_room(keys) { Ok(Looked::Free { expired: false }) } else { Err(LedgerError::Full) }
     }
 
     /// Takes a free key; false where somebody else was faster.

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::rules::{self, Change, Found, KEEP_ABANDONED};
 use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
 /// Most keys of all orgs.
@@ -88,11 +89,8 @@ impl Ledger for MemoryLedger {
         lease: Duration,
     ) -> Result<bool, LedgerError> {
         let mut table = self.table.lock();
-        let its =
-            |entry: &&mut Entry| entry.hash == hash && entry.holder.call == holder.call && entry.is_running();
-        let Some(entry) = table.keys.get_mut(&key).filter(its) else { return Ok(false) };
-        entry.holder = Holder { org: entry.holder.org, ..holder };
-        entry.expires = Instant::now() + lease;
+        let Some(entry) = table.allowing(&key, &Change::Seize(hash, holder)) else { return Ok(false) };
+        entry.hold(holder, lease);
         Ok(true)
     }
 
@@ -103,21 +101,15 @@ impl Ledger for MemoryLedger {
         holder: Holder,
         lease: Duration,
     ) -> Result<bool, LedgerError> {
-        let now = Instant::now();
         let mut table = self.table.lock();
-        let abandoned = |entry: &&mut Entry| entry.hash == hash && entry.is_running() && entry.expires <= now;
-        let Some(entry) = table.keys.get_mut(&key).filter(abandoned) else { return Ok(false) };
-        // Of the same principal, and so of the same org.
-        entry.holder = Holder { org: entry.holder.org, ..holder };
-        entry.expires = now + lease;
+        let Some(entry) = table.allowing(&key, &Change::Reclaim(hash)) else { return Ok(false) };
+        entry.hold(holder, lease);
         Ok(true)
     }
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
         let mut table = self.table.lock();
-        let Some(entry) = table.keys.get_mut(&key).filter(|entry| entry.is_held_by(holder)) else {
-            return Ok(false);
-        };
+        let Some(entry) = table.allowing(&key, &Change::Own(holder)) else { return Ok(false) };
         entry.expires = Instant::now() + lease;
         Ok(true)
     }
@@ -130,19 +122,16 @@ impl Ledger for MemoryLedger {
         keep: Duration,
     ) -> Result<bool, LedgerError> {
         let mut table = self.table.lock();
-        let Some(org) =
-            table.keys.get(&key).filter(|entry| entry.is_held_by(holder)).map(|entry| entry.holder.org)
-        else {
-            return Ok(false);
-        };
+        let Some(entry) = table.allowing(&key, &Change::Own(holder)) else { return Ok(false) };
+        entry.expires = Instant::now() + keep;
+        let org = entry.holder.org;
         let kept = table.orgs.get(&org).map_or(0, |usage| usage.bytes);
         let whole = answer.whole.len();
         let room = kept + whole <= self.budget.bytes as usize && table.bytes + whole <= MAX_BYTES;
         let answer = if room { answer.whole } else { answer.short };
         table.bytes += answer.len();
         table.orgs.entry(org).or_default().bytes += answer.len();
-        if let Some(entry) = table.keys.get_mut(&key) {
-            entry.expires = Instant::now() + keep;
+        if let Some(entry) = table.keys.get(&key) {
             entry.state.send_replace(State::Done(answer));
         }
         Ok(true)
@@ -150,7 +139,7 @@ impl Ledger for MemoryLedger {
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         let mut table = self.table.lock();
-        if table.keys.get(&key).is_some_and(|entry| entry.is_held_by(holder))
+        if table.allowing(&key, &Change::Own(holder)).is_some()
             && let Some(entry) = table.remove(&key)
         {
             entry.state.send_replace(State::Released);
@@ -160,19 +149,30 @@ impl Ledger for MemoryLedger {
 }
 
 impl Entry {
-    fn is_held_by(&self, holder: Holder) -> bool {
-        self.holder == holder && self.is_running()
+    fn at(&self, now: Instant) -> rules::State {
+        rules::State::of(matches!(*self.state.borrow(), State::Done(_)), self.expires <= now, false)
     }
 
-    fn is_running(&self) -> bool {
-        matches!(*self.state.borrow(), State::Running)
+    /// Whether nothing of it is needed any more.
+    fn is_over(&self, now: Instant) -> bool {
+        match self.at(now) {
+            rules::State::Expired => true,
+            rules::State::Abandoned => now.saturating_duration_since(self.expires) >= KEEP_ABANDONED,
+            rules::State::Running | rules::State::Answered => false,
+        }
     }
 
-    /// Of its answer.
-    fn bytes(&self) -> usize {
+    /// Whoever holds it next is of the same principal, and so of the same org.
+    fn hold(&mut self, holder: Holder, lease: Duration) {
+        self.holder = Holder { org: self.holder.org, ..holder };
+        self.expires = Instant::now() + lease;
+    }
+
+    /// Nothing while there is none.
+    fn answer(&self) -> Bytes {
         match &*self.state.borrow() {
-            State::Done(answer) => answer.len(),
-            State::Running | State::Released => 0,
+            State::Done(answer) => answer.clone(),
+            State::Running | State::Released => Bytes::new(),
         }
     }
 }
@@ -184,10 +184,17 @@ enum Looked {
 }
 
 impl Table {
+    /// The entry of a key that may be changed so.
+    fn allowing(&mut self, key: &LedgerKey, change: &Change) -> Option<&mut Entry> {
+        let now = Instant::now();
+        let condition = change.condition();
+        self.keys.get_mut(key).filter(|entry| condition.holds(&entry.hash, &entry.holder, entry.at(now)))
+    }
+
     /// Takes an entry out, and what it counts for.
     fn remove(&mut self, key: &LedgerKey) -> Option<Entry> {
         let entry = self.keys.remove(key)?;
-        let bytes = entry.bytes();
+        let bytes = entry.answer().len();
         self.bytes = self.bytes.saturating_sub(bytes);
         if let Some(usage) = self.orgs.get_mut(&entry.holder.org) {
             usage.keys = usage.keys.saturating_sub(1);
@@ -204,7 +211,7 @@ impl Table {
     fn has_room(&mut self, org: &[u8; 16], budget: Budget, now: Instant) -> bool {
         let full = |table: &Table| {
             let own = table.orgs.get(org).map_or(0, |usage| usage.keys);
-            table.keys.len() >= MAX_KEYS || own >= budget.keys as usize
+            table.keys.len() >= MAX_KEYS || !budget.has_room(own as u64)
         };
         if !full(self) {
             return true;
@@ -212,7 +219,7 @@ impl Table {
         if self.swept.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP_EVERY) {
             self.swept = Some(now);
             let ended: Vec<LedgerKey> =
-                self.keys.iter().filter(|(_, entry)| entry.expires <= now).map(|(key, _)| *key).collect();
+                self.keys.iter().filter(|(_, entry)| entry.is_over(now)).map(|(key, _)| *key).collect();
             ended.iter().for_each(|key| drop(self.remove(key)));
         }
         !full(self)
@@ -235,16 +242,12 @@ impl MemoryLedger {
         let now = Instant::now();
         let mut table = self.table.lock();
         if let Some(entry) = table.keys.get(&key) {
-            let state = entry.state.borrow().clone();
-            let expired = entry.expires <= now;
-            match state {
-                State::Done(_) if expired => drop(table.remove(&key)),
-                _ if entry.hash != hash => return Ok(Looked::Answer(Claim::Conflict)),
-                State::Done(answer) => return Ok(Looked::Answer(Claim::Replay(answer))),
-                State::Running if expired => return Ok(Looked::Answer(Claim::Abandoned)),
-                State::Running | State::Released => {
-                    return Ok(Looked::Running(entry.state.subscribe(), entry.expires));
-                }
+            match entry.at(now).found(entry.hash == hash) {
+                Found::Conflict => return Ok(Looked::Answer(Claim::Conflict)),
+                Found::Answer => return Ok(Looked::Answer(Claim::Replay(entry.answer()))),
+                Found::Abandoned => return Ok(Looked::Answer(Claim::Abandoned)),
+                Found::Running => return Ok(Looked::Running(entry.state.subscribe(), entry.expires)),
+                Found::Free => drop(table.remove(&key)),
             }
         }
         if !table.has_room(&holder.org, self.budget, now) {
@@ -272,5 +275,15 @@ mod tests {
     #[tokio::test]
     async fn the_memory_backend_keeps_to_its_budget() {
         suite::keeps_to_its_budget(&MemoryLedger::with_budget(suite::SMALL)).await;
+    }
+    /// Its effects may have happened: forgotten, it would be executed again.
+    #[tokio::test]
+    async fn a_full_table_makes_no_room_of_a_key_whose_outcome_is_open() {
+        let ledger = MemoryLedger::with_budget(Budget { keys: 1, ..Budget::default() });
+        let holder = Holder { call: [1; 16], owner: [7; 16], org: [1; 16] };
+        let claim = |n: u8| ledger.claim(LedgerKey([n; 32]), [2; 32], holder, Instant::now(), Duration::ZERO);
+        assert_eq!(claim(1).await.unwrap(), Claim::New);
+        assert!(matches!(claim(2).await, Err(LedgerError::Full)));
+        assert_eq!(claim(1).await.unwrap(), Claim::Abandoned);
     }
 }

@@ -1,0 +1,176 @@
+//! What a key's entry answers to whoever asks: the same in every backend, which only keeps the entries.
+
+use std::time::Duration;
+
+use super::{Budget, Holder, RequestHash};
+
+/// How long a key whose holder died is remembered: as long as an answer would be.
+pub(crate) const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
+
+/// What a key has come to at the moment of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// Running, but its lease has ended or its gateway is gone.
+    Abandoned,
+    Answered,
+    /// Answered, and the answer's time has ended.
+    Expired,
+}
+
+/// What a claim finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nothing that counts: whoever takes the entry's place first has the key.
+    Free,
+    Conflict,
+    Answer,
+    Abandoned,
+    Running,
+}
+
+/// What is to become of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    /// The holder's call goes on with it on another gateway.
+    Seize(RequestHash, Holder),
+    /// Another call executes again what was abandoned.
+    Reclaim(RequestHash),
+    /// Its holder renews, answers or releases it.
+    Own(Holder),
+}
+
+/// What must hold of a key that is to change. It runs in every case: an answer is never changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Condition {
+    /// Of this request.
+    pub hash: Option<RequestHash>,
+    /// Held by this call.
+    pub call: Option<[u8; 16]>,
+    /// Held by this gateway.
+    pub owner: Option<[u8; 16]>,
+    pub abandoned: bool,
+}
+
+impl State {
+    /// `ended`: the lease or the answer's time; `gone`: the gateway of a running one is, and none goes on with it.
+    pub(crate) fn of(answered: bool, ended: bool, gone: bool) -> State {
+        match (answered, ended) {
+            (true, true) => State::Expired,
+            (true, false) => State::Answered,
+            (false, ended) if ended || gone => State::Abandoned,
+            (false, _) => State::Running,
+        }
+    }
+
+    /// What a claim of the same request or another finds.
+    pub(crate) fn found(self, same: bool) -> Found {
+        match self {
+            State::Expired => Found::Free,
+            _ if !same => Found::Conflict,
+            State::Answered => Found::Answer,
+            State::Abandoned => Found::Abandoned,
+            State::Running => Found::Running,
+        }
+    }
+}
+
+impl Change {
+    /// An abandoned key is still its holder's, until somebody else has it.
+    pub(crate) fn condition(&self) -> Condition {
+        let runs = Condition { hash: None, call: None, owner: None, abandoned: false };
+        match *self {
+            Change::Seize(hash, holder) => Condition { hash: Some(hash), call: Some(holder.call), ..runs },
+            Change::Reclaim(hash) => Condition { hash: Some(hash), abandoned: true, ..runs },
+            Change::Own(holder) => Condition { call: Some(holder.call), owner: Some(holder.owner), ..runs },
+        }
+    }
+}
+
+impl Condition {
+    pub(crate) fn holds(&self, hash: &RequestHash, holder: &Holder, state: State) -> bool {
+        let runs = match state {
+            State::Running => !self.abandoned,
+            State::Abandoned => true,
+            State::Answered | State::Expired => false,
+        };
+        runs && self.hash.is_none_or(|wanted| wanted == *hash)
+            && self.call.is_none_or(|wanted| wanted == holder.call)
+            && self.owner.is_none_or(|wanted| wanted == holder.owner)
+    }
+}
+
+impl Budget {
+    /// Whether an org with `keys` may claim another.
+    pub(crate) fn has_room(&self, keys: u64) -> bool {
+        keys < u64::from(self.keys)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: RequestHash = [2; 32];
+    const OTHER: RequestHash = [9; 32];
+    const HOLDER: Holder = Holder { call: [1; 16], owner: [7; 16], org: [1; 16] };
+    /// HOLDER's call on another gateway.
+    const SUCCESSOR: Holder = Holder { owner: [8; 16], ..HOLDER };
+    const ANOTHER: Holder = Holder { call: [2; 16], ..HOLDER };
+
+    #[test]
+    fn a_key_is_abandoned_while_it_runs_and_its_lease_or_its_gateway_has_ended() {
+        for (answered, ended, gone, state) in [
+            (false, false, false, State::Running),
+            (false, true, false, State::Abandoned),
+            (false, false, true, State::Abandoned),
+            (true, false, false, State::Answered),
+            (true, false, true, State::Answered),
+            (true, true, false, State::Expired),
+        ] {
+            assert_eq!(State::of(answered, ended, gone), state);
+        }
+    }
+
+    #[test]
+    fn what_a_claim_finds_depends_on_the_state_and_on_the_request() {
+        for (state, same, other) in [
+            (State::Running, Found::Running, Found::Conflict),
+            (State::Abandoned, Found::Abandoned, Found::Conflict),
+            (State::Answered, Found::Answer, Found::Conflict),
+            (State::Expired, Found::Free, Found::Free),
+        ] {
+            assert_eq!([state.found(true), state.found(false)], [same, other], "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_changes_for_its_holder_its_call_elsewhere_or_after_its_holders_death() {
+        let changes = [
+            Change::Own(HOLDER),
+            Change::Own(SUCCESSOR),
+            Change::Own(ANOTHER),
+            Change::Seize(HASH, SUCCESSOR),
+            Change::Seize(HASH, ANOTHER),
+            Change::Seize(OTHER, SUCCESSOR),
+            Change::Reclaim(HASH),
+            Change::Reclaim(OTHER),
+        ];
+        let (yes, no) = (true, false);
+        for (state, allowed) in [
+            (State::Running, [yes, no, no, yes, no, no, no, no]),
+            (State::Abandoned, [yes, no, no, yes, no, no, yes, no]),
+            (State::Answered, [no; 8]),
+            (State::Expired, [no; 8]),
+        ] {
+            let found = changes.map(|change| change.condition().holds(&HASH, &HOLDER, state));
+            assert_eq!(found, allowed, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_budget_takes_as_many_keys_as_it_says_and_no_more() {
+        let budget = Budget { keys: 3, bytes: 10 };
+        assert_eq!([2, 3, 4].map(|keys| budget.has_room(keys)), [true, false, false]);
+    }
+}
