@@ -4,7 +4,7 @@
 //! the principal as associated data (ADR 2). Keeps true: a session is used only by the principal and on
 //! the server it was made for, and never proves who the caller is; a deleted one stays deleted for its whole
 //! life; the table is bounded, and a session that fell out of it is rebuilt from its id (I-3); one user can push out
-//! none but their own.
+//! none but their own, one org none but its own; who has no room left to end a session is told so.
 
 use crate::call::principal::principal;
 use std::sync::Arc;
@@ -23,14 +23,11 @@ pub mod session;
 mod shares;
 
 pub use session::{Profile, Session};
-use shares::Shares;
+use shares::{Bounds, Owner, Shares};
 
-/// Most sessions one replica keeps.
-const MAX_SESSIONS: usize = 100_000;
-/// Most deleted ids one replica remembers.
-const MAX_DELETED: usize = 100_000;
-/// What one user may take of either, whatever their clients are called.
-const MAX_OF_ONE: usize = 10_000;
+/// Most sessions one replica keeps, and most deleted ids it remembers: of all, of one org, and of one user, whatever
+/// their clients are called.
+const BOUNDS: Bounds = Bounds { whole: 100_000, of_org: 25_000, of_user: 10_000 };
 /// A session nobody used for this long is forgotten.
 const IDLE: Duration = Duration::from_secs(3600);
 /// No session lives longer.
@@ -65,10 +62,7 @@ struct Sealed {
 
 impl Sessions {
     pub fn new(sealer: Arc<Sealer>) -> Sessions {
-        let table = Table {
-            kept: Shares::new(MAX_SESSIONS, MAX_OF_ONE),
-            deleted: Shares::new(MAX_DELETED, MAX_OF_ONE),
-        };
+        let table = Table { kept: Shares::new(BOUNDS), deleted: Shares::new(BOUNDS) };
         Sessions { sealer, table: Mutex::new(table) }
     }
 
@@ -89,7 +83,7 @@ impl Sessions {
         let context = context(&affinity, server, caller);
         let token =
             format!("v1.{affinity}.{}", self.sealer.seal(Purpose::Session, &context, &sealed.encode())?);
-        self.table.lock().kept.insert(sid, owner(caller), Arc::new(Session::kept(sid, profile)));
+        self.table.lock().kept.replace(sid, owner(caller), Arc::new(Session::kept(sid, profile)));
         Ok(Minted { token, affinity })
     }
 
@@ -105,16 +99,19 @@ impl Sessions {
         }
         // Made by another replica, or fallen out of the table.
         let session = Arc::new(Session::kept(sealed.sid, sealed.profile));
-        table.kept.insert(sealed.sid, owner(caller), session.clone());
+        table.kept.replace(sealed.sid, owner(caller), session.clone());
         Ok(session)
     }
 
-    /// Ends a session and cancels what runs in it.
+    /// Ends a session and cancels what runs in it. Refused as limited where its user or org has ended so many that this
+    /// one could not be remembered, and would come back to life.
     pub fn delete(&self, token: &str, server: &str, caller: &Caller) -> Result<(), Reason> {
         let session = self.find(token, server, caller)?;
         let mut table = self.table.lock();
         let sid = session.sid();
-        table.deleted.insert(sid, owner(caller), ());
+        if !table.deleted.add(sid, owner(caller), ()) {
+            return Err(Reason::RateLimited);
+        }
         table.kept.remove(&sid);
         session.cancel_all();
         Ok(())
@@ -174,8 +171,11 @@ impl Sealed {
 }
 
 /// Whose share of the tables a session takes: the client is left out, because a user can register any number of them.
-fn owner(caller: &Caller) -> [u8; 16] {
-    digest::shortened(&[&caller.issuer, &caller.org, &caller.user])
+fn owner(caller: &Caller) -> Owner {
+    Owner {
+        user: digest::shortened(&[&caller.issuer, &caller.org, &caller.user]),
+        org: digest::shortened(&[&caller.org]),
+    }
 }
 
 fn context(affinity: &str, server: &str, caller: &Caller) -> Vec<u8> {

@@ -104,6 +104,12 @@ pub(super) fn delete(request: &McpRequest) -> Response {
             Some(id) => {
                 match request.gateway.sessions.delete(id, &request.server.message.name, &request.caller) {
                     Ok(()) => codec::status(StatusCode::OK),
+                    Err(reason @ Reason::RateLimited) => Failure::with(
+                        reason,
+                        "too many sessions were ended here within a day, by this user or in this org: the session \
+                         stays until it expires by itself",
+                    )
+                    .respond(None),
                     Err(reason) => Failure::of(reason).respond(None),
                 }
             }
