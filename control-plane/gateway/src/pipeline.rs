@@ -286,11 +286,12 @@ impl Running {
             return Ok(());
         }
         let record = Record::of(call, arguments, grant.remaining, handed_over);
+        let has_not_begun = call.tenure.may_be_kept();
         match self.pipeline.active.put(call, &record).await {
-            // Another gateway must not take what runs for what has not begun.
-            Err(error) if call.tenure.is_kept() => Err(Refusal::Internal(error.to_string())),
+            // Another gateway must not take what runs for what has not begun, as the earlier row says it.
+            Err(error) if has_not_begun => Err(Refusal::Internal(error.to_string())),
             Err(error) => {
-                tracing::warn!(call = %call.id, %error, "a call runs without its row");
+                tracing::warn!(call = %call.id, %error, "the store did not say in time that it keeps this call: if this gateway dies, no other one may go on with it, and its outcome will be unknown; check the store's response times");
                 Ok(())
             }
             Ok(()) => Ok(()),

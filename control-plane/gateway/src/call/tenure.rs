@@ -13,6 +13,8 @@ pub struct Tenure {
     claim: OnceLock<LedgerClaim>,
     /// The store has a row of the call.
     kept: AtomicBool,
+    /// It was asked to make one: a statement that was given up may still be done.
+    asked: AtomicBool,
     /// What is stored is enough for another gateway to go on with it.
     resumes: AtomicBool,
     /// Another gateway goes on with it: neither its row nor its ledger key is ours to touch.
@@ -37,7 +39,17 @@ impl Tenure {
     }
 
     pub(crate) fn keep(&self) {
+        self.asks();
         self.kept.store(true, Ordering::Release);
+    }
+
+    /// Whether the store has a row of the call, or may come to have one.
+    pub fn may_be_kept(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn asks(&self) {
+        self.asked.store(true, Ordering::Release);
     }
 
     pub fn resumes(&self) -> bool {

@@ -1,7 +1,8 @@
 //! The gateway's part of the active-call table: the rows of its own running calls, sealed (ADR 6).
 //!
 //! Owns: this run's owner id, sealing, and the list of the calls that have a row. Keeps true: the store holds
-//! nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more.
+//! nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more; a row that
+//! was made after this gateway had given up waiting for it is told from none, and ends with its call.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +36,7 @@ pub struct ActiveTable {
     store: Arc<dyn ActiveCalls>,
     sealer: Arc<Sealer>,
     owner: OwnerId,
-    /// The running calls that have a row.
+    /// The running calls that have a row, or may come to have one.
     kept: Mutex<HashMap<Uuid, Weak<Call>>>,
     /// Until when nobody else can have taken a row; `None` before the first renewal.
     held_until: Mutex<Option<Instant>>,
@@ -84,8 +85,10 @@ impl ActiveTable {
         };
         let text = serde_json::to_vec(record).map_err(|e| ActiveFault(e.to_string()))?;
         let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
-        let saved = in_time(self.store.put(&key, self.owner, sealed)).await?;
+        // Before the store is asked: what is given up here, or dropped with the call, may still be done there.
         self.kept.lock().insert(call.id, Arc::downgrade(call));
+        call.tenure.asks();
+        let saved = in_time(self.store.put(&key, self.owner, sealed)).await?;
         call.tenure.keep();
         self.noted(call, saved).map(drop)
     }
@@ -126,7 +129,7 @@ impl ActiveTable {
     /// The call has ended, or is another gateway's. Its row is deleted off the call's path.
     pub fn ends(&self, call: &Call) {
         self.kept.lock().remove(&call.id);
-        if call.tenure.is_passed_on() || !call.tenure.is_kept() {
+        if call.tenure.is_passed_on() || !call.tenure.may_be_kept() {
             return;
         }
         let (store, owner, id) = (self.store.clone(), self.owner, call.id);
@@ -145,7 +148,7 @@ impl ActiveTable {
         self.ending.reopen();
     }
 
-    /// The running calls that have a row.
+    /// The running calls that have a row, or may come to have one.
     pub fn kept(&self) -> Vec<Arc<Call>> {
         self.kept.lock().values().filter_map(Weak::upgrade).collect()
     }
@@ -188,7 +191,7 @@ impl ActiveTable {
     /// Whether what becomes of the call is this gateway's to say. Asks the store only after a pause in which
     /// another one could have taken it.
     pub async fn is_ours(&self, call: &Call) -> bool {
-        if call.tenure.is_passed_on() || !call.tenure.is_kept() {
+        if call.tenure.is_passed_on() || !call.tenure.may_be_kept() {
             return !call.tenure.is_passed_on();
         }
         if self.held_until.lock().is_some_and(|until| Instant::now() < until) {
@@ -205,11 +208,14 @@ impl ActiveTable {
         }
     }
 
-    /// A row that is gone before its time and that this gateway did not end has ended elsewhere.
+    /// A row that was there, is gone before its time and was not ended by this gateway has ended elsewhere.
     fn is_taken(&self, call: &Call, row: Option<&ActiveCall>) -> bool {
         match row {
             Some(row) => row.owner != self.owner,
-            None => Instant::now() < call.deadline() && self.kept.lock().contains_key(&call.id),
+            None => {
+                let was_there = call.tenure.is_kept() && self.kept.lock().contains_key(&call.id);
+                was_there && Instant::now() < call.deadline()
+            }
         }
     }
 
@@ -238,9 +244,10 @@ impl ActiveTable {
         Ok(left)
     }
 
-    /// Makes a call that was left behind this gateway's; false when another one was faster.
+    /// Makes a call that was left behind this gateway's; false when another one was faster. No call waits for this, so
+    /// that it takes as long as the store does: a row that was taken after it was given up would be nobody's.
     pub async fn take(&self, left: &Left) -> Result<bool, ActiveFault> {
-        in_time(self.store.take(&left.orphan, self.owner)).await
+        self.store.take(&left.orphan, self.owner).await.map_err(|e| ActiveFault(e.to_string()))
     }
 
     /// The call that was taken runs here now.

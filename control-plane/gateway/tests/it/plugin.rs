@@ -19,6 +19,8 @@ mod calls;
 mod ends;
 #[path = "plugin/figures.rs"]
 mod figures;
+#[path = "plugin/late_store.rs"]
+mod late_store;
 #[path = "plugin/questions.rs"]
 mod questions;
 #[path = "plugin/resume.rs"]

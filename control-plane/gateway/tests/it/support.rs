@@ -13,7 +13,6 @@ use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, Source, assemble, check, read_dir};
 use asp_store::active::MemoryActive;
 use asp_store::audit::MemoryAudit;
-use asp_store::blobs::Blobs;
 use asp_store::ledger::MemoryLedger;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use axum::body::Body;
@@ -243,6 +242,60 @@ pub(crate) struct Fixture {
     pub ledger: Arc<MemoryLedger>,
 }
 
+/// What a gateway under test is made of.
+struct Parts {
+    snapshot: GatewaySnapshot,
+    key: u8,
+    stores: Stores,
+    runtimes: Runtimes,
+    delegates: Endpoints,
+    bounds: Bounds,
+    audit: Arc<MemoryAudit>,
+    active: Arc<MemoryActive>,
+    ledger: Arc<MemoryLedger>,
+}
+
+impl Parts {
+    fn new(snapshot: GatewaySnapshot) -> Parts {
+        let audit = Arc::new(MemoryAudit::default());
+        let active = Arc::new(MemoryActive::default());
+        let ledger = Arc::new(MemoryLedger::default());
+        let stores = Stores {
+            audit: audit.clone(),
+            active: active.clone(),
+            ledger: ledger.clone(),
+            ..Stores::in_memory()
+        };
+        Parts {
+            snapshot,
+            key: 7,
+            stores,
+            runtimes: Runtimes::none(),
+            delegates: Endpoints::default(),
+            bounds: Bounds::default(),
+            audit,
+            active,
+            ledger,
+        }
+    }
+
+    fn start(self) -> Fixture {
+        let gateway = Gateway::new(Config {
+            token_keys: Arc::new(TokenKeys::generate().unwrap()),
+            seal_keys: SealKeys { current: vec![self.key; 32].into(), previous: None },
+            public_url: PUBLIC_URL.into(),
+            dev: true,
+            stores: self.stores,
+            runtimes: self.runtimes,
+            delegates: self.delegates,
+            bounds: self.bounds,
+        })
+        .unwrap();
+        gateway.apply(self.snapshot).unwrap();
+        Fixture { gateway, audit: self.audit, active: self.active, ledger: self.ledger }
+    }
+}
+
 /// An answer, read whole.
 pub(crate) struct Answer {
     pub status: StatusCode,
@@ -296,94 +349,35 @@ impl Fixture {
         runtimes: Runtimes,
         delegates: Endpoints,
     ) -> Fixture {
-        Fixture::over(Stores::in_memory(), (snapshot, key), runtimes, delegates)
+        Parts { runtimes, delegates, key, ..Parts::new(snapshot) }.start()
     }
 
-    /// A gateway with plugin runtimes whose artifacts go to `blobs`.
-    pub(crate) fn with_blobs(runtimes: Runtimes, blobs: Arc<dyn Blobs>) -> Fixture {
-        let stores = Stores { blobs, ..Stores::in_memory() };
-        Fixture::over(stores, (snapshot(), 7), runtimes, Endpoints::default())
-    }
-
-    fn over(
-        stores: Stores,
-        (snapshot, key): (GatewaySnapshot, u8),
-        runtimes: Runtimes,
-        delegates: Endpoints,
-    ) -> Fixture {
-        let audit = Arc::new(MemoryAudit::default());
-        let (active, ledger) = (Arc::new(MemoryActive::default()), Arc::new(MemoryLedger::default()));
-        let stores =
-            Stores { audit: audit.clone(), active: active.clone(), ledger: ledger.clone(), ..stores };
-        let gateway = Gateway::new(Config {
-            token_keys: Arc::new(TokenKeys::generate().unwrap()),
-            seal_keys: SealKeys { current: vec![key; 32].into(), previous: None },
-            public_url: PUBLIC_URL.into(),
-            dev: true,
-            stores,
-            runtimes,
-            delegates,
-            bounds: Bounds::default(),
-        })
-        .unwrap();
-        gateway.apply(snapshot).unwrap();
-        Fixture { gateway, audit, active, ledger }
+    /// A gateway with plugin runtimes, some of whose stores are the test's own.
+    pub(crate) fn with_runtimes_and(runtimes: Runtimes, change: impl FnOnce(&mut Stores)) -> Fixture {
+        let mut parts = Parts { runtimes, ..Parts::new(snapshot()) };
+        change(&mut parts.stores);
+        parts.start()
     }
 
     /// Another gateway over the same stores and keys.
     pub(crate) fn beside(&self, runtimes: Runtimes) -> Fixture {
-        let stores = Stores {
-            audit: self.audit.clone(),
-            active: self.active.clone(),
-            ledger: self.ledger.clone(),
-            ..Stores::in_memory()
-        };
-        let gateway = Gateway::new(Config {
-            token_keys: Arc::new(TokenKeys::generate().unwrap()),
-            seal_keys: SealKeys { current: vec![7; 32].into(), previous: None },
-            public_url: PUBLIC_URL.into(),
-            dev: true,
-            stores,
-            runtimes,
-            delegates: Endpoints::default(),
-            bounds: Bounds::default(),
-        })
-        .unwrap();
-        gateway.apply(snapshot()).unwrap();
-        Fixture { gateway, ..self.clone() }
+        let mut parts = Parts { runtimes, ..Parts::new(snapshot()) };
+        parts.stores.audit = self.audit.clone();
+        parts.stores.active = self.active.clone();
+        parts.stores.ledger = self.ledger.clone();
+        Fixture { gateway: parts.start().gateway, ..self.clone() }
     }
 
     /// Another gateway, some of whose stores are the test's own.
     pub(crate) fn with_stores(&self, snapshot: GatewaySnapshot, change: impl FnOnce(&mut Stores)) -> Fixture {
-        self.rebuilt(snapshot, Bounds::default(), change)
+        let mut parts = Parts::new(snapshot);
+        change(&mut parts.stores);
+        Fixture { gateway: parts.start().gateway, ..self.clone() }
     }
 
     /// Another gateway with few places for calls.
     pub(crate) fn bounded(&self, bounds: Bounds) -> Fixture {
-        self.rebuilt(snapshot(), bounds, |_| {})
-    }
-
-    fn rebuilt(
-        &self,
-        snapshot: GatewaySnapshot,
-        bounds: Bounds,
-        change: impl FnOnce(&mut Stores),
-    ) -> Fixture {
-        let mut stores = Stores::in_memory();
-        change(&mut stores);
-        let gateway = Gateway::new(Config {
-            token_keys: Arc::new(TokenKeys::generate().unwrap()),
-            seal_keys: SealKeys { current: vec![7; 32].into(), previous: None },
-            public_url: PUBLIC_URL.into(),
-            dev: true,
-            stores,
-            runtimes: Runtimes::none(),
-            delegates: Endpoints::default(),
-            bounds,
-        })
-        .unwrap();
-        gateway.apply(snapshot).unwrap();
-        Fixture { gateway, ..self.clone() }
+        Fixture { gateway: Parts { bounds, ..Parts::new(snapshot()) }.start().gateway, ..self.clone() }
     }
 
     pub(crate) async fn send(

@@ -12,7 +12,7 @@ use sqlx::{SqlSafeStr, SqlitePool};
 use crate::private;
 
 /// How long SQLite waits for another process's write. Shorter than gateways wait for a statement
-/// (`call/active.rs`): one that they gave up must not be done later.
+/// (`durable/active.rs`), so that few are done after they were given up; gateways reckon with those.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The same where no call waits for a statement and none is given up: SQLite's lock is not fair, and another process
 /// that writes all the time may keep it for seconds.

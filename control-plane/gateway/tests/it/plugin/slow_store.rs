@@ -60,7 +60,8 @@ impl Upload for SlowUpload {
 }
 
 fn slow(runtime: &Runtime, pause: Duration) -> Fixture {
-    Fixture::with_blobs(runtime.runtimes(), Arc::new(Slow { blobs: MemoryBlobs::default(), pause }))
+    let blobs = Slow { blobs: MemoryBlobs::default(), pause };
+    Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.blobs = Arc::new(blobs))
 }
 
 fn piece(request_id: &str, number: u64) -> Payload {

@@ -1,0 +1,173 @@
+//! A store that does what it was asked after its gateway has given up waiting. The rows are in the real store; only
+//! the answer to the first row is held back for ever, as a disk that stands still for seconds does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use asp_gateway::gateway::Gateway;
+use asp_proto::plugin::client_message;
+use asp_store::active::{
+    ActiveCall, ActiveCalls, ActiveError, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved,
+};
+use asp_store::calls::SqliteCalls;
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{last_result, modern, until_async};
+use crate::runtime::{Runtime, Script, Worker};
+use crate::support::{Fixture, Modern};
+
+struct Late {
+    store: Arc<SqliteCalls>,
+    puts: AtomicUsize,
+}
+
+#[async_trait]
+impl ActiveCalls for Late {
+    async fn put(&self, key: &ActiveKey, owner: OwnerId, record: Bytes) -> Result<Saved, ActiveError> {
+        match self.puts.fetch_add(1, Ordering::AcqRel) {
+            0 => {
+                self.store.put(key, owner, record).await?;
+                std::future::pending().await
+            }
+            1 => Err(ActiveError::Unavailable("database is locked".into())),
+            _ => self.store.put(key, owner, record).await,
+        }
+    }
+
+    async fn save_capsule(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        capsule: (u64, Bytes),
+        state: Bytes,
+    ) -> Result<Saved, ActiveError> {
+        self.store.save_capsule(call, owner, capsule, state).await
+    }
+
+    async fn save_state(&self, call: CallId, owner: OwnerId, state: Bytes) -> Result<Saved, ActiveError> {
+        self.store.save_state(call, owner, state).await
+    }
+
+    async fn find(&self, call: CallId) -> Result<Option<ActiveCall>, ActiveError> {
+        self.store.find(call).await
+    }
+
+    async fn end(&self, call: CallId, owner: OwnerId) -> Result<(), ActiveError> {
+        self.store.end(call, owner).await
+    }
+
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, ActiveError> {
+        self.store.renew(owner, lease).await
+    }
+
+    async fn retire(&self, owner: OwnerId) -> Result<(), ActiveError> {
+        self.store.retire(owner).await
+    }
+
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, ActiveError> {
+        self.store.orphans(limit).await
+    }
+
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, ActiveError> {
+        self.store.take(orphan, owner).await
+    }
+}
+
+/// The real store, in a directory that goes with the test.
+struct Store {
+    calls: Arc<SqliteCalls>,
+    _directory: tempfile::TempDir,
+}
+
+impl Store {
+    async fn open() -> Store {
+        let directory = tempfile::tempdir().unwrap();
+        let calls = Arc::new(SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap());
+        Store { calls, _directory: directory }
+    }
+
+    /// A gateway that makes its rows late.
+    fn late(&self, runtime: &Runtime) -> Fixture {
+        let late = Late { store: self.calls.clone(), puts: AtomicUsize::new(0) };
+        Fixture::with_runtimes_and(runtime.runtimes(), |stores| {
+            stores.ledger = self.calls.clone();
+            stores.active = Arc::new(late);
+        })
+    }
+
+    /// A gateway that goes on with what another one has left.
+    async fn successor(&self, runtime: &Runtime) -> Fixture {
+        let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| {
+            stores.ledger = self.calls.clone();
+            stores.active = self.calls.clone();
+        });
+        fixture.gateway.pipeline.active.renew().await.unwrap();
+        tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&fixture.gateway)));
+        fixture
+    }
+
+    /// How many rows have no living gateway: in these tests, all.
+    async fn rows(&self) -> usize {
+        self.calls.orphans(100).await.unwrap().len()
+    }
+}
+
+fn keyed(name: &str) -> Modern {
+    let mut request = modern(name, json!({}));
+    let meta = &mut request.body["params"]["_meta"];
+    meta["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
+    meta["asp/idempotencyKey"] = "k".into();
+    request
+}
+
+/// `purge`, approved.
+async fn purged(fixture: &Fixture) -> Value {
+    let asked = last_result(&keyed("purge").send(fixture).await);
+    let mut approving = keyed("purge");
+    approving.body["params"]["requestState"] = asked["requestState"].clone();
+    approving.body["params"]["inputResponses"] =
+        json!({"asp.approve": {"action": "accept", "content": {"approve": true}}});
+    last_result(&approving.send(fixture).await)
+}
+
+#[tokio::test]
+async fn a_row_that_says_late_that_its_call_has_not_begun_lets_nothing_run_twice() {
+    let store = Store::open().await;
+    let hangs = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let _invoke = worker.begin(&[]).await;
+        while !matches!(worker.next().await, None | Some(client_message::Payload::Cancel(_))) {}
+    }));
+    let first = store.late(&hangs);
+    let fixture = first.clone();
+    // Its row says that it waits for an approval, whatever it does.
+    let purging = tokio::spawn(async move { purged(&fixture).await });
+    let began = || !hangs.told.allocations.lock().is_empty();
+    until_async("it begins or ends", async || began() || purging.is_finished()).await;
+    let begun = usize::from(began());
+    let completes = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let second = store.successor(&completes).await;
+    until_async("it is taken over or gone", async || store.rows().await == 0).await;
+    let _retried = purged(&second).await;
+    let runs = begun + completes.told.allocations.lock().len();
+    assert!(runs <= 1, "it ran {runs} times");
+}
+
+#[tokio::test]
+async fn a_row_that_was_made_late_ends_with_its_call() {
+    let store = Store::open().await;
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let fixture = store.late(&runtime);
+    let result = last_result(&keyed("order").send(&fixture).await);
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "a slow store stops no call: {result}");
+    fixture.gateway.flush().await;
+    assert_eq!(store.rows().await, 0);
+}
