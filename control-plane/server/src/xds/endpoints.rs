@@ -2,8 +2,9 @@
 //!
 //! A gateway counts from the moment it has a snapshot. A lost stream withdraws nobody: the control plane that
 //! cannot hear a gateway does not know whether Envoy can, and Envoy looks at each one's health itself. Keeps true:
-//! one that says that it ends is withdrawn at once; one that is lost is forgotten after [`LEASE`], and only
-//! while another one of its cluster is heard, for then the loss is not this control plane's own.
+//! one that says that it ends is withdrawn at once, and who has come after it at its address stays; one that is lost
+//! is forgotten after [`LEASE`], and only while another one of its cluster is heard, for then the loss is not this
+//! control plane's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -40,19 +41,26 @@ pub struct EndpointSet {
 type Key = (String, SocketAddr);
 
 /// One gateway.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Member {
-    /// So many streams to it, at least one; two while a reconnect overlaps.
-    Heard(usize),
+    /// Over these streams, at least one; two while a reconnect overlaps.
+    Heard(BTreeSet<StreamId>),
     Lost(Instant),
     Leaving(Instant),
 }
 
-type Members = BTreeMap<Key, Member>;
+/// In the order in which gateways joined.
+type StreamId = u64;
+
+#[derive(Default)]
+struct Members {
+    /// Bounded by [`MAX_ENDPOINTS`].
+    known: BTreeMap<Key, Member>,
+    joined: StreamId,
+}
 
 /// The gateways of this control plane.
 pub struct Endpoints {
-    /// Bounded by [`MAX_ENDPOINTS`].
     members: Mutex<Members>,
     set: watch::Sender<Arc<EndpointSet>>,
 }
@@ -78,19 +86,24 @@ impl Endpoints {
     pub fn join(self: &Arc<Self>, cluster: String, address: SocketAddr) -> Alive {
         let key = (cluster, address);
         let mut members = self.members.lock();
-        make_room(&mut members, &key);
-        let before = members.get(&key).copied();
-        let streams = if let Some(Member::Heard(streams)) = before { streams } else { 0 };
-        members.insert(key.clone(), Member::Heard(streams + 1));
+        make_room(&mut members.known, &key);
+        members.joined += 1;
+        let id = members.joined;
+        let before = members.known.insert(key.clone(), Member::Heard(BTreeSet::from([id])));
         if matches!(before, None | Some(Member::Leaving(_))) {
-            self.publish(&members);
+            self.publish(&members.known);
         }
-        Alive { endpoints: Arc::clone(self), key: Some(key) }
+        if let (Some(Member::Heard(others)), Some(Member::Heard(streams))) =
+            (before, members.known.get_mut(&key))
+        {
+            streams.extend(others);
+        }
+        Alive { endpoints: Arc::clone(self), key: Some(key), id }
     }
 
     fn sweep(&self) {
         let now = Instant::now();
-        let mut members = self.members.lock();
+        let members = &mut self.members.lock().known;
         let heard: BTreeSet<String> = members
             .iter()
             .filter(|(_, member)| matches!(member, Member::Heard(_)))
@@ -109,30 +122,37 @@ impl Endpoints {
             !over
         });
         if members.len() != before {
-            self.publish(&members);
+            self.publish(members);
         }
     }
 
-    fn leave(&self, key: &Key) {
+    /// A process says it on its newest stream: the older ones are its own leftovers. A newer one is another process's
+    /// that has taken the address meanwhile.
+    fn leave(&self, key: &Key, id: StreamId) {
         let mut members = self.members.lock();
-        members.insert(key.clone(), Member::Leaving(Instant::now()));
-        self.publish(&members);
-    }
-
-    fn lose(&self, key: &Key) {
-        let mut members = self.members.lock();
-        let Some(Member::Heard(streams)) = members.get_mut(key) else {
+        let Some(Member::Heard(streams)) = members.known.get_mut(key) else {
             return;
         };
-        *streams -= 1;
-        if *streams == 0 {
-            members.insert(key.clone(), Member::Lost(Instant::now()));
+        streams.retain(|other| *other > id);
+        if streams.is_empty() {
+            members.known.insert(key.clone(), Member::Leaving(Instant::now()));
+            self.publish(&members.known);
+        }
+    }
+
+    fn lose(&self, key: &Key, id: StreamId) {
+        let mut members = self.members.lock();
+        let Some(Member::Heard(streams)) = members.known.get_mut(key) else {
+            return;
+        };
+        if streams.remove(&id) && streams.is_empty() {
+            members.known.insert(key.clone(), Member::Lost(Instant::now()));
             let (cluster, address) = key;
             tracing::warn!(%address, cluster, "gateway is not heard of; Envoy's health checks decide meanwhile");
         }
     }
 
-    fn publish(&self, members: &Members) {
+    fn publish(&self, members: &BTreeMap<Key, Member>) {
         let mut clusters: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
         let mut draining: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
         for ((cluster, address), member) in members {
@@ -148,7 +168,7 @@ impl Endpoints {
 }
 
 /// When there are too many, the one that was lost first goes.
-fn make_room(members: &mut Members, newcomer: &Key) {
+fn make_room(members: &mut BTreeMap<Key, Member>, newcomer: &Key) {
     if members.len() < MAX_ENDPOINTS || members.contains_key(newcomer) {
         return;
     }
@@ -167,13 +187,14 @@ pub struct Alive {
     endpoints: Arc<Endpoints>,
     /// Taken by an orderly end.
     key: Option<Key>,
+    id: StreamId,
 }
 
 impl Alive {
     /// The gateway says that it ends: it gets no new requests from now on.
     pub fn leave(mut self) {
         if let Some(key) = self.key.take() {
-            self.endpoints.leave(&key);
+            self.endpoints.leave(&key, self.id);
         }
     }
 }
@@ -181,7 +202,7 @@ impl Alive {
 impl Drop for Alive {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.endpoints.lose(&key);
+            self.endpoints.lose(&key, self.id);
         }
     }
 }
@@ -257,6 +278,36 @@ mod tests {
         assert_eq!(served(&set), [1], "one that starts again is back");
         assert!(set.borrow().draining.is_empty());
         drop(restarted);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_farewell_of_a_process_leaves_its_successor_at_the_same_address() {
+        let endpoints = Endpoints::new();
+        let set = endpoints.subscribe();
+        let former = endpoints.join(POOL.into(), address(1));
+        let successor = endpoints.join(POOL.into(), address(1));
+        former.leave();
+        pass(&endpoints, DRAINING).await;
+        assert_eq!(served(&set), [1]);
+        successor.leave();
+        assert!(served(&set).is_empty(), "its own farewell counts");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_of_before_the_farewell_that_breaks_late_is_no_loss_of_who_came_after() {
+        let endpoints = Endpoints::new();
+        let set = endpoints.subscribe();
+        let stale = endpoints.join(POOL.into(), address(1));
+        endpoints.join(POOL.into(), address(1)).leave();
+        let restarted = endpoints.join(POOL.into(), address(1));
+        let other = endpoints.join(POOL.into(), address(2));
+        drop(stale);
+        pass(&endpoints, LEASE).await;
+        assert_eq!(served(&set), [1, 2], "it is heard all the time");
+        drop(restarted);
+        pass(&endpoints, LEASE).await;
+        assert_eq!(served(&set), [2]);
+        drop(other);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,156 @@
+//! Gateways: endpoints from their first snapshot on, and what they make of a control plane that comes back.
+
+use std::sync::atomic::Ordering;
+
+use asp_control::xds::Kind;
+use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
+use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use envoy_types::pb::google::protobuf::{Struct, Value, value};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::support::{Control, GUARD, Gateway, Stream, addresses, first, until_bound};
+
+#[tokio::test]
+async fn a_gateway_is_an_endpoint_from_its_first_snapshot_until_it_says_that_it_ends() {
+    let control = Control::start().await;
+    let mut envoy = Stream::endpoints(&control).await;
+    assert!(envoy.is_silent().await, "no gateway is known yet: nothing is said");
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    let push = envoy.next().await;
+    assert_eq!(addresses(&push), 1);
+    let answer = DiscoveryRequest {
+        response_nonce: push.nonce.clone(),
+        version_info: push.version_info.clone(),
+        ..first("gateway")
+    };
+    envoy.requests.send(answer).await.unwrap();
+    gateway.stop.cancel();
+    assert_eq!(addresses(&envoy.next().await), 0);
+}
+
+#[tokio::test]
+async fn an_envoy_with_endpoints_of_an_earlier_control_plane_keeps_them_until_the_gateways_are_back() {
+    let control = Control::start().await;
+    let again = DiscoveryRequest { version_info: "7".into(), ..first("gateway") };
+    let mut known = Stream::endpoints_from(&control, again.clone()).await;
+    let mut new = Stream::endpoints(&control).await;
+    let one = Gateway::start(&control, "127.0.0.1:4711");
+    one.has(1).await;
+    assert_eq!(addresses(&new.next().await), 1, "one that has nothing takes what there is");
+    let another = Gateway::start(&control, "127.0.0.1:4712");
+    another.has(1).await;
+    assert_eq!(addresses(&known.next().await), 2, "one that has some never sees the first one alone");
+    // The time for that is over.
+    let mut late = Stream::endpoints_from(&control, again).await;
+    assert_eq!(addresses(&late.next().await), 2);
+}
+
+#[tokio::test]
+async fn a_gateway_that_refuses_a_snapshot_keeps_the_last_and_says_why() {
+    let control = Control::start().await;
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    gateway.refuses.store(true, Ordering::SeqCst);
+    control.publish(2);
+    let recorded = control.subscriber(Kind::Gateway, |subscriber| subscriber.last_nack.is_some()).await;
+    assert_eq!(recorded.acked_revision, 1);
+    assert_eq!(recorded.last_nack.unwrap().reason, "primitive echo: bad schema");
+    gateway.refuses.store(false, Ordering::SeqCst);
+    control.publish(3);
+    gateway.has(3).await;
+    assert_eq!(*gateway.applied.lock(), [1, 3]);
+}
+
+#[tokio::test]
+async fn a_gateway_finds_a_restarted_control_plane() {
+    let control = Control::start().await;
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    let address = control.address.to_string();
+    control.stop.cancel();
+    drop(control);
+    let again = until_bound(&address).await;
+    again.publish(9);
+    gateway.has(9).await;
+}
+
+/// Invariant I-5: the first push after a reconnect is refused, and the gateway serves on its last good snapshot.
+#[tokio::test]
+async fn a_gateway_that_refuses_what_a_restarted_control_plane_has_takes_part_again_with_its_last_snapshot() {
+    let control = Control::start().await;
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    gateway.refuses.store(true, Ordering::SeqCst);
+    let address = control.address.to_string();
+    control.stop.cancel();
+    drop(control);
+    let again = until_bound(&address).await;
+    again.publish(9);
+    let recorded = again.subscriber(Kind::Gateway, |subscriber| subscriber.last_nack.is_some()).await;
+    assert_eq!(recorded.acked_revision, 1, "what it brought along");
+    assert_eq!(addresses(&Stream::endpoints(&again).await.next().await), 1);
+}
+
+/// As after the restore of an older database.
+#[tokio::test]
+async fn an_older_snapshot_is_not_sent_and_the_subscribers_show_it() {
+    let control = Control::start().await;
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    control.publish(9);
+    gateway.has(9).await;
+    let address = control.address.to_string();
+    control.stop.cancel();
+    drop(control);
+    let restored = until_bound(&address).await;
+    let mut envoy = Stream::extension_configs_from(&restored, "9-07070707").await;
+    assert!(envoy.is_silent().await, "the filter would acknowledge it and not apply it");
+    for kind in [Kind::Edge, Kind::Gateway] {
+        let recorded = restored.subscriber(kind, |subscriber| subscriber.last_nack.is_some()).await;
+        assert_eq!(recorded.acked_revision, 9, "{kind:?}");
+        let reason = recorded.last_nack.unwrap().reason;
+        assert!(reason.contains("revision 1 is older than revision 9"), "{reason}");
+    }
+    assert_eq!(addresses(&Stream::endpoints(&restored).await.next().await), 1, "it serves on");
+    restored.publish(10);
+    assert_eq!(envoy.next().await.version_info, "10-07070707");
+    gateway.has(10).await;
+}
+
+/// A request of a gateway, as its certificate would let it begin.
+fn of_gateway(advertise: &str, version: &str) -> DiscoveryRequest {
+    let text = |text: &str| text_value(text);
+    let fields = [("advertise".to_owned(), text(advertise)), ("pool".to_owned(), text("gateway"))];
+    let metadata = Some(Struct { fields: fields.into() });
+    DiscoveryRequest {
+        node: Some(Node { id: "gateway-1".into(), metadata, ..Node::default() }),
+        type_url: Kind::Gateway.type_url().into(),
+        version_info: version.into(),
+        ..DiscoveryRequest::default()
+    }
+}
+
+fn text_value(text: &str) -> Value {
+    Value { kind: Some(value::Kind::StringValue(text.to_owned())) }
+}
+
+#[tokio::test]
+async fn a_stream_keeps_the_address_that_its_first_request_was_authorised_for() {
+    let control = Control::start().await;
+    let victim = Gateway::start(&control, "127.0.0.1:4711");
+    victim.has(1).await;
+    control.serves(&["127.0.0.1:4711"]).await;
+    let mut client = AggregatedDiscoveryServiceClient::connect(control.url()).await.unwrap();
+    let (requests, receiver) = mpsc::channel(8);
+    requests.send(of_gateway("127.0.0.1:4712", "")).await.unwrap();
+    let stream = client.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap();
+    let mut pushes = stream.into_inner();
+    tokio::time::timeout(GUARD, pushes.message()).await.unwrap().unwrap().unwrap();
+    requests.send(of_gateway("127.0.0.1:4711", "1-07070707")).await.unwrap();
+    let ended = tokio::time::timeout(GUARD, pushes.message()).await.unwrap();
+    assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
+    control.serves(&["127.0.0.1:4711"]).await;
+}

@@ -1,0 +1,257 @@
+//! A control plane without a store, an Envoy reduced to its messages, and a gateway that notes what it applies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use asp_control::catalog::build::Built;
+use asp_control::publisher::{Handle, Publisher, Source};
+use asp_control::xds::client::{self, Apply, Target};
+use asp_control::xds::endpoints::Endpoints;
+use asp_control::xds::stream::Context;
+use asp_control::xds::subscribers::{Subscriber, Subscribers};
+use asp_control::xds::{EDGE_FILTER, Kind, Published, service};
+use asp_peer::Peer;
+use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, Region};
+use async_trait::async_trait;
+use envoy_types::pb::envoy::config::core::v3::{HealthStatus, Node};
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
+use envoy_types::pb::envoy::service::extension::v3::extension_config_discovery_service_client::ExtensionConfigDiscoveryServiceClient;
+use envoy_types::pb::google::rpc::Status as RpcStatus;
+use parking_lot::Mutex;
+use prost::Message;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::Streaming;
+
+/// A hang guard, far above what any step takes.
+pub(crate) const GUARD: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+#[async_trait]
+impl Source for Counter {
+    async fn revision(&self) -> anyhow::Result<u64> {
+        Ok(self.0.load(Ordering::SeqCst))
+    }
+
+    async fn build(&self, _last: Option<Arc<Published>>) -> anyhow::Result<Built> {
+        let revision = self.0.load(Ordering::SeqCst);
+        let edge = EdgeSnapshot { revision, ..EdgeSnapshot::default() };
+        // What says nothing new is not pushed.
+        let region = Region { org: revision.to_string(), ..Region::default() };
+        let snapshot = GatewaySnapshot {
+            revision,
+            edge: Some(edge),
+            regions: vec![region],
+            digest: vec![7; 32],
+            ..GatewaySnapshot::default()
+        };
+        Ok(Built { snapshot, faults: Vec::new() })
+    }
+}
+
+pub(crate) struct Control {
+    pub(crate) address: std::net::SocketAddr,
+    source: Arc<Counter>,
+    pub(crate) handle: Handle,
+    pub(crate) subscribers: Arc<Subscribers>,
+    pub(crate) stop: CancellationToken,
+    _guard: DropGuard,
+}
+
+impl Control {
+    pub(crate) async fn start() -> Control {
+        Control::start_at("127.0.0.1:0", None).await
+    }
+
+    pub(crate) async fn start_at(address: &str, peer: Option<Peer>) -> Control {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let source = Arc::new(Counter(AtomicU64::new(1)));
+        let endpoints = Endpoints::new();
+        let (publisher, handle) = Publisher::new(source.clone(), "/f.wasm".into(), endpoints.subscribe());
+        let stop = CancellationToken::new();
+        let subscribers = Subscribers::new();
+        let context = Context {
+            world: handle.world(),
+            subscribers: Arc::clone(&subscribers),
+            endpoints: Arc::clone(&endpoints),
+            peer,
+            stop: stop.clone(),
+        };
+        tokio::spawn(endpoints.run(stop.clone()));
+        tokio::spawn(publisher.run(stop.clone()));
+        tokio::spawn(async move { service::run(listener, context).await });
+        Control { address, source, handle, subscribers, _guard: stop.clone().drop_guard(), stop }
+    }
+
+    pub(crate) fn publish(&self, revision: u64) {
+        self.source.0.store(revision, Ordering::SeqCst);
+        self.handle.changed();
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Waits until the gateways that Envoy is told of are these.
+    pub(crate) async fn serves(&self, wanted: &[&str]) {
+        let world = self.handle.world();
+        until(|| {
+            let served = world.borrow().endpoints.clusters.get("gateway").cloned().unwrap_or_default();
+            let served: Vec<String> = served.iter().map(ToString::to_string).collect();
+            (served == wanted).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until the only subscriber of a kind is as wanted.
+    pub(crate) async fn subscriber(&self, kind: Kind, wanted: impl Fn(&Subscriber) -> bool) -> Subscriber {
+        let found = || self.subscribers.list().into_iter().find(|s| s.kind == kind.as_str() && wanted(s));
+        until(found).await
+    }
+}
+
+pub(crate) async fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
+    tokio::time::timeout(GUARD, async {
+        loop {
+            if let Some(value) = found() {
+                return value;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("it happens in time")
+}
+
+/// An Envoy's stream, reduced to its messages.
+pub(crate) struct Stream {
+    pub(crate) requests: mpsc::Sender<DiscoveryRequest>,
+    pushes: Streaming<DiscoveryResponse>,
+}
+
+impl Stream {
+    pub(crate) async fn extension_configs(control: &Control) -> Stream {
+        let mut client = ExtensionConfigDiscoveryServiceClient::connect(control.url()).await.unwrap();
+        let (requests, receiver) = mpsc::channel(8);
+        requests.send(first(EDGE_FILTER)).await.unwrap();
+        let pushes =
+            client.stream_extension_configs(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+        Stream { requests, pushes }
+    }
+
+    /// An Envoy that has this version from another stream.
+    pub(crate) async fn extension_configs_from(control: &Control, version: &str) -> Stream {
+        let mut client = ExtensionConfigDiscoveryServiceClient::connect(control.url()).await.unwrap();
+        let (requests, receiver) = mpsc::channel(8);
+        let first = DiscoveryRequest { version_info: version.into(), ..first(EDGE_FILTER) };
+        requests.send(first).await.unwrap();
+        let pushes =
+            client.stream_extension_configs(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+        Stream { requests, pushes }
+    }
+
+    pub(crate) async fn endpoints(control: &Control) -> Stream {
+        Stream::endpoints_from(control, first("gateway")).await
+    }
+
+    pub(crate) async fn endpoints_from(control: &Control, first: DiscoveryRequest) -> Stream {
+        let mut client = EndpointDiscoveryServiceClient::connect(control.url()).await.unwrap();
+        let (requests, receiver) = mpsc::channel(8);
+        requests.send(first).await.unwrap();
+        let pushes = client.stream_endpoints(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+        Stream { requests, pushes }
+    }
+
+    pub(crate) async fn next(&mut self) -> DiscoveryResponse {
+        tokio::time::timeout(GUARD, self.pushes.message()).await.unwrap().unwrap().unwrap()
+    }
+
+    /// Whether nothing comes although other work of the server got its turns.
+    pub(crate) async fn is_silent(&mut self) -> bool {
+        tokio::time::timeout(Duration::from_millis(200), self.pushes.message()).await.is_err()
+    }
+
+    pub(crate) async fn answer(&self, push: &DiscoveryResponse, error: Option<&str>) {
+        let request = DiscoveryRequest {
+            response_nonce: push.nonce.clone(),
+            version_info: push.version_info.clone(),
+            error_detail: error.map(|text| RpcStatus { message: text.into(), ..RpcStatus::default() }),
+            node: None,
+            ..first(EDGE_FILTER)
+        };
+        self.requests.send(request).await.unwrap();
+    }
+}
+
+pub(crate) fn first(name: &str) -> DiscoveryRequest {
+    DiscoveryRequest {
+        node: Some(Node { id: "envoy-1".into(), ..Node::default() }),
+        resource_names: vec![name.into()],
+        ..DiscoveryRequest::default()
+    }
+}
+
+pub(crate) struct Gateway {
+    pub(crate) applied: Arc<Mutex<Vec<u64>>>,
+    pub(crate) refuses: Arc<AtomicBool>,
+    pub(crate) stop: CancellationToken,
+    _guard: DropGuard,
+}
+
+impl Gateway {
+    pub(crate) fn start(control: &Control, advertise: &str) -> Gateway {
+        Gateway::start_as(control.url(), advertise, None)
+    }
+
+    pub(crate) fn start_as(url: String, advertise: &str, peer: Option<Peer>) -> Gateway {
+        let (applied, refuses) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (list, no) = (Arc::clone(&applied), Arc::clone(&refuses));
+        let apply: Apply = Arc::new(move |snapshot: GatewaySnapshot| {
+            if no.load(Ordering::SeqCst) {
+                return Err("primitive echo: bad schema".into());
+            }
+            list.lock().push(snapshot.revision);
+            Ok(())
+        });
+        let target = Target {
+            uri: url.parse().unwrap(),
+            node_id: format!("gateway-{advertise}"),
+            advertise: advertise.into(),
+            pool: "gateway".into(),
+            name: peer.as_ref().map(|_| "localhost".into()),
+            peer,
+        };
+        let stop = CancellationToken::new();
+        tokio::spawn(client::run(target, apply, stop.clone()));
+        Gateway { applied, refuses, _guard: stop.clone().drop_guard(), stop }
+    }
+
+    pub(crate) async fn has(&self, revision: u64) {
+        until(|| (self.applied.lock().last() == Some(&revision)).then_some(())).await;
+    }
+}
+
+pub(crate) fn addresses(push: &DiscoveryResponse) -> usize {
+    let assignment = ClusterLoadAssignment::decode(push.resources[0].value.as_slice()).unwrap();
+    let endpoints = assignment.endpoints.iter().flat_map(|locality| &locality.lb_endpoints);
+    endpoints.filter(|endpoint| endpoint.health_status() == HealthStatus::Unknown).count()
+}
+
+/// The old listener's port is free as soon as its task has ended.
+pub(crate) async fn until_bound(address: &str) -> Control {
+    let bound = async {
+        while TcpListener::bind(address).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(GUARD, bound).await.unwrap();
+    Control::start_at(address, None).await
+}
