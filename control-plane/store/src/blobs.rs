@@ -2,7 +2,7 @@
 //!
 //! Owns: the [`Blobs`] port and its backends, a directory and memory. Refuses: judging who may read; it keeps
 //! the owner and the caller compares. Keeps true: a blob appears whole or not at all; one blob and one org's
-//! blobs are bounded; what has expired is gone.
+//! blobs are bounded, empty ones too; what has expired is gone.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,6 +16,9 @@ pub use memory::MemoryBlobs;
 
 /// Largest blob in bytes.
 pub const MAX_BLOB: u64 = 64 << 20;
+/// What a blob counts for beside its own bytes: without it an org could fill a disk with empty ones. It is
+/// what the longest description takes on a disk with blocks of 4 KiB.
+pub const EACH: u64 = 8 * 1024;
 
 /// 128 random bits, 32 hex digits in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

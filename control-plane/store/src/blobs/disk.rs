@@ -2,7 +2,7 @@
 //! is hashed, so that its name is a safe one. A blob exists when its description does.
 //!
 //! Keeps true: the description is written last and by rename, so that a crash leaves no half blob; what an
-//! org's blobs take is counted, uploads included, and refused above its quota.
+//! org's blobs take is counted, [`EACH`] for every one and uploads included, and refused above its quota.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::fs::{self, File};
 use tokio::io::AsyncWriteExt;
 
-use super::{BlobError, BlobId, BlobMeta, Blobs, MAX_BLOB, Upload};
+use super::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, Upload};
 use crate::clock::now_ms;
 use crate::private;
 
@@ -69,10 +69,12 @@ impl DiskBlobs {
                         let bytes = path.with_extension("blob");
                         let freed = fs::metadata(&bytes).await.map_or(0, |metadata| metadata.len());
                         if fs::remove_file(&bytes).await.is_ok() && !at_start {
-                            give_back(&self.used, &name, freed);
+                            give_back(&self.used, &name, freed + EACH);
                         }
                     }
-                    Some("blob") if !at_start || describes_live(&description, now).await => kept += size,
+                    Some("blob") if !at_start || describes_live(&description, now).await => {
+                        kept += size + EACH
+                    }
                     _ if at_start => drop(fs::remove_file(&path).await),
                     _ => {}
                 }
@@ -90,6 +92,8 @@ impl Blobs for DiskBlobs {
     async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError> {
         let org = directory_name(org);
         let directory = self.directory.join(&org);
+        let mut room = Room { used: self.used.clone(), org, quota: self.quota, taken: 0 };
+        room.take(EACH)?;
         private::directory(&directory).map_err(failed)?;
         let path = directory.join(id.as_str()).with_extension("blob");
         let file = File::options()
@@ -99,8 +103,7 @@ impl Blobs for DiskBlobs {
             .open(&path)
             .await
             .map_err(failed)?;
-        let (used, quota) = (self.used.clone(), self.quota);
-        Ok(Box::new(Writing { file, path, org, used, quota, size: 0, done: false }))
+        Ok(Box::new(Writing { file, path, room, size: 0, done: false }))
     }
 
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
@@ -117,12 +120,41 @@ impl Blobs for DiskBlobs {
     }
 }
 
+/// What an upload has taken of its org's quota, until it is given back or kept.
+struct Room {
+    used: Arc<Mutex<HashMap<String, u64>>>,
+    org: String,
+    quota: u64,
+    taken: u64,
+}
+
+impl Room {
+    fn take(&mut self, bytes: u64) -> Result<(), BlobError> {
+        let mut used = self.used.lock();
+        let used = used.entry(self.org.clone()).or_default();
+        if *used + bytes > self.quota {
+            return Err(BlobError::Quota);
+        }
+        *used += bytes;
+        self.taken += bytes;
+        Ok(())
+    }
+
+    fn keep(&mut self) {
+        self.taken = 0;
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        give_back(&self.used, &self.org, self.taken);
+    }
+}
+
 struct Writing {
     file: File,
     path: PathBuf,
-    org: String,
-    used: Arc<Mutex<HashMap<String, u64>>>,
-    quota: u64,
+    room: Room,
     size: u64,
     done: bool,
 }
@@ -134,14 +166,7 @@ impl Upload for Writing {
         if self.size + length > MAX_BLOB {
             return Err(BlobError::TooLarge);
         }
-        {
-            let mut used = self.used.lock();
-            let used = used.entry(self.org.clone()).or_default();
-            if *used + length > self.quota {
-                return Err(BlobError::Quota);
-            }
-            *used += length;
-        }
+        self.room.take(length)?;
         self.size += length;
         self.file.write_all(piece).await.map_err(failed)
     }
@@ -154,6 +179,7 @@ impl Upload for Writing {
         private::write(&written, description).await.map_err(failed)?;
         fs::rename(&written, &path).await.map_err(failed)?;
         self.done = true;
+        self.room.keep();
         Ok(())
     }
 }
@@ -163,7 +189,6 @@ impl Drop for Writing {
         if self.done {
             return;
         }
-        give_back(&self.used, &self.org, self.size);
         // One small system call, and only where something went wrong.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -229,20 +254,39 @@ mod tests {
         half.write(b"two").await.unwrap();
         // As a crash leaves it.
         std::mem::forget(half);
-        let again = DiskBlobs::with_quota(directory.path(), 6).await.unwrap();
+        let again = DiskBlobs::with_quota(directory.path(), 6 + 2 * EACH).await.unwrap();
         let (found, bytes) = again.read("../acme", &BlobId::random(1)).await.unwrap().unwrap();
         assert_eq!((found.org.as_str(), bytes.as_ref()), ("../acme", &b"one"[..]));
         assert!(again.read("../acme", &BlobId::random(2)).await.unwrap().is_none());
-        // Three of six bytes are used, and the half one's are free again.
+        // Three of six bytes and one of two blobs are used, and the half one's are free again.
         put(&again, 3, meta("../acme", i64::MAX), b"new").await.unwrap();
-        assert!(matches!(put(&again, 4, meta("../acme", i64::MAX), b"x").await, Err(BlobError::Quota)));
+        assert!(matches!(put(&again, 4, meta("../acme", i64::MAX), b"").await, Err(BlobError::Quota)));
         put(&again, 5, meta("globex", i64::MAX), b"theirs").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_disk_backend_counts_empty_blobs() {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = DiskBlobs::with_quota(directory.path(), super::super::suite::SMALL).await.unwrap();
+        super::super::suite::counts_empty_blobs(&blobs).await;
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_could_not_begin_takes_no_room() {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = DiskBlobs::with_quota(directory.path(), 2 * EACH).await.unwrap();
+        put(&blobs, 1, meta("acme", i64::MAX), b"").await.unwrap();
+        for _ in 0..3 {
+            let again = put(&blobs, 1, meta("acme", i64::MAX), b"").await;
+            assert!(matches!(again, Err(BlobError::Unavailable(_))), "its id is used: {again:?}");
+        }
+        put(&blobs, 2, meta("acme", i64::MAX), b"").await.unwrap();
     }
 
     #[tokio::test]
     async fn what_expires_makes_room() {
         let directory = tempfile::tempdir().unwrap();
-        let blobs = DiskBlobs::with_quota(directory.path(), 3).await.unwrap();
+        let blobs = DiskBlobs::with_quota(directory.path(), 3 + EACH).await.unwrap();
         put(&blobs, 1, meta("acme", 1), b"old").await.unwrap();
         assert!(matches!(put(&blobs, 2, meta("acme", i64::MAX), b"new").await, Err(BlobError::Quota)));
         blobs.sweep().await.unwrap();

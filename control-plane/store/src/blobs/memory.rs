@@ -7,20 +7,28 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 
-use super::{BlobError, BlobId, BlobMeta, Blobs, MAX_BLOB, Upload};
+use super::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, Upload};
 use crate::clock::now_ms;
 
 /// Most bytes the process keeps, of all orgs.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// The blobs of one process.
-#[derive(Default)]
 pub struct MemoryBlobs {
     kept: Arc<Mutex<HashMap<BlobId, (BlobMeta, Bytes)>>>,
+    /// In bytes, of all orgs.
+    quota: u64,
+}
+
+impl Default for MemoryBlobs {
+    fn default() -> MemoryBlobs {
+        MemoryBlobs { kept: Arc::default(), quota: MAX_BYTES }
+    }
 }
 
 struct Writing {
     kept: Arc<Mutex<HashMap<BlobId, (BlobMeta, Bytes)>>>,
+    quota: u64,
     id: BlobId,
     bytes: BytesMut,
 }
@@ -28,7 +36,7 @@ struct Writing {
 #[async_trait]
 impl Blobs for MemoryBlobs {
     async fn create(&self, id: BlobId, _org: &str) -> Result<Box<dyn Upload>, BlobError> {
-        Ok(Box::new(Writing { kept: self.kept.clone(), id, bytes: BytesMut::new() }))
+        Ok(Box::new(Writing { kept: self.kept.clone(), quota: self.quota, id, bytes: BytesMut::new() }))
     }
 
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
@@ -54,10 +62,10 @@ impl Upload for Writing {
     }
 
     async fn finish(self: Box<Self>, meta: BlobMeta) -> Result<(), BlobError> {
-        let Writing { kept, id, bytes } = *self;
+        let Writing { kept, quota, id, bytes } = *self;
         let mut kept = kept.lock();
-        let used: u64 = kept.values().map(|(_, bytes)| bytes.len() as u64).sum();
-        if used + bytes.len() as u64 > MAX_BYTES {
+        let used: u64 = kept.values().map(|(_, bytes)| bytes.len() as u64 + EACH).sum();
+        if used + bytes.len() as u64 + EACH > quota {
             return Err(BlobError::Quota);
         }
         kept.insert(id, (meta, bytes.freeze()));
@@ -72,5 +80,11 @@ mod tests {
     #[tokio::test]
     async fn the_memory_backend_passes_the_suite() {
         super::super::suite::run(&MemoryBlobs::default()).await;
+    }
+
+    #[tokio::test]
+    async fn the_memory_backend_counts_empty_blobs() {
+        let blobs = MemoryBlobs { quota: super::super::suite::SMALL, ..MemoryBlobs::default() };
+        super::super::suite::counts_empty_blobs(&blobs).await;
     }
 }

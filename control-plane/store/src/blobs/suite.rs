@@ -3,7 +3,7 @@
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use super::{BlobError, BlobId, BlobMeta, Blobs, MAX_BLOB};
+use super::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB};
 
 fn meta(expires_ms: i64) -> BlobMeta {
     BlobMeta {
@@ -68,4 +68,24 @@ async fn bounds_one_blob(blobs: &dyn Blobs) {
         upload.write(&piece).await.unwrap();
     }
     assert!(matches!(upload.write(b"x").await, Err(BlobError::TooLarge)));
+}
+
+/// The quota of the store that [`counts_empty_blobs`] wants, in bytes.
+pub const SMALL: u64 = 3 * EACH;
+
+/// Runs against an empty store with the quota [`SMALL`].
+pub async fn counts_empty_blobs(blobs: &dyn Blobs) {
+    for n in 0..3 {
+        let upload = blobs.create(BlobId::random(n), "acme").await.unwrap();
+        upload.finish(meta(if n == 0 { 1 } else { i64::MAX })).await.unwrap();
+    }
+    let refused = match blobs.create(BlobId::random(3), "acme").await {
+        Ok(upload) => upload.finish(meta(i64::MAX)).await,
+        Err(error) => Err(error),
+    };
+    assert!(matches!(refused, Err(BlobError::Quota)), "{refused:?}");
+    // What has expired makes room for one.
+    blobs.sweep().await.unwrap();
+    let upload = blobs.create(BlobId::random(4), "acme").await.unwrap();
+    upload.finish(meta(i64::MAX)).await.unwrap();
 }
