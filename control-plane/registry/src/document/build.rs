@@ -15,15 +15,15 @@ const MAX_SYNTAX_FAULTS: usize = 100;
 /// Parses the text; `None` when it cannot be read to its end.
 pub(super) fn build(source: &Source) -> (Option<Node>, Vec<Fault>) {
     let mut builder = Builder { source, faults: Vec::new(), nodes: 0, path: Vec::new() };
-    if source.is_json()
-        && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&source.text)
-    {
-        let line = u32::try_from(error.line()).unwrap_or(0);
-        builder.fault(FaultCode::Syntax, line, error.to_string(), "repair the JSON syntax");
-        return (None, builder.faults);
-    }
-    let root = builder.document();
-    (root, builder.faults)
+    (builder.root(), builder.faults)
+}
+
+/// How many values a text makes the build read, those of which it keeps nothing included.
+#[cfg(test)]
+pub(super) fn nodes(source: &Source) -> usize {
+    let mut builder = Builder { source, faults: Vec::new(), nodes: 0, path: Vec::new() };
+    builder.root();
+    builder.nodes
 }
 
 /// A limit or the syntax stopped the build; the fault is already listed.
@@ -45,6 +45,17 @@ enum Step {
 type Events<'s> = Parser<'s, granit_parser::StrInput<'s>>;
 
 impl<'s> Builder<'s> {
+    fn root(&mut self) -> Option<Node> {
+        if self.source.is_json()
+            && let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&self.source.text)
+        {
+            let line = u32::try_from(error.line()).unwrap_or(0);
+            self.fault(FaultCode::Syntax, line, error.to_string(), "repair the JSON syntax");
+            return None;
+        }
+        self.document()
+    }
+
     fn document(&mut self) -> Option<Node> {
         let mut options = Options::default();
         options.disallow_directives = true;
