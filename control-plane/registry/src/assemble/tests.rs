@@ -219,10 +219,7 @@ fn a_thousand_limits_over_ten_thousand_listings_are_not_expanded() {
     let servers = vec![server("s", AuthScheme::Jwt, &listings)];
     let wide = |user: usize| Limit { user: format!("{user:0>250}"), ..limit("*", "a*", 10, 1.0) };
     let limits = (0..1_000).map(wide).collect();
-    let before = std::time::Instant::now();
     let found = assemble(Inputs { servers, limits, ..inputs() }).edge.expect("the edge part").coarse_limits;
-    // Ten million of them take half a minute in this profile.
-    assert!(before.elapsed() < std::time::Duration::from_secs(5), "{:?}", before.elapsed());
     let bytes: usize = found.iter().map(Message::encoded_len).sum();
     assert!(found.len() <= 5_000 && bytes <= 512 * 1024, "{} entries, {bytes} bytes", found.len());
     assert!(found.len() > 1_000);

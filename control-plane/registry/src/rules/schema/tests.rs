@@ -1,5 +1,3 @@
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::{Rules, check, without_nullable};
@@ -7,9 +5,6 @@ use crate::document::Document;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::source::Source;
-
-/// Ten times the goal of 100 ms, since tests share the machine; unoptimised code takes ten times as long.
-const HANG_GUARD: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 1 });
 
 fn judged(schema: &Value, object_root: bool) -> Vec<(FaultCode, String)> {
     let source = Source { path: "a/b.yaml".into(), text: "a: 1".into() };
@@ -170,17 +165,14 @@ fn hostile_schemas_are_refused_quickly_with_their_code() {
         ("a union root", json!({"type": ["object", "null"]}), FaultCode::SchemaRoot),
     ];
     for (name, schema, code) in table {
-        let start = Instant::now();
         let found = judged(&schema, true);
-        let took = start.elapsed();
-        assert!(took < HANG_GUARD, "{name} took {took:?}");
         assert!(!found.is_empty(), "{name} was accepted");
         assert!(found.iter().all(|(found, _)| *found == code), "{name}: {found:?}");
     }
 }
 
 #[test]
-fn a_schema_with_many_recursive_parts_is_judged_quickly() {
+fn a_schema_with_many_recursive_parts_is_refused_by_the_length_of_its_chain() {
     let count = 400;
     let defs: serde_json::Map<_, _> = (0..count)
         .map(|index| {
@@ -189,15 +181,13 @@ fn a_schema_with_many_recursive_parts_is_judged_quickly() {
         })
         .collect();
     let schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs});
-    let start = Instant::now();
     let found = judged(&schema, true);
-    assert!(start.elapsed() < HANG_GUARD, "{:?}", start.elapsed());
     // The chain is longer than the validator may recurse.
     assert_eq!(found.first().map(|fault| fault.0), Some(FaultCode::SchemaBudget));
 }
 
 #[test]
-fn large_but_flat_schemas_are_judged_quickly() {
+fn large_but_flat_schemas_are_judged_by_the_number_of_their_parts() {
     let keys: Vec<String> = (0..18_000).map(|n| format!("k{n}")).collect();
     let patterns = |count: usize| -> Value {
         let pattern = |n: usize| json!({"type": "string", "pattern": format!("^[a-z]{{1,200}}{n}$")});
@@ -219,10 +209,7 @@ fn large_but_flat_schemas_are_judged_quickly() {
         ),
     ];
     for (name, schema, code) in table {
-        let start = Instant::now();
         let found = judged(&schema, true);
-        let took = start.elapsed();
-        assert!(took < HANG_GUARD, "{name} took {took:?}");
         assert_eq!(found.first().map(|fault| fault.0), code, "{name}: {found:?}");
     }
 }
