@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::problem::{Code, Problem};
-use super::{AdminState, off_thread};
 use crate::policy;
 use crate::xds::{Judged, Published};
 
@@ -78,8 +78,8 @@ pub async fn explain(
         return Err(Problem::new(Code::Internal, "no snapshot is published yet"));
     };
     let asked = Arc::clone(&published);
-    let _turn = state.turns.to_ask(&admin).await?;
-    let (outcome, decided_by) = off_thread(move || decide(&asked, &question, protocol)).await??;
+    let turn = state.turns.to_ask(&admin).await?;
+    let (outcome, decided_by) = turn.work(move || decide(&asked, &question, protocol)).await??;
     Ok(Json(Explanation {
         allowed: matches!(outcome, "allowed" | "needs_approval"),
         outcome: outcome.to_owned(),

@@ -13,11 +13,10 @@ use axum::Json;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
+use super::AdminState;
 use super::auth::Admin;
 use super::policy::{Binding, binding_body};
 use super::problem::Problem;
-use super::registry::stored_servers;
-use super::{AdminState, off_thread};
 
 /// Most bindings shown with one primitive: an org has up to 10,000, and each may concern all of its primitives.
 const MOST_BINDINGS: usize = 20;
@@ -31,9 +30,11 @@ pub async fn org_primitives(
     Path(org): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     admin.of_org(&org)?;
-    let _turn = state.turns.to_ask(&admin).await?;
-    let (stored, servers) = stored_servers(&state).await?;
-    off_thread(move || {
+    let turn = state.turns.to_ask(&admin).await?;
+    let stored = state.store.load().await?;
+    let compiler = state.compiler.clone();
+    turn.work(move || {
+        let servers = compiler.compile_all(&stored.servers);
         let policy = OrgView::of(&stored, &org);
         Json(servers.iter().flat_map(|server| policy.listed(server)).collect())
     })

@@ -47,8 +47,8 @@ pub async fn validate(
     State(state): State<Arc<AdminState>>,
     text: Text,
 ) -> Result<Json<Validity>, Problem> {
-    let _turn = state.turns.to_ask(&admin).await?;
-    let report = off_thread(move || inline::check(&text)).await??.report;
+    let turn = state.turns.to_ask(&admin).await?;
+    let report = turn.work(move || inline::check(&text)).await??.report;
     Ok(Json(Validity { valid: report.catalog.is_some(), errors: report.faults, warnings: report.warnings }))
 }
 
@@ -70,8 +70,8 @@ pub async fn compile(
     Query(query): Query<CompileQuery>,
     text: Text,
 ) -> Result<Json<Value>, Problem> {
-    let _turn = state.turns.to_ask(&admin).await?;
-    let checked = off_thread(move || inline::check(&text)).await??;
+    let turn = state.turns.to_ask(&admin).await?;
+    let checked = turn.work(move || inline::check(&text)).await??;
     let Some(found) = checked.report.catalog else {
         return Err(Problem::primitives(checked.report.faults));
     };
@@ -270,9 +270,7 @@ pub async fn delete_server(
 }
 
 /// Everything stored, and its servers compiled.
-pub(super) async fn stored_servers(
-    state: &AdminState,
-) -> Result<(ControlState, Vec<CompiledServer>), Problem> {
+async fn stored_servers(state: &AdminState) -> Result<(ControlState, Vec<CompiledServer>), Problem> {
     let (loaded, compiler) = (state.store.load().await?, state.compiler.clone());
     off_thread(move || {
         let servers = compiler.compile_all(&loaded.servers);

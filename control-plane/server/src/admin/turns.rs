@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::auth::Admin;
+use super::off_thread;
 use super::problem::{Code, Problem};
 
 /// Requests of one org in one lane, the one whose turn it is among them.
@@ -48,6 +49,22 @@ pub struct Turn {
     _place: Place,
     _one: OwnedSemaphorePermit,
     _answering: Option<OwnedSemaphorePermit>,
+}
+
+impl Turn {
+    /// Does work that takes milliseconds (compiling, decoding) off the threads that serve requests. The turn lasts as
+    /// long as the work does: a caller who does not wait for the answer has no second one meanwhile.
+    pub async fn work<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        off_thread(move || {
+            let done = work();
+            drop(self);
+            done
+        })
+        .await
+    }
 }
 
 struct Place {
@@ -173,5 +190,20 @@ mod tests {
         assert_eq!(refused.code(), Code::Overloaded);
         drop(asked);
         assert!(turns.to_ask(&admin("org:late")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_caller_who_goes_away_keeps_the_turn_until_the_work_is_done() {
+        let turns = Turns::new();
+        let acme = admin("org:acme");
+        let turn = turns.to_ask(&acme).await.unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let mut working = Box::pin(turn.work(move || released.recv()));
+        assert!(futures::poll!(&mut working).is_pending());
+        drop(working);
+        let mut next = Box::pin(turns.to_ask(&acme));
+        assert!(futures::poll!(&mut next).is_pending(), "the work goes on");
+        release.send(()).unwrap();
+        assert!(next.await.is_ok());
     }
 }
