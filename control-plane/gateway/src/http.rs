@@ -122,14 +122,23 @@ async fn judge(gateway: &Gateway, parts: &Parts, body: Body) -> Result<Judged, R
         Step::NeedBody(pending) => pending,
     };
     let body = read_body(gateway, &pending, body).await?;
-    // A client decides how long its body takes: the headers count as they are judged now. The token's signature is
-    // remembered, and a gateway takes nothing from coarse limits, so that this costs little and counts nothing twice.
-    let live = in_force(gateway)?;
-    let verdict = match gateway.edge().on_headers(&live.edge, &headers, false, &env()) {
-        Step::Decided(verdict) => verdict,
-        Step::NeedBody(pending) => gateway.edge().on_body(&live.edge, *pending, &body, &env()),
+    // A client decides how long its body takes: what came into force meanwhile counts, and so does the token's end.
+    let since = in_force(gateway)?;
+    let stands = Arc::ptr_eq(&live, &since) && !has_expired(&pending.admitted);
+    let verdict = match stands {
+        true => gateway.edge().on_body(&live.edge, *pending, &body, &env()),
+        // The token's signature is remembered, and a gateway takes nothing from coarse limits: nothing counts twice.
+        false => match gateway.edge().on_headers(&since.edge, &headers, false, &env()) {
+            Step::Decided(verdict) => verdict,
+            Step::NeedBody(pending) => gateway.edge().on_body(&since.edge, *pending, &body, &env()),
+        },
     };
-    judged(live, verdict, body)
+    judged(since, verdict, body)
+}
+
+/// Whether the token may have ended; the edge judges by its own leeway.
+fn has_expired(admitted: &Admitted) -> bool {
+    admitted.caller.as_ref().is_some_and(|caller| caller.expires_at <= unix_ms() / 1000)
 }
 
 fn in_force(gateway: &Gateway) -> Result<Arc<Live>, Reply> {
