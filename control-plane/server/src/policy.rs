@@ -195,6 +195,7 @@ mod tests {
             reason: String::new(),
             created_at: 5_999,
             until: 10_000,
+            by_platform: false,
         }
     }
 

@@ -117,6 +117,8 @@ pub struct RevocationRecord {
     pub created_at: u64,
     /// Unix milliseconds after which the record is pruned.
     pub until: u64,
+    /// Whether an admin of the platform made it, whatever its org.
+    pub by_platform: bool,
 }
 
 /// Everything a snapshot is made of, read at one revision.
@@ -261,7 +263,8 @@ pub trait ControlStore: Send + Sync {
     async fn add_revocation(&self, change: &Change, record: &RevocationRecord)
     -> Result<Written, StoreError>;
     async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError>;
-    /// Deletes revocations whose `until` has passed and audit rows below the newest `keep_audit`.
+    /// Deletes revocations whose `until` has passed, and audit rows beyond `keep_audit`: the oldest of the orgs that
+    /// have the most, so that no org's changes push out those of another one.
     /// Returns how many revocations went; bumps the revision only if any did.
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError>;
 

@@ -32,7 +32,10 @@ const MAX_CONNECTIONS: u32 = 4;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "control", include_str!("../migrations/0001_control.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "control", include_str!("../migrations/0001_control.sql")),
+    (2, "revocations of the platform", include_str!("../migrations/0002_revocations_of_the_platform.sql")),
+];
 
 /// The control store on SQLite.
 pub struct SqliteStore {
@@ -367,7 +370,7 @@ mod tests {
         let store = SqliteStore::in_memory().await.unwrap();
         sqlx::query(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) \
-             INSERT INTO revocations SELECT 'r' || i, 'token', 'acme', 't' || i, '', '', 0, 9 FROM n",
+             INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at) SELECT 'r' || i, 'token', 'acme', 't' || i, '', '', 0, 9 FROM n",
         )
         .execute(&store.pool)
         .await
@@ -383,6 +386,7 @@ mod tests {
             reason: String::new(),
             created_at: 1,
             until: 9,
+            by_platform: false,
         };
         assert!(matches!(
             store.add_revocation(&change, &record("acme")).await,
@@ -390,5 +394,20 @@ mod tests {
         ));
         assert!(store.add_revocation(&change, &record("other")).await.unwrap().changed);
         assert!(store.add_revocation(&change, &record("")).await.unwrap().changed, "the platform's own");
+    }
+
+    #[tokio::test]
+    async fn what_the_platform_had_revoked_before_it_was_noted_is_found_in_the_audit() {
+        let store = SqliteStore::in_memory().await.unwrap();
+        for (id, actor) in [("a", "ops@platform"), ("b", "ops@acme")] {
+            let change =
+                Change { actor: actor.into(), at: 1, precondition: Precondition::None, judged_at: None };
+            let record = crate::control::suite::revocation(id, "acme", 9);
+            store.add_revocation(&change, &record).await.unwrap();
+        }
+        let (_, update) = MIGRATIONS[1].2.split_once("DEFAULT 0;").unwrap();
+        sqlx::query(update).execute(&store.pool).await.unwrap();
+        let platform = async |id| store.revocation(id).await.unwrap().unwrap().by_platform;
+        assert!(platform("a").await && !platform("b").await);
     }
 }

@@ -18,48 +18,64 @@ use super::AdminState;
 use super::auth::Admin;
 use super::problem::Code;
 
-/// In this time an admin may fill so many rows, and all admins together so many.
+/// In this time an admin may fill so many rows, and all admins of an org, or of the platform, so many.
 const WINDOW: Duration = Duration::from_secs(60);
 const OF_ONE: u32 = 10;
-const OF_ALL: u32 = 60;
-/// Admins that are told apart in one window; the others share the bound of all.
-const MAX_ACTORS: usize = 1_000;
+const OF_ORG: u32 = 60;
+/// Orgs whose admins are refused in one window; those of more are not audited.
+const MAX_ORGS: usize = 1_000;
 /// Longest path in a row, in bytes.
 const MAX_PATH: usize = 512;
 /// They change nothing, whatever their method.
 const QUESTIONS: [&str; 3] = ["/api/registry/validate", "/api/registry/compile", "/api/policy/explain"];
 
-/// How many refusals were audited lately.
+/// How many refusals were audited lately, for each org by itself: how often another one is refused is not its to know,
+/// nor to drown.
 #[derive(Default)]
 pub struct Refusals {
-    window: Mutex<Option<Window>>,
+    /// Bounded by [`MAX_ORGS`].
+    windows: Mutex<HashMap<String, Window>>,
 }
 
 struct Window {
     since: Instant,
     all: u32,
+    /// At most [`OF_ORG`] of them.
     by_actor: HashMap<String, u32>,
     left_out: u64,
 }
 
+impl Window {
+    fn new(now: Instant, left_out: u64) -> Window {
+        Window { since: now, all: 0, by_actor: HashMap::new(), left_out }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= WINDOW
+    }
+}
+
 impl Refusals {
-    /// Whether another row may be written for `actor`; then how many were left out before it.
-    fn admit(&self, actor: &str, now: Instant) -> Option<u64> {
-        let mut slot = self.window.lock();
-        let left_out = slot.as_ref().map_or(0, |window| window.left_out);
-        let fresh = || Window { since: now, all: 0, by_actor: HashMap::new(), left_out };
-        let window = slot.get_or_insert_with(fresh);
-        if now.saturating_duration_since(window.since) >= WINDOW {
-            *window = fresh();
+    /// Whether another row may be written for `actor` of an org ("" for the platform); then how many of that org were
+    /// left out before it.
+    fn admit(&self, org: &str, actor: &str, now: Instant) -> Option<u64> {
+        let mut windows = self.windows.lock();
+        if windows.len() >= MAX_ORGS && !windows.contains_key(org) {
+            windows.retain(|_, window| !window.is_over(now));
+            if windows.len() >= MAX_ORGS {
+                return None;
+            }
+        }
+        let window = windows.entry(org.to_owned()).or_insert_with(|| Window::new(now, 0));
+        if window.is_over(now) {
+            *window = Window::new(now, window.left_out);
         }
         let own = window.by_actor.get(actor).copied().unwrap_or_default();
-        if window.all >= OF_ALL || own >= OF_ONE {
+        if window.all >= OF_ORG || own >= OF_ONE {
             window.left_out += 1;
             return None;
         }
-        if own > 0 || window.by_actor.len() < MAX_ACTORS {
-            window.by_actor.insert(actor.to_owned(), own + 1);
-        }
+        window.by_actor.insert(actor.to_owned(), own + 1);
         window.all += 1;
         Some(std::mem::take(&mut window.left_out))
     }
@@ -102,7 +118,9 @@ fn is_telling(status: StatusCode) -> bool {
 
 async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
     let actor = admin.actor();
-    let Some(left_out) = state.refusals.admit(&actor, Instant::now()) else {
+    // What an org's admin tried is that org's to see; what it tried at another is none of the other's.
+    let org = admin.role.org().unwrap_or_default();
+    let Some(left_out) = state.refusals.admit(org, &actor, Instant::now()) else {
         tracing::debug!(%actor, path, what, "a refused write is not audited: too many in a minute");
         return;
     };
@@ -113,8 +131,7 @@ async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
     let note = Note {
         action: "refused",
         resource: path.get(..path.floor_char_boundary(MAX_PATH)).unwrap_or_default(),
-        // What an org's admin tried is that org's to see; what it tried at another is none of the other's.
-        org: admin.role.org().unwrap_or_default(),
+        org,
         detail: &detail,
     };
     let change = state.change(admin, Precondition::None);
@@ -131,15 +148,35 @@ mod tests {
     fn a_flood_of_refusals_writes_few_rows_and_says_how_many_it_left_out() {
         let refusals = Refusals::default();
         let start = Instant::now();
-        let written = (0..1_000).filter(|_| refusals.admit("ops@acme", start).is_some()).count();
+        let acme = |actor: &str, now| refusals.admit("acme", actor, now);
+        let written = (0..1_000).filter(|_| acme("ops@acme", start).is_some()).count();
         assert_eq!(written, OF_ONE as usize);
-        assert_eq!(refusals.admit("ops@globex", start), Some(990), "another admin's are written");
-        let of_all = (0..10_000).filter(|n| refusals.admit(&format!("a{n}@x"), start).is_some()).count();
-        assert_eq!(of_all, (OF_ALL - OF_ONE - 1) as usize);
-        assert!(refusals.window.lock().as_ref().unwrap().by_actor.len() <= MAX_ACTORS);
+        assert_eq!(acme("dev@acme", start), Some(990), "another admin's are written");
+        let of_all = (0..10_000).filter(|n| acme(&format!("a{n}@acme"), start).is_some()).count();
+        assert_eq!(of_all, (OF_ORG - OF_ONE - 1) as usize);
         let next = start + WINDOW;
-        assert!(refusals.admit("ops@acme", next).is_some_and(|left_out| left_out > 9_000));
-        assert_eq!(refusals.admit("ops@acme", next), Some(0));
+        assert!(acme("ops@acme", next).is_some_and(|left_out| left_out > 9_000));
+        assert_eq!(acme("ops@acme", next), Some(0));
+    }
+
+    #[test]
+    fn one_orgs_refusals_neither_drown_another_ones_nor_are_told_to_it() {
+        let refusals = Refusals::default();
+        let start = Instant::now();
+        for number in 0..1_000 {
+            refusals.admit("acme", &format!("a{number}@acme"), start);
+        }
+        assert_eq!(refusals.admit("globex", "ops@globex", start), Some(0));
+        assert_eq!(refusals.admit("", "ops@platform", start), Some(0));
+    }
+
+    #[test]
+    fn the_orgs_of_a_window_are_bounded_and_come_back_after_it() {
+        let refusals = Refusals::default();
+        let start = Instant::now();
+        let written = (0..MAX_ORGS + 10).filter(|n| refusals.admit(&n.to_string(), "ops", start).is_some());
+        assert_eq!(written.count(), MAX_ORGS);
+        assert_eq!(refusals.admit("late", "ops", start + WINDOW), Some(0));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::turns::Lane;
 use crate::clock;
 use crate::trusted_issuer::MAX_TTL;
@@ -151,6 +151,7 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
         reason,
         created_at: now,
         until: known.map_or(longest, |known| known.min(longest)),
+        by_platform: admin.role.is_platform(),
     })
 }
 
@@ -190,25 +191,27 @@ pub async fn get(
     find(&admin, &state, &id).await.map(|record| Json(record.into()))
 }
 
-/// Takes a revocation back.
+/// Takes a revocation back. What the platform revoked in an org is not the org's to take back.
 #[utoipa::path(delete, path = "/api/revocations/{id}", tag = "revocations", params(("id" = String, Path)),
-    responses((status = 204), (status = 404, body = Problem)))]
+    responses((status = 204), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn delete(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    find(&admin, &state, &id).await?;
+    let record = find(&admin, &state, &id).await?;
     admin.writer()?;
+    may_take_back(&admin, &record)?;
     let _turn = state.turns.to_write(Lane::Revocations, &admin).await?;
     let change = state.change(&admin, Precondition::None);
     state.published(state.store.delete_revocation(&change, &id).await?);
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Takes back every live revocation of the same type, org and id.
+/// Takes back every live revocation of the same type, org and id; none of them where the platform made one and an org's
+/// admin asks.
 #[utoipa::path(delete, path = "/api/revocations", tag = "revocations", request_body = NewRevocation,
-    responses((status = 200, body = Vec<Revocation>), (status = 404, body = Problem)))]
+    responses((status = 200, body = Vec<Revocation>), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn delete_matching(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
@@ -224,6 +227,9 @@ pub async fn delete_matching(
         return Err(Problem::not_found());
     }
     for found in &live {
+        may_take_back(&admin, found)?;
+    }
+    for found in &live {
         let change = state.change(&admin, Precondition::None);
         state.published(state.store.delete_revocation(&change, &found.id).await?);
     }
@@ -237,4 +243,16 @@ async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationR
         return Err(Problem::not_found());
     }
     Ok(record)
+}
+
+/// An org's admins must not open again what the platform has closed in their org.
+fn may_take_back(admin: &Admin, record: &RevocationRecord) -> Result<(), Problem> {
+    if record.by_platform && !admin.role.is_platform() {
+        let detail = format!(
+            "an admin of the platform made revocation {}: only the platform's admins take it back",
+            record.id
+        );
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    Ok(())
 }

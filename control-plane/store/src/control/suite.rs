@@ -195,7 +195,7 @@ async fn limits_are_replaced_as_a_list(store: &dyn ControlStore) {
     store.put_limits(&change(), "acme", &list).await.unwrap();
 }
 
-fn revocation(id: &str, org: &str, until: u64) -> RevocationRecord {
+pub(crate) fn revocation(id: &str, org: &str, until: u64) -> RevocationRecord {
     RevocationRecord {
         id: id.into(),
         kind: "token".into(),
@@ -205,6 +205,7 @@ fn revocation(id: &str, org: &str, until: u64) -> RevocationRecord {
         reason: "lost laptop".into(),
         created_at: 1_000,
         until,
+        by_platform: id == "r3",
     }
 }
 

@@ -25,15 +25,41 @@ pub(super) async fn list(store: &SqliteStore, query: &AuditQuery) -> Result<Vec<
     rows.iter().map(record).collect()
 }
 
-/// Keeps the newest `keep` rows.
+/// Keeps `keep` rows, the newest of each org, and takes from those that have the most.
 pub(super) async fn prune(store: &SqliteStore, keep: u64) -> Result<(), StoreError> {
-    sqlx::query(
-        "DELETE FROM audit WHERE revision <= (SELECT revision - $1 FROM control_revision WHERE id = 1)",
-    )
-    .bind(rows::signed(keep)?)
-    .execute(&store.pool)
-    .await?;
+    let rows =
+        sqlx::query("SELECT org, COUNT(*) AS rows FROM audit GROUP BY org").fetch_all(&store.pool).await?;
+    let mut counts = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let org: String = row.try_get("org")?;
+        counts.push((rows::unsigned(row, "rows")?, org));
+    }
+    let share = share(counts.iter().map(|(count, _)| *count).collect(), keep);
+    for (_, org) in counts.iter().filter(|(count, _)| *count > share) {
+        sqlx::query(
+            "DELETE FROM audit WHERE org = $1 AND revision <= \
+             (SELECT revision FROM audit WHERE org = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)",
+        )
+        .bind(org)
+        .bind(rows::signed(share)?)
+        .execute(&store.pool)
+        .await?;
+    }
     Ok(())
+}
+
+/// The most that each may keep so that all together keep at most `whole`: what has less keeps all of it.
+fn share(mut counts: Vec<u64>, whole: u64) -> u64 {
+    counts.sort_unstable();
+    let mut left = whole;
+    for (place, count) in counts.iter().enumerate() {
+        let others = u64::try_from(counts.len() - place).unwrap_or(u64::MAX);
+        if *count > left / others {
+            return left / others;
+        }
+        left -= count;
+    }
+    u64::MAX
 }
 
 fn record(row: &SqliteRow) -> Result<AuditRecord, StoreError> {
@@ -46,4 +72,38 @@ fn record(row: &SqliteRow) -> Result<AuditRecord, StoreError> {
         org: row.try_get("org")?,
         detail: row.try_get("detail")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Change, ControlStore, Note, Precondition};
+
+    #[test]
+    fn a_share_is_what_the_largest_keep_once_the_small_ones_have_all_of_theirs() {
+        assert_eq!(share(vec![1, 9, 3], 13), u64::MAX);
+        assert_eq!(share(vec![1, 9, 3], 10), 6);
+        assert_eq!(share(vec![9, 9, 1], 11), 5);
+        assert_eq!(share(vec![5, 5, 5], 2), 0);
+        assert_eq!(share(vec![], 2), u64::MAX);
+    }
+
+    #[tokio::test]
+    async fn an_org_that_changes_all_the_time_pushes_out_its_own_audit_and_no_others() {
+        let store = SqliteStore::in_memory().await.unwrap();
+        let change =
+            Change { actor: "test".into(), at: 1, precondition: Precondition::None, judged_at: None };
+        let orgs = ["", "other"].into_iter().chain(std::iter::repeat_n("noisy", 20));
+        for org in orgs {
+            let note = Note { action: "noted", resource: "r", org, detail: "" };
+            store.note(&change, note).await.unwrap();
+        }
+        store.prune(&change, 7).await.unwrap();
+        let query = AuditQuery { limit: 100, ..AuditQuery::default() };
+        let kept = store.audit(&query).await.unwrap();
+        let of =
+            |org: &str| kept.iter().filter(|row| row.org == org).map(|row| row.revision).collect::<Vec<_>>();
+        assert_eq!((of(""), of("other")), (vec![1], vec![2]));
+        assert_eq!(of("noisy"), [22, 21, 20, 19, 18], "the newest of its own");
+    }
 }

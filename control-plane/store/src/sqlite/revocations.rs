@@ -8,11 +8,11 @@ use crate::control::{
     Change, MAX_REVOCATIONS, MAX_REVOCATIONS_PER_ORG, Precondition, RevocationRecord, StoreError, Written,
 };
 
-const SELECT_ALL: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at FROM revocations \
+const SELECT_ALL: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      ORDER BY created_at, id";
-const SELECT_PAGE: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at FROM revocations \
+const SELECT_PAGE: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      WHERE $1 = '' OR org = $1 ORDER BY created_at DESC, id DESC LIMIT $2";
-const SELECT_ONE: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at FROM revocations \
+const SELECT_ONE: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      WHERE id = $1";
 
 pub(super) async fn all(tx: &mut Transaction<'static, Sqlite>) -> Result<Vec<RevocationRecord>, StoreError> {
@@ -59,8 +59,8 @@ pub(super) async fn add(
         return Err(StoreError::Full { what: "live revocations of an org", bound: MAX_REVOCATIONS_PER_ORG });
     }
     sqlx::query(
-        "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at, by_platform) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(&new.id)
     .bind(&new.kind)
@@ -70,6 +70,7 @@ pub(super) async fn add(
     .bind(&new.reason)
     .bind(rows::signed(new.created_at)?)
     .bind(rows::signed(new.until)?)
+    .bind(i64::from(new.by_platform))
     .execute(&mut *write.tx)
     .await?;
     write.stamp(true).await?;
@@ -122,5 +123,6 @@ fn record(row: &SqliteRow) -> Result<RevocationRecord, StoreError> {
         reason: row.try_get("reason")?,
         created_at: rows::unsigned(row, "created_at")?,
         until: rows::unsigned(row, "until_at")?,
+        by_platform: rows::flag(row, "by_platform")?,
     })
 }

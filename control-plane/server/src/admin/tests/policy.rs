@@ -87,7 +87,7 @@ async fn a_revocation_is_listed_published_and_taken_back() {
     api.published(|snapshot| edge(snapshot).revoked.is_empty()).await;
 
     let same = Some(json!({ "type": "user", "org": "acme", "id": "alice" }));
-    let gone = api.send("org:acme", Method::DELETE, "/api/revocations", same.clone(), &[]).await;
+    let gone = api.send("platform", Method::DELETE, "/api/revocations", same.clone(), &[]).await;
     assert_eq!((gone.status, gone.body.as_array().unwrap().len()), (StatusCode::OK, 1));
     api.published(|snapshot| edge(snapshot).revoked_before.is_empty()).await;
     let again = api.send("org:acme", Method::DELETE, "/api/revocations", same, &[]).await;
@@ -172,4 +172,26 @@ async fn a_question_with_more_groups_or_scopes_than_its_bound_is_refused() {
         assert_eq!(code, (StatusCode::BAD_REQUEST, &json!("invalid_params")), "{member}");
         assert!(refused.body["detail"].as_str().unwrap().contains("at most 256"), "{}", refused.body);
     }
+}
+
+#[tokio::test]
+async fn what_the_platform_revoked_in_an_org_is_not_the_orgs_to_take_back() {
+    let api = Api::start().await;
+    let body = json!({ "type": "user", "org": "acme", "id": "mallory" });
+    let revoke =
+        async |role: &str, method| api.send(role, method, "/api/revocations", Some(body.clone()), &[]).await;
+    let of_platform = revoke("platform", Method::POST).await.body["revocation"].as_str().unwrap().to_owned();
+    let own = revoke("org:acme", Method::POST).await.body["revocation"].as_str().unwrap().to_owned();
+    let delete = async |role: &str, id: &str| {
+        let path = format!("/api/revocations/{id}");
+        api.send(role, Method::DELETE, &path, None, &[]).await.status
+    };
+    assert_eq!(delete("org:acme", &of_platform).await, StatusCode::FORBIDDEN);
+    let refused = revoke("org:acme", Method::DELETE).await;
+    assert_eq!((refused.status, &refused.body["code"]), (StatusCode::FORBIDDEN, &json!("forbidden")));
+    assert!(refused.body["detail"].as_str().unwrap().contains(&of_platform), "{}", refused.body);
+    let listed = api.get("org:acme", "/api/revocations").await.body;
+    assert_eq!(listed.as_array().unwrap().len(), 2, "neither is gone: {listed}");
+    assert_eq!(delete("org:acme", &own).await, StatusCode::NO_CONTENT);
+    assert_eq!(delete("platform", &of_platform).await, StatusCode::NO_CONTENT);
 }

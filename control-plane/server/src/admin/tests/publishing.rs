@@ -94,6 +94,7 @@ async fn orgs_full_of_revocations_leave_the_platform_and_small_orgs_their_room()
         reason: String::new(),
         created_at: 1,
         until: u64::MAX >> 1,
+        by_platform: false,
     };
     // 1.28 MiB: what full orgs have together.
     for number in 0..2_600 {
