@@ -81,6 +81,7 @@ async fn serve(token: String) -> Result<(), Box<dyn std::error::Error>> {
             std::process::exit(78);
         }
         "silent.py" => std::future::pending::<()>().await,
+        "hoarder.py" => hoard(std::path::Path::new(&std::env::var("ASP_WORK_DIR")?)),
         _ => {}
     }
     let listener = UnixListener::bind(std::env::var("ASP_WORKER_SOCKET")?)?;
@@ -104,6 +105,14 @@ async fn serve(token: String) -> Result<(), Box<dyn std::error::Error>> {
         })
         .await?;
     Ok(())
+}
+
+/// Takes every byte of the disk that it can have, and every file.
+fn hoard(home: &std::path::Path) {
+    for bytes in [16 << 10, 0] {
+        let file = |number: usize| home.join(format!("{bytes}-{number}"));
+        let _ = (0..).find(|number| std::fs::write(file(*number), vec![1; bytes]).is_err());
+    }
 }
 
 impl Worker {
@@ -173,7 +182,8 @@ async fn take(payload: In, out: &Sender, calls: &Answers) {
         In::Init(_) => {
             let manifest = std::env::var("ASP_PLUGIN_MANIFEST").map(std::fs::read_to_string);
             let saves = manifest.is_ok_and(|text| text.is_ok_and(|text| text.contains("saves.py")));
-            let caps = [("shim", "ppp_worker/1".to_owned()), ("checkpoint", saves.to_string())];
+            let boast = ("boast", "x".repeat(100_000));
+            let caps = [("shim", "ppp_worker/1".to_owned()), ("checkpoint", saves.to_string()), boast];
             let caps = caps.map(|(name, value)| (name.to_owned(), value)).into();
             return say(out, Out::Init(InitResponse { ok: true, caps, ..InitResponse::default() })).await;
         }

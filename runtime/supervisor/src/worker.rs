@@ -5,6 +5,7 @@
 
 pub mod budget;
 pub mod call;
+pub mod disk;
 pub mod executions;
 pub mod heartbeat;
 pub mod leftovers;
@@ -49,7 +50,7 @@ use crate::worker::executions::Executions;
 use crate::worker::heartbeat::PING_EVERY;
 use crate::worker::leftovers::{Idle, Verdict as Proof, Watch};
 use crate::worker::logs::Rate;
-use crate::worker::process::{Books, Machine, Process};
+use crate::worker::process::{Books, EXIT_WITHIN, Machine, Process};
 use crate::worker::session::{Session, TO_WORKER};
 use crate::worker::socket::WorkerSocket;
 use crate::worker::stdio::Inbox;
@@ -58,8 +59,6 @@ use crate::worker::stdio::Inbox;
 const START_WITHIN: Duration = Duration::from_secs(30);
 /// Between SIGTERM and SIGKILL.
 const GO_WITHIN: Duration = Duration::from_secs(2);
-/// A process that ended its stream is ending itself, or it is broken.
-const EXIT_WITHIN: Duration = Duration::from_millis(250);
 /// A worker's messages beyond this are left in its stream for a while. It is twice what one thread carries of calls;
 /// below it workers take turns.
 const MESSAGES_PER_SECOND: u64 = 20_000;
@@ -69,6 +68,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const FRESH_ENOUGH: Duration = Duration::from_millis(50);
 /// Entries of a worker's `caps` that are passed on.
 const MAX_CAPS: usize = 32;
+/// Of one entry: they are kept as long as the worker and told to each tunnel.
+const MAX_CAP_BYTES: usize = 512;
 
 /// Tells apart the workers of one pool.
 pub type WorkerId = u64;
@@ -263,10 +264,8 @@ impl Running {
         let opened = match opened {
             Ok(opened) => opened,
             Err(fault) => {
-                // What broke may be the first sign of its end, which says more.
-                let exit = timeout(EXIT_WITHIN, process.exited()).await;
-                let host = process.host_trouble();
-                let cause = host.as_ref().map_or(exit.unwrap_or(fault), |_| Cause::Host);
+                let disk_bytes = plan.plugin.manifest.limits.disk_bytes;
+                let (cause, host) = process.not_started(fault, disk_bytes).await;
                 return Err(Box::new(NotStarted { cause, host, remains: Some(process) }));
             }
         };
@@ -524,7 +523,8 @@ async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<
     let mut stream = client.session(request).await.map_err(broken)?.into_inner();
     match stream.message().await.map_err(broken)?.and_then(|message| message.payload) {
         Some(Payload::Init(answer)) if answer.ok => {
-            let caps = answer.caps.into_iter().take(MAX_CAPS).collect();
+            let short = |(name, value): &(String, String)| name.len() + value.len() <= MAX_CAP_BYTES;
+            let caps = answer.caps.into_iter().filter(short).take(MAX_CAPS).collect();
             let stream = Incoming::Session(Box::new(stream));
             Ok(Opened { channel: Some(channel), caps, token: bearer, to_worker, stream })
         }

@@ -28,6 +28,9 @@ use crate::ppp::{ToGateway, boolean, event_frame, fields, message_frame, text};
 /// Between a cancel and the end of a worker that ignores it.
 pub const GRACE: Duration = Duration::from_secs(2);
 const MAX_QUESTIONS: usize = 16;
+/// Correlation ids are the plugin's own: a name and a digest in each of our languages.
+const MAX_CORRELATION: usize = 1024;
+/// Over the whole call, as at the gateway: an empty artifact takes no bytes, and a file and a name in the store.
 const MAX_ARTIFACTS: usize = 256;
 const MAX_PIECE: usize = 64 << 10;
 /// Longest URI of an artifact in bytes, as at the gateway: a call's are kept to its end.
@@ -90,7 +93,9 @@ struct State {
     /// Time spent with open questions before now.
     paused: Duration,
     last_event: Instant,
+    /// Bytes so far of those that were begun and not emitted, by their URI.
     artifacts: BTreeMap<String, u64>,
+    artifacts_begun: usize,
     artifact_bytes: u64,
     unsaved: usize,
     /// It was told to end.
@@ -115,6 +120,7 @@ impl Call {
             paused: Duration::ZERO,
             last_event: now,
             artifacts: BTreeMap::new(),
+            artifacts_begun: 0,
             artifact_bytes: 0,
             unsaved: 0,
             stopped: false,
@@ -326,6 +332,9 @@ impl Call {
                 self.rules.elicitations.contains(&asked.elicitation_id),
             ),
             Payload::Delegation(asked) => {
+                if asked.correlation_id.len() > MAX_CORRELATION {
+                    return Err(Cause::Protocol("a delegation's correlation id is too long"));
+                }
                 self.ask(true, &asked.correlation_id, self.rules.delegations.contains(&asked.delegate_id))
             }
             Payload::ArtifactData(piece) => self.piece(piece),
@@ -379,8 +388,8 @@ impl Call {
         }
         let mut state = self.state.lock();
         let length = piece.data.len() as u64;
-        if state.artifacts.len() >= MAX_ARTIFACTS && !state.artifacts.contains_key(&piece.uri) {
-            return Err(Cause::Limit("artifacts"));
+        if !state.artifacts.contains_key(&piece.uri) {
+            state.begin_artifact()?;
         }
         let next = state.artifacts.entry(piece.uri.clone()).or_default();
         if *next != piece.offset {
@@ -395,11 +404,24 @@ impl Call {
     }
 
     fn artifact(&self, artifact: &ArtifactEmitted) -> Result<(), Cause> {
-        let sent = self.state.lock().artifacts.remove(&artifact.uri).unwrap_or(0);
+        let mut state = self.state.lock();
+        let sent = match state.artifacts.remove(&artifact.uri) {
+            Some(sent) => sent,
+            // One that lies elsewhere takes nothing here.
+            None if artifact.uri.starts_with("https://") => 0,
+            None => state.begin_artifact().map(|()| 0)?,
+        };
         if artifact.size != sent {
             return Err(Cause::Protocol("an artifact's size is not what was sent"));
         }
         Ok(())
+    }
+}
+
+impl State {
+    fn begin_artifact(&mut self) -> Result<(), Cause> {
+        self.artifacts_begun += 1;
+        if self.artifacts_begun > MAX_ARTIFACTS { Err(Cause::Limit("artifacts")) } else { Ok(()) }
     }
 }
 

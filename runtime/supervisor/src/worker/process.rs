@@ -21,6 +21,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cause::{Cause, FullHeap};
@@ -31,6 +32,7 @@ use crate::plugin::manifest::Mode;
 use crate::settings::Settings;
 use crate::telemetry::metrics::Metrics;
 use crate::worker::budget::{Budget, Lease};
+use crate::worker::disk::{self, FullDisk};
 use crate::worker::logs;
 use crate::worker::socket::{self, WorkerSocket};
 use crate::worker::spawner::Spawner;
@@ -41,6 +43,8 @@ const HOMES: &str = "w";
 const EGRESS_PORT: u16 = 3128;
 /// The outermost process, after the others; a crowd has 0.6 s.
 const END_WITHIN: Duration = Duration::from_secs(1);
+/// A process that ended its stream is ending itself, or it is broken.
+pub const EXIT_WITHIN: Duration = Duration::from_millis(250);
 /// A killed process is gone at once unless the kernel is busy with it.
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -327,25 +331,34 @@ impl Process {
         }
     }
 
-    /// What the machine could not do for the start of the worker; `None`: nothing is known to be its fault.
-    pub fn host_trouble(&self) -> Option<String> {
-        match self.report.fault() {
-            Some(fault) if fault.host => Some(format!("build the sandbox ({}): {}", fault.step, fault.error)),
-            Some(_) => None,
-            None => self.full_disk(),
+    /// Ends the worker that did not start, and says why where its exit does not: `fault` is what was seen of it.
+    pub async fn not_started(&mut self, fault: Cause, disk_bytes: u64) -> (Cause, Option<String>) {
+        // What broke may be the first sign of its end, which says more.
+        let exit = timeout(EXIT_WITHIN, self.exited()).await;
+        if exit.is_err() {
+            self.kill();
+            // Err: the kernel is busy with it. What it holds of the disk without a name goes with it.
+            let _ = timeout(EXIT_WITHIN, self.exited()).await;
         }
+        match self.report.fault() {
+            Some(fault) if fault.host => {
+                return (Cause::Host, Some(format!("build the sandbox ({}): {}", fault.step, fault.error)));
+            }
+            Some(_) => {}
+            None => match self.full_disk(disk_bytes).await {
+                Some(FullDisk::Machine(trouble)) => return (Cause::Host, Some(trouble)),
+                Some(FullDisk::Worker) => return (Cause::Limit("disk space"), None),
+                None => {}
+            },
+        }
+        (exit.unwrap_or(fault), None)
     }
 
-    /// Below level 3 the worker's socket and files are on the machine's disk, and when that is full no worker starts.
-    fn full_disk(&self) -> Option<String> {
+    async fn full_disk(&self, disk_bytes: u64) -> Option<FullDisk> {
         let WorkerSocket::Shared(_) = self.socket else { return None };
-        // Err: it is not known to be full.
-        let disk = rustix::fs::statvfs(&self.home.path).ok()?;
-        // A file system without a bound on inodes has none to count.
-        let full = disk.f_bavail == 0 || disk.f_files > 0 && disk.f_favail == 0;
-        full.then(|| {
-            format!("let the worker make its socket: no space is left for {}", self.home.path.display())
-        })
+        let home = self.home.path.clone();
+        // Err: the executor is ending.
+        tokio::task::spawn_blocking(move || disk::judge(&home, disk_bytes)).await.ok().flatten()
     }
 
     /// Asks the process to go.
@@ -388,12 +401,12 @@ impl Process {
     /// Kills what is left and takes away what the process had; ends when all is gone.
     pub async fn clear(mut self) {
         self.kill();
-        if tokio::time::timeout(END_WITHIN, self.child.wait()).await.is_err() {
+        if timeout(END_WITHIN, self.child.wait()).await.is_err() {
             // It ends with the last process inside, unless somebody has stopped it.
             let _ = self.child.start_kill();
         }
         // Err: the kernel is busy with it, and reaps it later.
-        let _ = tokio::time::timeout(REAP_WITHIN, self.child.wait()).await;
+        let _ = timeout(REAP_WITHIN, self.child.wait()).await;
         let cgroup = self.books.cgroup.lock().take();
         let (home, lease) = (self.home, self.lease);
         // Waits for the kernel to let go of the control group.

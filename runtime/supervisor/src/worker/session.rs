@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{ClientMessage, LogLine, Ping, ServerMessage, client_message};
 use parking_lot::Mutex;
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::Instant;
@@ -174,7 +175,8 @@ impl Session {
         let call = self.find(&line.request_id).ok_or(Cause::Protocol("an event of an unknown call"))?;
         let end = line.message.floor_char_boundary(logs::MAX_LINE);
         line.message.truncate(end);
-        if !self.logs.take_line(line.message.len()) {
+        // Its other fields are the plugin's to fill as well.
+        if !self.logs.take_line(line.encoded_len()) {
             return Ok(());
         }
         call.receive(Payload::Log(line)).await
@@ -227,6 +229,8 @@ mod tests {
     use asp_proto::plugin::{CancelResponse, Checkpoint, Completed, Failed, InitResponse, Pong, Progress};
     use std::collections::BTreeSet;
     use std::time::Duration;
+
+    use futures::{FutureExt, StreamExt};
 
     use super::*;
     use crate::ppp::outbox::{Frames, outbox};
@@ -297,6 +301,19 @@ mod tests {
         let cancel = CancelResponse { request_id: "a".into(), ..Default::default() };
         assert_eq!(rig.session.receive(message(Payload::Cancel(cancel))).await, Ok(()));
         assert_eq!(rig.session.receive(message(Payload::Pong(Pong::default()))).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn a_log_line_counts_with_all_its_fields() {
+        let rig = rig();
+        let (_call, mut frames) = begin(&rig.session, "a");
+        let line = |task_id: String| {
+            message(Payload::Log(LogLine { request_id: "a".into(), task_id, ..LogLine::default() }))
+        };
+        rig.session.receive(line("x".repeat(100))).await.unwrap();
+        assert!(frames.next().now_or_never().is_some());
+        rig.session.receive(line("x".repeat(1001))).await.unwrap();
+        assert!(frames.next().now_or_never().is_none(), "it is above the rate of bytes");
     }
 
     #[tokio::test]

@@ -36,6 +36,10 @@ async fn the_tunnels_own_init_and_ping_are_answered_by_the_runtime() {
     tunnel.say(In::Init(InitRequest::default())).await;
     let Said::Message(Out::Init(init)) = tunnel.until_message().await else { panic!() };
     assert!(init.ok && init.caps["shim"] == "ppp_worker/1", "the worker's caps: {init:?}");
+    assert!(
+        !init.caps.contains_key("boast"),
+        "what is too long is not kept for each call of a worker's life"
+    );
     tunnel.say(In::Ping(Ping { nonce: "7".into() })).await;
     assert!(matches!(tunnel.until_message().await, Said::Message(Out::Pong(pong)) if pong.nonce == "7"));
     tunnel.invoke("one", &json!({"text": "x"})).await;

@@ -108,6 +108,28 @@ async fn a_disk_that_is_full_before_the_worker_makes_its_socket_is_the_machines_
     assert_eq!(output(&said).unwrap_or_else(|| panic!("{said:?}"))["text"], "Hello");
 }
 
+#[tokio::test]
+async fn a_worker_that_fills_the_disk_itself_is_no_trouble_of_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let hoarder = json!({
+        "entrypoint": "hoarder.py", "isolation": {"minLevel": 1}, "limits": {"diskBytes": 65_536},
+    });
+    install(&dir.path().join("plugins"), "greet", "1.0.0", &hoarder);
+    let disk = Disk::mount(&dir.path().join("state"));
+    for path in [dir.path(), &disk.0] {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let python = interpreter();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
+    command.uid(NOBODY).gid(NOBODY);
+    let stack = launch(dir, command, &["--python", python.to_str().unwrap(), "--min-level", "1"]).await;
+    let told = refusal(&stack).await;
+    assert!(told.contains("quarantined: "), "{told}");
+    stack.log_line("bound on disk space").await;
+    assert_eq!(stack.figure("greet@1.0.0", "host_failures").await, 0);
+    assert!(stack.figure("greet@1.0.0", "crashes").await >= 5);
+}
+
 /// Files and directories, `at` itself with them.
 fn count(at: &Path) -> u64 {
     let below =

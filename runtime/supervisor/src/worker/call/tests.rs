@@ -89,6 +89,40 @@ async fn artifacts_have_no_gaps_and_a_bound() {
     assert!(matches!(large.receive(piece("report://t/b", 0, 60_000)).await, Err(Cause::Limit(_))));
 }
 
+#[tokio::test]
+async fn empty_artifacts_are_counted_over_the_whole_call() {
+    let (begun, _frames) = call();
+    let (named, _frames) = call();
+    for number in 0..MAX_ARTIFACTS {
+        begun.receive(piece("report://t/a", 0, 0)).await.unwrap();
+        begun.receive(artifact("report://t/a", 0)).await.unwrap();
+        named.receive(artifact(&format!("report://t/{number}"), 0)).await.unwrap();
+    }
+    assert_eq!(begun.receive(piece("report://t/a", 0, 0)).await, Err(Cause::Limit("artifacts")));
+    named.receive(artifact("https://example.com/x", 0)).await.unwrap();
+    assert_eq!(named.receive(artifact("report://t/a", 0)).await, Err(Cause::Limit("artifacts")));
+}
+
+#[tokio::test]
+async fn what_a_delegation_is_called_has_a_bound_and_is_forgotten_with_its_answer() {
+    let (call, _frames) = call();
+    let delegate = |id: &str| {
+        Payload::Delegation(DelegationRequested {
+            delegate_id: "llm".into(),
+            correlation_id: id.into(),
+            ..Default::default()
+        })
+    };
+    for number in 0..10 * MAX_QUESTIONS {
+        let id = number.to_string();
+        call.receive(delegate(&id)).await.unwrap();
+        call.answered(true, &id);
+    }
+    assert!(call.state.lock().questions.is_empty());
+    let long = delegate(&"x".repeat(MAX_CORRELATION + 1));
+    assert!(matches!(call.receive(long).await, Err(Cause::Protocol(_))));
+}
+
 fn progress() -> Payload {
     Payload::Progress(Progress::default())
 }
