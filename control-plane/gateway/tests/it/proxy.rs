@@ -99,6 +99,33 @@ async fn a_call_is_mapped_to_one_http_request_and_back() {
     assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));
 }
 
+/// A service that knows the key recognises the retry of a client whose first answer was lost.
+#[tokio::test]
+async fn a_callers_retry_carries_the_same_key_to_the_service_and_nobody_elses_does() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let record = seen.clone();
+    let service = axum::Router::new().fallback(async move |request: Request| {
+        let key = request.headers()["idempotency-key"].to_str().unwrap().to_owned();
+        record.lock().push(key);
+        StatusCode::TOO_MANY_REQUESTS
+    });
+    let upstream = format!("http://{}", serve(service).await);
+    let mode = Mode::ProxyHttp(http_mapping("/"));
+    let fixture = Fixture::of(with_runtime("echo", mode, Mutation::NonIdempotent, &upstream));
+    for (user, key) in [("alice", Some("k")), ("alice", Some("k")), ("bob", Some("k")), ("alice", None)] {
+        let params = json!({"name": "echo", "arguments": {"message": "m"}});
+        let mut request = Modern::new("demo", &token(user), "tools/call", params);
+        if let Some(key) = key {
+            request.body["params"]["_meta"]["asp/idempotencyKey"] = key.into();
+        }
+        assert_eq!(request.send(&fixture).await.json()["result"]["_meta"]["asp/reason"], "rate_limited");
+    }
+    let seen = seen.lock();
+    assert_eq!(seen[0], seen[1], "the same caller, the same key");
+    let others: std::collections::HashSet<&String> = seen[1..].iter().collect();
+    assert_eq!(others.len(), 3, "{others:?}");
+}
+
 /// An argument fills its place in the service's path and reaches no other one.
 #[tokio::test]
 async fn an_argument_never_climbs_out_of_its_place_in_the_services_path() {

@@ -10,7 +10,7 @@ use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::Upstream;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
-use reqwest::{Response, StatusCode};
+use reqwest::Response;
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ use crate::executors::delegate::delegation::Fault;
 use crate::executors::outbound::breaker::{Breakers, FAIR_TIME};
 use crate::executors::outbound::client;
 use crate::executors::outbound::client::{Destination, Outbound, OutboundError};
-use crate::executors::outbound::refused::retry_after;
+use crate::executors::outbound::refused::{may_pass, retry_after};
 use crate::executors::outbound::upstream::origin;
 
 /// Largest accepted answer in bytes: what a plugin's message carries twice, as text and as its value.
@@ -73,7 +73,7 @@ async fn requests(outbound: &Outbound, asked: &Asked<'_>) -> Result<Answered, Fa
             let body = client::body(response, MAX_ANSWER).await.map_err(|_| Fault::Unavailable)?;
             return chat::read(&body);
         }
-        if !is_passing(status) {
+        if !may_pass(status) {
             // The endpoint's own words may quote the input: only the status is kept.
             tracing::warn!(
                 url = asked.endpoint.url,
@@ -120,9 +120,4 @@ async fn send(outbound: &Outbound, asked: &Asked<'_>) -> Result<Response, Fault>
         tracing::debug!(error = %error.without_url(), "a delegate's endpoint did not answer");
         Fault::Unavailable
     })
-}
-
-/// Whether the same request may do better later (RFC 6585 section 4, RFC 9110 section 15.6).
-fn is_passing(status: StatusCode) -> bool {
-    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }

@@ -4,10 +4,10 @@
 //! tell of the call itself; a status alone says nothing of the service's inside (I-11).
 
 use asp_proto::plugin::Failed;
-use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
 use super::resource::{CallResource, ServiceError, Status, parse_error};
+use super::service::Answer;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::executors::outbound::refused::by_status;
@@ -53,9 +53,9 @@ fn failed(call: &Call, error: ServiceError) -> Result<Output, Refusal> {
 }
 
 /// The service did not begin the call.
-pub(super) fn refused<T>(status: StatusCode, body: &[u8]) -> Result<T, Refusal> {
-    let said = parse_error(body).map(|error| shown(&error.message)).unwrap_or_default();
-    Err(by_status(status, None, said))
+pub(super) fn refused<T>(call: &Call, answer: &Answer) -> Result<T, Refusal> {
+    let said = parse_error(&answer.body).map(|error| shown(&error.message)).unwrap_or_default();
+    Err(by_status(answer.status, answer.retry_after, said).of(call))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::service::{Answer, Fault, Service};
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::hosted::polling::Pace;
+use crate::executors::outbound::refused::may_pass;
 
 /// Most messages of one prompt.
 const MAX_MESSAGES: usize = 1024;
@@ -40,7 +41,7 @@ pub(super) async fn resource(service: &Service, execution: &Execution) -> Result
         return Err(Refusal::UnknownResource { uri: uri.to_owned() });
     }
     if !answer.status.is_success() {
-        return ends::refused(answer.status, &answer.body);
+        return ends::refused(&execution.call, &answer);
     }
     Ok(Output::Contents { contents: vec![contents(uri, answer)] })
 }
@@ -54,7 +55,7 @@ pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<O
         }
     };
     if !answer.status.is_success() {
-        return ends::refused(answer.status, &answer.body);
+        return ends::refused(&execution.call, &answer);
     }
     messages(&answer.body).ok_or_else(|| Refusal::InvalidOutput {
         pointer: String::new(),
@@ -65,7 +66,7 @@ pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<O
 /// `None` after the pause before another attempt.
 async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Option<Answer>, Refusal> {
     let (retry_after, why) = match answered {
-        Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS || answer.status.is_server_error() => {
+        Ok(answer) if may_pass(answer.status) => {
             (answer.retry_after, format!("the service answered {}", answer.status.as_u16()))
         }
         Ok(answer) => return Ok(Some(answer)),

@@ -23,6 +23,7 @@ use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
 use crate::executors::hosted::cancel::Farewell;
 use crate::executors::hosted::polling::Pace;
+use crate::executors::outbound::refused::{is_open, may_pass};
 use crate::executors::outbound::upstream::lost;
 
 /// Most questions of one call.
@@ -117,8 +118,8 @@ impl<'a> Hosted<'a> {
                     }
                     return self.read(answer);
                 }
-                Ok(answer) if passes(answer.status) => {
-                    delivered |= answer.status.is_server_error();
+                Ok(answer) if may_pass(answer.status) => {
+                    delivered |= is_open(answer.status);
                     answer.retry_after
                 }
                 // A call of that id is there already, which was not made by this one.
@@ -132,7 +133,7 @@ impl<'a> Hosted<'a> {
                 }
                 Ok(answer) => {
                     self.farewell.due = false;
-                    return ends::refused(answer.status, &answer.body);
+                    return ends::refused(call, &answer);
                 }
                 Err(Fault::Paused(refusal)) if !delivered => {
                     self.farewell.due = false;
@@ -178,7 +179,7 @@ impl<'a> Hosted<'a> {
                     self.pace.answered(false, answer.retry_after);
                     return Ok(None);
                 }
-                Ok(answer) if passes(answer.status) => answer.retry_after,
+                Ok(answer) if may_pass(answer.status) => answer.retry_after,
                 Ok(answer) => return Err(self.gone(&answer)),
                 Err(Fault::Paused(_) | Fault::NotDelivered | Fault::Lost(_)) => None,
             };
@@ -227,7 +228,7 @@ impl<'a> Hosted<'a> {
             Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS => {
                 (Brought::Stale, answer.retry_after)
             }
-            Ok(answer) if answer.status.is_server_error() => (Brought::Unsure, answer.retry_after),
+            Ok(answer) if is_open(answer.status) => (Brought::Unsure, answer.retry_after),
             Ok(answer) => return Err(self.gone(&answer)),
             Err(Fault::Paused(_) | Fault::NotDelivered) => (Brought::Stale, None),
             Err(Fault::Lost(_)) => (Brought::Unsure, None),
@@ -298,11 +299,6 @@ impl<'a> Hosted<'a> {
             gauges: BTreeMap::new(),
         });
     }
-}
-
-/// Whether the same request may be answered otherwise in a moment.
-fn passes(status: StatusCode) -> bool {
-    status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error()
 }
 
 fn is_same_question(before: &CallResource, now: &CallResource) -> bool {

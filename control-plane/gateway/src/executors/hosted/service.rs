@@ -17,12 +17,11 @@ use tokio::time::Instant;
 
 use crate::call::Call;
 use crate::call::outcome::Refusal;
-use crate::digest;
 use crate::execution::Execution;
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client;
 use crate::executors::outbound::refused::retry_after;
-use crate::executors::outbound::upstream::{deadline_ms, origin};
+use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, origin};
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -205,15 +204,6 @@ fn headers(call: &Call) -> HeaderMap {
         }
     }
     headers
-}
-
-/// The caller's key within its scope, so that two callers who chose the same one do not meet at a service that
-/// knows neither; without one, the call's id.
-fn idempotency_key(call: &Call) -> String {
-    let Some(key) = &call.idempotency_key else { return call.id.to_string() };
-    let (caller, server, primitive) = (&call.caller, &call.server.message.name, &call.entry.primitive.id);
-    let hashed = digest::of_parts(&[&caller.issuer, &caller.org, &caller.user, server, primitive, key]);
-    hashed.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An etag as a header carries it: what the body says, in quotes; else what the header said.

@@ -1,13 +1,15 @@
-//! What a service's answer by status alone means for a call: it understood the request, and did not do it.
+//! What a service's answer by status alone means for a call: one mapping for every executor.
 //!
-//! Keeps true: such an end is definite, since the service says that nothing was done; its words reach the caller
-//! only where they tell of the arguments (I-11).
+//! Keeps true: a refusal is definite, since the service says that nothing was done, and an answer after which that is
+//! open is told apart from it; a service's words reach the caller only where they tell of the arguments (I-11).
 
 use std::time::Duration;
 
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
+use super::upstream::lost;
+use crate::call::Call;
 use crate::call::outcome::Refusal;
 
 /// The limit that a service applies to the platform, as refusals name it.
@@ -17,9 +19,34 @@ const DEFAULT_WAIT: Duration = Duration::from_secs(1);
 /// Longer than a day is longer than any call.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
-/// The refusal of a 3xx or 4xx answer. `said`: the service's own words, fit to be shown; perhaps empty.
-pub(crate) fn by_status(status: StatusCode, wait: Option<Duration>, said: String) -> Refusal {
-    match status {
+/// What a status other than 2xx says of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Meaning {
+    /// The service understood it and did not do it.
+    Refused(Refusal),
+    /// It may have been done.
+    Open(String),
+}
+
+impl Meaning {
+    /// How a call ends that sent the request.
+    pub(crate) fn of(self, call: &Call) -> Refusal {
+        match self {
+            Meaning::Refused(refusal) => refusal,
+            Meaning::Open(why) => lost(call, &why),
+        }
+    }
+}
+
+/// `said`: the service's own words, fit to be shown; perhaps empty.
+pub(crate) fn by_status(status: StatusCode, wait: Option<Duration>, said: String) -> Meaning {
+    if is_open(status) {
+        return Meaning::Open(match status {
+            StatusCode::REQUEST_TIMEOUT => "the service did not wait for the request".into(),
+            other => format!("the service answered {}", other.as_u16()),
+        });
+    }
+    Meaning::Refused(match status {
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
             let message = if said.is_empty() { "the service refuses the arguments".into() } else { said };
             Refusal::InvalidArguments { pointer: String::new(), message }
@@ -34,7 +61,24 @@ pub(crate) fn by_status(status: StatusCode, wait: Option<Duration>, said: String
             Refusal::Limited { limit: LIMIT, retry_after_ms }
         }
         other => Refusal::Declined(format!("the service answered {}", other.as_u16())),
-    }
+    })
+}
+
+/// Whether nobody knows what the service has done: it failed, or it gave up waiting for the request, which some do in
+/// the midst of the work (RFC 9110 sections 15.6 and 15.5.9).
+pub(crate) fn is_open(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT
+}
+
+/// Whether the same request may be answered otherwise in a moment (RFC 6585 section 4 for 429).
+pub(crate) fn may_pass(status: StatusCode) -> bool {
+    is_open(status) || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+/// Whether the status says nothing of what the caller asks for, so that it is no result, which a retry under the same
+/// key would get again: it speaks of the service, or of this platform's own standing there.
+pub(crate) fn is_no_result(status: StatusCode) -> bool {
+    may_pass(status) || status == StatusCode::UNAUTHORIZED
 }
 
 /// The seconds of RFC 9110 section 10.2.3; a date is as good as nothing, since clocks differ.
@@ -47,25 +91,44 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    fn refusal(status: u16, wait: Option<u64>) -> Refusal {
+        let status = StatusCode::from_u16(status).unwrap();
+        match by_status(status, wait.map(Duration::from_secs), "no such case".into()) {
+            Meaning::Refused(refusal) => refusal,
+            Meaning::Open(why) => panic!("{status}: {why}"),
+        }
+    }
+
     #[test]
     fn a_refusal_repeats_only_what_tells_of_the_arguments() {
-        let refused = |status| by_status(status, None, "no such case".into());
-        assert_eq!(refused(StatusCode::UNPROCESSABLE_ENTITY).public_message(), "argument : no such case");
-        for status in
-            [StatusCode::NOT_FOUND, StatusCode::FORBIDDEN, StatusCode::FOUND, StatusCode::IM_A_TEAPOT]
-        {
-            let refusal = refused(status);
+        for status in [400, 422] {
+            assert_eq!(refusal(status, None).public_message(), "argument : no such case");
+        }
+        for status in [302, 401, 403, 404, 405, 409, 413, 418] {
+            let refusal = refusal(status, None);
             assert!(!refusal.public_message().contains("case"), "{status}");
             assert!(matches!(refusal, Refusal::Declined(_)), "{status}");
         }
     }
 
     #[test]
+    fn after_a_failure_or_a_timeout_it_is_open_what_was_done() {
+        for status in [408, 500, 501, 502, 503, 504, 599] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert!(matches!(by_status(status, None, String::new()), Meaning::Open(_)), "{status}");
+            assert!(may_pass(status) && is_no_result(status), "{status}");
+        }
+        for (status, passes, is_none) in [(429, true, true), (401, false, true), (403, false, false)] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!((may_pass(status), is_no_result(status)), (passes, is_none), "{status}");
+        }
+    }
+
+    #[test]
     fn a_services_limit_says_when_to_come_again() {
         for (wait, expected) in [(Some(7), 7_000), (None, 1_000), (Some(u64::MAX), 86_400_000)] {
-            let refusal =
-                by_status(StatusCode::TOO_MANY_REQUESTS, wait.map(Duration::from_secs), String::new());
-            assert_eq!(refusal, Refusal::Limited { limit: "service", retry_after_ms: expected });
+            let expected = Refusal::Limited { limit: "service", retry_after_ms: expected };
+            assert_eq!(refusal(429, wait), expected);
         }
     }
 }

@@ -1,8 +1,10 @@
-//! What every request to a service shares: its origin, its deadline, and what it means that no answer came.
+//! What every request to a service shares: its origin, its deadline, its idempotency key, and what it means that no
+//! answer came.
 
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::clock::since_epoch;
+use crate::digest;
 use tokio::time::Instant;
 
 /// Scheme and authority of a URL or URL template, as the breaker's key.
@@ -15,6 +17,15 @@ pub(crate) fn origin(url: &str) -> String {
 pub(crate) fn deadline_ms(call: &Call) -> String {
     let left = call.deadline().saturating_duration_since(Instant::now());
     (since_epoch() + left).as_millis().to_string()
+}
+
+/// The caller's idempotency key within its scope: a caller's retry carries the same one, and two callers who chose the
+/// same do not meet at a service that knows neither. Without one, the call's id.
+pub(crate) fn idempotency_key(call: &Call) -> String {
+    let Some(key) = &call.idempotency_key else { return call.id.to_string() };
+    let (caller, server, primitive) = (&call.caller, &call.server.message.name, &call.entry.primitive.id);
+    let hashed = digest::of_parts(&[&caller.issuer, &caller.org, &caller.user, server, primitive, key]);
+    hashed.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A request that may have been delivered and got no answer.

@@ -15,9 +15,9 @@ use crate::call::outcome::{Output, Refusal, text_block};
 use crate::execution::Execution;
 use crate::executors::outbound::client;
 use crate::executors::outbound::client::Outbound;
-use crate::executors::outbound::refused::{by_status, retry_after};
+use crate::executors::outbound::refused::{by_status, is_no_result, retry_after};
 use crate::executors::outbound::said::shown;
-use crate::executors::outbound::upstream::{deadline_ms, lost, refusal_of};
+use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, lost, refusal_of};
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -107,7 +107,7 @@ fn request(
     request = request
         .header("accept", "application/json")
         .header("x-deadline-ms", deadline_ms(&execution.call))
-        .header("idempotency-key", execution.call.id.to_string());
+        .header("idempotency-key", idempotency_key(&execution.call));
     if mapping.timeout_ms > 0 {
         request = request.timeout(Duration::from_millis(mapping.timeout_ms.into()));
     }
@@ -162,9 +162,6 @@ fn expanded(template: &str, arguments: &Map<String, Value>) -> Result<Option<Str
 fn map(mapping: &ProxyHttp, execution: &Execution, answer: Answer) -> Result<Output, Refusal> {
     let call = &execution.call;
     let Answer { status, headers, is_json, body } = answer;
-    if status.is_server_error() {
-        return Err(lost(call, &format!("the service answered {}", status.as_u16())));
-    }
     let text = String::from_utf8_lossy(&body);
     if !status.is_success() {
         return failed(execution, &headers, status, &shown(&text));
@@ -194,15 +191,10 @@ fn failed(
             Err(Refusal::UnknownResource { uri: uri.to_owned() })
         }
         Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => {
-            Err(by_status(status, retry_after(headers), said.to_owned()))
+            Err(by_status(status, retry_after(headers), said.to_owned()).of(&execution.call))
         }
-        // These say nothing of the arguments: they are no result, which a retry under the same key would get again.
-        _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS) => {
-            Err(by_status(status, retry_after(headers), String::new()))
-        }
-        // The service gave up waiting for the request, and nobody knows what it has done (RFC 9110 section 15.5.9).
-        _ if status == StatusCode::REQUEST_TIMEOUT => {
-            Err(lost(&execution.call, "the service did not wait for the request"))
+        _ if is_no_result(status) => {
+            Err(by_status(status, retry_after(headers), String::new()).of(&execution.call))
         }
         _ => Ok(Output::tool_error(&format!("the service answered {}: {said}", status.as_u16()))),
     }

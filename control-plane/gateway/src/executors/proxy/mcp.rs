@@ -21,7 +21,7 @@ use crate::call::outcome::{Output, Refusal};
 use crate::call::principal::principal;
 use crate::execution::Execution;
 use crate::executors::outbound::client::Outbound;
-use crate::executors::outbound::refused::by_status;
+use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
 
 pub mod client;
@@ -47,9 +47,11 @@ struct Key {
     downstream: String,
 }
 
+/// Held while one call opens the session, so that concurrent calls do not open it twice.
+type Opened = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+
 struct Slot {
-    /// Held while one call opens the session, so that concurrent calls do not open it twice.
-    session: Arc<tokio::sync::Mutex<Option<Arc<Session>>>>,
+    session: Opened,
     used: Instant,
 }
 
@@ -95,7 +97,7 @@ impl McpUpstreams {
                 cancelled: &call.cancellation(),
             };
             match client.request(&session, exchange).await {
-                Err(Fault::SessionEnded) if attempt == 0 => drop(slot.lock().await.take()),
+                Err(Fault::SessionEnded) if attempt == 0 => forget(&slot, &session).await,
                 Err(fault) => return Err(refusal(call, fault)),
                 Ok(result) => return Ok(output(call.entry.primitive.kind(), result)),
             }
@@ -112,11 +114,7 @@ impl McpUpstreams {
         self.farewells.reopen();
     }
 
-    async fn open(
-        &self,
-        client: &Client,
-        slot: &Arc<tokio::sync::Mutex<Option<Arc<Session>>>>,
-    ) -> Result<Arc<Session>, Refusal> {
+    async fn open(&self, client: &Client, slot: &Opened) -> Result<Arc<Session>, Refusal> {
         let mut held = slot.lock().await;
         if let Some(session) = &*held {
             return Ok(session.clone());
@@ -124,7 +122,10 @@ impl McpUpstreams {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // Nothing of the call is delivered yet, whatever goes wrong here.
         let opened = client.initialize(id).await.map_err(|fault| match fault {
-            Fault::Refused { status, wait } => unserved(status, wait),
+            Fault::Refused { status, wait } => match by_status_alone(status, wait) {
+                Meaning::Refused(refusal) => refusal,
+                Meaning::Open(why) => Refusal::Upstream(format!("handshake: {why}")),
+            },
             fault => Refusal::Upstream(format!("handshake: {fault}")),
         })?;
         let session = Arc::new(opened);
@@ -132,7 +133,7 @@ impl McpUpstreams {
         Ok(session)
     }
 
-    fn slot(&self, key: &Key) -> Arc<tokio::sync::Mutex<Option<Arc<Session>>>> {
+    fn slot(&self, key: &Key) -> Opened {
         let mut sessions = self.sessions.lock();
         if sessions.len() >= MAX_SESSIONS
             && !sessions.contains_key(key)
@@ -153,19 +154,27 @@ fn refusal(call: &Call, fault: Fault) -> Refusal {
     match fault {
         Fault::Error { code, message } => Refusal::Relayed { code, message },
         Fault::NotDelivered | Fault::SessionEnded => Refusal::Upstream(fault.to_string()),
-        Fault::Refused { status, wait } => unserved(status, wait),
+        Fault::Refused { status, wait } => by_status_alone(status, wait).of(call),
         Fault::Lost(why) => lost(call, &why),
         Fault::Cancelled => Refusal::Cancelled,
     }
 }
 
 /// A status says nothing of the arguments here: what an MCP server has to say of them it says in JSON-RPC.
-fn unserved(status: StatusCode, wait: Option<Duration>) -> Refusal {
+fn by_status_alone(status: StatusCode, wait: Option<Duration>) -> Meaning {
     match by_status(status, wait, String::new()) {
-        Refusal::InvalidArguments { .. } => {
-            Refusal::Declined(format!("the service answered {}", status.as_u16()))
+        Meaning::Refused(Refusal::InvalidArguments { .. }) => {
+            Meaning::Refused(Refusal::Declined(format!("the service answered {}", status.as_u16())))
         }
-        refusal => refusal,
+        meaning => meaning,
+    }
+}
+
+/// The server has ended the session. Another call may have found that out before, and opened a new one.
+async fn forget(slot: &Opened, session: &Arc<Session>) {
+    let mut held = slot.lock().await;
+    if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, session)) {
+        *held = None;
     }
 }
 

@@ -17,13 +17,14 @@ async fn a_put_without_an_answer_is_put_again_as_the_same_call() {
             busy.clone(),
             reply(500, &json!({})),
             reply(429, &json!({})),
+            reply(408, &json!({})),
             done(),
         ])
         .await;
         let answer = sweep(&fixture_at(&service.url, mutation)).await;
         assert_eq!(result(&answer)["structuredContent"], json!({"ok": true}), "{}", answer.text);
         let seen = service.seen();
-        assert_eq!(service.requests(), vec![format!("PUT {ID}"); 5]);
+        assert_eq!(service.requests(), vec![format!("PUT {ID}"); 6]);
         assert!(seen.iter().all(|again| again.id == seen[0].id && again.body == seen[0].body));
         assert!(
             seen.iter().all(|again| again.header("idempotency-key") == seen[0].header("idempotency-key"))
@@ -33,7 +34,7 @@ async fn a_put_without_an_answer_is_put_again_as_the_same_call() {
 
 #[tokio::test]
 async fn a_refusal_after_a_put_that_may_have_begun_the_call_is_no_proof_that_it_did_not() {
-    for first in [Step::Break, reply(502, &json!({}))] {
+    for first in [Step::Break, reply(502, &json!({})), reply(408, &json!({}))] {
         for status in [302, 400, 401, 403, 404, 422] {
             let service = Service::start([first.clone(), reply(status, &json!({}))]).await;
             let answer = sweep(&fixture_at(&service.url, Mutation::NonIdempotent)).await;

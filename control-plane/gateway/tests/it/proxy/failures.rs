@@ -75,6 +75,43 @@ async fn a_failure_behind_a_resource_or_a_prompt_is_a_protocol_error() {
     }
 }
 
+/// What speaks of the arguments is a result for the model; what speaks of the service is none, and what may have been
+/// done is said.
+#[tokio::test]
+async fn each_status_behind_a_tool_has_one_meaning() {
+    let rows = [
+        (302, "", ""),
+        (400, "", ""),
+        (401, "upstream_unavailable", "upstream_unavailable"),
+        (403, "", ""),
+        (404, "", ""),
+        (408, "outcome_unknown", "upstream_unavailable"),
+        (409, "", ""),
+        (422, "", ""),
+        (429, "rate_limited", "rate_limited"),
+        (500, "outcome_unknown", "upstream_unavailable"),
+        (502, "outcome_unknown", "upstream_unavailable"),
+        (503, "outcome_unknown", "upstream_unavailable"),
+    ];
+    for (status, changing, reading) in rows {
+        let answered = StatusCode::from_u16(status).unwrap();
+        let service =
+            axum::Router::new().fallback(async move |_: Request| (answered, [("retry-after", "7")]));
+        let upstream = format!("http://{}", serve(service).await);
+        for (mutation, reason) in [(Mutation::NonIdempotent, changing), (Mutation::ReadOnly, reading)] {
+            let mode = Mode::ProxyHttp(http_mapping("/"));
+            let answer = echo(&Fixture::of(with_runtime("echo", mode, mutation, &upstream)), "m").await;
+            let result = &answer["result"];
+            assert_eq!(result["isError"], true, "{status}: {answer}");
+            assert_eq!(
+                result["_meta"]["asp/reason"].as_str().unwrap_or_default(),
+                reason,
+                "{status}: {answer}"
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_a_service_says_in_an_error_is_one_clean_line() {
     let said = "denied for \u{1b}[31mbob\r\nauthorization: Bearer s3cr3t\r\n";

@@ -107,6 +107,8 @@ async fn a_refusal_by_status_is_definite_and_says_which() {
         (400, "upstream_unavailable"),
         (401, "upstream_unavailable"),
         (403, "upstream_unavailable"),
+        (409, "upstream_unavailable"),
+        (422, "upstream_unavailable"),
         (405, "upstream_unavailable"),
         (429, "rate_limited"),
         (302, "upstream_unavailable"),
@@ -134,6 +136,10 @@ async fn an_answer_that_may_have_been_work_stays_unknown() {
         let (address, _heard) = upstream(Script::Refuse(status), 200).await;
         let (reason, answer) = fails(&fixture(address, Mutation::NonIdempotent)).await;
         assert_eq!(reason, "outcome_unknown", "{status}: {answer}");
+        // A handshake is no work.
+        let (address, _heard) = upstream(Script::Done, status).await;
+        let (reason, answer) = fails(&fixture(address, Mutation::NonIdempotent)).await;
+        assert_eq!(reason, "upstream_unavailable", "{status}: {answer}");
     }
 }
 
@@ -144,4 +150,110 @@ async fn upstream_sessions_are_ended_when_the_gateway_ends() {
     assert_eq!(echo(&fixture, "m").await["result"]["structuredContent"], json!({"ok": true}));
     fixture.gateway.pipeline.executor.drained().await;
     assert!(heard.borrow_and_update().iter().any(|one| one == "DELETE  s1"), "{:?}", heard.borrow());
+}
+
+/// An upstream whose sessions are `s1`, `s2`, and so on, and that has lost the first: two calls learn so, the second one
+/// when it is `told`.
+async fn forgetful(told: watch::Receiver<bool>) -> (SocketAddr, Heard) {
+    let (sender, heard) = watch::channel(Vec::new());
+    let sender = Arc::new(sender);
+    let (greeted, late) = (Arc::new(Mutex::new(0)), Arc::new(tokio::sync::Barrier::new(2)));
+    let router = axum::Router::new().fallback(async move |request: Request| {
+        let session = request.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        let session = session.unwrap_or_default();
+        let verb = request.method().to_string();
+        let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let method = message["method"].as_str().unwrap_or_default().to_owned();
+        sender.send_modify(|heard| heard.push(format!("{verb} {method} {session}")));
+        let answer = |result: Value| {
+            axum::Json(json!({"jsonrpc": "2.0", "id": message["id"].clone(), "result": result}))
+                .into_response()
+        };
+        match (method.as_str(), session.as_str()) {
+            ("initialize", _) => {
+                let number = {
+                    let mut greeted = greeted.lock();
+                    *greeted += 1;
+                    *greeted
+                };
+                let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}});
+                ([("mcp-session-id", format!("s{number}"))], answer(result)).into_response()
+            }
+            ("tools/call", "s1") => {
+                // Both calls are under way in it.
+                if !late.wait().await.is_leader() {
+                    told.clone().wait_for(|told| *told).await.unwrap();
+                }
+                StatusCode::NOT_FOUND.into_response()
+            }
+            ("tools/call", _) => answer(json!({"content": [], "structuredContent": {"ok": true}})),
+            _ => StatusCode::ACCEPTED.into_response(),
+        }
+    });
+    (serve(router).await, heard)
+}
+
+#[tokio::test]
+async fn a_late_word_of_an_old_sessions_end_leaves_the_new_one() {
+    let (tell, told) = watch::channel(false);
+    let (address, heard) = forgetful(told).await;
+    let fixture = fixture(address, Mutation::ReadOnly);
+    let ok =
+        |answer: Value| assert_eq!(answer["result"]["structuredContent"], json!({"ok": true}), "{answer}");
+    let first = Box::pin(echo(&fixture, "a"));
+    let second = Box::pin(echo(&fixture, "b"));
+    let (answer, other) = futures::future::select(first, second).await.factor_first();
+    ok(answer);
+    tell.send(true).unwrap();
+    ok(other.await);
+    let heard = heard.borrow();
+    let greetings = heard.iter().filter(|one| one.contains("initialize ")).count();
+    assert_eq!(greetings, 2, "{heard:?}");
+    assert!(!heard.iter().any(|one| one.starts_with("DELETE")), "{heard:?}");
+}
+
+/// How far a handshake comes before its call gives up.
+#[derive(Clone, Copy)]
+enum Stands {
+    BeforeItsAnswer,
+    InItsAnswer,
+}
+
+/// Greets `s1` when it is `told`, or begins to and never ends.
+async fn slow_to_greet(stands: Stands, told: watch::Receiver<bool>) -> (SocketAddr, Heard) {
+    let (sender, heard) = watch::channel(Vec::new());
+    let sender = Arc::new(sender);
+    let router = axum::Router::new().fallback(async move |request: Request| {
+        let session = request.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        let verb = request.method().to_string();
+        sender.send_modify(|heard| heard.push(format!("{verb} {}", session.unwrap_or_default())));
+        if verb == "DELETE" {
+            return StatusCode::OK.into_response();
+        }
+        let body = match stands {
+            Stands::BeforeItsAnswer => {
+                told.clone().wait_for(|told| *told).await.unwrap();
+                let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}});
+                axum::body::Body::from(json!({"jsonrpc": "2.0", "id": 1, "result": result}).to_string())
+            }
+            Stands::InItsAnswer => {
+                axum::body::Body::from_stream(futures::stream::pending::<std::io::Result<String>>())
+            }
+        };
+        ([("mcp-session-id", "s1"), ("content-type", "application/json")], body).into_response()
+    });
+    (serve(router).await, heard)
+}
+
+#[tokio::test]
+async fn a_session_whose_handshake_is_given_up_is_ended_at_its_server() {
+    for stands in [Stands::BeforeItsAnswer, Stands::InItsAnswer] {
+        let (tell, told) = watch::channel(false);
+        let (address, mut heard) = slow_to_greet(stands, told).await;
+        let (reason, answer) = fails(&fixture(address, Mutation::ReadOnly)).await;
+        assert_eq!(reason, "deadline", "{answer}");
+        tell.send(true).unwrap();
+        hears(&mut heard, "DELETE s1").await;
+    }
 }

@@ -9,6 +9,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -24,9 +25,9 @@ const MAX_RESPONSE: usize = 16 << 20;
 const SESSION_ID: &str = "mcp-session-id";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 
-/// Longest time of a farewell: a cancel, or the end of a session.
+/// Longest time of a farewell: a cancel, the end of a session, or the rest of a handshake that was given up.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Most farewells at a time; an upstream that is not told finds out by itself.
+/// Most farewells and handshakes at a time; an upstream that is not told finds out by itself.
 const MOST_FAREWELLS: usize = 4096;
 
 /// An upstream endpoint.
@@ -73,7 +74,7 @@ pub enum Fault {
     /// The upstream's own JSON-RPC error.
     #[error("{message} ({code})")]
     Error { code: i64, message: String },
-    /// The answer is a refusal of HTTP without a word of JSON-RPC: certainly not done.
+    /// The answer is a status of HTTP without a word of JSON-RPC.
     #[error("the service answered {}", status.as_u16())]
     Refused { status: StatusCode, wait: Option<Duration> },
     /// The request was certainly not delivered.
@@ -87,8 +88,26 @@ pub enum Fault {
 }
 
 impl Client {
-    /// The handshake.
+    /// The handshake. Given up, it goes on for a moment, because the session that the server has made by then has to be
+    /// ended there.
     pub async fn initialize(&self, id: u64) -> Result<Session, Fault> {
+        if self.farewells.len() >= MOST_FAREWELLS {
+            return Err(Fault::NotDelivered);
+        }
+        let client = self.clone();
+        let (mut sender, opened) = oneshot::channel();
+        self.farewells.spawn(async move {
+            let opened = tokio::select! {
+                opened = client.handshake(id) => opened,
+                () = given_up(&mut sender) => return,
+            };
+            // Where nobody waits any more, it is ended by being dropped.
+            drop(sender.send(opened));
+        });
+        opened.await.unwrap_or_else(|_| Err(Fault::Lost("the handshake broke off".into())))
+    }
+
+    async fn handshake(&self, id: u64) -> Result<Session, Fault> {
         let params = json!({"protocolVersion": REVISION, "capabilities": {},
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
         let new = At { id: None, revision: HeaderValue::from_static(REVISION) };
@@ -100,16 +119,14 @@ impl Client {
             cancelled: &CancellationToken::new(),
         };
         let response = self.post(&new, &exchange.message()).await?;
-        let session_id = response.headers().get(SESSION_ID).cloned();
-        let result = self.read(response, &new, &exchange).await?;
-        let revision = result
-            .get("protocolVersion")
-            .and_then(Value::as_str)
-            .and_then(|text| HeaderValue::from_str(text).ok())
-            .unwrap_or(new.revision);
         // From here on it is ended again, whatever comes.
-        let at = At { id: session_id, revision };
-        let session = Session { client: self.clone(), at, is_over: AtomicBool::new(false) };
+        let at = At { id: response.headers().get(SESSION_ID).cloned(), ..new };
+        let mut session = Session { client: self.clone(), at, is_over: AtomicBool::new(false) };
+        let result = self.read(response, &session.at, &exchange).await?;
+        let agreed = result.get("protocolVersion").and_then(Value::as_str);
+        if let Some(revision) = agreed.and_then(|text| HeaderValue::from_str(text).ok()) {
+            session.at.revision = revision;
+        }
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.post(&session.at, &initialized).await?;
         Ok(session)
@@ -175,7 +192,7 @@ impl Client {
         match response.status() {
             StatusCode::NOT_FOUND if at.id.is_some() => Err(Fault::SessionEnded),
             status if status.is_server_error() => {
-                Err(Fault::Lost(format!("the service answered {}", status.as_u16())))
+                Err(Fault::Refused { status, wait: retry_after(response.headers()) })
             }
             _ => Ok(response),
         }
@@ -219,12 +236,8 @@ impl Client {
             Ok(message) if message.get("result").is_some() || message.get("error").is_some() => {
                 answer(message)
             }
-            // A redirect is not followed, and a timeout says nothing of what was done.
-            _ if status.is_redirection()
-                || (status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT) =>
-            {
-                Err(Fault::Refused { status, wait })
-            }
+            // A redirect is not followed.
+            _ if !status.is_success() => Err(Fault::Refused { status, wait }),
             _ => Err(broken(&format!("the service answered {} without a result", status.as_u16()))),
         }
     }
@@ -254,6 +267,12 @@ impl Client {
         }
         None
     }
+}
+
+/// Resolves a moment after nobody waits for the handshake any more.
+async fn given_up(sender: &mut oneshot::Sender<Result<Session, Fault>>) {
+    sender.closed().await;
+    tokio::time::sleep(FAREWELL).await;
 }
 
 impl At {
