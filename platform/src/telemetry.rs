@@ -1,10 +1,16 @@
-//! Logs: JSON lines on standard error, one shape for every process of the platform.
+//! Logs on standard error, one shape for every process of the platform: JSON lines for whoever collects them, text where
+//! standard error is a terminal.
 
+mod printable;
 mod queue;
 
+use std::io::IsTerminal;
+
+use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use printable::Printable;
 pub use queue::Flush;
 
 /// Which levels are logged, in the syntax of `tracing_subscriber::EnvFilter`.
@@ -33,17 +39,92 @@ pub fn start_queued(filter: Option<&str>) -> Option<Flush> {
 }
 
 fn start_with(filter: Option<&str>, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
-    let filter =
-        EnvFilter::try_new(filter.unwrap_or(DEFAULT_LOG)).unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG));
-    let subscriber = tracing_subscriber::fmt()
+    let is_first = match std::io::stderr().is_terminal() {
+        true => tracing::subscriber::set_global_default(text(filter, writer)),
+        false => tracing::subscriber::set_global_default(json(filter, writer)),
+    };
+    if is_first.is_err() {
+        tracing::debug!("logging was started before");
+    }
+}
+
+fn json(
+    filter: Option<&str>,
+    writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
+) -> impl Subscriber + Send + Sync {
+    tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
         .with_current_span(true)
         .with_span_list(false)
         .with_writer(writer)
-        .with_env_filter(filter)
-        .finish();
-    if tracing::subscriber::set_global_default(subscriber).is_err() {
-        tracing::debug!("logging was started before");
+        .with_env_filter(levels(filter))
+        .finish()
+}
+
+fn text(
+    filter: Option<&str>,
+    writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
+) -> impl Subscriber + Send + Sync {
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(Printable(writer))
+        .with_env_filter(levels(filter))
+        .finish()
+}
+
+fn levels(filter: Option<&str>) -> EnvFilter {
+    EnvFilter::try_new(filter.unwrap_or(DEFAULT_LOG)).unwrap_or_else(|_| EnvFilter::new(DEFAULT_LOG))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Lines {
+        fn of(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    /// What a plugin, say, wants to write on an operator's terminal.
+    const FORGED: &str = "x\n2026-11-22T00:00:00Z  INFO all is well \x1b[2J";
+
+    #[test]
+    fn a_terminal_gets_text_and_a_collector_gets_json_and_neither_can_be_forged() {
+        let shown = Lines::default();
+        let writer = shown.clone();
+        tracing::subscriber::with_default(text(None, move || writer.clone()), || {
+            tracing::warn!(plugin = FORGED, cause = %FORGED, "a worker crashed");
+        });
+        let shown = shown.of();
+        assert!(shown.contains("WARN") && shown.contains("a worker crashed"), "{shown}");
+        assert!(shown.lines().count() == 1 && !shown.contains('\u{1b}'), "{shown:?}");
+        let collected = Lines::default();
+        let writer = collected.clone();
+        tracing::subscriber::with_default(json(None, move || writer.clone()), || {
+            tracing::warn!(plugin = FORGED, cause = %FORGED, "a worker crashed");
+        });
+        let collected = collected.of();
+        assert!(collected.contains(r#""message":"a worker crashed""#), "{collected}");
+        assert!(collected.lines().count() == 1 && !collected.contains('\u{1b}'), "{collected:?}");
     }
 }
