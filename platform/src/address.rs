@@ -1,15 +1,35 @@
-//! Which addresses are public: where a request may go that nobody allowed a private one by name (SSRF guard).
+//! Which addresses a request may go to: public ones, and private ones that an operator lists (SSRF guard).
 //!
-//! Keeps true: special ranges are refused after resolution, whatever spelling led there, and a name that
+//! Owns `private` (the networks that may be listed). Keeps true: special ranges are refused after resolution, whatever spelling led there, and a name that
 //! resolves to a public and a private address at once is refused whole.
+
+mod private;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+pub use private::{Network, NetworkError};
+
+/// Whether a request may go to `address`, where these private networks are listed.
+pub fn may_reach(address: IpAddr, listed: &[Network]) -> bool {
+    is_public(address) || listed.iter().any(|network| network.contains(address))
+}
+
 /// Whether `address` is a public unicast address (IANA special-purpose registries).
 pub fn is_public(address: IpAddr) -> bool {
-    match address {
+    match plain(address) {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+/// The IPv4 address that an IPv6 address carries (mapped, NAT64 of RFC 6052, 6to4 of RFC 3056), by which it is judged.
+fn plain(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(six) = address else { return address };
+    match six.segments() {
+        [0, 0, 0, 0, 0, 0xffff, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => IpAddr::V4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))),
+        _ => address,
     }
 }
 
@@ -33,20 +53,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    let segments = address.segments();
-    let [first, second, ..] = segments;
-    // Addresses that carry an IPv4 address are judged by it: mapped, NAT64 (RFC 6052), 6to4 (RFC 3056).
-    let embedded = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        is_public_v4(Ipv4Addr::new(a, b, c, d))
-    };
-    match segments {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            return embedded(high, low);
-        }
-        [0x2002, high, low, ..] => return embedded(high, low),
-        _ => {}
-    }
+    let [first, second, ..] = address.segments();
     // Only global unicast (2000::/3), without Teredo, ORCHID and documentation.
     (first & 0xe000) == 0x2000
         && !(first == 0x2001 && (second < 0x0200 || second == 0x0db8))

@@ -1,7 +1,7 @@
 //! The egress proxy of one worker: the only way out of its sandbox, for the names its plugin lists.
 //!
-//! Owns `rules` (which names are allowed), `private` (which addresses that are not public an operator allows), `names`
-//! (how many lookups run) and `pace` (how fast requests are taken).
+//! Owns `rules` (which names are allowed, and which private addresses), `names` (how many lookups run) and `pace` (how
+//! fast requests are taken).
 //! Keeps true: a name is resolved once, judged after resolution by its address, and the connection goes to the very
 //! address that was judged; behind CONNECT is TLS that asks for the name that was judged, and plain HTTP is sent with
 //! that name as its host; every request leaves one audit line.
@@ -11,14 +11,12 @@ mod head;
 mod hello;
 mod names;
 mod pace;
-mod private;
 mod rules;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_platform::address::is_public;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpStream, UnixListener, UnixStream, lookup_host};
 use tokio::sync::Semaphore;
@@ -30,7 +28,6 @@ use hello::Hello;
 pub use names::Lookups;
 use names::Names;
 use pace::Pace;
-pub use private::{Network, NetworkError};
 pub use rules::Rules;
 
 const MAX_CONNECTIONS: usize = 64;
@@ -147,8 +144,7 @@ impl Proxy {
         let resolved = timeout(CONNECT_WITHIN, self.names.look_up(lookup)).await;
         let Ok(Some(Ok(addresses))) = resolved else { return Err(Denied::Unreachable) };
         // A name that leads to an allowed and a refused address at once is refused whole.
-        let allowed = |address: IpAddr| is_public(address) || self.rules.allow_private(address);
-        if !addresses.iter().all(|address| allowed(address.ip())) {
+        if !addresses.iter().all(|address| self.rules.allow_address(address.ip())) {
             return Err(Denied::Address);
         }
         for address in addresses {

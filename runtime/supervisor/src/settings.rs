@@ -7,9 +7,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use asp_launcher::Level;
+use asp_platform::address::Network;
 use clap::Parser;
-
-use crate::egress::Network;
 
 /// `sun_path` has 108 bytes; a worker's socket adds this much to the state directory's path.
 const MAX_STATE_PATH: usize = 107 - "/w/0123456789abcdef/s/s".len();

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::private::Network;
+use asp_platform::address::{Network, may_reach};
 
 /// Other ports are other protocols, which a list of domains does not speak of.
 pub(super) const PLAIN: u16 = 80;
@@ -36,9 +36,9 @@ impl Rules {
         Rules { private: private.to_vec(), ..self }
     }
 
-    /// Whether an address that is not public may be gone to all the same.
-    pub(super) fn allow_private(&self, address: IpAddr) -> bool {
-        self.private.iter().any(|network| network.contains(address))
+    /// Whether a request may go to an address that a name led to.
+    pub(super) fn allow_address(&self, address: IpAddr) -> bool {
+        may_reach(address, &self.private)
     }
 
     /// Whether a request may go to `host`, which is a name and never a bare address unless listed so. TLS needs a

@@ -6,6 +6,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use asp_platform::address::Network;
+
 use super::*;
 
 fn proxy_of(rules: Rules) -> Proxy {

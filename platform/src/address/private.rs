@@ -1,4 +1,4 @@
-//! The private networks an operator lets plugins reach: internal services that a plugin lists by name.
+//! The private networks that an operator lets requests reach: internal services that somebody lists by name.
 //!
 //! Keeps true: the list is empty by default, and holds nothing but networks for private use. What leads to the
 //! machine's surroundings cannot be listed: link-local addresses, and the metadata services that clouds keep within
@@ -7,6 +7,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+
+use super::plain;
 
 /// What a listed network must lie in.
 const PRIVATE: [Network; 7] = [
@@ -53,7 +55,7 @@ impl Network {
 
     /// An address that carries an IPv4 address is that address. Never one of a metadata service.
     pub fn contains(self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
+        let address = plain(address);
         !METADATA.contains(&address)
             && address.is_ipv4() == self.address.is_ipv4()
             && self.first(address) == self.first(self.address)
@@ -95,13 +97,16 @@ impl FromStr for Network {
         if network.first(address) != network.number() {
             return Err(NetworkError::Loose);
         }
-        let within = |wide: &Network| wide.prefix <= prefix && wide.contains(address);
+        // An address that carries another is of no network: the network of the other is to be listed.
+        let within =
+            |wide: &Network| plain(address) == address && wide.prefix <= prefix && wide.contains(address);
         if PRIVATE.iter().any(within) { Ok(network) } else { Err(NetworkError::NotPrivate) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::may_reach;
     use super::*;
 
     #[test]
@@ -109,6 +114,7 @@ mod tests {
         for (network, inside, outside) in [
             ("10.1.0.0/16", "10.1.255.255", "10.2.0.0"),
             ("10.1.0.0/16", "::ffff:10.1.2.3", "::ffff:10.2.0.0"),
+            ("10.1.0.0/16", "64:ff9b::10.1.2.3", "64:ff9b::10.2.0.0"),
             ("127.0.0.1", "127.0.0.1", "127.0.0.2"),
             ("192.168.0.0/16", "192.168.7.7", "::1"),
             ("fd00:1::/32", "fd00:1:2::3", "fd00:2::"),
@@ -117,10 +123,21 @@ mod tests {
             ("fc00::/7", "fd20:ce::1", "fd20:ce::254"),
             ("100.64.0.0/10", "100.100.100.201", "100.100.100.200"),
             ("100.64.0.0/10", "::ffff:100.100.100.201", "::ffff:100.100.100.200"),
+            ("100.64.0.0/10", "2002:6464:64c9::", "2002:6464:64c8::"),
         ] {
             let network: Network = network.parse().unwrap();
             assert!(network.contains(inside.parse().unwrap()), "{network:?} {inside}");
             assert!(!network.contains(outside.parse().unwrap()), "{network:?} {outside}");
+        }
+    }
+
+    #[test]
+    fn no_network_for_private_use_is_public_and_no_metadata_service_is_reached() {
+        for network in PRIVATE {
+            assert!(!may_reach(network.address, &[]) && may_reach(network.address, &PRIVATE), "{network:?}");
+        }
+        for address in METADATA {
+            assert!(!may_reach(address, &PRIVATE), "{address}");
         }
     }
 
@@ -136,6 +153,8 @@ mod tests {
             ("169.254.0.0/16", NetworkError::NotPrivate),
             ("fe80::/10", NetworkError::NotPrivate),
             ("8.0.0.0/5", NetworkError::NotPrivate),
+            ("64:ff9b::10.0.0.0/104", NetworkError::NotPrivate),
+            ("2002:a00::/24", NetworkError::NotPrivate),
             ("fd00::/6", NetworkError::Loose),
             ("10.0.0.1/8", NetworkError::Loose),
             ("10.0.0.0/33", NetworkError::Malformed),
