@@ -3,11 +3,10 @@
 //!
 //! Keeps true: an executor cannot reach limits, ledger or audit by any other way.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use asp_proto::snapshot::{Primitive, Upstream};
-use asp_snapshot::{Dependency, Entry, Live};
+use asp_proto::snapshot::Primitive;
+use asp_snapshot::{Entry, Live};
 use async_trait::async_trait;
 use serde_json::Value;
 
@@ -22,11 +21,7 @@ pub struct Execution {
     pub arguments: Value,
     /// Calls left in the tightest rate limit; `None` without one.
     pub budget: Option<u64>,
-    /// The hosts that may be reached although they are private (the snapshot's allow-list).
-    pub upstreams: Arc<Vec<Upstream>>,
-    /// What primitives may ask, by id.
-    pub dependencies: Arc<HashMap<String, Dependency>>,
-    /// The snapshot it runs in.
+    /// The snapshot it runs in, with the private hosts that may be reached and what primitives may ask.
     pub live: Arc<Live>,
     pub platform: Arc<dyn Platform>,
     /// What it had come to on a gateway that is gone; `None` for a call that begins.

@@ -21,7 +21,7 @@ pub mod takeover;
 
 use crate::call::bounds::lifetime_bound;
 use crate::call::bounds::runtime_bound;
-use crate::execution::Executor;
+use crate::execution::{Execution, Executor, Former, Platform};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,6 @@ use crate::call::{Call, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
 use crate::durable::adopted::Adopted;
 use crate::durable::record::Record;
-use crate::execution::Execution;
 use crate::pipeline::admission::{Admission, Admitted, Bounds};
 use crate::pipeline::entitlement::Entitled;
 use crate::pipeline::ledger::{Entered, Held, Ledgers};
@@ -298,6 +297,18 @@ impl Running {
         }
     }
 
+    /// What its executor gets: all that is to be done, and the rest of the gateway as a port.
+    fn execution(
+        &self,
+        live: &Arc<Live>,
+        arguments: Value,
+        budget: Option<u64>,
+        former: Option<Former>,
+    ) -> Execution {
+        let platform: Arc<dyn Platform> = self.pipeline.clone();
+        Execution { call: self.call.clone(), arguments, budget, live: live.clone(), platform, former }
+    }
+
     async fn perform(
         &self,
         live: &Arc<Live>,
@@ -323,16 +334,7 @@ impl Running {
             // This gateway was thought dead while the call waited.
             return Err(Refusal::Upstream("another gateway has given the call's key back".into()));
         }
-        let execution = Execution {
-            call: self.call.clone(),
-            arguments,
-            budget: grant.remaining,
-            upstreams: live.upstreams.clone(),
-            dependencies: live.dependencies.clone(),
-            live: live.clone(),
-            platform: self.pipeline.clone(),
-            former: None,
-        };
+        let execution = self.execution(live, arguments, grant.remaining, None);
         let started = Instant::now();
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
         metrics.stage(Stage::Execute, started);

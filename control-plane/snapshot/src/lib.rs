@@ -34,9 +34,9 @@ pub struct Live {
     pub issuers: Vec<Issuer>,
     pub policy: Policy,
     /// The private hosts that the proxy executor may reach.
-    pub upstreams: Arc<Vec<Upstream>>,
+    pub upstreams: Vec<Upstream>,
     /// What primitives may ask, by id.
-    pub dependencies: Arc<HashMap<String, Dependency>>,
+    pub dependencies: HashMap<String, Dependency>,
     pub limits: HashMap<String, Vec<Limit>>,
     servers: HashMap<String, Arc<ServerView>>,
 }
@@ -97,13 +97,13 @@ impl Live {
             let view = ServerView::build(server, edge, &primitives).map_err(place)?;
             servers.insert(server.name.clone(), Arc::new(view));
         }
-        let dependencies = Arc::new(dependencies(&snapshot.primitives)?);
+        let dependencies = dependencies(&snapshot.primitives)?;
         let mut limits: HashMap<String, Vec<Limit>> = HashMap::new();
         for limit in snapshot.limits {
             limits.entry(limit.org.clone()).or_default().push(limit);
         }
         let policy = Policy::new(snapshot.bindings);
-        let upstreams = Arc::new(snapshot.upstreams);
+        let upstreams = snapshot.upstreams;
         let revision = snapshot.revision;
         Ok(Live { revision, edge, issuers, policy, upstreams, dependencies, limits, servers })
     }

@@ -22,6 +22,7 @@ pub mod delegation;
 pub mod endpoint;
 mod exchange;
 mod nested;
+pub(crate) mod pending;
 pub mod record;
 
 use answer::Answered;

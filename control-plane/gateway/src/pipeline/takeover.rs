@@ -18,7 +18,7 @@ use super::{execute, output};
 use crate::call::outcome::{Output, Refusal};
 use crate::call::{Call, Invocation};
 use crate::durable::active::{ActiveFault, Left};
-use crate::execution::{Execution, Former};
+use crate::execution::Former;
 use crate::pipeline::{Pipeline, Running};
 use crate::telemetry::audit;
 use asp_snapshot::Live;
@@ -175,16 +175,7 @@ impl Running {
             return Err(Refusal::OutcomeUnknown);
         }
         let Left { record, seq, state, .. } = left;
-        let execution = Execution {
-            call: call.clone(),
-            arguments: record.arguments,
-            budget: record.budget,
-            upstreams: live.upstreams.clone(),
-            dependencies: live.dependencies.clone(),
-            live: live.clone(),
-            platform: self.pipeline.clone(),
-            former: Some(Former { seq, state }),
-        };
+        let execution = self.execution(live, record.arguments, record.budget, Some(Former { seq, state }));
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
         let output = executed.map_err(|refusal| after_hand_over(call, refusal))?;
         output::check(entry, &output).map(|()| output)

@@ -1,19 +1,16 @@
-//! A model call that a service asks for: answered by the client's model, by one of the platform's, or by another
-//! primitive, as the delegate's spec says.
+//! A model call that a service asks for, as a delegation.
 //!
-//! Owns: the sampling request and who is asked. Refuses: what the request says beyond a closed list. Keeps true:
-//! whoever answers, the answer fits the delegate's output schema, and leaves one metric and one audit line.
+//! Owns: the sampling request. Refuses: what the service says in it beyond a closed list.
 
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::call::question::{Ask, Question, input_timeout, put};
+use crate::call::question::input_timeout;
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
-use crate::executors::delegate::answer::Answered;
-use crate::executors::delegate::delegation::{Delegation, Fault, Way};
-use crate::executors::delegate::{answer, record};
-use crate::telemetry::metrics::delegations::Usage;
+use crate::executors::delegate::delegation::{Delegation, Fault};
+use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
+use crate::executors::delegate::record;
 use asp_snapshot::Dependency;
 
 /// What a service may say of a model call where the spec does not; nothing else of its request is used.
@@ -21,8 +18,6 @@ const OPEN_PARAMS: [&str; 5] =
     ["systemPrompt", "maxTokens", "temperature", "stopSequences", "modelPreferences"];
 /// Most messages of one sampling request.
 const MAX_MESSAGES: usize = 256;
-/// What a model may say where nobody names an amount: MCP requires one.
-const DEFAULT_TOKENS: u32 = 1024;
 
 /// One model call of a service.
 pub(super) struct Asking<'a> {
@@ -39,6 +34,17 @@ pub(super) struct Asking<'a> {
 
 /// The answer, an MCP `CreateMessageResult`.
 pub(super) async fn sample(asking: Asking<'_>) -> Result<Value, Fault> {
+    let Asking { execution, delegates, id, .. } = asking;
+    match begin(asking) {
+        Ok(pending) => pending.answered(delegates).await.map(|answer| answer.said),
+        Err(fault) => {
+            record::unasked(execution.platform.as_ref(), &execution.call, id, &fault).await;
+            Err(fault)
+        }
+    }
+}
+
+fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
     let Asking { execution, delegates, delegate, id, question, params } = asking;
     let call = &execution.call;
     let sampling = sampling(delegate, params).ok_or(Fault::InvalidInput)?;
@@ -55,21 +61,7 @@ pub(super) async fn sample(asking: Asking<'_>) -> Result<Value, Fault> {
         began,
         until: call.deadline().min(began + input_timeout(&call.entry.primitive)),
     };
-    let answered = match way {
-        Way::Client => client(&delegation, question).await,
-        Way::Model | Way::Primitive => delegates.answer(way, &delegation).await,
-    };
-    let usage = answered.as_ref().map_or_else(|_| Usage::default(), |answered| answered.usage);
-    let said =
-        answered.and_then(|answered| answer::result(&answered.said, &delegate.entry).map(|_| answered.said));
-    record::ended(&delegation, way, said.as_ref().map(drop), usage).await;
-    said
-}
-
-async fn client(delegation: &Delegation, id: String) -> Result<Answered, Fault> {
-    let ask = Ask::Sampling(delegation.sampling.clone());
-    let asked = put(&delegation.call, Question { id, ask }).map_err(|_| Fault::Unsupported)?;
-    answer::of_client(asked, &delegation.call).await
+    PendingDelegation::begin(delegation, way, || question)
 }
 
 /// The service's messages with the spec's constants; what the spec leaves open the service may say.

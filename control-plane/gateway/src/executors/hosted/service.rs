@@ -76,7 +76,7 @@ impl Service {
         execution: &Execution,
     ) -> Result<Service, Refusal> {
         let destination = clients
-            .destination(&target.url, &execution.upstreams)
+            .destination(&target.url, &execution.live.upstreams)
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
         Ok(Service {
             client: destination.client.clone(),

@@ -88,7 +88,7 @@ fn question_id(history: &mut History, declared: &str) -> String {
 
 /// The form to ask: the plugin's schema, else its fields, else what the spec says.
 fn user_form(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
-    let constant = match job.execution.dependencies.get(&requested.elicitation_id) {
+    let constant = match job.execution.live.dependencies.get(&requested.elicitation_id) {
         Some(found) if found.kind == Kind::Elicitation => &found.question,
         _ => return None,
     };

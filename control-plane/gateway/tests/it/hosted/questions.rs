@@ -124,8 +124,13 @@ async fn a_service_is_told_at_once_that_nobody_can_be_asked_and_what_it_may_not_
     );
     let empty = state("awaitingSamplingResult", json!({"samplingRequest": {"messages": []}}));
     let service = Service::start([asks_name("1"), asks_model("2"), other, url, nested, empty, done()]).await;
-    let answer = sweep(&fixture(&service)).await;
+    let fixture = fixture(&service);
+    let answer = sweep(&fixture).await;
     assert_eq!(result(&answer)["structuredContent"], json!({"ok": true}), "{}", answer.text);
+    fixture.gateway.flush().await;
+    let events = fixture.audit.events().into_iter().map(|found| found.event);
+    let delegations = events.filter(|event| event.contains("call.delegation") && event.contains("nobody"));
+    assert_eq!(delegations.count(), 2, "whoever asks, what nobody was asked is recorded too");
     let told: Vec<(Value, Value)> = asked(&service)
         .into_iter()
         .map(|body| (body["error"]["code"].clone(), body["result"]["action"].clone()))

@@ -1,7 +1,6 @@
-//! A delegation of a worker: answered by the client's model, by one of the platform's, or by another primitive.
+//! A delegation of a worker: what it asks, within its bounds, and the delivery of the answer.
 //!
-//! Keeps true: whoever answers, the answer is read and checked in one way, and leaves one metric and one audit
-//! line.
+//! Refuses: delegates that the primitive does not declare, and input beyond its bound or off the delegate's schema.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +17,9 @@ use super::super::history::{Delivery, History, Key};
 use super::super::job::Job;
 use super::AskedTwice;
 use crate::call::content::parse;
-use crate::call::question::{Ask, Asked, Question, put};
-use crate::executors::delegate::delegation::{Delegation, Fault, Way};
-use crate::executors::delegate::{Delegates, answer, record};
-use crate::telemetry::metrics::delegations::Usage;
+use crate::executors::delegate::delegation::{Delegation, Fault};
+use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
+use crate::executors::delegate::record;
 use asp_snapshot::Dependency;
 
 /// Largest input of a model in bytes, as JSON text.
@@ -30,8 +28,6 @@ const MAX_INPUT: usize = 512 << 10;
 const MAX_OPEN: usize = 16;
 /// How long a model may take when neither the plugin nor the spec says.
 const DEFAULT_TIME: Duration = Duration::from_secs(300);
-/// What a model may say where the spec has no amount: MCP requires one.
-const DEFAULT_TOKENS: u32 = 1024;
 
 /// Begins to ask; the answer comes out of `history.waiting`.
 pub(crate) fn delegate(
@@ -97,45 +93,17 @@ fn begin(job: &Job<'_>, history: &mut History, requested: DelegationRequested) -
         call: Arc::clone(call),
         live: execution.live.clone(),
         platform: execution.platform.clone(),
-        id: requested.delegate_id,
+        id: requested.delegate_id.clone(),
         correlation: requested.correlation_id,
         sampling: sampling(delegate, &input),
         input,
         began,
         until: call.deadline().min(began + time.unwrap_or(DEFAULT_TIME)),
     };
-    let asked = match way {
-        // Put now, so that it stands where the worker asked it; only the answer is waited for.
-        Way::Client => Some(ask_client(history, &delegation)?),
-        Way::Model | Way::Primitive => None,
-    };
-    Ok(answered(job.delegates.clone(), delegation, way, asked).boxed())
-}
-
-fn ask_client(history: &mut History, delegation: &Delegation) -> Result<Asked, Fault> {
-    let question = Question {
-        id: super::question_id(history, &delegation.id),
-        ask: Ask::Sampling(delegation.sampling.clone()),
-    };
-    let asked = put(&delegation.call, question).map_err(|_| Fault::Unsupported)?;
-    Ok(asked.within(delegation.until.saturating_duration_since(delegation.began)))
-}
-
-async fn answered(
-    delegates: Arc<Delegates>,
-    delegation: Delegation,
-    way: Way,
-    asked: Option<Asked>,
-) -> Result<Value, Fault> {
-    let answer = match asked {
-        Some(asked) => answer::of_client(asked, &delegation.call).await,
-        None => delegates.answer(way, &delegation).await,
-    };
-    let entry = &delegation.delegate()?.entry;
-    let usage = answer.as_ref().map_or_else(|_| Usage::default(), |answered| answered.usage);
-    let result = answer.and_then(|answered| answer::result(&answered.said, entry));
-    record::ended(&delegation, way, result.as_ref().map(drop), usage).await;
-    result
+    let pending =
+        PendingDelegation::begin(delegation, way, || super::question_id(history, &requested.delegate_id))?;
+    let delegates = job.delegates.clone();
+    Ok(async move { pending.answered(&delegates).await.map(|answer| answer.result) }.boxed())
 }
 
 /// The parameters of `sampling/createMessage`: the spec's constant part and the plugin's input as one message.
