@@ -30,22 +30,47 @@ pub fn is_name(name: &str) -> bool {
     fault(name).is_none()
 }
 
+/// A pattern as it is read (ADR 10): the one place that knows what a star means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern<'a> {
+    Exact(&'a str),
+    /// `*` is the empty one.
+    Prefix(&'a str),
+}
+
+impl<'a> Pattern<'a> {
+    pub fn read(pattern: &'a str) -> Pattern<'a> {
+        pattern.strip_suffix('*').map_or(Pattern::Exact(pattern), Pattern::Prefix)
+    }
+
+    /// Whether all that `other` names is named by this one too.
+    pub fn covers(self, other: Pattern<'_>) -> bool {
+        match (self, other) {
+            (Pattern::Exact(one), Pattern::Exact(other)) => one == other,
+            (Pattern::Exact(_), Pattern::Prefix(_)) => false,
+            (Pattern::Prefix(prefix), Pattern::Exact(other) | Pattern::Prefix(other)) => {
+                other.starts_with(prefix)
+            }
+        }
+    }
+}
+
 /// What is wrong with a pattern; `None` when it is a name, `prefix*` or `*`.
 pub fn pattern_fault(pattern: &str) -> Option<&'static str> {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => body_fault(prefix),
-        None => fault(pattern),
+    match Pattern::read(pattern) {
+        Pattern::Prefix(prefix) => body_fault(prefix),
+        Pattern::Exact(name) => fault(name),
     }
 }
 
 /// How exactly a pattern (a name, `prefix*` or `*`) names something; `None` when it does not. Of two prefixes the
 /// longer one is more exact, and every name is more exact than any prefix (ADR 10).
 pub fn specificity(pattern: &str, name: &str) -> Option<usize> {
-    match pattern.strip_suffix('*') {
-        None if pattern == name => Some(usize::MAX),
-        None => None,
-        Some(prefix) => name.starts_with(prefix).then_some(prefix.len()),
-    }
+    let pattern = Pattern::read(pattern);
+    pattern.covers(Pattern::Exact(name)).then_some(match pattern {
+        Pattern::Exact(_) => usize::MAX,
+        Pattern::Prefix(prefix) => prefix.len(),
+    })
 }
 
 /// Whether a pattern names something.
@@ -84,6 +109,14 @@ mod tests {
         {
             assert!(fault(bad).is_some(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_pattern_covers_another_where_it_names_all_of_it() {
+        let covers = |wide, pattern| Pattern::read(wide).covers(Pattern::read(pattern));
+        assert!(covers("*", "*") && covers("*", "a") && covers("a*", "a*") && covers("a*", "ab*"));
+        assert!(covers("a*", "a") && covers("ab", "ab"));
+        assert!(!covers("ab*", "a*") && !covers("ab", "ab*") && !covers("ab", "a") && !covers("a*", "*"));
     }
 
     #[test]

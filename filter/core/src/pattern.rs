@@ -1,5 +1,7 @@
 //! Patterns over names: exact, `prefix*` or `*` (ADR 10).
 
+use crate::names;
+
 /// A compiled pattern.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Pattern {
@@ -11,11 +13,10 @@ pub(crate) enum Pattern {
 impl Pattern {
     /// An empty text counts as `*`, because a protocol buffer cannot tell it from an absent one.
     pub(crate) fn new(text: &str) -> Pattern {
-        match text.strip_suffix('*') {
-            _ if text.is_empty() => Pattern::Any,
-            Some("") => Pattern::Any,
-            Some(prefix) => Pattern::Prefix(prefix.to_owned()),
-            None => Pattern::Exact(text.to_owned()),
+        match names::Pattern::read(text) {
+            names::Pattern::Exact("") | names::Pattern::Prefix("") => Pattern::Any,
+            names::Pattern::Prefix(prefix) => Pattern::Prefix(prefix.to_owned()),
+            names::Pattern::Exact(name) => Pattern::Exact(name.to_owned()),
         }
     }
 

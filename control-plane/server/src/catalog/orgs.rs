@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asp_edge::names::Pattern;
 use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Limit, Protocol, TargetKind};
 use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecord};
 use prost::Message;
@@ -85,8 +86,10 @@ impl OrgPolicy {
             }
         }
         // A more exact allow would beat the denial.
-        let beats =
-            |binding: &Binding| binding.allowed && denied.iter().any(|p| covers(p, &binding.primitive));
+        let beats = |binding: &Binding| {
+            let names = Pattern::read(&binding.primitive);
+            binding.allowed && denied.iter().any(|denied| Pattern::read(denied).covers(names))
+        };
         compiled.bindings.retain(|binding| !beats(binding));
         compiled.bindings.extend(denied.iter().map(|primitive| denial(org, primitive)));
         for record in &records.exposure {
@@ -155,12 +158,6 @@ fn denial(org: &str, primitive: &str) -> Binding {
         protocol: Protocol::Unspecified.into(),
         allowed: false,
     }
-}
-
-/// Whether all that `pattern` names is named by `wide` too.
-fn covers(wide: &str, pattern: &str) -> bool {
-    let prefix = wide.strip_suffix('*');
-    wide == pattern || prefix.is_some_and(|prefix| pattern.trim_end_matches('*').starts_with(prefix))
 }
 
 fn bytes(messages: &[impl Message]) -> usize {

@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
+use asp_edge::names::Pattern;
+
 /// Values by pattern.
 #[derive(Clone, Debug)]
 pub struct Patterns<T> {
@@ -24,9 +26,9 @@ impl<T> Default for Patterns<T> {
 impl<T> Patterns<T> {
     /// The value of a pattern, made where there is none.
     pub fn entry(&mut self, pattern: &str, make: impl FnOnce() -> T) -> &mut T {
-        match pattern.strip_suffix('*') {
-            None => self.exact.entry(pattern.to_owned()).or_insert_with(make),
-            Some(prefix) => {
+        match Pattern::read(pattern) {
+            Pattern::Exact(name) => self.exact.entry(name.to_owned()).or_insert_with(make),
+            Pattern::Prefix(prefix) => {
                 self.lengths.insert(Reverse(prefix.len()));
                 self.prefixes.entry(prefix.to_owned()).or_insert_with(make)
             }
