@@ -8,7 +8,7 @@ use asp_store::control::SourceFile;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::client::{AdminClient, block_on, change_in_words};
+use super::client::{AdminClient, api_path, block_on, change_in_words};
 use crate::args::{ApplyArgs, DiffArgs};
 use crate::failure::Failure;
 use crate::print;
@@ -30,7 +30,7 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
                 shown(name, &difference)
             } else {
                 let query = if args.force { "?force=true" } else { "" };
-                let path = format!("/api/registry/servers/{name}{query}");
+                let path = format!("{}{query}", api_path(&["api", "registry", "servers", name]));
                 let answer = api.put(&path, &json!({ "files": bundle.files })).await?;
                 if answer.body.get("code").and_then(Value::as_str) == Some("breaking_change") {
                     print::error(&format!("{name}: {}", answer.refusal()));
@@ -117,7 +117,7 @@ impl Difference {
 
 async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failure> {
     let name = &bundle.server.server.name;
-    let answer = api.get(&format!("/api/registry/servers/{name}")).await?;
+    let answer = api.get(&api_path(&["api", "registry", "servers", name])).await?;
     if answer.status == StatusCode::NOT_FOUND {
         return Ok(Difference { state: "new", changes: Vec::new() });
     }

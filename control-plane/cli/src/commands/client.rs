@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_platform::secret::Secret;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
@@ -171,9 +172,29 @@ pub fn change_in_words(change: &Value) -> String {
     format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message"))
 }
 
+/// A path of the API. Each segment is one, whatever characters a name in it has (RFC 3986 section 3.3).
+pub fn api_path(segments: &[&str]) -> String {
+    /// All but the unreserved characters (RFC 3986 section 2.3).
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    segments.iter().map(|segment| format!("/{}", utf8_percent_encode(segment, RESERVED))).collect()
+}
+
 /// Runs the future of a command that talks to the API.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_a_path_is_one_segment_whatever_characters_it_has() {
+        let of = |org: &str| api_path(&["api", "ratelimits", "orgs", org]);
+        assert_eq!(of("acme-2.eu_x~"), "/api/ratelimits/orgs/acme-2.eu_x~");
+        assert_eq!(of("Acme Holding/EMEA?#50%"), "/api/ratelimits/orgs/Acme%20Holding%2FEMEA%3F%2350%25");
+        assert_eq!(of("ü"), "/api/ratelimits/orgs/%C3%BC");
+    }
 }

@@ -3,7 +3,7 @@
 use asp_control::admin::explain::Question;
 use serde_json::Value;
 
-use super::client::{AdminClient, block_on};
+use super::client::{AdminClient, api_path, block_on};
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
 use crate::print;
@@ -40,8 +40,8 @@ fn in_words(question: &Question, answer: &Value) -> String {
     let Question { org, server, primitive, protocol, .. } = question;
     let outcome = answer.get("outcome").and_then(Value::as_str).unwrap_or_default();
     let rule = answer.pointer("/decidedBy/rule").and_then(Value::as_str).unwrap_or_default();
-    let bindings = format!("/api/policy/orgs/{org}/bindings");
-    let exposure = format!("/api/policy/orgs/{org}/exposure");
+    let bindings = api_path(&["api", "policy", "orgs", org, "bindings"]);
+    let exposure = api_path(&["api", "policy", "orgs", org, "exposure"]);
     let binding = answer.pointer("/decidedBy/binding").map(|binding| binding_in_words(org, binding));
     match (outcome, binding) {
         ("allowed", Some(binding)) => {

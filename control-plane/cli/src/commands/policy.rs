@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use super::client::{AdminClient, block_on};
+use super::client::{AdminClient, api_path, block_on};
 use crate::args::{LimitsArgs, PolicyArgs, RevokeArgs};
 use crate::failure::Failure;
 use crate::print;
@@ -17,10 +17,8 @@ use crate::settings::source::ProcessEnvironment;
 /// Changes one exposure or binding of an org, or shows all of them.
 pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let (exposure, bindings) = (
-        format!("/api/policy/orgs/{}/exposure", args.org),
-        format!("/api/policy/orgs/{}/bindings", args.org),
-    );
+    let exposure = api_path(&["api", "policy", "orgs", &args.org, "exposure"]);
+    let bindings = api_path(&["api", "policy", "orgs", &args.org, "bindings"]);
     let change = change(args);
     block_on(async {
         if let Some((part, body)) = &change {
@@ -64,7 +62,7 @@ fn change(args: &PolicyArgs) -> Option<(Part, Value)> {
 /// Replaces an org's rate limits by a file's, or shows them.
 pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let path = format!("/api/ratelimits/orgs/{}", args.org);
+    let path = api_path(&["api", "ratelimits", "orgs", &args.org]);
     let list = args.put.as_deref().map(read).transpose()?;
     block_on(async {
         let Some(list) = &list else {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::super::client::{AdminClient, block_on};
+use super::super::client::{AdminClient, api_path, block_on};
 use super::read;
 use crate::args::plugin::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
 use crate::failure::Failure;
@@ -84,7 +84,11 @@ pub(super) async fn push(args: &PluginPushArgs) -> Result<(), Failure> {
     for file in &files {
         let package = existing(file)?;
         let opened = tokio::fs::File::open(file).await.with_context(|| format!("open {}", file.display()))?;
-        let path = format!("/api/artifacts/{}?name={}", package.sha256, package.name.replace('+', "%2B"));
+        let path = format!(
+            "{}?name={}",
+            api_path(&["api", "artifacts", &package.sha256]),
+            package.name.replace('+', "%2B")
+        );
         let answer = api.upload(&path, opened, package.size).await?;
         let outcome = if answer.status == reqwest::StatusCode::CREATED { "pushed" } else { "unchanged" };
         answer.accepted()?;
@@ -224,7 +228,7 @@ async fn registered(api: &AdminClient) -> Result<Vec<Unit>, Failure> {
     let mut servers = Vec::new();
     for record in listed.as_array().into_iter().flatten() {
         let name = record.get("server").and_then(Value::as_str).unwrap_or_default();
-        let stored = api.get(&format!("/api/registry/servers/{name}")).await?.accepted()?;
+        let stored = api.get(&api_path(&["api", "registry", "servers", name])).await?.accepted()?;
         let files = stored.get("files").cloned().unwrap_or_default();
         let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;
         match catalog::compile(name, &files) {
@@ -253,7 +257,7 @@ async fn install_one(
     }
     let work = packaging::work(plugins)?;
     let path = work.path().join("download");
-    let found = api.download(&format!("/api/artifacts/{pin}"), &path, MAX_PACKAGE).await;
+    let found = api.download(&api_path(&["api", "artifacts", pin]), &path, MAX_PACKAGE).await;
     if found.with_context(|| format!("plugin {name}"))?.is_none() {
         return Err(anyhow!("plugin {name}: the artifact store has no {pin}; `asp plugin push` it"));
     }
