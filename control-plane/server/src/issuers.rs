@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use asp_edge::names;
 use asp_proto::snapshot;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ParsedPublicKey};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
@@ -250,7 +251,20 @@ fn key(entry: &Entry, value: &Value) -> Result<Key, String> {
     if decoding.family() != algorithm.family() {
         return Err(format!("key {kid} does not fit alg {alg}"));
     }
+    if !is_on_its_curve(algorithm, &decoding) {
+        return Err(format!("key {kid} cannot be used: x and y are no point of the curve of {alg}"));
+    }
     Ok(Key { kid, alg, algorithm, jwk: value.clone(), decoding })
+}
+
+/// Whether an elliptic key is a point of its algorithm's curve (RFC 7518 section 6.2); no signature would ever fit another.
+fn is_on_its_curve(algorithm: Algorithm, key: &DecodingKey) -> bool {
+    let curve = match algorithm {
+        Algorithm::ES256 => &ECDSA_P256_SHA256_FIXED,
+        Algorithm::ES384 => &ECDSA_P384_SHA384_FIXED,
+        _ => return true,
+    };
+    key.try_get_as_bytes().is_ok_and(|point| ParsedPublicKey::new(curve, point).is_ok())
 }
 
 /// What the edge accepts (`snapshot.proto`, `Key.alg`).
@@ -363,6 +377,8 @@ mod tests {
         assert!(with(&|e| e["jwks"]["keys"] = json!([])).contains("1 to 50 keys"));
         assert!(with(&|e| e["maxLifetimeSeconds"] = json!(100_000)).contains("maxLifetimeSeconds"));
         assert!(with(&|e| e["jwks_uri"] = json!("x")).contains("unknown field"));
+        let off_curve = |e: &mut Value| e["jwks"]["keys"][0]["y"] = e["jwks"]["keys"][0]["x"].clone();
+        assert!(with(&off_curve).contains("no point of the curve of ES256"));
         let symmetric = json!({ "kty": "oct", "kid": "s", "k": "c2VjcmV0", "alg": "HS256" });
         assert!(with(&|e| e["jwks"]["keys"][0] = symmetric.clone()).contains("private member `k`"));
     }

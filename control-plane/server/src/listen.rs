@@ -35,7 +35,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a failed accept (out of file descriptors): long enough for some to be closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What HTTP/2 and HTTP/1.1 read of one request's headers. Above what Envoy lets through (60 KiB, and what it adds),
-/// so that a refusal is written by the router in the caller's protocol.
+/// so that a refusal is written by the router in the caller's protocol. Beyond this bound the HTTP library answers by
+/// itself: 431 (RFC 6585 section 5) with an empty body.
 const MAX_HEADER_BYTES: u32 = 256 * 1024;
 const MAX_HEADERS: usize = 512;
 /// File descriptors that are kept for everything but connections: stores, upstreams, workers.

@@ -1,8 +1,9 @@
 //! The language runtimes of this process, and how the admin API asks after them.
 
 use anyhow::Context;
-use asp_control::runtimes::{self as port, RuntimeHealth};
-use asp_gateway::executors::plugin::runtimes::{RuntimeState, RuntimeTarget, Runtimes};
+use asp_control::runtimes as port;
+use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
+use asp_platform::runtime_health::RuntimeHealth;
 use async_trait::async_trait;
 
 use super::Process;
@@ -14,17 +15,7 @@ pub(super) struct Health(pub(super) Runtimes);
 #[async_trait]
 impl port::Runtimes for Health {
     async fn health(&self) -> Vec<RuntimeHealth> {
-        let found = self.0.health().await.into_iter().map(|runtime| RuntimeHealth {
-            languages: runtime.languages,
-            url: runtime.url,
-            state: match runtime.state {
-                RuntimeState::Ready | RuntimeState::Unused => port::RuntimeState::Ready,
-                RuntimeState::Degraded => port::RuntimeState::Degraded,
-                RuntimeState::Unreachable => port::RuntimeState::Unreachable,
-            },
-            figures: runtime.figures,
-        });
-        found.collect()
+        self.0.health().await
     }
 }
 

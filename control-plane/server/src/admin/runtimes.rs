@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,6 @@ use utoipa::ToSchema;
 use super::AdminState;
 use super::auth::Admin;
 use super::problem::Problem;
-use crate::runtimes::{RuntimeHealth, RuntimeState};
 
 /// Plugin versions a runtime knows at a time.
 const MAX_PLUGINS: usize = 512;
@@ -168,7 +168,7 @@ fn status(health: RuntimeHealth) -> RuntimeStatus {
         },
     };
     let state = match state {
-        RuntimeState::Ready => Condition::Ready,
+        RuntimeState::Ready | RuntimeState::Unused => Condition::Ready,
         RuntimeState::Degraded => Condition::Degraded,
         RuntimeState::Unreachable => Condition::Unreachable,
     };

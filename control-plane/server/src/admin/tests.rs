@@ -11,6 +11,7 @@ mod turns;
 
 use std::path::Path as FilePath;
 
+use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
 use asp_store::audit::MemoryAudit;
 use asp_store::packages::{DiskPackages, Quota};
 use asp_store::sqlite::SqliteStore;
@@ -26,7 +27,6 @@ use crate::catalog::Fixed;
 use crate::catalog::usage::Usage;
 use crate::publisher::Publisher;
 use crate::publisher::stored::StoreSource;
-use crate::runtimes::{RuntimeHealth, RuntimeState};
 use crate::testkit::TestIssuer;
 use crate::trusted_issuer::MAX_TTL;
 use crate::xds::endpoints::Endpoints;

@@ -137,3 +137,17 @@ async fn headers_of_sixty_kibibytes_are_taken_by_both_http_versions() {
         assert_eq!(request.send().await.unwrap().status(), 200);
     }
 }
+
+#[tokio::test]
+async fn headers_beyond_the_bound_are_answered_by_431_and_nothing_more() {
+    let server = start(hello(), 100, GUARD).await;
+    let value = "v".repeat(30 * 1024);
+    for client in both() {
+        let mut request = client.get(format!("http://{}/", server.address));
+        for number in 0..10 {
+            request = request.header(format!("x-number-{number}"), &value);
+        }
+        let answer = request.send().await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.text().await.unwrap()), (431, String::new()));
+    }
+}

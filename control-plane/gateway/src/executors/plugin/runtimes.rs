@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_peer::{Peer, Role};
+use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{HealthRequest, health_response};
 use parking_lot::Mutex;
@@ -56,27 +57,6 @@ pub enum RuntimesError {
     },
     #[error("language {0} has two runtimes")]
     Twice(String),
-}
-
-/// What is known of a runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuntimeState {
-    /// Nobody has used it yet.
-    Unused,
-    Ready,
-    /// It answers and says that it is degraded.
-    Degraded,
-    Unreachable,
-}
-
-/// One runtime's health, for operators.
-#[derive(Clone, Debug)]
-pub struct RuntimeHealth {
-    pub languages: Vec<String>,
-    pub url: String,
-    pub state: RuntimeState,
-    /// What it says of itself (runtime/supervisor/README.md, "Watching"); null when it does not answer.
-    pub figures: serde_json::Value,
 }
 
 /// The runtimes of one gateway, by language.

@@ -1,0 +1,23 @@
+//! How a language runtime does, as a gateway finds it and the control plane tells its admins.
+
+/// What is known of a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuntimeState {
+    /// Nobody has used it yet.
+    Unused,
+    Ready,
+    /// It answers; it drains, or a plugin of it is quarantined or has an open breaker.
+    Degraded,
+    Unreachable,
+}
+
+/// One runtime's health, for operators.
+#[derive(Clone, Debug)]
+pub struct RuntimeHealth {
+    /// What it is used for, by the configuration.
+    pub languages: Vec<String>,
+    pub url: String,
+    pub state: RuntimeState,
+    /// What it says of itself (runtime/supervisor/README.md, "Watching"); null when it does not answer.
+    pub figures: serde_json::Value,
+}
