@@ -11,6 +11,7 @@ mod clients;
 mod freeze;
 mod gateway_loss;
 mod hosted_calls;
+mod hostile_plugins;
 mod istio;
 mod local_replies;
 mod main_job;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     trials.extend(packages::trials(&shared));
     trials.extend(plugin_wire::trials(&shared));
     trials.extend(slow_store::trials(&shared));
+    trials.extend(hostile_plugins::trials(&shared));
     trials.extend(plugin_loss::trials(&shared));
     trials.extend(gateway_loss::trials(&shared));
     trials.extend(tokens::trials(&shared));

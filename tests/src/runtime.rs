@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
@@ -20,28 +20,63 @@ pub struct Runtime {
     pub process: Process,
     pub socket: PathBuf,
     plugins: PathBuf,
+    // Before the directory that it lies in.
+    disk: Disk,
     // Short, because a Unix socket's path has at most 107 bytes.
-    directory: TempDir,
+    _directory: TempDir,
+}
+
+/// Where the runtime's state lies.
+struct Disk {
+    at: PathBuf,
+    mounted: bool,
+}
+
+impl Disk {
+    fn make(at: &Path, options: Option<&str>) -> Result<Disk> {
+        fs::create_dir(at)?;
+        if let Some(options) = options {
+            let mut mount = std::process::Command::new("mount");
+            let status = mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at).status()?;
+            ensure!(status.success(), "only root can mount a disk of its own: {status}");
+        }
+        Ok(Disk { at: at.to_owned(), mounted: options.is_some() })
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = std::process::Command::new("umount").arg("-l").arg(&self.at).status();
+        }
+    }
 }
 
 impl Runtime {
     /// Installs the plugins of `primitives`, starts the runtime and waits until it accepts connections.
-    pub async fn start(primitives: &Path) -> Result<Runtime> {
+    /// Its state lies on a disk of its own where `disk` has mount options for one.
+    pub async fn start(primitives: &Path, disk: Option<&str>) -> Result<Runtime> {
         let directory = tempfile::Builder::new().prefix("rt").tempdir()?;
         let plugins = directory.path().join("plugins");
         install(primitives, &plugins).await?;
         let socket = directory.path().join("api.sock");
-        let process = Process::start("asp-runtime", command(directory.path(), &plugins, &socket)?)?;
-        let mut runtime = Runtime { process, socket, plugins, directory };
+        let disk = Disk::make(&directory.path().join("state"), disk)?;
+        let process = Process::start("asp-runtime", command(&disk.at, &plugins, &socket)?)?;
+        let mut runtime = Runtime { process, socket, plugins, disk, _directory: directory };
         runtime.wait_ready().await?;
         Ok(runtime)
     }
 
     /// Starts it again after it was killed, over the same plugins and the same directory.
     pub async fn restart(&mut self) -> Result<()> {
-        let command = command(self.directory.path(), &self.plugins, &self.socket)?;
+        let command = command(&self.disk.at, &self.plugins, &self.socket)?;
         self.process = Process::start("asp-runtime", command)?;
         self.wait_ready().await
+    }
+
+    /// Where its state lies.
+    pub fn disk(&self) -> &Path {
+        &self.disk.at
     }
 
     /// Where its plugins are installed.

@@ -34,6 +34,8 @@ pub struct Options {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Whether plugins run.
     pub plugins: bool,
+    /// With plugins: mount options of a small disk of its own for the runtime's state, which only root can mount.
+    pub runtime_disk: Option<&'static str>,
     /// More of the environment of `asp serve`.
     pub environment: Vec<(&'static str, String)>,
 }
@@ -46,6 +48,7 @@ impl Options {
             dead_upstream: None,
             tls: None,
             plugins: false,
+            runtime_disk: None,
             environment: Vec::new(),
         })
     }
@@ -81,7 +84,7 @@ impl Stack {
         let public_url = options.public_url.clone().unwrap_or_else(|| format!("http://{}", port.address()));
         let dead = Reserved::new()?;
         let runtime = match options.plugins {
-            true => Some(Runtime::start(&options.primitives).await?),
+            true => Some(Runtime::start(&options.primitives, options.runtime_disk).await?),
             false => None,
         };
         let mut command = serve(&options, state.path(), &public_url, &dead)?;
