@@ -14,15 +14,16 @@ pub(crate) use server::{Member, compile_server, listing};
 use asp_proto::snapshot::{self, runtime, worker};
 use serde_json::{Value, json};
 
+use crate::elicitation::requested_schema;
 use crate::rules::{quantity, schema};
 use crate::spec::{
-    Body, Field, HttpProxy, Kind, Mode, Mutation, OpenaiProxy, Pool, PoolMode, Prefer, RiskClass, Runtime,
-    Sampling, Scheme, Spec,
+    Body, HttpProxy, Kind, Mode, Mutation, OpenaiProxy, Pool, PoolMode, Prefer, RiskClass, Runtime, Sampling,
+    Scheme, Spec,
 };
 
 /// Compiles one primitive.
 pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
-    let mutation = mutation(spec);
+    let mutation = spec.changes();
     let input = spec.schema.input_schema.as_ref().map(schema::without_nullable);
     let output = spec.schema.output_schema.as_ref().map(schema::without_nullable);
     snapshot::Primitive {
@@ -64,12 +65,6 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         tags: spec.tags.clone(),
         prefer_platform: spec.schema.prefer == Some(Prefer::Platform),
     }
-}
-
-/// What a call changes; without a word the worst is assumed of what runs, the best of what is read.
-pub(crate) fn mutation(spec: &Spec) -> Mutation {
-    let unstated = if spec.kind.is_tool() { Mutation::Destructive } else { Mutation::ReadOnly };
-    spec.mutation.unwrap_or(unstated)
 }
 
 fn scopes(spec: &Spec) -> &[String] {
@@ -244,36 +239,6 @@ fn question(spec: &Spec) -> Option<Value> {
         Kind::Delegate => Some(sampling(spec.schema.sampling.as_ref()?)),
         _ => None,
     }
-}
-
-/// The answers of an elicitation as MCP's restricted JSON Schema.
-pub(crate) fn requested_schema(spec: &Spec) -> Value {
-    if let Some(schema) = &spec.schema.requested_schema {
-        return schema.clone();
-    }
-    let fields = spec.schema.fields.as_deref().unwrap_or_default();
-    let properties: serde_json::Map<_, _> =
-        fields.iter().map(|field| (field.name.clone(), field_schema(field))).collect();
-    let required: Vec<_> = fields.iter().filter(|field| field.required).map(|field| &field.name).collect();
-    json!({"type": "object", "properties": properties, "required": required})
-}
-
-fn field_schema(field: &Field) -> Value {
-    let mut schema = json!({"type": field.kind.word()});
-    let Some(object) = schema.as_object_mut() else { return schema };
-    if let Some(label) = &field.label {
-        object.insert("title".into(), json!(label));
-    }
-    if let Some(description) = &field.description {
-        object.insert("description".into(), json!(description));
-    }
-    if !field.choices.is_empty() {
-        object.insert("enum".into(), json!(field.choices));
-    }
-    if let Some(default) = &field.default {
-        object.insert("default".into(), default.clone());
-    }
-    schema
 }
 
 fn sampling(sampling: &Sampling) -> Value {

@@ -12,6 +12,7 @@ mod compiled;
 mod conflict;
 mod diff;
 mod document;
+mod elicitation;
 mod fault;
 mod findings;
 mod link;

@@ -90,6 +90,14 @@ pub(crate) enum Kind {
     Delegate,
 }
 
+impl Spec {
+    /// What a call changes; without a word the worst is assumed of what runs, the best of what is read.
+    pub(crate) fn changes(&self) -> Mutation {
+        let unstated = if self.kind.is_tool() { Mutation::Destructive } else { Mutation::ReadOnly };
+        self.mutation.unwrap_or(unstated)
+    }
+}
+
 impl Kind {
     /// Whether MCP lists it as a tool: a task is a tool that takes its time.
     pub(crate) fn is_tool(self) -> bool {

@@ -118,7 +118,7 @@ impl Judgement<'_> {
         let accepts = server.accepts;
         match token::offered(headers.authorization) {
             Offered::Bearer(token) if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) => {
-                let judged = self.tokens.judge(self.snapshot, server, token, self.env.now_ms / 1000);
+                let judged = self.tokens.judge(self.snapshot.trust(server), token, self.env.now_ms / 1000);
                 let caller =
                     judged.map_err(|refused| Reply { cause: refused.cause, ..challenged(refused.reason) })?;
                 admitted.caller = Some(caller);

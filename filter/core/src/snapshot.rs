@@ -14,6 +14,7 @@ use crate::exposure::Exceptions;
 use crate::revocation::Revocations;
 use crate::route::Routes;
 use crate::server::Server;
+use crate::token::Trust;
 use crate::token::issuer::Issuers;
 
 /// An indexed, immutable edge snapshot.
@@ -127,8 +128,14 @@ impl Snapshot {
         self.servers.get(name)
     }
 
-    pub(crate) fn issuers(&self) -> &Issuers {
-        &self.issuers
+    /// Whose tokens are good at `server`.
+    pub(crate) fn trust<'a>(&'a self, server: &'a Server) -> Trust<'a> {
+        Trust {
+            issuers: &self.issuers,
+            revocations: &self.revocations,
+            of_server: &server.issuers,
+            audiences: &server.audiences,
+        }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -137,10 +144,6 @@ impl Snapshot {
 
     pub(crate) fn routes(&self) -> &Routes {
         &self.routes
-    }
-
-    pub(crate) fn revocations(&self) -> &Revocations {
-        &self.revocations
     }
 }
 

@@ -10,8 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::caller::{Caller, hex, marks};
 use crate::reason::Reason;
-use crate::server::Server;
-use crate::snapshot::Snapshot;
+use crate::revocation::Revocations;
 
 mod cache;
 pub(crate) mod claims;
@@ -23,7 +22,7 @@ mod verified;
 
 use cache::{Cache, Fingerprints, Known};
 use claims::Claims;
-use issuer::Issuer;
+use issuer::{Issuer, Issuers};
 use refused::Refused;
 use verified::Verified;
 
@@ -42,6 +41,17 @@ pub(crate) enum Offered<'a> {
     Bearer(&'a str),
     /// Another scheme, or bytes that no bearer token has.
     Other,
+}
+
+/// Whose tokens are good where.
+#[derive(Clone, Copy)]
+pub(crate) struct Trust<'a> {
+    pub(crate) issuers: &'a Issuers,
+    pub(crate) revocations: &'a Revocations,
+    /// The server's issuers, by name.
+    pub(crate) of_server: &'a [String],
+    /// What a token for the server may name.
+    pub(crate) audiences: &'a [String],
 }
 
 /// Judges tokens and remembers the good ones. Shared by threads.
@@ -68,20 +78,14 @@ pub(crate) fn looks_like_jwt(token: &str) -> bool {
 }
 
 impl Tokens {
-    /// Judges `token` for `server` at `now` (Unix seconds).
-    pub(crate) fn judge(
-        &self,
-        snapshot: &Snapshot,
-        server: &Server,
-        token: &str,
-        now: u64,
-    ) -> Result<Arc<Caller>, Refused> {
-        let verified = self.verified(snapshot, token)?;
+    /// Judges `token` for one server at `now` (Unix seconds).
+    pub(crate) fn judge(&self, trust: Trust<'_>, token: &str, now: u64) -> Result<Arc<Caller>, Refused> {
+        let verified = self.verified(trust.issuers, token)?;
         let caller = &verified.caller;
-        if !server.issuers.iter().any(|name| *name == caller.issuer) {
+        if !trust.of_server.iter().any(|name| *name == caller.issuer) {
             return Err(Cause { claim: "iss", fault: "is no issuer of this server" }.into());
         }
-        let for_server = verified.audiences.iter().any(|audience| server.audiences.contains(audience));
+        let for_server = verified.audiences.iter().any(|audience| trust.audiences.contains(audience));
         if !for_server && !verified.issuer_audience {
             return Err(Cause { claim: "aud", fault: "does not name this server" }.into());
         }
@@ -91,25 +95,25 @@ impl Tokens {
         if caller.expires_at.saturating_add(LEEWAY_SECONDS) <= now {
             return Err(Reason::TokenExpired.into());
         }
-        if snapshot.revocations().hit(&verified.marks, caller) {
+        if trust.revocations.hit(&verified.marks, caller) {
             return Err(Reason::TokenRevoked.into());
         }
         Ok(Arc::clone(caller))
     }
 
     /// The token's lasting facts, from the cache or by checking its signature.
-    fn verified(&self, snapshot: &Snapshot, token: &str) -> Result<Arc<Verified>, Refused> {
+    fn verified(&self, issuers: &Issuers, token: &str) -> Result<Arc<Verified>, Refused> {
         if token.len() > compact::MAX_TOKEN_BYTES {
             return Err(Reason::TokenInvalid.into());
         }
-        let key = (self.fingerprints.of(token), snapshot.issuers().generation);
+        let key = (self.fingerprints.of(token), issuers.generation);
         match self.cache().get(&key) {
             Some(Known::Good(verified)) => return Ok(verified),
             Some(Known::Bad(cause)) => return Err(Refused { reason: Reason::TokenInvalid, cause }),
             None => {}
         }
         // The lock is not held here: threads may check the same token twice, and never wait for each other.
-        match verify(snapshot, token) {
+        match verify(issuers, token) {
             Ok(verified) => {
                 let verified = Arc::new(verified);
                 self.cache().put_good(key, Arc::clone(&verified));
@@ -136,10 +140,10 @@ enum Fault {
     Costly(Option<Cause>),
 }
 
-fn verify(snapshot: &Snapshot, token: &str) -> Result<Verified, Fault> {
+fn verify(issuers: &Issuers, token: &str) -> Result<Verified, Fault> {
     let parts = compact::parse(token).ok_or(Fault::Cheap)?;
     let iss = parts.claims.get("iss").and_then(|iss| iss.as_str()).ok_or(Fault::Cheap)?;
-    let issuer = snapshot.issuers().by_iss(iss).ok_or(Fault::Cheap)?;
+    let issuer = issuers.by_iss(iss).ok_or(Fault::Cheap)?;
     let key = header_key(&parts, issuer).ok_or(Fault::Cheap)?;
     let good =
         jsonwebtoken::crypto::verify(parts.signature, parts.signed.as_bytes(), &key.decoding, key.algorithm);

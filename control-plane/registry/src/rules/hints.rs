@@ -1,6 +1,5 @@
 //! `mutation`, `annotations` and `capabilities` must tell one story.
 
-use crate::compile;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{Mode, Mutation, Scheme, Spec};
@@ -35,7 +34,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 }
 
 fn check_hints(spec: &Spec, findings: &mut Findings<'_>) {
-    let mutation = compile::mutation(spec);
+    let mutation = spec.changes();
     let hints = &spec.annotations;
     let derived = [
         ("readOnlyHint", hints.read_only_hint, mutation == Mutation::ReadOnly),

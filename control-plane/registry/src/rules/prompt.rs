@@ -6,8 +6,8 @@
 use serde_json::Value;
 
 use super::name;
-use crate::compile;
 use crate::document::escape;
+use crate::elicitation::requested_schema;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{FieldType, Kind, Spec};
@@ -117,7 +117,7 @@ fn check_fields(spec: &Spec, findings: &mut Findings<'_>) {
             fault("enum", "only texts have choices".into(), "write type: string, or remove `enum`");
         }
         let Some(default) = &field.default else { continue };
-        let property = compile::requested_schema(spec)
+        let property = requested_schema(spec)
             .pointer(&format!("/properties/{}", escape(&field.name)))
             .cloned()
             .unwrap_or_default();

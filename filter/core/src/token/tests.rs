@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::caller::mark;
+use crate::snapshot::Snapshot;
 use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
 
 const NOW: u64 = 2_000_000_000;
@@ -30,7 +31,7 @@ impl Bench {
 
     fn judge_at(&self, token: &str, server: &str, now: u64) -> Result<Arc<Caller>, Reason> {
         let snapshot = Snapshot::from_message(self.message.clone()).unwrap();
-        let judged = self.tokens.judge(&snapshot, snapshot.server(server).unwrap(), token, now);
+        let judged = self.tokens.judge(snapshot.trust(snapshot.server(server).unwrap()), token, now);
         judged.map_err(|refused| refused.reason)
     }
 
@@ -300,7 +301,7 @@ fn a_list_of_more_entries_than_policy_is_evaluated_for_is_refused_by_its_claim()
     ] {
         let token = bench.mint(json!({"claims": {claim: value}}));
         let snapshot = Snapshot::from_message(bench.message.clone()).unwrap();
-        let judged = bench.tokens.judge(&snapshot, snapshot.server("demo").unwrap(), &token, NOW);
+        let judged = bench.tokens.judge(snapshot.trust(snapshot.server("demo").unwrap()), &token, NOW);
         let cause = judged.unwrap_err().cause.unwrap().to_string();
         assert!(cause.starts_with(&format!("{claim} has more than {MAX_LISTED} entries")), "{cause}");
     }
@@ -452,8 +453,10 @@ fn what_is_wrong_with_a_token_is_told_to_the_operator_from_the_cache_too() {
     ] {
         let token = bench.mint(json!({"claims": claims}));
         for _ in 0..2 {
-            let refused =
-                bench.tokens.judge(&snapshot, snapshot.server("demo").unwrap(), &token, NOW).unwrap_err();
+            let refused = bench
+                .tokens
+                .judge(snapshot.trust(snapshot.server("demo").unwrap()), &token, NOW)
+                .unwrap_err();
             assert_eq!(refused.cause.map(|cause| cause.to_string()).as_deref(), Some(cause));
         }
     }
