@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use asp_snapshot::{Entry, ServerView};
+use asp_snapshot::{ListedPrimitive, VirtualServer};
 
 pub mod authority;
 pub mod bounds;
@@ -26,15 +26,15 @@ pub mod content;
 pub mod event;
 pub mod form;
 pub mod outcome;
+pub mod ownership;
 pub mod principal;
 pub mod question;
-pub mod tenure;
 
 use crate::call::authority::Authority;
 use event::{Event, EventLog};
 use outcome::{Outcome, Refusal, Withdrawal};
+use ownership::Ownership;
 use question::Questions;
-use tenure::Tenure;
 
 /// Where a call is (ADR 1). `AuthRequired` and `InputRequired` are the suspended states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +79,9 @@ pub struct ClientAbilities {
 /// What a face hands to the pipeline.
 pub struct Invocation {
     pub caller: Arc<Caller>,
-    pub server: Arc<ServerView>,
+    pub server: Arc<VirtualServer>,
     pub protocol: Protocol,
-    pub entry: Arc<Entry>,
+    pub entry: Arc<ListedPrimitive>,
     pub arguments: Value,
     /// The protocol's own id of the request, for audit and plugins.
     pub protocol_request_id: String,
@@ -130,8 +130,8 @@ pub struct Call {
     pub caller: Arc<Caller>,
     /// Under whose token it runs by now.
     pub authority: Authority,
-    pub server: Arc<ServerView>,
-    pub entry: Arc<Entry>,
+    pub server: Arc<VirtualServer>,
+    pub entry: Arc<ListedPrimitive>,
     pub protocol: Protocol,
     pub protocol_request_id: String,
     pub session: String,
@@ -148,7 +148,7 @@ pub struct Call {
     pub events: Arc<EventLog>,
     pub questions: Questions,
     /// What it holds beyond this process.
-    pub tenure: Tenure,
+    pub ownership: Ownership,
     /// Whether an executor may have begun; before that a call has left no effect.
     handed_over: AtomicBool,
     cancel: CancellationToken,
@@ -189,7 +189,7 @@ impl Call {
             parent: invocation.parent,
             events: Arc::default(),
             questions: Questions::default(),
-            tenure: Tenure::default(),
+            ownership: Ownership::default(),
             handed_over: AtomicBool::new(false),
             cancel,
             withdrawn: OnceLock::new(),

@@ -1,4 +1,4 @@
 //! What a call has beyond this process: its row in the store, and the calls taken over from gateways that are gone.
 pub mod active;
-pub mod adopted;
 pub mod record;
+pub mod taken_over;

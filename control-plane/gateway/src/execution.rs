@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use asp_proto::snapshot::Primitive;
-use asp_snapshot::{Entry, Live};
+use asp_snapshot::{ListedPrimitive, Snapshot};
 use async_trait::async_trait;
 use serde_json::Value;
 
@@ -22,14 +22,14 @@ pub struct Execution {
     /// Calls left in the tightest rate limit; `None` without one.
     pub budget: Option<u64>,
     /// The snapshot it runs in, with the private hosts that may be reached and what primitives may ask.
-    pub live: Arc<Live>,
+    pub snapshot: Arc<Snapshot>,
     pub platform: Arc<dyn Platform>,
     /// What it had come to on a gateway that is gone; `None` for a call that begins.
-    pub former: Option<Former>,
+    pub resume_state: Option<ResumeState>,
 }
 
 /// What a call had come to.
-pub struct Former {
+pub struct ResumeState {
     /// The number of its last checkpoint; 0 without one.
     pub seq: u64,
     /// As the executor stored it; empty where it stored nothing.
@@ -42,7 +42,7 @@ pub trait Executor: Send + Sync {
     /// Runs the call on what its primitive names.
     async fn run(&self, execution: Execution) -> Result<Output, Refusal>;
 
-    /// Whether a call that was left behind by another gateway can go on here.
+    /// Whether a call whose gateway is gone can go on here.
     fn runs(&self, primitive: &Primitive) -> bool;
 
     /// Prepares what the primitives of a new snapshot run on.
@@ -59,14 +59,14 @@ pub type DelegationGrant = Box<dyn Send>;
 #[async_trait]
 pub trait Platform: Send + Sync {
     /// Begins a call of its own, on behalf of the one that runs (I-2).
-    fn begin(self: Arc<Self>, live: Arc<Live>, invocation: Invocation) -> Result<Arc<Call>, Refusal>;
+    fn begin(self: Arc<Self>, snapshot: Arc<Snapshot>, invocation: Invocation) -> Result<Arc<Call>, Refusal>;
 
     /// Takes what the limits on a delegate allow.
     async fn admit_delegation(
         &self,
-        live: &Live,
+        snapshot: &Snapshot,
         call: &Call,
-        delegate: &Entry,
+        delegate: &ListedPrimitive,
     ) -> Result<DelegationGrant, Refusal>;
 
     /// One metric and one audit line of a delegation that ended.

@@ -16,11 +16,11 @@ use async_trait::async_trait;
 pub mod artifacts;
 pub mod builtin;
 pub mod delegate;
-pub mod fixed;
 pub mod hosted;
 pub mod outbound;
 pub mod plugin;
 pub mod proxy;
+pub mod static_content;
 
 use crate::executors::outbound::client::OutboundError;
 use artifacts::Artifacts;
@@ -91,7 +91,7 @@ impl Executor for Executors {
                 self.artifacts.read(&execution).await
             }
             Some(Mode::Builtin(builtin)) => self.builtin.run(&builtin.entrypoint, execution).await,
-            Some(Mode::Static(content)) => fixed::run(&content.json, &execution),
+            Some(Mode::Static(content)) => static_content::run(&content.json, &execution),
             Some(Mode::ProxyHttp(mapping)) => self.proxy.http(mapping, &execution).await,
             Some(Mode::ProxyMcp(target)) => self.proxy.mcp(target, &execution).await,
             Some(Mode::ProxyCalls(target)) => self.hosted.run(target, &execution).await,

@@ -4,13 +4,13 @@
 //! it knows came in a snapshot (I-5), and until the first one it is not ready.
 
 use crate::durable::active::ActiveTable;
-use crate::durable::adopted::Adopted;
+use crate::durable::taken_over::TakenOverCalls;
 use crate::executors::Executors;
 use crate::executors::artifacts::Artifacts;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::endpoint::Endpoints;
 use crate::executors::plugin::runtimes::Runtimes;
-use crate::executors::plugin::{Keeping, Plugins, Saved};
+use crate::executors::plugin::{PluginDeps, Plugins, Saved};
 use crate::minting::{Minter, TokenKeys};
 use crate::pipeline::admission::Bounds;
 use crate::pipeline::ledger::Ledgers;
@@ -26,7 +26,7 @@ use arc_swap::ArcSwapOption;
 use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_proto::snapshot::GatewaySnapshot;
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 use asp_store::active::{ActiveCalls, MemoryActive};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
@@ -106,7 +106,7 @@ pub struct Gateway {
     artifacts: Artifacts,
     pub pipeline: Arc<Pipeline>,
     edge: Edge,
-    live: ArcSwapOption<Live>,
+    snapshot: ArcSwapOption<Snapshot>,
     /// Serializes `apply`, so that revisions are compared and swapped together.
     applying: Mutex<()>,
 }
@@ -121,13 +121,13 @@ impl Gateway {
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
         let active = Arc::new(ActiveTable::new(config.stores.active, sealer.clone()));
         let delegates = Arc::new(Delegates::new(config.delegates)?);
-        let keeping = Keeping {
+        let deps = PluginDeps {
             saved: Saved { active: active.clone() },
             artifacts: artifacts.clone(),
             minter: minter.clone(),
             delegates: delegates.clone(),
         };
-        let plugins = Plugins::new(runtimes.clone(), metrics.clone(), keeping);
+        let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
         Ok(Arc::new(Gateway {
             config: Settings { public_url: config.public_url, dev: config.dev },
             sessions: Sessions::new(sealer.clone()),
@@ -148,11 +148,11 @@ impl Gateway {
                 calls: Calls::new(config.bounds),
                 running: RunningCalls::default(),
                 active,
-                adopted: Adopted::default(),
+                taken_over: TakenOverCalls::default(),
             }),
             sealer,
             edge: Edge::new(Role::Gateway),
-            live: ArcSwapOption::empty(),
+            snapshot: ArcSwapOption::empty(),
             applying: Mutex::default(),
         }))
     }
@@ -165,10 +165,10 @@ impl Gateway {
             return Err(format!("revision {offered} is older than {known}"));
         }
         let primitives = snapshot.primitives.clone();
-        let live = Live::build(snapshot)?;
-        let live = Arc::new(live);
-        self.live.store(Some(live.clone()));
-        self.pipeline.running.judge_all(&live);
+        let snapshot = Snapshot::build(snapshot)?;
+        let snapshot = Arc::new(snapshot);
+        self.snapshot.store(Some(snapshot.clone()));
+        self.pipeline.running.evaluate_all(&snapshot);
         self.pipeline.executor.prepare(&primitives);
         self.pipeline.metrics.applied(offered);
         Ok(())
@@ -176,12 +176,12 @@ impl Gateway {
 
     /// The applied revision; 0 before the first.
     pub fn revision(&self) -> u64 {
-        self.live.load().as_ref().map_or(0, |live| live.revision)
+        self.snapshot.load().as_ref().map_or(0, |snapshot| snapshot.revision)
     }
 
     /// Whether a snapshot was applied.
     pub fn is_ready(&self) -> bool {
-        self.live.load().is_some()
+        self.snapshot.load().is_some()
     }
 
     /// Forgets what has expired until the gateway is dropped; run it as a task.
@@ -192,7 +192,7 @@ impl Gateway {
             let Some(gateway) = gateway.upgrade() else { return };
             gateway.sessions.sweep();
             gateway.suspended.sweep();
-            gateway.pipeline.adopted.sweep();
+            gateway.pipeline.taken_over.sweep();
             if let Err(error) = gateway.artifacts.sweep().await {
                 tracing::warn!(error = %error, "sweep of artifacts failed");
             }
@@ -218,8 +218,8 @@ impl Gateway {
         loop {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
-            let Some(live) = gateway.live() else { continue };
-            if let Err(error) = gateway.pipeline.take_over(&live).await {
+            let Some(snapshot) = gateway.snapshot() else { continue };
+            if let Err(error) = gateway.pipeline.take_over(&snapshot).await {
                 tracing::warn!(%error, "the store does not say which calls of gateways that are gone wait to be taken over; they wait until it does");
             }
         }
@@ -245,8 +245,8 @@ impl Gateway {
         self.pipeline.active.retire().await;
     }
 
-    pub(crate) fn live(&self) -> Option<Arc<Live>> {
-        self.live.load_full()
+    pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.snapshot.load_full()
     }
 
     pub(crate) fn edge(&self) -> &Edge {

@@ -1,4 +1,4 @@
-//! The gateway's HTTP entry: runs the edge's judgement again (I-1), reads the bounded body, and hands the
+//! The gateway's HTTP entry: runs the edge's evaluation again (I-1), reads the bounded body, and hands the
 //! request to its face.
 //!
 //! Refuses: trust in anything a header says about identity. Keeps true: every answer is well-formed in the
@@ -20,7 +20,7 @@ use crate::clock::unix_ms;
 use crate::faces::{mcp, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 
 /// Longest time a client may take to send its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -64,7 +64,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     if let Some(refusal) = headers_too_large(&parts) {
         return reply(refusal);
     }
-    match judge(&gateway, &parts, body).await {
+    match evaluate(&gateway, &parts, body).await {
         Err(refusal) => {
             if let Some(cause) = refusal.cause {
                 tracing::warn!(path = parts.uri.path(), "a token of a trusted issuer is refused: {cause}");
@@ -74,9 +74,9 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             }
             reply(refusal)
         }
-        Ok(Judged { live, admitted, body }) => {
+        Ok(Evaluated { snapshot, admitted, body }) => {
             let origin = admitted.origin.clone();
-            let mut response = serve(gateway, live, parts, admitted, body).await;
+            let mut response = serve(gateway, snapshot, parts, admitted, body).await;
             if let Some(origin) = origin {
                 add_headers(&mut response, reply::response_headers(&origin));
             }
@@ -105,54 +105,54 @@ fn headers_too_large(parts: &Parts) -> Option<Reply> {
     Some(refusal)
 }
 
-/// A request that is let through, and the snapshot by which it was judged.
-struct Judged {
-    live: Arc<Live>,
+/// A request that is let through, and the snapshot by which it was evaluated.
+struct Evaluated {
+    snapshot: Arc<Snapshot>,
     admitted: Admitted,
     body: Bytes,
 }
 
 /// Headers, then the body where it is needed. A body the edge does not ask for is not read.
-async fn judge(gateway: &Gateway, parts: &Parts, body: Body) -> Result<Judged, Reply> {
-    let live = in_force(gateway)?;
+async fn evaluate(gateway: &Gateway, parts: &Parts, body: Body) -> Result<Evaluated, Reply> {
+    let snapshot = in_force(gateway)?;
     let headers = edge_headers(parts);
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
-    let pending = match gateway.edge().on_headers(&live.edge, &headers, end_of_stream, &env()) {
-        Step::Decided(verdict) => return judged(live, verdict, Bytes::new()),
+    let pending = match gateway.edge().on_headers(&snapshot.edge, &headers, end_of_stream, &env()) {
+        Step::Decided(verdict) => return evaluated(snapshot, verdict, Bytes::new()),
         Step::NeedBody(pending) => pending,
     };
     let body = read_body(gateway, &pending, body).await?;
     // A client decides how long its body takes: what came into force meanwhile counts, and so does the token's end.
     let since = in_force(gateway)?;
-    let stands = Arc::ptr_eq(&live, &since) && !has_expired(&pending.admitted);
+    let stands = Arc::ptr_eq(&snapshot, &since) && !has_expired(&pending.admitted);
     let verdict = match stands {
-        true => gateway.edge().on_body(&live.edge, *pending, &body, &env()),
+        true => gateway.edge().on_body(&snapshot.edge, *pending, &body, &env()),
         // The token's signature is remembered, and a gateway takes nothing from coarse limits: nothing counts twice.
         false => match gateway.edge().on_headers(&since.edge, &headers, false, &env()) {
             Step::Decided(verdict) => verdict,
             Step::NeedBody(pending) => gateway.edge().on_body(&since.edge, *pending, &body, &env()),
         },
     };
-    judged(since, verdict, body)
+    evaluated(since, verdict, body)
 }
 
-/// Whether the token may have ended; the edge judges by its own leeway.
+/// Whether the token may have ended; the edge evaluates by its own leeway.
 fn has_expired(admitted: &Admitted) -> bool {
     admitted.caller.as_ref().is_some_and(|caller| caller.expires_at <= unix_ms() / 1000)
 }
 
-fn in_force(gateway: &Gateway) -> Result<Arc<Live>, Reply> {
-    gateway.live().ok_or_else(|| asp_edge::refuse(Reason::UpstreamUnavailable, Era::Legacy, None))
+fn in_force(gateway: &Gateway) -> Result<Arc<Snapshot>, Reply> {
+    gateway.snapshot().ok_or_else(|| asp_edge::refuse(Reason::UpstreamUnavailable, Era::Legacy, None))
 }
 
 fn env() -> asp_edge::Env {
     asp_edge::Env { now_ms: unix_ms(), random: [0; 8] }
 }
 
-fn judged(live: Arc<Live>, verdict: Verdict, body: Bytes) -> Result<Judged, Reply> {
+fn evaluated(snapshot: Arc<Snapshot>, verdict: Verdict, body: Bytes) -> Result<Evaluated, Reply> {
     match verdict {
         Verdict::Reply(reply) => Err(reply),
-        Verdict::Forward(forward) => Ok(Judged { live, admitted: forward.admitted, body }),
+        Verdict::Forward(forward) => Ok(Evaluated { snapshot, admitted: forward.admitted, body }),
     }
 }
 
@@ -172,7 +172,7 @@ async fn read_body(gateway: &Gateway, pending: &Pending, body: Body) -> Result<B
 
 async fn serve(
     gateway: Arc<Gateway>,
-    live: Arc<Live>,
+    snapshot: Arc<Snapshot>,
     parts: Parts,
     admitted: Admitted,
     body: Bytes,
@@ -181,16 +181,16 @@ async fn serve(
     match admitted.face {
         Face::Health => Response::new(Body::from("ok\n")),
         Face::WellKnown => {
-            wellknown::serve(&gateway, &live, &parts.method, parts.uri.path()).unwrap_or_else(not_found)
+            wellknown::serve(&gateway, &snapshot, &parts.method, parts.uri.path()).unwrap_or_else(not_found)
         }
         Face::Mcp => {
-            let Some(server) = live.server(&admitted.server).cloned() else { return not_found() };
+            let Some(server) = snapshot.server(&admitted.server).cloned() else { return not_found() };
             let caller = match identity::identify(&admitted, &server) {
                 Ok(caller) => caller,
                 Err(reason) => return reply(asp_edge::refuse(reason, admitted.era, None)),
             };
             let Parts { method, headers, .. } = parts;
-            mcp::serve(mcp::McpRequest { gateway, live, server, caller, admitted, method, headers, body })
+            mcp::serve(mcp::McpRequest { gateway, snapshot, server, caller, admitted, method, headers, body })
                 .await
         }
         // No face for these paths is built yet: they do not exist.

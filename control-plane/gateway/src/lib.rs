@@ -1,4 +1,4 @@
-//! The gateway: judges a request like the edge, resolves it in the live snapshot, runs it through the one
+//! The gateway: evaluates a request like the edge, resolves it in the live snapshot, runs it through the one
 //! pipeline and answers in the caller's own protocol.
 //!
 //! Owns: sessions, calls, faces and executors of one replica. Refuses: configuration of its own; everything

@@ -21,7 +21,7 @@ pub mod takeover;
 
 use crate::call::bounds::lifetime_bound;
 use crate::call::bounds::runtime_bound;
-use crate::execution::{Execution, Executor, Former, Platform};
+use crate::execution::{Execution, Executor, Platform, ResumeState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ use tokio_util::task::TaskTracker;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
-use crate::durable::adopted::Adopted;
 use crate::durable::record::Record;
+use crate::durable::taken_over::TakenOverCalls;
 use crate::pipeline::admission::{Admission, Admitted, Bounds};
 use crate::pipeline::entitlement::Entitled;
 use crate::pipeline::ledger::{Entered, Held, Ledgers};
@@ -44,7 +44,7 @@ use crate::pipeline::running::{RunningCalls, ends_with_its_token};
 use crate::telemetry::audit;
 use crate::telemetry::audit::{Audit, Unrecorded};
 use crate::telemetry::metrics::{Metrics, Stage};
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 
 /// How long the calls that are left at a shutdown may take to end.
 const LAST_CALLS: Duration = Duration::from_secs(3);
@@ -61,8 +61,8 @@ pub struct Pipeline {
     pub running: RunningCalls,
     /// The rows of the running calls that another gateway could go on with.
     pub active: Arc<ActiveTable>,
-    /// The calls that other gateways left behind.
-    pub adopted: Adopted,
+    /// The calls that were taken over from other gateways.
+    pub taken_over: TakenOverCalls,
 }
 
 /// The calls that run.
@@ -119,10 +119,14 @@ impl Pipeline {
     /// Begins a call: it runs on its own until it has an outcome. A refusal by entitlement comes back at
     /// once, because its answer differs by face (a 403 challenge, a hidden name). A call that finds no place among
     /// those that run has ended when this returns.
-    pub fn begin(self: &Arc<Self>, live: Arc<Live>, invocation: Invocation) -> Result<Arc<Call>, Refusal> {
+    pub fn begin(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        invocation: Invocation,
+    ) -> Result<Arc<Call>, Refusal> {
         let started = Instant::now();
         let Invocation { server, caller, entry, protocol, .. } = &invocation;
-        let entitled = entitlement::entitle(&live, server, caller, entry, *protocol);
+        let entitled = entitlement::entitle(&snapshot, server, caller, entry, *protocol);
         let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
         let longest = started + lifetime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
@@ -142,10 +146,10 @@ impl Pipeline {
             }
             Ok((entitled, Ok(place))) => {
                 let running = Running { pipeline: self.clone(), call: call.clone(), _place: Some(place) };
-                self.running.enter(&call, &live);
+                self.running.enter(&call, &snapshot);
                 let Invocation { arguments, idempotency_key, .. } = invocation;
                 let (lasting, driven) = (call.clone(), async move {
-                    running.drive(live, entitled, arguments, idempotency_key).await;
+                    running.drive(snapshot, entitled, arguments, idempotency_key).await;
                 });
                 self.calls.spawn(async move {
                     tokio::select! {
@@ -188,14 +192,20 @@ impl Drop for Running {
 }
 
 impl Running {
-    async fn drive(self, live: Arc<Live>, entitled: Entitled, arguments: Value, key: Option<IdempotencyKey>) {
+    async fn drive(
+        self,
+        snapshot: Arc<Snapshot>,
+        entitled: Entitled,
+        arguments: Value,
+        key: Option<IdempotencyKey>,
+    ) {
         let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
         let result = match recorded {
             // What may have effects does not happen unseen; what reads goes on, and its loss is counted.
             Err(Unrecorded) if self.call.entry.primitive.mutation() != Mutation::ReadOnly => {
                 Err(Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into()))
             }
-            Ok(()) | Err(Unrecorded) => self.stages(&live, entitled, arguments, key).await,
+            Ok(()) | Err(Unrecorded) => self.stages(&snapshot, entitled, arguments, key).await,
         };
         self.conclude(result).await;
     }
@@ -203,7 +213,7 @@ impl Running {
     /// Gives the call its outcome.
     pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
         let outcome = match result {
-            _ if self.call.tenure.is_passed_on() => {
+            _ if self.call.ownership.is_passed_on() => {
                 Outcome::Refused(Refusal::Upstream("another gateway goes on with this call".into()))
             }
             result => match (self.call.withdrawal(), result) {
@@ -217,7 +227,7 @@ impl Running {
             tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "call failed");
         }
         let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
-        self.pipeline.active.ends(&self.call);
+        self.pipeline.active.end(&self.call);
         self.pipeline.close(&self.call, outcome);
         if let Some(event) = waiting {
             // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
@@ -228,14 +238,14 @@ impl Running {
 
     async fn stages(
         &self,
-        live: &Arc<Live>,
+        snapshot: &Arc<Snapshot>,
         entitled: Entitled,
         mut arguments: Value,
         key: Option<IdempotencyKey>,
     ) -> Result<(Output, bool), Refusal> {
         let (call, pipeline, metrics) = (&self.call, &self.pipeline, &self.pipeline.metrics);
         let started = Instant::now();
-        let granted = pipeline.limiter.admit(live, &call.server, &call.caller, &call.entry).await;
+        let granted = pipeline.limiter.admit(snapshot, &call.server, &call.caller, &call.entry).await;
         metrics.stage(Stage::Limits, started);
         metrics.limited(match &granted {
             Err(Refusal::Limited { limit, .. }) => Some(limit),
@@ -253,10 +263,10 @@ impl Running {
         metrics.stage(Stage::Ledger, started);
         match entered? {
             Entered::Replay(output) => Ok((output, true)),
-            Entered::Keyless => Ok((self.perform(live, entitled, arguments, &grant, None).await?, false)),
+            Entered::Keyless => Ok((self.perform(snapshot, entitled, arguments, &grant, None).await?, false)),
             Entered::Held(held) => {
-                call.tenure.claims(held.claim().clone());
-                let result = self.perform(live, entitled, arguments, &grant, Some(&held)).await;
+                call.ownership.claims(held.claim().clone());
+                let result = self.perform(snapshot, entitled, arguments, &grant, Some(&held)).await;
                 if pipeline.active.is_ours(call).await {
                     held.settle(call, &result).await?;
                 }
@@ -265,14 +275,14 @@ impl Running {
         }
     }
 
-    /// The ledger stage. While a call that another gateway left behind holds the key, this one shows what it does.
+    /// The ledger stage. While a call that was taken over holds the key, this one shows what it does.
     async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Value) -> Result<Entered, Refusal> {
         let (call, pipeline) = (&self.call, &self.pipeline);
         let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
         let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
         tokio::select! {
             entered = entering => entered,
-            never = pipeline.adopted.relay(call, &claim) => match never {},
+            never = pipeline.taken_over.relay(call, &claim) => match never {},
         }
     }
 
@@ -280,12 +290,13 @@ impl Running {
     /// one before its executor saves something: nobody could ask for it.
     async fn keep(&self, arguments: &Value, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
         let call = &self.call;
-        let keyed = call.idempotency_key.is_some() && call.tenure.claim().is_some_and(|claim| claim.mutating);
+        let keyed =
+            call.idempotency_key.is_some() && call.ownership.claim().is_some_and(|claim| claim.mutating);
         if !keyed || !self.pipeline.executor.runs(&call.entry.primitive) {
             return Ok(());
         }
         let record = Record::of(call, arguments, grant.remaining, handed_over);
-        let has_not_begun = call.tenure.may_be_kept();
+        let has_not_begun = call.ownership.may_be_kept();
         match self.pipeline.active.put(call, &record).await {
             // Another gateway must not take what runs for what has not begun, as the earlier row says it.
             Err(error) if has_not_begun => Err(Refusal::Internal(error.to_string())),
@@ -300,18 +311,25 @@ impl Running {
     /// What its executor gets: all that is to be done, and the rest of the gateway as a port.
     fn execution(
         &self,
-        live: &Arc<Live>,
+        snapshot: &Arc<Snapshot>,
         arguments: Value,
         budget: Option<u64>,
-        former: Option<Former>,
+        resume_state: Option<ResumeState>,
     ) -> Execution {
         let platform: Arc<dyn Platform> = self.pipeline.clone();
-        Execution { call: self.call.clone(), arguments, budget, live: live.clone(), platform, former }
+        Execution {
+            call: self.call.clone(),
+            arguments,
+            budget,
+            snapshot: snapshot.clone(),
+            platform,
+            resume_state,
+        }
     }
 
     async fn perform(
         &self,
-        live: &Arc<Live>,
+        snapshot: &Arc<Snapshot>,
         entitled: Entitled,
         arguments: Value,
         grant: &Grant,
@@ -334,7 +352,7 @@ impl Running {
             // This gateway was thought dead while the call waited.
             return Err(Refusal::Upstream("another gateway has given the call's key back".into()));
         }
-        let execution = self.execution(live, arguments, grant.remaining, None);
+        let execution = self.execution(snapshot, arguments, grant.remaining, None);
         let started = Instant::now();
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
         metrics.stage(Stage::Execute, started);

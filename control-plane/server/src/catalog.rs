@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{AuthScheme, Issuer, Upstream};
 use asp_registry::{CompiledServer, Inputs};
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 use asp_store::control::{ServerRecord, SourceFile};
 use parking_lot::Mutex;
 
@@ -89,7 +89,7 @@ impl Compiler {
             return Err("auth.schemes: `none` is for development".into());
         }
         let alone = Inputs { revision: 1, servers: vec![server.clone()], ..self.fixed.inputs() };
-        Live::build(asp_registry::assemble(alone)).map(|_| ())
+        Snapshot::build(asp_registry::assemble(alone)).map(|_| ())
     }
 
     /// The `iss` of every issuer whose tokens are taken, of clients and of admins.

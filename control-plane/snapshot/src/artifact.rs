@@ -1,6 +1,6 @@
 //! How artifacts appear among a server's resources: their URIs and the built-in primitive that reads them.
 
-/// The builtin that reads artifacts. It judges the owner itself, so that a spec that names it gains nothing.
+/// The builtin that reads artifacts. It checks the owner itself, so that a spec that names it gains nothing.
 pub const ENTRYPOINT: &str = "asp.artifact";
 /// The scheme of artifact URIs.
 pub const SCHEME: &str = "asp-artifact://";

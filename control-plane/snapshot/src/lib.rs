@@ -28,7 +28,7 @@ use crate::policy::Policy;
 use crate::schema::Schema;
 
 /// An indexed, immutable gateway snapshot.
-pub struct Live {
+pub struct Snapshot {
     pub revision: u64,
     pub edge: asp_edge::Snapshot,
     pub issuers: Vec<Issuer>,
@@ -38,7 +38,7 @@ pub struct Live {
     /// What primitives may ask, by id.
     pub dependencies: HashMap<String, Dependency>,
     pub limits: HashMap<String, Vec<Limit>>,
-    servers: HashMap<String, Arc<ServerView>>,
+    servers: HashMap<String, Arc<VirtualServer>>,
 }
 
 /// An elicitation or a delegate, which primitives depend on and nobody calls.
@@ -47,26 +47,26 @@ pub struct Dependency {
     /// The constant part of what it asks (`Primitive.question`).
     pub question: Map<String, Value>,
     /// The primitive with its schemas; no server lists it.
-    pub entry: Entry,
+    pub entry: ListedPrimitive,
 }
 
 /// One server as its callers see it, before policy.
-pub struct ServerView {
+pub struct VirtualServer {
     pub message: Server,
     pub edge: EdgeServer,
     /// In list order.
-    pub entries: Vec<Arc<Entry>>,
-    tools: HashMap<String, Arc<Entry>>,
-    prompts: HashMap<String, Arc<Entry>>,
-    resources: HashMap<String, Arc<Entry>>,
+    pub entries: Vec<Arc<ListedPrimitive>>,
+    tools: HashMap<String, Arc<ListedPrimitive>>,
+    prompts: HashMap<String, Arc<ListedPrimitive>>,
+    resources: HashMap<String, Arc<ListedPrimitive>>,
     /// Tried in list order after the exact URIs.
-    templates: Vec<Arc<Entry>>,
+    templates: Vec<Arc<ListedPrimitive>>,
     /// What reads artifacts; listed nowhere.
-    artifact: Arc<Entry>,
+    artifact: Arc<ListedPrimitive>,
 }
 
 /// A primitive as one server lists it.
-pub struct Entry {
+pub struct ListedPrimitive {
     pub primitive: Primitive,
     pub listing: Listing,
     pub input: Option<Schema>,
@@ -79,9 +79,9 @@ pub struct Entry {
     definitions: Vec<(String, Map<String, Value>)>,
 }
 
-impl Live {
+impl Snapshot {
     /// Indexes `snapshot`; `Err` names what does not compile (the NACK reason).
-    pub fn build(snapshot: GatewaySnapshot) -> Result<Live, String> {
+    pub fn build(snapshot: GatewaySnapshot) -> Result<Snapshot, String> {
         let edge_message = snapshot.edge.unwrap_or_default();
         let edge_servers: HashMap<String, EdgeServer> =
             edge_message.servers.iter().map(|server| (server.name.clone(), server.clone())).collect();
@@ -94,7 +94,7 @@ impl Live {
             let place = |fault: String| format!("server {}: {fault}", server.name);
             let edge =
                 edge_servers.get(&server.name).cloned().ok_or_else(|| place("not at the edge".into()))?;
-            let view = ServerView::build(server, edge, &primitives).map_err(place)?;
+            let view = VirtualServer::build(server, edge, &primitives).map_err(place)?;
             servers.insert(server.name.clone(), Arc::new(view));
         }
         let dependencies = dependencies(&snapshot.primitives)?;
@@ -105,21 +105,21 @@ impl Live {
         let policy = Policy::new(snapshot.bindings);
         let upstreams = snapshot.upstreams;
         let revision = snapshot.revision;
-        Ok(Live { revision, edge, issuers, policy, upstreams, dependencies, limits, servers })
+        Ok(Snapshot { revision, edge, issuers, policy, upstreams, dependencies, limits, servers })
     }
 
-    pub fn server(&self, name: &str) -> Option<&Arc<ServerView>> {
+    pub fn server(&self, name: &str) -> Option<&Arc<VirtualServer>> {
         self.servers.get(name)
     }
 }
 
-impl ServerView {
+impl VirtualServer {
     fn build(
         server: &Server,
         edge: EdgeServer,
         primitives: &HashMap<(&str, &str), &Primitive>,
-    ) -> Result<ServerView, String> {
-        let mut view = ServerView {
+    ) -> Result<VirtualServer, String> {
+        let mut view = VirtualServer {
             message: server.clone(),
             edge,
             entries: Vec::new(),
@@ -127,21 +127,21 @@ impl ServerView {
             prompts: HashMap::new(),
             resources: HashMap::new(),
             templates: Vec::new(),
-            artifact: Arc::new(Entry::artifact()?),
+            artifact: Arc::new(ListedPrimitive::artifact()?),
         };
         for listing in &server.listings {
             let primitive =
                 primitives.get(&(listing.id.as_str(), listing.version.as_str())).ok_or_else(|| {
                     format!("primitive {}@{} is not in the snapshot", listing.id, listing.version)
                 })?;
-            let entry =
-                Entry::build(primitive, listing).map_err(|e| format!("primitive {}: {e}", listing.id))?;
+            let entry = ListedPrimitive::build(primitive, listing)
+                .map_err(|e| format!("primitive {}: {e}", listing.id))?;
             view.add(Arc::new(entry));
         }
         Ok(view)
     }
 
-    fn add(&mut self, entry: Arc<Entry>) {
+    fn add(&mut self, entry: Arc<ListedPrimitive>) {
         let name = entry.listing.mcp_name.clone();
         if !name.is_empty() {
             match entry.primitive.kind() {
@@ -156,24 +156,24 @@ impl ServerView {
     }
 
     /// The tool or task with this id, whatever a client calls it.
-    pub fn tool_by_id(&self, id: &str) -> Option<&Arc<Entry>> {
+    pub fn tool_by_id(&self, id: &str) -> Option<&Arc<ListedPrimitive>> {
         self.entries.iter().find(|entry| {
             entry.primitive.id == id && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task)
         })
     }
 
     /// The tool or task a client calls by this name.
-    pub fn tool(&self, name: &str) -> Option<&Arc<Entry>> {
+    pub fn tool(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
         self.tools.get(name)
     }
 
-    pub fn prompt(&self, name: &str) -> Option<&Arc<Entry>> {
+    pub fn prompt(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
         self.prompts.get(name)
     }
 
     /// The resource with exactly this URI, else the first template that matches, with its variables. Artifacts
     /// have a scheme of their own.
-    pub fn resource(&self, uri: &str) -> Option<(Arc<Entry>, Map<String, Value>)> {
+    pub fn resource(&self, uri: &str) -> Option<(Arc<ListedPrimitive>, Map<String, Value>)> {
         if uri.starts_with(artifact::SCHEME) {
             return Some((self.artifact.clone(), Map::new()));
         }
@@ -203,8 +203,8 @@ impl ServerView {
     }
 }
 
-impl Entry {
-    pub fn build(primitive: &Primitive, listing: &Listing) -> Result<Entry, String> {
+impl ListedPrimitive {
+    pub fn build(primitive: &Primitive, listing: &Listing) -> Result<ListedPrimitive, String> {
         let schema = |text: &str, what: &str| match text {
             "" => Ok(None),
             text => Schema::compile(text).map(Some).map_err(|e| format!("{what}: {e}")),
@@ -221,7 +221,7 @@ impl Entry {
             Kind::Prompt => schema(&prompt_schema(&definitions), "prompt arguments")?,
             _ => schema(&primitive.input_schema, "input schema")?,
         };
-        Ok(Entry {
+        Ok(ListedPrimitive {
             input,
             output: schema(&primitive.output_schema, "output schema")?,
             artifacts: schema(&primitive.artifact_schema, "artifact schema")?,
@@ -234,7 +234,7 @@ impl Entry {
     }
 
     /// The resource behind every artifact's URI.
-    fn artifact() -> Result<Entry, String> {
+    fn artifact() -> Result<ListedPrimitive, String> {
         let builtin = Builtin { entrypoint: artifact::ENTRYPOINT.into() };
         let primitive = Primitive {
             id: artifact::PRIMITIVE_ID.into(),
@@ -243,7 +243,7 @@ impl Entry {
             runtime: Some(Runtime { mode: Some(Mode::Builtin(builtin)) }),
             ..Primitive::default()
         };
-        Entry::build(&primitive, &Listing::default())
+        ListedPrimitive::build(&primitive, &Listing::default())
     }
 
     /// Whether a call of it may make resources that only its caller can read.
@@ -277,7 +277,7 @@ fn dependencies(primitives: &[Primitive]) -> Result<HashMap<String, Dependency>,
             text => serde_json::from_str(text)
                 .map_err(|e| format!("primitive {}: question: {e}", primitive.id))?,
         };
-        let entry = Entry::build(primitive, &Listing::default())
+        let entry = ListedPrimitive::build(primitive, &Listing::default())
             .map_err(|e| format!("primitive {}: {e}", primitive.id))?;
         found.insert(primitive.id.clone(), Dependency { kind: primitive.kind(), question, entry });
     }

@@ -1,7 +1,7 @@
 //! Compiled JSON Schemas of one primitive: draft 2020-12, formats asserted, linear-time patterns, no
 //! remote references.
 //!
-//! Refuses: schemas over budget; the registry has already judged those, and compiling still fails closed.
+//! Refuses: schemas over budget; the registry has already refused those, and compiling still fails closed.
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;

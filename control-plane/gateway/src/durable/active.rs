@@ -46,8 +46,8 @@ pub struct ActiveTable {
     ending: TaskTracker,
 }
 
-/// A call that another gateway left behind.
-pub struct Left {
+/// A call whose gateway is gone.
+pub struct AbandonedCall {
     pub call: CallId,
     pub record: Record,
     pub seq: u64,
@@ -56,9 +56,9 @@ pub struct Left {
     orphan: Orphan,
 }
 
-impl Left {
+impl AbandonedCall {
     /// The call, taken for one that an executor has begun.
-    pub fn begun(mut self) -> Left {
+    pub fn begun(mut self) -> AbandonedCall {
         self.record.handed_over = true;
         self
     }
@@ -87,9 +87,9 @@ impl ActiveTable {
         let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
         // Before the store is asked: what is given up here, or dropped with the call, may still be done there.
         self.kept.lock().insert(call.id, Arc::downgrade(call));
-        call.tenure.asks();
+        call.ownership.asks();
         let saved = in_time(self.store.put(&key, self.owner, sealed)).await?;
-        call.tenure.keep();
+        call.ownership.keep();
         self.noted(call, saved).map(drop)
     }
 
@@ -127,9 +127,9 @@ impl ActiveTable {
     }
 
     /// The call has ended, or is another gateway's. Its row is deleted off the call's path.
-    pub fn ends(&self, call: &Call) {
+    pub fn end(&self, call: &Call) {
         self.kept.lock().remove(&call.id);
-        if call.tenure.is_passed_on() || !call.tenure.may_be_kept() {
+        if call.ownership.is_passed_on() || !call.ownership.may_be_kept() {
             return;
         }
         let (store, owner, id) = (self.store.clone(), self.owner, call.id);
@@ -191,8 +191,8 @@ impl ActiveTable {
     /// Whether what becomes of the call is this gateway's to say. Asks the store only after a pause in which
     /// another one could have taken it.
     pub async fn is_ours(&self, call: &Call) -> bool {
-        if call.tenure.is_passed_on() || !call.tenure.may_be_kept() {
-            return !call.tenure.is_passed_on();
+        if call.ownership.is_passed_on() || !call.ownership.may_be_kept() {
+            return !call.ownership.is_passed_on();
         }
         if self.held_until.lock().is_some_and(|until| Instant::now() < until) {
             return true;
@@ -213,7 +213,7 @@ impl ActiveTable {
         match row {
             Some(row) => row.owner != self.owner,
             None => {
-                let was_there = call.tenure.is_kept() && self.kept.lock().contains_key(&call.id);
+                let was_there = call.ownership.is_kept() && self.kept.lock().contains_key(&call.id);
                 was_there && Instant::now() < call.deadline()
             }
         }
@@ -227,36 +227,36 @@ impl ActiveTable {
     }
 
     /// At most `limit` rows of gateways that are gone.
-    pub async fn left_behind(&self, limit: u32) -> Result<Vec<Orphan>, ActiveFault> {
+    pub async fn abandoned(&self, limit: u32) -> Result<Vec<Orphan>, ActiveFault> {
         let mut orphans = in_time(self.store.orphans(limit)).await?;
         // Our own lease has lapsed; the renewal sees to that.
         orphans.retain(|orphan| orphan.owner != self.owner);
         Ok(orphans)
     }
 
-    /// A call that was left behind; `None` when it is there no more, or does not open with this gateway's keys.
-    pub async fn left(&self, orphan: Orphan) -> Result<Option<Left>, ActiveFault> {
+    /// An abandoned call; `None` when it is there no more, or does not open with this gateway's keys.
+    pub async fn open_abandoned(&self, orphan: Orphan) -> Result<Option<AbandonedCall>, ActiveFault> {
         let Some(row) = in_time(self.store.find(orphan.call)).await? else { return Ok(None) };
-        let left = self.open(orphan, &row);
-        if left.is_none() {
+        let abandoned = self.open(orphan, &row);
+        if abandoned.is_none() {
             tracing::warn!(plugin = %row.plugin, "the record of a call whose gateway is gone cannot be opened: it was sealed with another key, and its outcome will be unknown; gateways that share a store need the same ASP_SEAL_KEY");
         }
-        Ok(left)
+        Ok(abandoned)
     }
 
-    /// Makes a call that was left behind this gateway's; false when another one was faster. No call waits for this, so
+    /// Makes an abandoned call this gateway's; false when another one was faster. No call waits for this, so
     /// that it takes as long as the store does: a row that was taken after it was given up would be nobody's.
-    pub async fn take(&self, left: &Left) -> Result<bool, ActiveFault> {
-        self.store.take(&left.orphan, self.owner).await.map_err(|e| ActiveFault(e.to_string()))
+    pub async fn take(&self, abandoned: &AbandonedCall) -> Result<bool, ActiveFault> {
+        self.store.take(&abandoned.orphan, self.owner).await.map_err(|e| ActiveFault(e.to_string()))
     }
 
     /// The call that was taken runs here now.
-    pub fn adopted(&self, call: &Arc<Call>) {
+    pub fn taken_over(&self, call: &Arc<Call>) {
         self.kept.lock().insert(call.id, Arc::downgrade(call));
-        call.tenure.keep();
+        call.ownership.keep();
     }
 
-    fn open(&self, orphan: Orphan, row: &ActiveCall) -> Option<Left> {
+    fn open(&self, orphan: Orphan, row: &ActiveCall) -> Option<AbandonedCall> {
         let at = context(&orphan.call, &row.org, &row.plugin, 0);
         let record = self.sealer.open_bytes(Purpose::Record, &at, &row.record)?;
         let record = serde_json::from_slice(&record).ok()?;
@@ -264,7 +264,7 @@ impl ActiveTable {
             true => Vec::new(),
             false => self.sealer.open_bytes(Purpose::Answers, &at, &row.state)?,
         };
-        Some(Left { call: orphan.call, record, seq: row.seq, state, orphan })
+        Some(AbandonedCall { call: orphan.call, record, seq: row.seq, state, orphan })
     }
 
     fn seal(&self, purpose: Purpose, context: &[u8], text: &[u8]) -> Result<Bytes, ActiveFault> {
@@ -284,7 +284,7 @@ impl ActiveTable {
 /// Another gateway took the call while this one was thought dead.
 fn lost(call: &Call) {
     tracing::warn!(call = %call.id, "another gateway has taken over this call, because this one's lease had lapsed; it ends here");
-    call.tenure.pass_on();
+    call.ownership.pass_on();
     call.cancel();
 }
 

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::call::claim::LedgerClaim;
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 
 /// The record of one call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,14 +95,14 @@ impl Record {
             deadline_ms: deadline_ms(call),
             arguments: arguments.clone(),
             budget,
-            claim: call.tenure.claim().cloned(),
+            claim: call.ownership.claim().cloned(),
             handed_over,
         }
     }
 
-    /// The call as a face would ask for it again; `None` where `live` does not have what it calls.
-    pub fn invocation(&self, live: &Live) -> Option<Invocation> {
-        let server = live.server(&self.server)?.clone();
+    /// The call as a face would ask for it again; `None` where `snapshot` does not have what it calls.
+    pub fn invocation(&self, snapshot: &Snapshot) -> Option<Invocation> {
+        let server = snapshot.server(&self.server)?.clone();
         let called = |primitive: &asp_proto::snapshot::Primitive| {
             primitive.id == self.primitive && primitive.version == self.version
         };

@@ -14,7 +14,7 @@ use asp_proto::snapshot::{OtherPrimitive, ProxyOpenai};
 use crate::call::{Call, ClientAbilities};
 use crate::executors::outbound::breaker::Breakers;
 use crate::executors::outbound::client::{Outbound, OutboundError};
-use asp_snapshot::{Dependency, Live};
+use asp_snapshot::{Dependency, Snapshot};
 
 pub mod answer;
 mod chat;
@@ -62,13 +62,13 @@ impl Delegates {
     /// Answers on the platform; ends by itself with the call, and when there is no time left.
     pub async fn answer(&self, way: Way, delegation: &Delegation) -> Result<Answered, Fault> {
         let delegate = delegation.delegate()?;
-        let (live, call) = (&delegation.live, &delegation.call);
-        if !is_allowed(live, call, delegate) {
+        let (snapshot, call) = (&delegation.snapshot, &delegation.call);
+        if !is_allowed(snapshot, call, delegate) {
             return Err(Fault::Refused);
         }
         let _grant = delegation
             .platform
-            .admit_delegation(live, call, &delegate.entry)
+            .admit_delegation(snapshot, call, &delegate.entry)
             .await
             .map_err(|_| Fault::Limited)?;
         match (way, other_primitive(delegate)) {
@@ -83,7 +83,7 @@ impl Delegates {
         let asked = exchange::Asked {
             endpoint: &endpoint,
             body: chat::body(&endpoint, &delegation.sampling, &delegate.entry),
-            upstreams: &delegation.live.upstreams,
+            upstreams: &delegation.snapshot.upstreams,
             until: endpoint
                 .timeout
                 .map_or(delegation.until, |most| delegation.until.min(delegation.began + most)),
@@ -98,8 +98,8 @@ impl Delegates {
 
 /// An explicit "no" of policy counts for a delegate as for a primitive; what needs an approval needs an explicit
 /// allow here, since nobody can be asked.
-fn is_allowed(live: &Live, call: &Call, delegate: &Dependency) -> bool {
-    let ruling = live.policy.rule(&call.caller, &delegate.entry.primitive, call.protocol);
+fn is_allowed(snapshot: &Snapshot, call: &Call, delegate: &Dependency) -> bool {
+    let ruling = snapshot.policy.rule(&call.caller, &delegate.entry.primitive, call.protocol);
     matches!(ruling, asp_snapshot::policy::Ruling::Allowed(_))
 }
 

@@ -19,7 +19,7 @@ use crate::executors::outbound::client::Outbound;
 mod asking;
 mod cancel;
 mod delegating;
-mod ends;
+mod outcome;
 mod polling;
 mod reads;
 pub mod resource;
@@ -56,8 +56,8 @@ impl Calls {
         // Asked of calls that can go on elsewhere only: it stays at the service as it is. Noted before the call is
         // let go, which would cancel it there.
         let yielded = async {
-            call.tenure.preempted().await;
-            call.tenure.pass_on();
+            call.ownership.preempted().await;
+            call.ownership.pass_on();
         };
         tokio::select! {
             ended = running => ended,

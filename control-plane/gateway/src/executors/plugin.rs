@@ -24,8 +24,8 @@ use crate::telemetry::metrics::Metrics;
 mod admission;
 mod artifacts;
 mod asking;
+mod attempt_state;
 mod ended;
-mod history;
 mod job;
 mod lease;
 mod memory;
@@ -44,11 +44,11 @@ pub use crate::telemetry::metrics::workers::Stats;
 pub use saved::Saved;
 
 use admission::Rejection;
-use history::History;
+use attempt_state::AttemptState;
 use job::Job;
 use lease::Closing;
 use prepare::Preparing;
-use recovery::{Ended, Next, Recovery};
+use recovery::{AttemptOutcome, Next, Recovery};
 use runtimes::Runtimes;
 use runtimes::watch::{self, Watching};
 use tunnel::{OpenFault, Opening, Tunnel, Wanted};
@@ -69,7 +69,7 @@ pub struct Plugins {
 }
 
 /// What plugin calls leave behind, and what they are given.
-pub struct Keeping {
+pub struct PluginDeps {
     pub saved: Saved,
     pub artifacts: Artifacts,
     pub minter: Arc<Minter>,
@@ -78,8 +78,8 @@ pub struct Keeping {
 }
 
 impl Plugins {
-    pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, keeping: Keeping) -> Plugins {
-        let Keeping { saved, artifacts, minter, delegates } = keeping;
+    pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, deps: PluginDeps) -> Plugins {
+        let PluginDeps { saved, artifacts, minter, delegates } = deps;
         let _watching = watch::begin(&runtimes, &metrics.plugins);
         let closing = Closing { tasks: TaskTracker::new(), metrics };
         Plugins {
@@ -140,44 +140,44 @@ impl Plugins {
         let minter = self.minter.clone();
         let delegates = self.delegates.clone();
         let job = Job { execution, plugin, language, primitive, hints, runtime, minter, delegates };
-        let (mut history, mut recovery) = (History::default(), Recovery::default());
-        if let Some(former) = &execution.former {
-            history = History::restored(&former.state, former.seq);
-            if history.taken > MAX_TAKEN {
+        let (mut attempt_state, mut recovery) = (AttemptState::default(), Recovery::default());
+        if let Some(resume_state) = &execution.resume_state {
+            attempt_state = AttemptState::restored(&resume_state.state, resume_state.seq);
+            if attempt_state.taken > MAX_TAKEN {
                 tracing::error!(call = %execution.call.id, plugin = %job.plugin.id, "a plugin call has ended eight gateways without a checkpoint in between and is not run again; its outcome is unknown");
                 return Err(Refusal::OutcomeUnknown);
             }
-            self.saved.taken(&job, &mut history).await;
-            if let Next::Done(result) = recovery.adopted(&execution.call, &history) {
+            self.saved.taken(&job, &mut attempt_state).await;
+            if let Next::Done(result) = recovery.taken_over(&execution.call, &attempt_state) {
                 return result;
             }
         }
-        self.attempts(&job, &mut history, recovery).await
+        self.attempts(&job, &mut attempt_state, recovery).await
     }
 
     async fn attempts(
         &self,
         job: &Job<'_>,
-        history: &mut History,
+        attempt_state: &mut AttemptState,
         mut recovery: Recovery,
     ) -> Result<Output, Refusal> {
         let execution = job.execution;
         loop {
-            history.next_attempt();
-            let ended = self.attempt(job, history).await;
-            if matches!(ended, Ended::Lost { delivered: true, .. }) {
-                history.lost += 1;
+            attempt_state.next_attempt();
+            let ended = self.attempt(job, attempt_state).await;
+            if matches!(ended, AttemptOutcome::Lost { delivered: true, .. }) {
+                attempt_state.lost += 1;
                 self.closing.metrics.worker_lost(job.language);
             }
-            match recovery.after(&execution.call, history, ended) {
+            match recovery.after(&execution.call, attempt_state, ended) {
                 Next::Done(result) => return result,
                 Next::Again { at } => {
-                    tracing::info!(call = %execution.call.id, plugin = %job.plugin.id, lost = history.lost, "plugin call goes on with another worker");
+                    tracing::info!(call = %execution.call.id, plugin = %job.plugin.id, lost = attempt_state.lost, "plugin call goes on with another worker");
                     tokio::select! {
                         () = tokio::time::sleep_until(at.max(job.runtime.retry_at().unwrap_or(at))) => {}
                         () = execution.call.cancelled() => return Err(Refusal::Cancelled),
-                        () = execution.call.tenure.preempted(), if execution.call.tenure.resumes() => {
-                            execution.call.tenure.pass_on();
+                        () = execution.call.ownership.preempted(), if execution.call.ownership.resumes() => {
+                            execution.call.ownership.pass_on();
                             return Err(Refusal::Upstream("the gateway ends".into()));
                         }
                     }
@@ -187,15 +187,15 @@ impl Plugins {
     }
 
     /// One worker's part of the call.
-    async fn attempt(&self, job: &Job<'_>, history: &mut History) -> Ended {
+    async fn attempt(&self, job: &Job<'_>, attempt_state: &mut AttemptState) -> AttemptOutcome {
         let call = &job.execution.call;
-        let resume = match history.succession() {
+        let resume = match attempt_state.succession() {
             None => None,
             Some(resume) => match self.saved.with_capsule(job, resume).await {
                 Ok(resume) => Some(resume),
                 Err(error) => {
                     tracing::warn!(call = %call.id, error = %error, "a call waits for its checkpoint");
-                    return Ended::Rejected(Rejection::Unreachable);
+                    return AttemptOutcome::Rejected(Rejection::Unreachable);
                 }
             },
         };
@@ -205,16 +205,19 @@ impl Plugins {
             request: job.allocation(),
             closing: self.closing.clone(),
         };
-        let opening = Opening { init: job.init(), work: job.work(history, resume), call };
+        let opening = Opening { init: job.init(), work: job.work(attempt_state, resume), call };
         let opened = tokio::select! {
             opened = Tunnel::open(wanted, opening) => opened,
-            () = call.cancelled() => return Ended::Refused(Refusal::Cancelled),
+            () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
         let (tunnel, allocation) = match opened {
             Ok(opened) => opened,
-            Err(OpenFault::Rejected(rejection)) => return Ended::Rejected(rejection),
+            Err(OpenFault::Rejected(rejection)) => return AttemptOutcome::Rejected(rejection),
             Err(OpenFault::Lost(status)) => {
-                return Ended::Lost { delivered: call.was_handed_over(), why: status.message().to_owned() };
+                return AttemptOutcome::Lost {
+                    delivered: call.was_handed_over(),
+                    why: status.message().to_owned(),
+                };
             }
         };
         if let Some(place) = allocation.place {
@@ -222,7 +225,7 @@ impl Plugins {
         }
         match call.entry.primitive.kind() {
             Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => reads::run(job, tunnel).await,
-            _ => session::run(self, job, history, tunnel).await,
+            _ => session::run(self, job, attempt_state, tunnel).await,
         }
     }
 }

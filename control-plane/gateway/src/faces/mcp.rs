@@ -12,7 +12,7 @@ use axum::response::Response;
 use http::{HeaderMap, Method};
 
 use crate::gateway::Gateway;
-use asp_snapshot::{Live, ServerView};
+use asp_snapshot::{Snapshot, VirtualServer};
 
 pub mod codec;
 mod legacy;
@@ -29,8 +29,8 @@ use codec::{Failure, RpcResponse};
 /// One admitted HTTP request of a known caller.
 pub struct McpRequest {
     pub gateway: Arc<Gateway>,
-    pub live: Arc<Live>,
-    pub server: Arc<ServerView>,
+    pub snapshot: Arc<Snapshot>,
+    pub server: Arc<VirtualServer>,
     pub caller: Arc<Caller>,
     pub admitted: Admitted,
     pub method: Method,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::mcp::codec;
 use crate::gateway::Gateway;
-use asp_snapshot::{Live, ServerView};
+use asp_snapshot::{Snapshot, VirtualServer};
 
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 /// Below the issuer of those tokens, which is the public URL.
@@ -16,8 +16,8 @@ const KEYS: &str = "/.well-known/jwks.json";
 const CARD: &str = "/.well-known/agent-card.json";
 
 /// Answers a GET; `path` has no query. `None` when there is no such document.
-pub fn serve(gateway: &Gateway, live: &Live, method: &Method, path: &str) -> Option<Response> {
-    let document = document(gateway, live, path)?;
+pub fn serve(gateway: &Gateway, snapshot: &Snapshot, method: &Method, path: &str) -> Option<Response> {
+    let document = document(gateway, snapshot, path)?;
     if *method != Method::GET && *method != Method::HEAD {
         return Some(codec::status(StatusCode::METHOD_NOT_ALLOWED));
     }
@@ -27,24 +27,24 @@ pub fn serve(gateway: &Gateway, live: &Live, method: &Method, path: &str) -> Opt
     Some(response)
 }
 
-fn document(gateway: &Gateway, live: &Live, path: &str) -> Option<String> {
+fn document(gateway: &Gateway, snapshot: &Snapshot, path: &str) -> Option<String> {
     if let Some(rest) = path.strip_prefix(RESOURCE) {
         let server = match rest {
             "" | "/" => None,
-            rest => Some(live.server(rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
+            rest => Some(snapshot.server(rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
         };
-        return Some(resource_metadata(gateway, live, server.map(|server| &**server)).to_string());
+        return Some(resource_metadata(gateway, snapshot, server.map(|server| &**server)).to_string());
     }
     if path == KEYS {
         return Some(gateway.minter.jwks().to_string());
     }
     let server = path.strip_suffix(CARD)?.strip_prefix('/')?;
-    let card = &live.server(server)?.message.a2a_card;
+    let card = &snapshot.server(server)?.message.a2a_card;
     (!card.is_empty()).then(|| card.replace("${public_url}", &gateway.config.public_url))
 }
 
 /// RFC 9728 section 2. An issuer that is no URL (the development issuer) is named by the public URL.
-fn resource_metadata(gateway: &Gateway, live: &Live, server: Option<&ServerView>) -> Value {
+fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&VirtualServer>) -> Value {
     let public_url = &gateway.config.public_url;
     let resource = match server {
         Some(server) => format!("{public_url}/{}/mcp", server.message.name),
@@ -52,7 +52,7 @@ fn resource_metadata(gateway: &Gateway, live: &Live, server: Option<&ServerView>
     };
     let accepted =
         |name: &str| server.is_none_or(|server| server.edge.issuers.iter().any(|issuer| issuer == name));
-    let mut issuers: Vec<String> = live
+    let mut issuers: Vec<String> = snapshot
         .issuers
         .iter()
         .filter(|issuer| accepted(&issuer.name))

@@ -8,7 +8,7 @@ use asp_proto::snapshot::Protocol;
 
 use crate::call::outcome::Refusal;
 use asp_snapshot::policy::{Evaluation, Ruling};
-use asp_snapshot::{Entry, Live, ServerView};
+use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 
 /// What the stage says of a call that may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +33,23 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    pub fn of<'a>(live: &'a Live, server: &ServerView, caller: &Caller, protocol: Protocol) -> View<'a> {
-        let is_exposed = exposed(live, server, caller, protocol);
-        View { policy: is_exposed.then(|| live.policy.evaluation(caller, protocol)) }
+    pub fn of<'a>(
+        snapshot: &'a Snapshot,
+        server: &VirtualServer,
+        caller: &Caller,
+        protocol: Protocol,
+    ) -> View<'a> {
+        let is_exposed = exposed(snapshot, server, caller, protocol);
+        View { policy: is_exposed.then(|| snapshot.policy.evaluation(caller, protocol)) }
     }
 
     /// Whether the caller can see `entry`.
-    pub fn shows(&mut self, entry: &Entry) -> bool {
+    pub fn shows(&mut self, entry: &ListedPrimitive) -> bool {
         self.hidden(entry).is_none()
     }
 
     /// What of `entry` is hidden; `None` when it is visible.
-    pub fn hidden(&mut self, entry: &Entry) -> Option<Hidden> {
+    pub fn hidden(&mut self, entry: &ListedPrimitive) -> Option<Hidden> {
         let Some(policy) = &mut self.policy else { return Some(Hidden::Server) };
         matches!(policy.rule(&entry.primitive), Ruling::Denied(_)).then_some(Hidden::Primitive)
     }
@@ -52,16 +57,16 @@ impl View<'_> {
 
 /// Rules on a call.
 pub fn entitle(
-    live: &Live,
-    server: &ServerView,
+    snapshot: &Snapshot,
+    server: &VirtualServer,
     caller: &Caller,
-    entry: &Entry,
+    entry: &ListedPrimitive,
     protocol: Protocol,
 ) -> Result<Entitled, Refusal> {
-    if !exposed(live, server, caller, protocol) {
+    if !exposed(snapshot, server, caller, protocol) {
         return Err(Refusal::Unknown);
     }
-    let needs_approval = match live.policy.rule(caller, &entry.primitive, protocol) {
+    let needs_approval = match snapshot.policy.rule(caller, &entry.primitive, protocol) {
         Ruling::Denied(_) => return Err(Refusal::Unknown),
         Ruling::Allowed(_) => false,
         Ruling::NeedsApproval => true,
@@ -74,6 +79,6 @@ pub fn entitle(
     Ok(Entitled { needs_approval })
 }
 
-fn exposed(live: &Live, server: &ServerView, caller: &Caller, protocol: Protocol) -> bool {
-    server.speaks(protocol) && live.edge.exposed(&server.message.name, &caller.org, protocol)
+fn exposed(snapshot: &Snapshot, server: &VirtualServer, caller: &Caller, protocol: Protocol) -> bool {
+    server.speaks(protocol) && snapshot.edge.exposed(&server.message.name, &caller.org, protocol)
 }

@@ -1,19 +1,19 @@
-//! Stage 1: who calls. The edge's code has judged the token already; what it passes on unjudged is judged here.
+//! Stage 1: who calls. The edge's code has evaluated the token already; what it passes on unjudged is evaluated here.
 //!
-//! Keeps true: a request the edge could not judge is never taken as trusted (I-1).
+//! Keeps true: a request the edge could not evaluate is never taken as trusted (I-1).
 
 use std::sync::Arc;
 
 use asp_edge::{Admitted, Caller, Reason};
 use asp_proto::snapshot::AuthScheme;
 
-use asp_snapshot::ServerView;
+use asp_snapshot::VirtualServer;
 
 /// The user name of callers of a server whose scheme is `none` (development only).
 pub const ANONYMOUS: &str = "anonymous";
 
 /// Returns the caller of an admitted request, or the reason for a 401.
-pub fn identify(admitted: &Admitted, server: &ServerView) -> Result<Arc<Caller>, Reason> {
+pub fn identify(admitted: &Admitted, server: &VirtualServer) -> Result<Arc<Caller>, Reason> {
     if let Some(caller) = &admitted.caller {
         return Ok(caller.clone());
     }

@@ -4,10 +4,10 @@
 use serde_json::Value;
 
 use crate::call::outcome::Refusal;
-use asp_snapshot::Entry;
+use asp_snapshot::ListedPrimitive;
 
 /// Completes and checks `arguments`; a misfit names the field.
-pub fn check(entry: &Entry, arguments: &mut Value) -> Result<(), Refusal> {
+pub fn check(entry: &ListedPrimitive, arguments: &mut Value) -> Result<(), Refusal> {
     if let (Some(template), Some(variables)) = (&entry.template, arguments.as_object()) {
         template.expand(variables).map_err(|fault| Refusal::misplaced(&fault))?;
     }

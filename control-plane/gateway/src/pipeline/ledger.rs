@@ -148,7 +148,11 @@ pub struct Ledgers {
 impl Ledgers {
     /// The key that `call` held on a gateway that is gone, held here now; `None` where the call has ended: there is an
     /// answer, or the key was given back, and perhaps another execution has it.
-    pub(crate) async fn seize(&self, call: &Call, claim: LedgerClaim) -> Result<Option<Held>, LedgerError> {
+    pub(crate) async fn take_over_claim(
+        &self,
+        call: &Call,
+        claim: LedgerClaim,
+    ) -> Result<Option<Held>, LedgerError> {
         let ledger = if claim.mutating { &self.durable } else { &self.quick };
         let (key, holder) = (LedgerKey(claim.key), self.holder(call));
         let held = if claim.mutating {

@@ -12,7 +12,7 @@ use asp_store::counter::{Bucket, Counters, Taken};
 use parking_lot::Mutex;
 
 use crate::call::outcome::Refusal;
-use asp_snapshot::{Entry, Live, ServerView};
+use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 
 /// The levels of the hierarchy, most specific first; also the closed set of metric labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,13 +72,13 @@ impl Limiter {
     /// Takes from every bucket that applies, and a slot of concurrency; or nothing.
     pub async fn admit(
         &self,
-        live: &Live,
-        server: &ServerView,
+        snapshot: &Snapshot,
+        server: &VirtualServer,
         caller: &Caller,
-        entry: &Entry,
+        entry: &ListedPrimitive,
     ) -> Result<Grant, Refusal> {
         let slot = self.slot(caller, &entry.primitive)?;
-        self.take(buckets(live, server, caller, &entry.primitive), slot).await
+        self.take(buckets(snapshot, server, caller, &entry.primitive), slot).await
     }
 
     async fn take(
@@ -104,13 +104,13 @@ impl Limiter {
     /// paid the others.
     pub async fn admit_delegation(
         &self,
-        live: &Live,
-        server: &ServerView,
+        snapshot: &Snapshot,
+        server: &VirtualServer,
         caller: &Caller,
-        delegate: &Entry,
+        delegate: &ListedPrimitive,
     ) -> Result<Grant, Refusal> {
         let slot = self.slot(caller, &delegate.primitive)?;
-        let (levels, buckets) = buckets(live, server, caller, &delegate.primitive);
+        let (levels, buckets) = buckets(snapshot, server, caller, &delegate.primitive);
         let own = levels.into_iter().zip(buckets).filter(|(level, _)| *level == Level::Primitive).unzip();
         self.take(own, slot).await
     }
@@ -134,8 +134,8 @@ impl Limiter {
 /// The buckets of a call, most specific level first. One bucket per (org, selector), so that one selector is one
 /// count whoever matches it; the spec's own limit is one bucket per (org, primitive).
 fn buckets(
-    live: &Live,
-    server: &ServerView,
+    snapshot: &Snapshot,
+    server: &VirtualServer,
     caller: &Caller,
     primitive: &Primitive,
 ) -> (Vec<Level>, Vec<Bucket>) {
@@ -150,7 +150,7 @@ fn buckets(
         };
         found.push((Level::Primitive, bucket));
     }
-    for limit in live.limits.get(&caller.org).into_iter().flatten() {
+    for limit in snapshot.limits.get(&caller.org).into_iter().flatten() {
         if applies(limit, server, caller, primitive) {
             found.push((level(limit), bucket(limit)));
         }
@@ -159,7 +159,7 @@ fn buckets(
     found.into_iter().unzip()
 }
 
-fn applies(limit: &Limit, server: &ServerView, caller: &Caller, primitive: &Primitive) -> bool {
+fn applies(limit: &Limit, server: &VirtualServer, caller: &Caller, primitive: &Primitive) -> bool {
     names::matches(&limit.server, &server.message.name)
         && names::matches(&limit.primitive, &primitive.id)
         && names::matches(&limit.user, &caller.user)

@@ -1,10 +1,10 @@
 //! Stage 9: the result fits the output schema, or it is an error; it is never passed through.
 
 use crate::call::outcome::{Output, Refusal};
-use asp_snapshot::Entry;
+use asp_snapshot::ListedPrimitive;
 
 /// Checks what an executor produced. A tool error carries no structured result and is not checked.
-pub fn check(entry: &Entry, output: &Output) -> Result<(), Refusal> {
+pub fn check(entry: &ListedPrimitive, output: &Output) -> Result<(), Refusal> {
     let (Some(schema), Output::Tool { structured, is_error: false, .. }) = (&entry.output, output) else {
         return Ok(());
     };

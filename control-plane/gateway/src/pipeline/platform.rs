@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use asp_snapshot::{Entry, Live};
+use asp_snapshot::{ListedPrimitive, Snapshot};
 use async_trait::async_trait;
 
 use super::Pipeline;
@@ -14,17 +14,17 @@ use crate::telemetry::metrics::delegations::Usage;
 
 #[async_trait]
 impl Platform for Pipeline {
-    fn begin(self: Arc<Self>, live: Arc<Live>, invocation: Invocation) -> Result<Arc<Call>, Refusal> {
-        Pipeline::begin(&self, live, invocation)
+    fn begin(self: Arc<Self>, snapshot: Arc<Snapshot>, invocation: Invocation) -> Result<Arc<Call>, Refusal> {
+        Pipeline::begin(&self, snapshot, invocation)
     }
 
     async fn admit_delegation(
         &self,
-        live: &Live,
+        snapshot: &Snapshot,
         call: &Call,
-        delegate: &Entry,
+        delegate: &ListedPrimitive,
     ) -> Result<DelegationGrant, Refusal> {
-        let grant = self.limiter.admit_delegation(live, &call.server, &call.caller, delegate).await?;
+        let grant = self.limiter.admit_delegation(snapshot, &call.server, &call.caller, delegate).await?;
         Ok(Box::new(grant))
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
-use asp_snapshot::{Entry, ServerView};
+use asp_snapshot::{ListedPrimitive, VirtualServer};
 
 /// How a face names what it wants.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +17,11 @@ pub enum Target<'a> {
 }
 
 /// The primitive behind `target` and the variables of a matched URI template.
-pub fn resolve(server: &ServerView, target: Target<'_>) -> Result<(Arc<Entry>, Map<String, Value>), Refusal> {
-    let plain = |entry: Option<&Arc<Entry>>| entry.map(|entry| (entry.clone(), Map::new()));
+pub fn resolve(
+    server: &VirtualServer,
+    target: Target<'_>,
+) -> Result<(Arc<ListedPrimitive>, Map<String, Value>), Refusal> {
+    let plain = |entry: Option<&Arc<ListedPrimitive>>| entry.map(|entry| (entry.clone(), Map::new()));
     match target {
         Target::Tool(name) => plain(server.tool(name)),
         Target::Prompt(name) => plain(server.prompt(name)),

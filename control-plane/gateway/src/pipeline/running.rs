@@ -1,6 +1,6 @@
 //! The calls that run on this gateway, and what ends them from outside: a dead token, a server that is switched off.
 //!
-//! Owns: the table of running calls, the judgement of each when a snapshot comes into force, and the end of a call with
+//! Owns: the table of running calls, the evaluation of each when a snapshot comes into force, and the end of a call with
 //! its token. Keeps true: no call begun under an older snapshot escapes a newer one; a call that nobody is attached to
 //! does not end with its token's time, because its caller may come back with a fresh one, but does with a revocation.
 //! Bound: one entry for each running call.
@@ -17,34 +17,36 @@ use uuid::Uuid;
 use super::entitlement::{Hidden, View};
 use crate::call::Call;
 use crate::call::outcome::Withdrawal;
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 
-/// How many calls are judged before others get the thread: each is matched to its org's policy anew.
+/// How many calls are evaluated before others get the thread: each is matched to its org's policy anew.
 const AT_A_TIME: usize = 16;
 
 /// The running calls of one gateway.
 #[derive(Default)]
 pub struct RunningCalls {
     calls: Mutex<HashMap<Uuid, Weak<Call>>>,
-    /// What is in force; set before the calls are judged by it.
-    live: ArcSwapOption<Live>,
+    /// What is in force; set before the calls are evaluated by it.
+    snapshot: ArcSwapOption<Snapshot>,
 }
 
 impl RunningCalls {
-    /// A call begins that was admitted under `judged`.
-    pub(crate) fn enter(&self, call: &Arc<Call>, judged: &Live) {
+    /// A call begins that was admitted under `evaluated`.
+    pub(crate) fn enter(&self, call: &Arc<Call>, evaluated: &Snapshot) {
         self.calls.lock().insert(call.id, Arc::downgrade(call));
-        // A snapshot that came into force since has judged the calls that were in the table then.
-        if let Some(live) = self.live.load_full().filter(|live| live.revision != judged.revision) {
-            judge(call, &live);
+        // A snapshot that came into force since has evaluated the calls that were in the table then.
+        if let Some(snapshot) =
+            self.snapshot.load_full().filter(|snapshot| snapshot.revision != evaluated.revision)
+        {
+            evaluate(call, &snapshot);
         }
     }
 
-    /// The call's principal is back with a token that was judged before: what came into force since counts.
+    /// The call's principal is back with a token that was evaluated before: what came into force since counts.
     pub fn attend(&self, call: &Call, caller: &Arc<Caller>) {
         call.authority.attend(caller);
-        if let Some(live) = self.live.load_full() {
-            judge(call, &live);
+        if let Some(snapshot) = self.snapshot.load_full() {
+            evaluate(call, &snapshot);
         }
     }
 
@@ -60,23 +62,23 @@ impl RunningCalls {
         self.len() == 0
     }
 
-    /// A snapshot is in force: judges every running call by it, in a task of its own.
-    pub fn judge_all(&self, live: &Arc<Live>) {
-        self.live.store(Some(live.clone()));
+    /// A snapshot is in force: evaluates every running call by it, in a task of its own.
+    pub fn evaluate_all(&self, snapshot: &Arc<Snapshot>) {
+        self.snapshot.store(Some(snapshot.clone()));
         let calls: Vec<Arc<Call>> = self.calls.lock().values().filter_map(Weak::upgrade).collect();
         if calls.is_empty() {
             return;
         }
-        let live = live.clone();
+        let snapshot = snapshot.clone();
         tokio::spawn(async move {
             // Dead tokens first: they cost least to find and most to miss.
             for call in &calls {
-                if live.edge.revoked(&call.authority.caller()) {
+                if snapshot.edge.revoked(&call.authority.caller()) {
                     withdraw(call, Withdrawal::TokenRevoked);
                 }
             }
             for some in calls.chunks(AT_A_TIME) {
-                some.iter().for_each(|call| judge(call, &live));
+                some.iter().for_each(|call| evaluate(call, &snapshot));
                 tokio::task::yield_now().await;
             }
         });
@@ -84,13 +86,13 @@ impl RunningCalls {
 }
 
 /// Ends the call if its caller could not begin it any more.
-fn judge(call: &Call, live: &Live) {
+fn evaluate(call: &Call, snapshot: &Snapshot) {
     let caller = call.authority.caller();
-    if live.edge.revoked(&caller) {
+    if snapshot.edge.revoked(&caller) {
         return withdraw(call, Withdrawal::TokenRevoked);
     }
-    let hidden = match live.server(&call.server.message.name) {
-        Some(server) => View::of(live, server, &caller, call.protocol).hidden(&call.entry),
+    let hidden = match snapshot.server(&call.server.message.name) {
+        Some(server) => View::of(snapshot, server, &caller, call.protocol).hidden(&call.entry),
         None => Some(Hidden::Server),
     };
     match hidden {

@@ -1,6 +1,6 @@
 //! Goes on with calls whose gateway is gone (I-3, ADR 6).
 //!
-//! Owns: the judgement whether such a call may go on here, and its way through what is left of the pipeline.
+//! Owns: the decision whether such a call may go on here, and its way through what is left of the pipeline.
 //! Keeps true: exactly one gateway takes a call; one that does not hold its key any more, because it was answered or
 //! another execution has it, does not run again; one that no executor had begun frees its key; one that may no longer
 //! run ends as unknown.
@@ -17,11 +17,11 @@ use super::running::ends_with_its_token;
 use super::{execute, output};
 use crate::call::outcome::{Output, Refusal};
 use crate::call::{Call, Invocation};
-use crate::durable::active::{ActiveFault, Left};
-use crate::execution::Former;
+use crate::durable::active::{AbandonedCall, ActiveFault};
+use crate::execution::ResumeState;
 use crate::pipeline::{Pipeline, Running};
 use crate::telemetry::audit;
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 
 /// Most calls that are taken at a time: a gateway that starts has its own to serve.
 const AT_A_TIME: usize = 8;
@@ -29,73 +29,78 @@ const AT_A_TIME: usize = 8;
 const LOOKS: u32 = 256;
 /// How long a retry waits for its call to be taken over: the lease of the gateway that is gone, and the time
 /// between two looks.
-const ADOPTION: Duration = Duration::from_secs(20);
+const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
 /// How long a worker may take to save and yield when its gateway ends.
 const YIELD: Duration = Duration::from_secs(3);
 /// How often it looks whether another gateway has ended the call.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Pipeline {
-    /// Takes over what was left behind; bounded work, run from time to time.
-    pub async fn take_over(self: &Arc<Self>, live: &Arc<Live>) -> Result<(), ActiveFault> {
-        let mut room = self.adopted.room().min(AT_A_TIME);
+    /// Takes over what was abandoned; bounded work, run from time to time.
+    pub async fn take_over(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Result<(), ActiveFault> {
+        let mut room = self.taken_over.room().min(AT_A_TIME);
         if room == 0 {
             return Ok(());
         }
-        for orphan in self.active.left_behind(LOOKS).await? {
+        for orphan in self.active.abandoned(LOOKS).await? {
             // What is taken while this gateway ends would be cancelled.
             if room == 0 || self.calls.are_left() {
                 break;
             }
-            let Some(left) = self.active.left(orphan).await? else { continue };
-            let Some(invocation) = left.record.invocation(live) else {
-                tracing::warn!(call = %Uuid::from_bytes(left.call), "a call whose gateway is gone cannot be taken over here: its server or primitive is not in this gateway's snapshot");
+            let Some(abandoned) = self.active.open_abandoned(orphan).await? else { continue };
+            let Some(invocation) = abandoned.record.invocation(snapshot) else {
+                tracing::warn!(call = %Uuid::from_bytes(abandoned.call), "a call whose gateway is gone cannot be taken over here: its server or primitive is not in this gateway's snapshot");
                 continue;
             };
-            if self.executor.runs(&invocation.entry.primitive) && self.active.take(&left).await? {
+            if self.executor.runs(&invocation.entry.primitive) && self.active.take(&abandoned).await? {
                 // What it had come to until it was taken; where that cannot be read, it may have begun.
-                let left = match self.active.left(orphan).await {
+                let abandoned = match self.active.open_abandoned(orphan).await {
                     Ok(Some(taken)) => taken,
-                    Ok(None) | Err(_) => left.begun(),
+                    Ok(None) | Err(_) => abandoned.begun(),
                 };
                 if self.calls.are_left() {
                     // The end of this gateway's lease leaves it to the next.
                     break;
                 }
                 room -= 1;
-                self.adopt(live.clone(), left, invocation).await;
+                self.run_taken_over(snapshot.clone(), abandoned, invocation).await;
             }
         }
         Ok(())
     }
 
-    async fn adopt(self: &Arc<Self>, live: Arc<Live>, left: Left, invocation: Invocation) {
+    async fn run_taken_over(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        abandoned: AbandonedCall,
+        invocation: Invocation,
+    ) {
         let now = Instant::now();
         let deadline = invocation.deadline.unwrap_or(now);
         let mut call = Call::new(&invocation, now, deadline, self.calls.child());
-        call.id = Uuid::from_bytes(left.call);
+        call.id = Uuid::from_bytes(abandoned.call);
         let call = Arc::new(call);
-        self.active.adopted(&call);
+        self.active.taken_over(&call);
         let mut held = None;
-        if let Some(claim) = &left.record.claim {
-            call.tenure.claims(claim.clone());
-            match self.ledgers.seize(&call, claim.clone()).await {
-                Ok(Some(seized)) if left.record.handed_over => held = Some(seized),
-                Ok(Some(seized)) => {
+        if let Some(claim) = &abandoned.record.claim {
+            call.ownership.claims(claim.clone());
+            match self.ledgers.take_over_claim(&call, claim.clone()).await {
+                Ok(Some(claimed)) if abandoned.record.handed_over => held = Some(claimed),
+                Ok(Some(claimed)) => {
                     tracing::info!(call = %call.id, "a call whose gateway is gone had not begun; its key is free for a retry");
-                    if let Err(error) = seized.release().await {
+                    if let Err(error) = claimed.release().await {
                         tracing::warn!(call = %call.id, %error, "the idempotency key of a call that had not begun could not be freed; retries under it wait until its lease is over");
                     }
-                    return self.active.ends(&call);
+                    return self.active.end(&call);
                 }
                 Ok(None) => {
                     tracing::info!(call = %call.id, "a call whose gateway is gone had ended already; its answer is in the ledger");
-                    return self.active.ends(&call);
+                    return self.active.end(&call);
                 }
                 Err(error) => {
                     // It may have its answer. Without one, its key says in time that the outcome is unknown.
                     tracing::warn!(call = %call.id, %error, "a call whose gateway is gone is not taken over, because the ledger did not answer; a retry learns in time that its outcome is unknown");
-                    return self.active.ends(&call);
+                    return self.active.end(&call);
                 }
             }
         }
@@ -103,14 +108,14 @@ impl Pipeline {
         call.hand_over();
         // Nobody waits for it here yet.
         call.authority.leave();
-        self.adopted.insert(call.clone());
+        self.taken_over.insert(call.clone());
         self.metrics.call_began();
-        self.running.enter(&call, &live);
+        self.running.enter(&call, &snapshot);
         let running = Running { pipeline: self.clone(), call, _place: None };
         let lasting = running.call.clone();
         self.calls.spawn(async move {
             tokio::select! {
-                () = running.go_on(live, left, held) => {}
+                () = running.go_on(snapshot, abandoned, held) => {}
                 never = ends_with_its_token(&lasting) => match never {},
             }
         });
@@ -121,42 +126,42 @@ impl Pipeline {
     pub async fn hand_on(&self) {
         self.calls.leave();
         let calls: Vec<Arc<Call>> =
-            self.active.kept().into_iter().filter(|call| call.tenure.resumes()).collect();
+            self.active.kept().into_iter().filter(|call| call.ownership.resumes()).collect();
         for call in &calls {
-            call.tenure.preempt();
+            call.ownership.preempt();
         }
         let yielded = futures::future::join_all(calls.iter().map(|call| call.finished()));
         // In time or not: those that have not ended are told from those that have below.
         let _ = tokio::time::timeout(YIELD, yielded).await;
         for call in calls.iter().filter(|call| call.outcome().is_none()) {
-            call.tenure.pass_on();
+            call.ownership.pass_on();
         }
         if !calls.is_empty() {
             tracing::info!(calls = calls.len(), "calls are left for another gateway");
         }
     }
 
-    /// The adopted call with this id, waiting for its adoption while the store has it.
-    pub async fn adopted(&self, id: Uuid) -> Option<Arc<Call>> {
-        let until = Instant::now() + ADOPTION;
+    /// The call that was taken over with this id, waiting until it is taken over while the store has it.
+    pub async fn taken_over(&self, id: Uuid) -> Option<Arc<Call>> {
+        let until = Instant::now() + TAKE_OVER_WITHIN;
         loop {
-            if let Some(call) = self.adopted.find(id) {
+            if let Some(call) = self.taken_over.find(id) {
                 return Some(call);
             }
             if Instant::now() >= until || !self.active.has(id).await {
                 // It may have come and gone in between.
-                return self.adopted.find(id);
+                return self.taken_over.find(id);
             }
-            self.adopted.changed_within(LOOK_EVERY).await;
+            self.taken_over.changed_within(LOOK_EVERY).await;
         }
     }
 }
 
 impl Running {
-    async fn go_on(self, live: Arc<Live>, left: Left, held: Option<Held>) {
+    async fn go_on(self, snapshot: Arc<Snapshot>, abandoned: AbandonedCall, held: Option<Held>) {
         // It has begun elsewhere: that this is not recorded does not stop it.
         let _ = self.pipeline.audit.record(audit::resumed(&self.call)).await;
-        let result = self.again(&live, left).await;
+        let result = self.again(&snapshot, abandoned).await;
         let settled = match held {
             Some(held) if self.pipeline.active.is_ours(&self.call).await => {
                 held.settle(&self.call, &result).await
@@ -166,16 +171,17 @@ impl Running {
         self.conclude(settled.and(result).map(|output| (output, false))).await;
     }
 
-    async fn again(&self, live: &Arc<Live>, left: Left) -> Result<Output, Refusal> {
+    async fn again(&self, snapshot: &Arc<Snapshot>, abandoned: AbandonedCall) -> Result<Output, Refusal> {
         let call = &self.call;
         let (caller, entry) = (&call.caller, &call.entry);
-        let entitled = entitlement::entitle(live, &call.server, caller, entry, call.protocol);
-        if entitled.is_err() || live.edge.revoked(caller) {
+        let entitled = entitlement::entitle(snapshot, &call.server, caller, entry, call.protocol);
+        if entitled.is_err() || snapshot.edge.revoked(caller) {
             tracing::warn!(call = %call.id, "a call is not taken over, because its caller was revoked or is not allowed any more; its outcome is unknown");
             return Err(Refusal::OutcomeUnknown);
         }
-        let Left { record, seq, state, .. } = left;
-        let execution = self.execution(live, record.arguments, record.budget, Some(Former { seq, state }));
+        let AbandonedCall { record, seq, state, .. } = abandoned;
+        let execution =
+            self.execution(snapshot, record.arguments, record.budget, Some(ResumeState { seq, state }));
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
         let output = executed.map_err(|refusal| after_hand_over(call, refusal))?;
         output::check(entry, &output).map(|()| output)

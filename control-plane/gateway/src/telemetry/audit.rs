@@ -192,7 +192,7 @@ pub fn started(call: &Call) -> CallEvent {
     event(call, json!({"event": "call.start"}))
 }
 
-/// The call was left behind by another gateway and goes on.
+/// The call was taken over from another gateway and goes on.
 pub fn resumed(call: &Call) -> CallEvent {
     event(call, json!({"event": "call.resume"}))
 }

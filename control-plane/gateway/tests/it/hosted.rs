@@ -19,10 +19,10 @@ use tokio::time::Instant;
 
 use crate::support::{Answer, Fixture, Modern, inputs, token};
 
-#[path = "hosted/ends.rs"]
-mod ends;
 #[path = "hosted/faults.rs"]
 mod faults;
+#[path = "hosted/outcomes.rs"]
+mod outcomes;
 #[path = "hosted/questions.rs"]
 mod questions;
 #[path = "hosted/reads.rs"]

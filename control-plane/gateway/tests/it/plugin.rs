@@ -15,12 +15,12 @@ use crate::support::{Answer, Fixture, Modern, snapshot, token};
 mod artifacts;
 #[path = "plugin/calls.rs"]
 mod calls;
-#[path = "plugin/ends.rs"]
-mod ends;
 #[path = "plugin/figures.rs"]
 mod figures;
 #[path = "plugin/late_store.rs"]
 mod late_store;
+#[path = "plugin/outcomes.rs"]
+mod outcomes;
 #[path = "plugin/questions.rs"]
 mod questions;
 #[path = "plugin/resume.rs"]

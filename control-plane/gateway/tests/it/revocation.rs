@@ -8,7 +8,7 @@ use asp_gateway::call::outcome::{Outcome, Refusal, Withdrawal};
 use asp_gateway::call::{Call, ClientAbilities, Invocation};
 use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Protocol, RevokedBefore, TargetKind};
 use asp_registry::{Inputs, assemble};
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use futures::StreamExt;
 use http::Method;
@@ -159,9 +159,9 @@ fn alice(wcit: &str) -> Arc<Caller> {
     })
 }
 
-/// Ten seconds of counting for alice, admitted under `live`.
-fn counting(fixture: &Fixture, live: &Arc<Live>) -> Arc<Call> {
-    let server = live.server("demo").unwrap().clone();
+/// Ten seconds of counting for alice, admitted under `snapshot`.
+fn counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Arc<Call> {
+    let server = snapshot.server("demo").unwrap().clone();
     let invocation = Invocation {
         caller: alice("t-alice"),
         protocol: Protocol::Mcp,
@@ -177,7 +177,7 @@ fn counting(fixture: &Fixture, live: &Arc<Live>) -> Arc<Call> {
         bytes_in: 0,
         parent: None,
     };
-    fixture.gateway.pipeline.begin(live.clone(), invocation).unwrap()
+    fixture.gateway.pipeline.begin(snapshot.clone(), invocation).unwrap()
 }
 
 async fn is_withdrawn(call: &Call) {
@@ -189,7 +189,7 @@ async fn is_withdrawn(call: &Call) {
 #[tokio::test]
 async fn a_call_admitted_under_an_older_snapshot_does_not_escape_a_newer_one() {
     let fixture = Fixture::new();
-    let old = Arc::new(Live::build(snapshot()).unwrap());
+    let old = Arc::new(Snapshot::build(snapshot()).unwrap());
     let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])]);
     fixture.gateway.apply(next).unwrap();
     is_withdrawn(&counting(&fixture, &old)).await;
@@ -198,17 +198,17 @@ async fn a_call_admitted_under_an_older_snapshot_does_not_escape_a_newer_one() {
 #[tokio::test]
 async fn a_caller_who_comes_back_with_a_token_that_is_dead_by_then_ends_the_call() {
     let fixture = Fixture::new();
-    let call = counting(&fixture, &Arc::new(Live::build(snapshot()).unwrap()));
-    // The request was judged, and then waited: for its call, which another gateway had left.
+    let call = counting(&fixture, &Arc::new(Snapshot::build(snapshot()).unwrap()));
+    // The request was evaluated, and then waited: for its call, which another gateway had left.
     let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-late"])]);
     fixture.gateway.apply(next).unwrap();
-    // The running calls are judged by the change, each with the token it had.
+    // The running calls are evaluated by the change, each with the token it had.
     tokio::task::yield_now().await;
     fixture.gateway.pipeline.running.attend(&call, &alice("t-late"));
     is_withdrawn(&call).await;
 }
 
-/// A request whose body's second half comes when `meanwhile` is done: after its headers were judged.
+/// A request whose body's second half comes when `meanwhile` is done: after its headers were evaluated.
 async fn in_two_halves(
     fixture: &Fixture,
     headers: &[(&str, &str)],

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot};
 use asp_registry::{CompiledServer, Inputs};
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 use asp_store::control::ControlState;
 use prost::Message as _;
 
@@ -188,7 +188,7 @@ impl Compiler {
     pub fn judge(&self, policy: &OrgPolicy) -> Result<(), String> {
         let OrgPolicy { exposure, bindings, limits } = policy.clone();
         let alone = Inputs { revision: 1, exposure, bindings, limits, ..self.fixed.inputs() };
-        Live::build(asp_registry::assemble(alone)).map(drop)
+        Snapshot::build(asp_registry::assemble(alone)).map(drop)
     }
 }
 
@@ -303,6 +303,6 @@ mod tests {
         let names: Vec<&str> = built.snapshot.servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["demo"]);
         assert_eq!((built.faults.len(), built.faults[0].name.as_str()), (1, "another"));
-        assert!(Live::build(built.snapshot).is_ok());
+        assert!(Snapshot::build(built.snapshot).is_ok());
     }
 }

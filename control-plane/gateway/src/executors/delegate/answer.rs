@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Asked};
 use crate::executors::delegate::delegation::Fault;
-use asp_snapshot::Entry;
+use asp_snapshot::ListedPrimitive;
 
 /// Longest name of a model or reason that is handed on, in bytes.
 const MAX_WORD: usize = 256;
@@ -39,7 +39,7 @@ pub(crate) async fn of_client(asked: Asked, call: &Call) -> Result<Answered, Fau
 
 /// The result a plugin gets. The output schema is held against the value of the text, or the text itself where
 /// it is no JSON.
-pub fn result(said: &Value, delegate: &Entry) -> Result<Value, Fault> {
+pub fn result(said: &Value, delegate: &ListedPrimitive) -> Result<Value, Fault> {
     let read = read(said);
     if read.get("text").and_then(Value::as_str).is_some_and(|text| text.len() > MAX_TEXT) {
         return Err(Fault::InvalidOutput);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_answer_beyond_its_bound_is_none() {
-        let delegate = Entry::build(&Primitive::default(), &Listing::default()).unwrap();
+        let delegate = ListedPrimitive::build(&Primitive::default(), &Listing::default()).unwrap();
         assert!(result(&said(&"x".repeat(MAX_TEXT)), &delegate).is_ok());
         assert_eq!(result(&said(&"x".repeat(MAX_TEXT + 1)), &delegate), Err(Fault::InvalidOutput));
     }
@@ -110,7 +110,7 @@ mod tests {
     fn an_answer_off_the_output_schema_is_none() {
         let delegate = |schema: &str| {
             let primitive = Primitive { output_schema: schema.into(), ..Primitive::default() };
-            Entry::build(&primitive, &Listing::default()).unwrap()
+            ListedPrimitive::build(&primitive, &Listing::default()).unwrap()
         };
         let rows = [
             (r#"{"type": "array"}"#, "[1]", true),

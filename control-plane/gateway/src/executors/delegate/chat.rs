@@ -10,13 +10,17 @@ use super::answer::Answered;
 use super::endpoint::Endpoint;
 use crate::executors::delegate::delegation::Fault;
 use crate::telemetry::metrics::delegations::Usage;
-use asp_snapshot::Entry;
+use asp_snapshot::ListedPrimitive;
 
 /// Longest name of a `response_format` schema (OpenAI's API reference).
 const MAX_SCHEMA_NAME: usize = 64;
 
 /// The body of `POST /chat/completions`. The endpoint's own temperature and amount win over the delegate's.
-pub(super) fn body(endpoint: &Endpoint<'_>, sampling: &Map<String, Value>, delegate: &Entry) -> Value {
+pub(super) fn body(
+    endpoint: &Endpoint<'_>,
+    sampling: &Map<String, Value>,
+    delegate: &ListedPrimitive,
+) -> Value {
     let mut messages = Vec::new();
     if let Some(prompt) = sampling.get("systemPrompt") {
         messages.push(json!({"role": "system", "content": prompt}));
@@ -44,7 +48,7 @@ pub(super) fn body(endpoint: &Endpoint<'_>, sampling: &Map<String, Value>, deleg
     Value::Object(body)
 }
 
-fn response_format(endpoint: &Endpoint<'_>, delegate: &Entry) -> Option<Value> {
+fn response_format(endpoint: &Endpoint<'_>, delegate: &ListedPrimitive) -> Option<Value> {
     let schema: Value = serde_json::from_str(&delegate.primitive.output_schema).ok()?;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let name: String = delegate.primitive.id.chars().map(|c| if plain(c) { c } else { '_' }).collect();
@@ -137,13 +141,13 @@ mod tests {
         Endpoints { default: Some(default), ..Endpoints::default() }
     }
 
-    fn delegate() -> Entry {
+    fn delegate() -> ListedPrimitive {
         let primitive = Primitive {
             id: "acme.label".into(),
             output_schema: r#"{"type":"object"}"#.into(),
             ..Primitive::default()
         };
-        Entry::build(&primitive, &Listing::default()).unwrap()
+        ListedPrimitive::build(&primitive, &Listing::default()).unwrap()
     }
 
     #[test]

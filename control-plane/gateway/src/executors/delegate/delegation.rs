@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::execution::Platform;
 use asp_snapshot::Dependency;
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 use serde_json::Map;
 use serde_json::Value;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Way {
 /// One delegation, with all that answering it takes.
 pub struct Delegation {
     pub call: Arc<Call>,
-    pub live: Arc<Live>,
+    pub snapshot: Arc<Snapshot>,
     pub platform: Arc<dyn Platform>,
     /// The delegate's id.
     pub id: String,
@@ -105,6 +105,6 @@ pub struct Delegation {
 impl Delegation {
     /// The delegate; present in the snapshot the delegation was made with.
     pub(crate) fn delegate(&self) -> Result<&Dependency, Fault> {
-        self.live.dependencies.get(&self.id).ok_or(Fault::Undeclared)
+        self.snapshot.dependencies.get(&self.id).ok_or(Fault::Undeclared)
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct Endpoint<'a> {
     pub timeout: Option<Duration>,
     pub headers: Option<&'a BTreeMap<String, String>>,
     pub json_schema: bool,
-    /// The operator named it, so its address is not judged.
+    /// The operator named it, so its address is not checked.
     pub is_operators: bool,
 }
 

@@ -58,7 +58,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         traceparent: parent.traceparent.clone(),
         parent: Some(Parent { call: parent.id, depth }),
     };
-    let begun = delegation.platform.clone().begin(delegation.live.clone(), invocation);
+    let begun = delegation.platform.clone().begin(delegation.snapshot.clone(), invocation);
     let child = Child(begun.map_err(|refusal| fault(&refusal))?);
     let outcome = tokio::select! {
         outcome = child.0.finished() => outcome,

@@ -117,7 +117,7 @@ fn find<'a>(
     };
     let params = resource.asked.as_ref()?;
     let id = declared_id(params, declared)?;
-    let found = execution.live.dependencies.get(id).filter(|found| found.kind == kind)?;
+    let found = execution.snapshot.dependencies.get(id).filter(|found| found.kind == kind)?;
     Some((id, found, params))
 }
 

@@ -37,7 +37,7 @@ impl Farewell {
 
 impl Drop for Farewell {
     fn drop(&mut self) {
-        if !self.due || self.call.tenure.is_passed_on() || self.tasks.len() >= MOST {
+        if !self.due || self.call.ownership.is_passed_on() || self.tasks.len() >= MOST {
             return;
         }
         // Without a runtime the process is about to end.

@@ -52,7 +52,7 @@ fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
     let began = Instant::now();
     let delegation = Delegation {
         call: call.clone(),
-        live: execution.live.clone(),
+        snapshot: execution.snapshot.clone(),
         platform: execution.platform.clone(),
         id: id.to_owned(),
         correlation: question.clone(),

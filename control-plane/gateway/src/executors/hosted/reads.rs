@@ -7,7 +7,7 @@ use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
-use super::ends;
+use super::outcome;
 use super::service::{Answer, Fault, Service};
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
@@ -41,7 +41,7 @@ pub(super) async fn resource(service: &Service, execution: &Execution) -> Result
         return Err(Refusal::UnknownResource { uri: uri.to_owned() });
     }
     if !answer.status.is_success() {
-        return ends::refused(&execution.call, &answer);
+        return outcome::refused(&execution.call, &answer);
     }
     Ok(Output::Contents { contents: vec![contents(uri, answer)] })
 }
@@ -55,7 +55,7 @@ pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<O
         }
     };
     if !answer.status.is_success() {
-        return ends::refused(&execution.call, &answer);
+        return outcome::refused(&execution.call, &answer);
     }
     messages(&answer.body).ok_or_else(|| Refusal::InvalidOutput {
         pointer: String::new(),

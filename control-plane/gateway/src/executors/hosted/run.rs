@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Calls;
 use super::asking;
-use super::ends;
+use super::outcome;
 use super::resource::{self, CallResource, Progress, Status};
 use super::service::{self, Answer, Fault, Service};
 use crate::call::Call;
@@ -92,7 +92,7 @@ impl<'a> Hosted<'a> {
                 Status::AwaitingElicitationResult | Status::AwaitingSamplingResult => self.ask(known).await?,
                 Status::Success | Status::Failed | Status::Canceled => {
                     self.farewell.due = false;
-                    return ends::ended(self.call(), known.resource, self.expired);
+                    return outcome::ended(self.call(), known.resource, self.expired);
                 }
             };
         }
@@ -105,16 +105,16 @@ impl<'a> Hosted<'a> {
     /// Creates the call. The same request again is the same call, so it is sent until it is answered.
     async fn put(&mut self) -> Result<Known, Refusal> {
         let call = self.call();
-        // A call that another gateway left behind is there already, or was about to be.
-        let mut delivered = self.execution.former.is_some();
+        // A call that was taken over is there already, or was about to be.
+        let mut delivered = self.execution.resume_state.is_some();
         loop {
             call.hand_over();
             self.farewell.due = true;
             let retry_after = match self.service.put(&self.execution.arguments).await {
                 Ok(answer) if answer.status.is_success() => {
-                    if call.tenure.is_kept() {
+                    if call.ownership.is_kept() {
                         // The service has what there is to go on with, and the row says where.
-                        call.tenure.can_resume();
+                        call.ownership.can_resume();
                     }
                     return self.read(answer);
                 }
@@ -133,7 +133,7 @@ impl<'a> Hosted<'a> {
                 }
                 Ok(answer) => {
                     self.farewell.due = false;
-                    return ends::refused(call, &answer);
+                    return outcome::refused(call, &answer);
                 }
                 Err(Fault::Paused(refusal)) if !delivered => {
                     self.farewell.due = false;

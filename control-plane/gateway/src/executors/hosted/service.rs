@@ -39,7 +39,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 #[derive(Clone)]
 pub(super) struct Service {
     client: Client,
-    /// The base URL, judged.
+    /// The base URL, checked.
     base: Url,
     tool: String,
     call: Arc<Call>,
@@ -76,7 +76,7 @@ impl Service {
         execution: &Execution,
     ) -> Result<Service, Refusal> {
         let destination = clients
-            .destination(&target.url, &execution.live.upstreams)
+            .destination(&target.url, &execution.snapshot.upstreams)
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
         Ok(Service {
             client: destination.client.clone(),
@@ -163,7 +163,7 @@ impl Service {
         let answered = answer(request.timeout(left.min(MAX_REQUEST))).await;
         match &answered {
             Ok(answer) if !answer.status.is_server_error() => permit.settle(Outcome::Success),
-            // Its own time was not up: whether the service failed is for the permit to judge.
+            // Its own time was not up: whether the service failed is for the permit to say.
             Err(_) if Instant::now() >= self.call.deadline() => drop(permit),
             Ok(_) | Err(_) => permit.settle(Outcome::Failure),
         }

@@ -2,7 +2,7 @@
 //!
 //! An allow-list entry `{name, url}` lets specs write `http(s)://name/…`: the request goes to the entry's
 //! scheme, host and port, with the spec's path. Keeps true: no redirects, no proxies of the environment, no
-//! cookies; a name is resolved once per connection and every address is judged.
+//! cookies; a name is resolved once per connection and every address is checked.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Outbound {
         let builder = || {
             Client::builder()
                 .redirect(redirect::Policy::none())
-                // A proxy would resolve the names itself: addresses would go unjudged, and keys to whoever runs it.
+                // A proxy would resolve the names itself: addresses would go unchecked, and keys to whoever runs it.
                 .no_proxy()
                 .connect_timeout(CONNECT_TIMEOUT)
                 .read_timeout(silence)
@@ -70,7 +70,7 @@ impl Outbound {
         Ok(Destination { client: &self.listed, url: Url::parse(url).map_err(|_| OutboundError::Url)? })
     }
 
-    /// Judges `url`, or sends it to the allow-list entry that its host names.
+    /// Checks `url`, or sends it to the allow-list entry that its host names.
     pub fn destination(&self, url: &str, upstreams: &[Upstream]) -> Result<Destination<'_>, OutboundError> {
         let mut url = Url::parse(url).map_err(|_| OutboundError::Url)?;
         let host = url.host_str().ok_or(OutboundError::Url)?.to_owned();

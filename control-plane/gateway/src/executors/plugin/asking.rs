@@ -11,7 +11,7 @@ use asp_proto::snapshot::Kind;
 use prost::Message;
 use serde_json::{Map, Value, json};
 
-use super::history::{Delivery, History, Key};
+use super::attempt_state::{AttemptState, Delivery, Key};
 use super::job::Job;
 use crate::call::content::parse;
 use crate::call::form;
@@ -33,13 +33,13 @@ const MAX_FORM: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct AskedTwice;
 
-/// Begins to ask the user; the answer comes out of `history.waiting`.
+/// Begins to ask the user; the answer comes out of `attempt_state.waiting`.
 pub(super) fn elicit(
     job: &Job<'_>,
-    history: &mut History,
+    attempt_state: &mut AttemptState,
     requested: ElicitationRequested,
 ) -> Result<(), AskedTwice> {
-    if !opens(history, Key::Input(requested.elicitation_id.clone()))? {
+    if !opens(attempt_state, Key::Input(requested.elicitation_id.clone()))? {
         return Ok(());
     }
     let empty = DeliverUserInput {
@@ -59,10 +59,10 @@ pub(super) fn elicit(
         Some(form) => Ok(form),
     };
     // Put now, so that it stands where the worker asked it; only the answer is waited for.
-    let id = question_id(history, &requested.elicitation_id);
+    let id = question_id(attempt_state, &requested.elicitation_id);
     let put = asked.and_then(|ask| put(call, Question { id, ask }).map_err(|_| UNSUPPORTED));
     let call = Arc::clone(call);
-    history.waiting.push(Box::pin(async move {
+    attempt_state.waiting.push(Box::pin(async move {
         let answer = match put {
             Ok(asked) => asked.answered(&call).await.map_err(|_| EXPIRED),
             Err(why) => Err(why),
@@ -73,22 +73,26 @@ pub(super) fn elicit(
 }
 
 /// Notes that this is asked. False: a former worker asked it and is gone, and the answer will find this one.
-fn opens(history: &mut History, key: Key) -> Result<bool, AskedTwice> {
-    match history.open.insert(key, history.attempt) {
-        Some(attempt) if attempt == history.attempt => Err(AskedTwice),
+fn opens(attempt_state: &mut AttemptState, key: Key) -> Result<bool, AskedTwice> {
+    match attempt_state.open.insert(key, attempt_state.attempt) {
+        Some(attempt) if attempt == attempt_state.attempt => Err(AskedTwice),
         earlier => Ok(earlier.is_none()),
     }
 }
 
 /// The id of a question to the client: the declared one, made unique.
-fn question_id(history: &mut History, declared: &str) -> String {
-    history.questions += 1;
-    if history.questions == 1 { declared.to_owned() } else { format!("{declared}.{}", history.questions) }
+fn question_id(attempt_state: &mut AttemptState, declared: &str) -> String {
+    attempt_state.questions += 1;
+    if attempt_state.questions == 1 {
+        declared.to_owned()
+    } else {
+        format!("{declared}.{}", attempt_state.questions)
+    }
 }
 
 /// The form to ask: the plugin's schema, else its fields, else what the spec says.
 fn user_form(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
-    let constant = match job.execution.live.dependencies.get(&requested.elicitation_id) {
+    let constant = match job.execution.snapshot.dependencies.get(&requested.elicitation_id) {
         Some(found) if found.kind == Kind::Elicitation => &found.question,
         _ => return None,
     };

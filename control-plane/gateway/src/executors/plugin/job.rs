@@ -13,7 +13,7 @@ use prost_types::Any;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
-use super::history::History;
+use super::attempt_state::AttemptState;
 use super::runtimes::Runtime;
 use super::tunnel;
 use crate::call::Call;
@@ -79,15 +79,15 @@ impl Job<'_> {
     }
 
     /// The message that begins the work.
-    pub(super) fn work(&self, history: &History, resume: Option<ppp::Resume>) -> Any {
+    pub(super) fn work(&self, attempt_state: &AttemptState, resume: Option<ppp::Resume>) -> Any {
         match self.call().entry.primitive.kind() {
             Kind::Resource | Kind::ResourceTemplate => tunnel::pack_as("ReadResourceRequest", &self.read()),
             Kind::Prompt => tunnel::pack_as("GetPromptRequest", &self.prompt()),
-            _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(history, resume))),
+            _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(attempt_state, resume))),
         }
     }
 
-    fn invoke(&self, history: &History, mut resume: Option<ppp::Resume>) -> ppp::InvokeRequest {
+    fn invoke(&self, attempt_state: &AttemptState, mut resume: Option<ppp::Resume>) -> ppp::InvokeRequest {
         let call = self.call();
         if let Some(resume) = &mut resume {
             resume.resume_token = self.resume_token(resume.attempt);
@@ -98,7 +98,7 @@ impl Job<'_> {
             version: call.entry.primitive.version.clone(),
             arguments: Some(self.arguments()),
             request_id: call.id.to_string(),
-            task_id: history.task_id.clone(),
+            task_id: attempt_state.task_id.clone(),
             attrs: self.attributes(),
             deadline: self.deadline(),
             budget: self.execution.budget,

@@ -1,4 +1,4 @@
-//! A call's history as bytes, for whoever goes on with the call on another gateway.
+//! What a call has come to, as bytes, for whoever goes on with the call on another gateway.
 //!
 //! Owns: the encoding. Keeps true: what was restored is what was stored; the worker that had the call on the
 //! gateway that is gone counts as lost.
@@ -7,7 +7,7 @@ use asp_proto::plugin::Resume;
 use prost::Message;
 
 use super::artifacts::{Emitted, EmittedItem};
-use super::history::History;
+use super::attempt_state::AttemptState;
 use super::results::Chunks;
 
 /// What a call has come to.
@@ -34,8 +34,8 @@ pub(super) struct Memory {
     pub taken: u32,
 }
 
-impl History {
-    /// The history as bytes; `marked` where a checkpoint is being stored, so that no chunk comes again.
+impl AttemptState {
+    /// The state as bytes; `marked` where a checkpoint is being stored, so that no chunk comes again.
     pub(super) fn memory(&self, marked: bool) -> Vec<u8> {
         let (chunks, dropped) = self.chunks.kept(marked);
         let memory = Memory {
@@ -52,12 +52,12 @@ impl History {
         memory.encode_to_vec()
     }
 
-    /// The history of a call whose gateway is gone; `seq` is the number of its last checkpoint. What cannot be
+    /// The state of a call whose gateway is gone; `seq` is the number of its last checkpoint. What cannot be
     /// read is as if nothing had been stored.
-    pub(super) fn restored(state: &[u8], seq: u64) -> History {
+    pub(super) fn restored(state: &[u8], seq: u64) -> AttemptState {
         let memory = Memory::decode(state).unwrap_or_default();
         let Resume { user_inputs, delegation_results, .. } = memory.answers.unwrap_or_default();
-        let mut history = History {
+        let mut attempt_state = AttemptState {
             lost: memory.lost + 1,
             attempt: memory.lost + 1,
             taken: memory.taken + 1,
@@ -67,10 +67,10 @@ impl History {
             questions: memory.questions,
             chunks: Chunks::restored(memory.chunks, memory.dropped),
             emitted: Emitted::restored(memory.emitted),
-            ..History::default()
+            ..AttemptState::default()
         };
-        history.remember(user_inputs, delegation_results);
-        history
+        attempt_state.remember(user_inputs, delegation_results);
+        attempt_state
     }
 }
 
@@ -79,45 +79,46 @@ mod tests {
     use asp_proto::plugin::{DeliverUserInput, ResultChunk};
 
     use super::*;
-    use crate::executors::plugin::history::Delivery;
+    use crate::executors::plugin::attempt_state::Delivery;
 
     fn chunk(text: &str) -> ResultChunk {
         ResultChunk { text: text.into(), ..ResultChunk::default() }
     }
 
     #[test]
-    fn a_restored_history_goes_on_where_the_stored_one_stopped() {
-        let mut history = History { checkpoints: true, task_id: "t".into(), ..History::default() };
-        history.next_attempt();
-        history.chunks.push(&chunk("kept "));
+    fn a_restored_state_goes_on_where_the_stored_one_stopped() {
+        let mut attempt_state =
+            AttemptState { checkpoints: true, task_id: "t".into(), ..AttemptState::default() };
+        attempt_state.next_attempt();
+        attempt_state.chunks.push(&chunk("kept "));
         let input = DeliverUserInput { elicitation_id: "name".into(), ..DeliverUserInput::default() };
-        history.answered(&Delivery::Input(input.clone()));
-        history.saved(3);
-        history.chunks.push(&chunk("comes again"));
-        let restored = History::restored(&history.memory(false), 3);
+        attempt_state.answered(&Delivery::Input(input.clone()));
+        attempt_state.saved(3);
+        attempt_state.chunks.push(&chunk("comes again"));
+        let restored = AttemptState::restored(&attempt_state.memory(false), 3);
         assert_eq!(restored.chunks.kept(false), ("kept ", 0));
         let resume = restored.succession().unwrap();
         assert_eq!((resume.seq, resume.attempt, resume.user_inputs), (3, 2, vec![input]));
         assert_eq!((restored.task_id.as_str(), restored.resumes()), ("t", true));
-        let again = History::restored(&history.memory(true), 4);
+        let again = AttemptState::restored(&attempt_state.memory(true), 4);
         assert_eq!(again.chunks.kept(false), ("kept comes again", 0));
     }
 
     #[test]
     fn the_gateways_that_had_a_call_are_counted_until_it_gets_on() {
-        let mut history = History { checkpoints: true, ..History::default() };
+        let mut attempt_state = AttemptState { checkpoints: true, ..AttemptState::default() };
         for taken in 1..=3 {
-            history = History::restored(&history.memory(false), 0);
-            assert_eq!((history.taken, history.lost), (taken, taken));
+            attempt_state = AttemptState::restored(&attempt_state.memory(false), 0);
+            assert_eq!((attempt_state.taken, attempt_state.lost), (taken, taken));
         }
-        assert_eq!(History::restored(&history.memory(true), 1).taken, 1);
-        history.saved(1);
-        assert_eq!(history.taken, 0);
+        assert_eq!(AttemptState::restored(&attempt_state.memory(true), 1).taken, 1);
+        attempt_state.saved(1);
+        assert_eq!(attempt_state.taken, 0);
     }
 
     #[test]
     fn a_call_of_which_nothing_was_stored_starts_again_or_not_at_all() {
-        let restored = History::restored(&[], 0);
+        let restored = AttemptState::restored(&[], 0);
         assert!(!restored.resumes());
         assert_eq!((restored.lost, restored.succession()), (1, None));
     }

@@ -10,7 +10,7 @@ use tonic::Code;
 
 use super::admission::{self, Rejection};
 use super::job::Job;
-use super::recovery::Ended;
+use super::recovery::AttemptOutcome;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
 use crate::call::outcome::{Output, Refusal};
 
@@ -20,19 +20,19 @@ const MAX_CONTENTS: usize = 16 << 20;
 const MAX_ITEMS: usize = 1000;
 
 /// Follows the worker to its end.
-pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> Ended {
+pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
     let call = job.call();
     let mut contents = Contents::default();
     loop {
         let heard = tokio::select! {
             heard = tunnel.next() => heard,
             // Nothing is cancelled inside a read: closing the tunnel ends it.
-            () = call.cancelled() => return Ended::Refused(Refusal::Cancelled),
+            () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
         let heard = match heard {
             Ok(heard) => heard,
             Err(TunnelFault::Cut(status)) if status.code() == Code::AlreadyExists => {
-                return Ended::Rejected(Rejection::StillEnding);
+                return AttemptOutcome::Rejected(Rejection::StillEnding);
             }
             Err(TunnelFault::Cut(status)) => return lost(job, status.message()),
             Err(TunnelFault::Garbage(what)) => return lost(job, what),
@@ -40,7 +40,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> Ended {
         match heard {
             Heard::Content(chunk) => {
                 if let Err(refusal) = contents.push(chunk) {
-                    return Ended::Refused(refusal);
+                    return AttemptOutcome::Refused(refusal);
                 }
             }
             Heard::Prompt(prompt) => return ended(messages(prompt)),
@@ -64,27 +64,32 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> Ended {
                 tunnel_event::Type::WorkerCrashed => {
                     let crash = admission::crash(&event);
                     let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
-                    return Ended::Lost { delivered, why: format!("worker crashed: {}", crash.cause) };
+                    return AttemptOutcome::Lost {
+                        delivered,
+                        why: format!("worker crashed: {}", crash.cause),
+                    };
                 }
                 tunnel_event::Type::AdmissionRejected => {
-                    return Ended::Rejected(Rejection::of_reason(&event.message, None));
+                    return AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None));
                 }
                 // What came is not all there is.
-                tunnel_event::Type::RuntimeOverload => return Ended::Refused(admission::unread(call)),
+                tunnel_event::Type::RuntimeOverload => {
+                    return AttemptOutcome::Refused(admission::unread(call));
+                }
                 _ => {}
             },
         }
     }
 }
 
-fn lost(job: &Job<'_>, why: &str) -> Ended {
-    Ended::Lost { delivered: job.call().was_handed_over(), why: why.to_owned() }
+fn lost(job: &Job<'_>, why: &str) -> AttemptOutcome {
+    AttemptOutcome::Lost { delivered: job.call().was_handed_over(), why: why.to_owned() }
 }
 
-fn ended(result: Result<Output, Refusal>) -> Ended {
+fn ended(result: Result<Output, Refusal>) -> AttemptOutcome {
     match result {
-        Ok(output) => Ended::Output(output),
-        Err(refusal) => Ended::Refused(refusal),
+        Ok(output) => AttemptOutcome::Output(output),
+        Err(refusal) => AttemptOutcome::Refused(refusal),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::admission::Rejection;
-use super::history::History;
+use super::attempt_state::AttemptState;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 
@@ -27,7 +27,7 @@ const LEAST_TIME: Duration = Duration::from_millis(50);
 
 /// How one attempt ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum AttemptOutcome {
     Output(Output),
     Refused(Refusal),
     /// No worker took the call.
@@ -60,17 +60,17 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    pub(super) fn after(&mut self, call: &Call, history: &History, ended: Ended) -> Next {
+    pub(super) fn after(&mut self, call: &Call, attempt_state: &AttemptState, ended: AttemptOutcome) -> Next {
         let unlucky = match ended {
-            Ended::Output(output) => return Next::Done(Ok(output)),
-            Ended::Refused(refusal) => return Next::Done(Err(refusal)),
-            Ended::Lost { delivered: true, why } => {
+            AttemptOutcome::Output(output) => return Next::Done(Ok(output)),
+            AttemptOutcome::Refused(refusal) => return Next::Done(Err(refusal)),
+            AttemptOutcome::Lost { delivered: true, why } => {
                 tracing::warn!(call = %call.id, %why, "worker was lost in a call");
                 self.begun = true;
                 self.refused = 0;
-                return self.after_loss(call, history);
+                return self.after_loss(call, attempt_state);
             }
-            Ended::Lost { delivered: false, why } => {
+            AttemptOutcome::Lost { delivered: false, why } => {
                 tracing::warn!(call = %call.id, %why, "worker was lost before it took a call");
                 if !self.begun {
                     call.take_back();
@@ -78,20 +78,20 @@ impl Recovery {
                 self.cut = true;
                 None
             }
-            Ended::Rejected(rejection) => Some(rejection),
+            AttemptOutcome::Rejected(rejection) => Some(rejection),
         };
         self.after_refusal(call, unlucky)
     }
 
     /// The gateway that ran the call is gone, and its worker with it.
-    pub(super) fn adopted(&mut self, call: &Call, history: &History) -> Next {
+    pub(super) fn taken_over(&mut self, call: &Call, attempt_state: &AttemptState) -> Next {
         self.begun = true;
-        self.after_loss(call, history)
+        self.after_loss(call, attempt_state)
     }
 
     /// A worker that had the call is gone.
-    fn after_loss(&mut self, call: &Call, history: &History) -> Next {
-        let (count, most) = if history.resumes() {
+    fn after_loss(&mut self, call: &Call, attempt_state: &AttemptState) -> Next {
+        let (count, most) = if attempt_state.resumes() {
             (&mut self.resumes, MAX_RESUMES)
         } else if call.may_repeat() {
             (&mut self.repeats, MAX_REPEATS)

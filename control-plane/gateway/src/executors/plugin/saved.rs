@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_proto::plugin::{Checkpoint, CheckpointAck, Resume};
 use asp_store::active::Saved as Kept;
 
-use super::history::History;
+use super::attempt_state::AttemptState;
 use super::job::Job;
 use crate::durable::active::{ActiveFault, ActiveTable};
 use crate::durable::record::Record;
@@ -27,19 +27,19 @@ impl Saved {
     pub(super) async fn checkpoint(
         &self,
         job: &Job<'_>,
-        history: &mut History,
+        attempt_state: &mut AttemptState,
         checkpoint: Checkpoint,
     ) -> CheckpointAck {
         let Checkpoint { request_id, seq, capsule } = checkpoint;
         let error = if capsule.len() > MAX_CAPSULE {
             "too_large"
-        } else if seq <= history.saved_seq {
+        } else if seq <= attempt_state.saved_seq {
             "stale"
         } else {
-            match self.store(job, seq, &capsule, history.memory(true)).await {
+            match self.store(job, seq, &capsule, attempt_state.memory(true)).await {
                 Ok(Kept::Stored) => {
-                    history.saved(seq);
-                    job.call().tenure.can_resume();
+                    attempt_state.saved(seq);
+                    job.call().ownership.can_resume();
                     ""
                 }
                 Ok(Kept::Stale) => "stale",
@@ -66,17 +66,17 @@ impl Saved {
 
     /// Stores what the call has come to, where its plugin can go on from there; a store that does not take it
     /// costs a successor only its memory.
-    pub(super) async fn state(&self, job: &Job<'_>, history: &mut History) {
-        if !history.resumes() {
+    pub(super) async fn state(&self, job: &Job<'_>, attempt_state: &mut AttemptState) {
+        if !attempt_state.resumes() {
             return;
         }
-        let memory = history.memory(false);
+        let memory = attempt_state.memory(false);
         let stored = match self.row(job).await {
             Ok(()) => self.active.save_state(job.call(), &memory).await,
             Err(error) => Err(error),
         };
         match stored {
-            Ok(()) => job.call().tenure.can_resume(),
+            Ok(()) => job.call().ownership.can_resume(),
             Err(error) => {
                 tracing::warn!(call = %job.call().id, %error, "what a call has come to was not stored");
             }
@@ -85,9 +85,9 @@ impl Saved {
 
     /// Stores that the call was taken over, before its worker gets it: one that brings its gateway down would
     /// otherwise bring down every one in turn.
-    pub(super) async fn taken(&self, job: &Job<'_>, history: &mut History) {
-        match self.active.save_state(job.call(), &history.memory(false)).await {
-            Ok(()) if history.resumes() => job.call().tenure.can_resume(),
+    pub(super) async fn taken(&self, job: &Job<'_>, attempt_state: &mut AttemptState) {
+        match self.active.save_state(job.call(), &attempt_state.memory(false)).await {
+            Ok(()) if attempt_state.resumes() => job.call().ownership.can_resume(),
             Ok(()) => {}
             Err(error) => {
                 tracing::warn!(call = %job.call().id, %error, "it was not stored that a call was taken over");
@@ -98,7 +98,7 @@ impl Saved {
     /// A call has a row from the first thing on that it saves.
     async fn row(&self, job: &Job<'_>) -> Result<(), ActiveFault> {
         let call = job.call();
-        if call.tenure.is_kept() {
+        if call.ownership.is_kept() {
             return Ok(());
         }
         let execution = job.execution;

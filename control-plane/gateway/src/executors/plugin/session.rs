@@ -19,9 +19,9 @@ use super::Plugins;
 use super::admission::{self, Rejection};
 use super::artifacts::{Broken, Receiving, Stored};
 use super::asking::{self, AskedTwice};
-use super::history::{Delivery, History};
+use super::attempt_state::{AttemptState, Delivery};
 use super::job::Job;
-use super::recovery::Ended;
+use super::recovery::AttemptOutcome;
 use super::results::{self, Extras};
 use super::saved::Saved;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
@@ -39,7 +39,7 @@ const MAX_NAME: usize = 128;
 /// One worker and what it has said of the result.
 pub(super) struct Session<'a> {
     pub job: &'a Job<'a>,
-    pub history: &'a mut History,
+    pub attempt_state: &'a mut AttemptState,
     saved: &'a Saved,
     tunnel: Tunnel,
     receiving: Receiving,
@@ -53,10 +53,15 @@ pub(super) struct Session<'a> {
 }
 
 /// Follows the worker to its end.
-pub(super) async fn run(plugins: &Plugins, job: &Job<'_>, history: &mut History, tunnel: Tunnel) -> Ended {
+pub(super) async fn run(
+    plugins: &Plugins,
+    job: &Job<'_>,
+    attempt_state: &mut AttemptState,
+    tunnel: Tunnel,
+) -> AttemptOutcome {
     let mut session = Session {
         job,
-        history,
+        attempt_state,
         saved: &plugins.saved,
         tunnel,
         receiving: Receiving::new(plugins.artifacts.clone(), job.call().clone()),
@@ -67,20 +72,20 @@ pub(super) async fn run(plugins: &Plugins, job: &Job<'_>, history: &mut History,
     };
     let ended = session.follow().await;
     session.tunnel.closes_because(match &ended {
-        Ended::Output(_) => "completed",
-        Ended::Refused(Refusal::Cancelled) => "cancelled",
-        Ended::Refused(Refusal::Deadline) => "timeout",
-        Ended::Refused(_) => "failed",
-        Ended::Rejected(_) | Ended::Lost { .. } => "lost",
+        AttemptOutcome::Output(_) => "completed",
+        AttemptOutcome::Refused(Refusal::Cancelled) => "cancelled",
+        AttemptOutcome::Refused(Refusal::Deadline) => "timeout",
+        AttemptOutcome::Refused(_) => "failed",
+        AttemptOutcome::Rejected(_) | AttemptOutcome::Lost { .. } => "lost",
     });
     ended
 }
 
 /// What one message made of the session.
-pub(super) type Step = Result<(), Ended>;
+pub(super) type Step = Result<(), AttemptOutcome>;
 
 impl Session<'_> {
-    async fn follow(&mut self) -> Ended {
+    async fn follow(&mut self) -> AttemptOutcome {
         loop {
             let call = self.job.call().clone();
             let step = tokio::select! {
@@ -90,11 +95,11 @@ impl Session<'_> {
                     Err(fault) => Err(self.lost(fault)),
                 },
                 stored = self.receiving.stored(), if self.receiving.is_storing() => self.stored(stored),
-                Some(delivery) = self.history.waiting.next(), if !self.history.waiting.is_empty() => {
+                Some(delivery) = self.attempt_state.waiting.next(), if !self.attempt_state.waiting.is_empty() => {
                     self.deliver(delivery).await
                 }
                 () = call.cancelled(), if !self.cancelling => self.cancel().await,
-                () = call.tenure.preempted(), if !self.preempting && !self.cancelling => self.preempt().await,
+                () = call.ownership.preempted(), if !self.preempting && !self.cancelling => self.preempt().await,
                 () = at(self.soften), if !self.cancelling => {
                     self.soften = None;
                     self.send_cancel("the deadline is near", Mode::Soft).await
@@ -102,7 +107,7 @@ impl Session<'_> {
                 () = at(self.expires) => {
                     self.cancelling = true;
                     let _ = self.send_cancel("a question was not answered in time", Mode::Hard).await;
-                    Err(Ended::Refused(Refusal::InputExpired))
+                    Err(AttemptOutcome::Refused(Refusal::InputExpired))
                 }
             };
             if let Err(ended) = step {
@@ -127,16 +132,17 @@ impl Session<'_> {
             self.expires = None;
         }
         match payload {
-            Payload::Init(init) if !init.ok => Err(Ended::Rejected(Rejection::Unusable(format!(
+            Payload::Init(init) if !init.ok => Err(AttemptOutcome::Rejected(Rejection::Unusable(format!(
                 "plugin refuses to begin: {}",
                 init.message
             )))),
             Payload::Init(init) => {
-                let before = self.history.checkpoints;
-                self.history.checkpoints |= init.caps.get("checkpoint").is_some_and(|value| value == "true");
-                if self.history.checkpoints && !before && self.job.call().tenure.is_kept() {
+                let before = self.attempt_state.checkpoints;
+                self.attempt_state.checkpoints |=
+                    init.caps.get("checkpoint").is_some_and(|value| value == "true");
+                if self.attempt_state.checkpoints && !before && self.job.call().ownership.is_kept() {
                     // From now on another gateway can go on with it.
-                    self.saved.state(self.job, self.history).await;
+                    self.saved.state(self.job, self.attempt_state).await;
                 }
                 Ok(())
             }
@@ -147,12 +153,12 @@ impl Session<'_> {
                 Ok(())
             }
             Payload::Chunk(chunk) => {
-                let text = self.history.chunks.push(&chunk);
+                let text = self.attempt_state.chunks.push(&chunk);
                 self.job.call().emit(Event::Chunk { text });
                 Ok(())
             }
             Payload::Artifact(artifact) => {
-                let emitted = self.receiving.emit(&mut self.history.emitted, artifact);
+                let emitted = self.receiving.emit(&mut self.attempt_state.emitted, artifact);
                 emitted.map_err(|Broken(what)| self.broken(what))
             }
             Payload::ArtifactData(piece) => {
@@ -160,17 +166,19 @@ impl Session<'_> {
                 taken.map_err(|Broken(what)| self.broken(what))
             }
             Payload::Checkpoint(checkpoint) => {
-                let ack = self.saved.checkpoint(self.job, self.history, checkpoint).await;
+                let ack = self.saved.checkpoint(self.job, self.attempt_state, checkpoint).await;
                 let sent = self.tunnel.send(client_message::Payload::CheckpointAck(ack)).await;
                 sent.map_err(|fault| self.lost(fault))
             }
             Payload::Elicitation(asked) => {
-                self.asked(|job, history| asking::elicit(job, history, asked))?;
+                self.asked(|job, attempt_state| asking::elicit(job, attempt_state, asked))?;
                 // It may take long to answer, and the answer may come to another gateway.
-                self.saved.state(self.job, self.history).await;
+                self.saved.state(self.job, self.attempt_state).await;
                 Ok(())
             }
-            Payload::Delegation(asked) => self.asked(|job, history| asking::delegate(job, history, asked)),
+            Payload::Delegation(asked) => {
+                self.asked(|job, attempt_state| asking::delegate(job, attempt_state, asked))
+            }
             Payload::Completed(end) => Err(self.completed(&end)),
             Payload::Failed(end) => Err(self.failed(&end)),
             Payload::Cancel(_) | Payload::Pong(_) => Ok(()),
@@ -179,7 +187,7 @@ impl Session<'_> {
 
     /// The store has taken some of an artifact.
     fn stored(&mut self, stored: Stored) -> Step {
-        let taken = self.receiving.take(&mut self.history.emitted, stored);
+        let taken = self.receiving.take(&mut self.attempt_state.emitted, stored);
         taken.map_err(|Broken(what)| self.broken(what))
     }
 
@@ -231,24 +239,24 @@ impl Session<'_> {
                 let crash = admission::crash(&event);
                 let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
                 self.tunnel.ended();
-                Err(Ended::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
+                Err(AttemptOutcome::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
             }
             tunnel_event::Type::AdmissionRejected => {
                 self.tunnel.ended();
-                Err(Ended::Rejected(Rejection::of_reason(&event.message, None)))
+                Err(AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None)))
             }
             tunnel_event::Type::RuntimeOverload if !call.was_handed_over() => {
-                Err(Ended::Rejected(Rejection::of_reason("overload", None)))
+                Err(AttemptOutcome::Rejected(Rejection::of_reason("overload", None)))
             }
             tunnel_event::Type::TunnelClosed => Err(self.lost_because("the runtime closed the tunnel")),
-            tunnel_event::Type::RuntimeOverload => Err(Ended::Refused(admission::unread(&call))),
+            tunnel_event::Type::RuntimeOverload => Err(AttemptOutcome::Refused(admission::unread(&call))),
             tunnel_event::Type::Unspecified => Ok(()),
         }
     }
 
     fn status(&mut self, status: StatusUpdated) -> Step {
         if !status.task_id.is_empty() {
-            self.history.task_id = status.task_id;
+            self.attempt_state.task_id = status.task_id;
         }
         if !status.phase.is_empty() {
             self.job.call().emit(Event::Status { phase: status.phase, message: None });
@@ -258,7 +266,7 @@ impl Session<'_> {
 
     fn progress(&mut self, progress: Progress) -> Step {
         if !progress.task_id.is_empty() {
-            self.history.task_id = progress.task_id;
+            self.attempt_state.task_id = progress.task_id;
         }
         if progress.percent.is_finite() {
             self.job.call().emit(Event::Progress {
@@ -286,15 +294,16 @@ impl Session<'_> {
         self.job.call().emit(Event::Log { level, logger, data: cut_text(line.message).into() });
     }
 
-    fn asked(&mut self, begin: impl FnOnce(&Job<'_>, &mut History) -> Result<(), AskedTwice>) -> Step {
-        begin(self.job, self.history).map_err(|AskedTwice| self.broken("the same question twice at a time"))
+    fn asked(&mut self, begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), AskedTwice>) -> Step {
+        begin(self.job, self.attempt_state)
+            .map_err(|AskedTwice| self.broken("the same question twice at a time"))
     }
 
     /// An answer for the worker.
     async fn deliver(&mut self, delivery: Delivery) -> Step {
         let expired = delivery.error() == "expired" && matches!(delivery, Delivery::Input(_));
-        self.history.answered(&delivery);
-        self.saved.state(self.job, self.history).await;
+        self.attempt_state.answered(&delivery);
+        self.saved.state(self.job, self.attempt_state).await;
         if expired {
             self.expires = Some(Instant::now() + AFTER_EXPIRY);
         }
@@ -309,7 +318,7 @@ impl Session<'_> {
     /// The caller's cancel, or the deadline: the worker is told and has until the pipeline's grace ends.
     async fn cancel(&mut self) -> Step {
         if !self.tunnel.is_ready() {
-            return Err(Ended::Refused(Refusal::Cancelled));
+            return Err(AttemptOutcome::Refused(Refusal::Cancelled));
         }
         self.cancelling = true;
         let late = Instant::now() >= self.job.call().deadline();
@@ -319,7 +328,7 @@ impl Session<'_> {
     /// The gateway ends: a worker that can go on elsewhere saves and yields at its next step.
     async fn preempt(&mut self) -> Step {
         self.preempting = true;
-        if !self.tunnel.is_ready() || !self.history.resumes() {
+        if !self.tunnel.is_ready() || !self.attempt_state.resumes() {
             return Ok(());
         }
         self.send_cancel("the gateway ends", Mode::Preempt).await
@@ -335,63 +344,63 @@ impl Session<'_> {
         sent.map_err(|fault| self.lost(fault))
     }
 
-    fn completed(&mut self, end: &asp_proto::plugin::Completed) -> Ended {
+    fn completed(&mut self, end: &asp_proto::plugin::Completed) -> AttemptOutcome {
         self.tunnel.ended();
-        let emitted = &self.history.emitted;
+        let emitted = &self.attempt_state.emitted;
         if let Some(schema) = &self.job.call().entry.artifacts
             && let Err(misfit) = schema.check(&emitted.described())
         {
             let pointer = format!("artifacts{}", misfit.pointer);
-            return Ended::Refused(Refusal::InvalidOutput { pointer, message: misfit.message });
+            return AttemptOutcome::Refused(Refusal::InvalidOutput { pointer, message: misfit.message });
         }
         let extras = Extras {
             links: emitted.blocks(),
             uris: emitted.uris(),
-            chunks: std::mem::take(&mut self.history.chunks),
+            chunks: std::mem::take(&mut self.attempt_state.chunks),
         };
         match results::completed(end, extras) {
-            Ok(output) => Ended::Output(output),
-            Err(refusal) => Ended::Refused(refusal),
+            Ok(output) => AttemptOutcome::Output(output),
+            Err(refusal) => AttemptOutcome::Refused(refusal),
         }
     }
 
-    fn failed(&mut self, end: &asp_proto::plugin::Failed) -> Ended {
+    fn failed(&mut self, end: &asp_proto::plugin::Failed) -> AttemptOutcome {
         self.tunnel.ended();
-        if end.yielded && self.preempting && self.job.call().tenure.is_kept() {
-            self.job.call().tenure.pass_on();
-            return Ended::Refused(Refusal::Upstream("the gateway ends".into()));
+        if end.yielded && self.preempting && self.job.call().ownership.is_kept() {
+            self.job.call().ownership.pass_on();
+            return AttemptOutcome::Refused(Refusal::Upstream("the gateway ends".into()));
         }
-        if end.yielded && self.history.resumes() {
-            return Ended::Lost { delivered: true, why: "the plugin yielded its place".into() };
+        if end.yielded && self.attempt_state.resumes() {
+            return AttemptOutcome::Lost { delivered: true, why: "the plugin yielded its place".into() };
         }
         if self.expires.is_some() {
-            return Ended::Refused(Refusal::InputExpired);
+            return AttemptOutcome::Refused(Refusal::InputExpired);
         }
         match crate::call::content::failed(self.job.call(), end) {
-            Ok(output) => Ended::Output(output),
-            Err(refusal) => Ended::Refused(refusal),
+            Ok(output) => AttemptOutcome::Output(output),
+            Err(refusal) => AttemptOutcome::Refused(refusal),
         }
     }
 
-    fn lost(&mut self, fault: TunnelFault) -> Ended {
+    fn lost(&mut self, fault: TunnelFault) -> AttemptOutcome {
         match fault {
             // The worker was not given the call a second time.
             TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
                 self.tunnel.ended();
-                Ended::Rejected(Rejection::StillEnding)
+                AttemptOutcome::Rejected(Rejection::StillEnding)
             }
             TunnelFault::Cut(status) => self.lost_because(status.message()),
             TunnelFault::Garbage(what) => self.broken(what),
         }
     }
 
-    fn lost_because(&mut self, why: &str) -> Ended {
+    fn lost_because(&mut self, why: &str) -> AttemptOutcome {
         self.tunnel.ended();
-        Ended::Lost { delivered: self.job.call().was_handed_over(), why: why.to_owned() }
+        AttemptOutcome::Lost { delivered: self.job.call().was_handed_over(), why: why.to_owned() }
     }
 
     /// The worker broke the protocol: it is as good as dead.
-    fn broken(&mut self, what: &'static str) -> Ended {
+    fn broken(&mut self, what: &'static str) -> AttemptOutcome {
         self.tunnel.closes_because("protocol");
         self.lost_because(what)
     }

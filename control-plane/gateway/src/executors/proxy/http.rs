@@ -92,7 +92,7 @@ fn request(
         message: "an argument of the service's URL is missing".into(),
     })?;
     let destination = outbound
-        .destination(&url, &execution.live.upstreams)
+        .destination(&url, &execution.snapshot.upstreams)
         .map_err(|error| Refusal::Upstream(error.to_string()))?;
     let mut url = destination.url;
     add_query(&mut url, mapping, arguments)?;

@@ -70,7 +70,7 @@ impl McpUpstreams {
         let call = &execution.call;
         let destination = self
             .outbound
-            .destination(&target.url, &execution.live.upstreams)
+            .destination(&target.url, &execution.snapshot.upstreams)
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
         let client = Client {
             http: destination.client.clone(),

@@ -8,7 +8,7 @@ use super::McpRequest;
 use super::codec::{Failure, Message};
 use crate::pipeline::entitlement::View;
 use crate::seal::Purpose;
-use asp_snapshot::Entry;
+use asp_snapshot::ListedPrimitive;
 use asp_snapshot::mcp_revision::Revision;
 
 /// Most entries of one page.
@@ -44,7 +44,7 @@ impl List {
         }
     }
 
-    fn holds(self, entry: &Entry) -> bool {
+    fn holds(self, entry: &ListedPrimitive) -> bool {
         match self {
             List::Tools => matches!(entry.primitive.kind(), Kind::Tool | Kind::Task),
             List::Prompts => entry.primitive.kind() == Kind::Prompt,
@@ -71,7 +71,7 @@ pub(super) fn page(
             .and_then(|start| usize::try_from(start).ok())
             .ok_or_else(|| Failure::with(Reason::InvalidParams, "the cursor is not valid"))?,
     };
-    let mut view = View::of(&request.live, &request.server, &request.caller, Protocol::Mcp);
+    let mut view = View::of(&request.snapshot, &request.server, &request.caller, Protocol::Mcp);
     let visible: Vec<_> = request
         .server
         .entries

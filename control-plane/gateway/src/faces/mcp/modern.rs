@@ -192,7 +192,7 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
         Some(call) => (call, from_event),
         None => {
             // Its gateway may be gone; where it goes on, its events count anew and its plugin asks anew.
-            let call = gateway.pipeline.adopted(id).await.ok_or_else(invalid)?;
+            let call = gateway.pipeline.taken_over(id).await.ok_or_else(invalid)?;
             call.asks_or_ends(ASKS_WITHIN).await;
             (call, 0)
         }
@@ -222,7 +222,7 @@ enum Caching {
 
 struct Modern {
     gateway: Arc<crate::gateway::Gateway>,
-    server: Arc<asp_snapshot::ServerView>,
+    server: Arc<asp_snapshot::VirtualServer>,
     message: Arc<Message>,
 }
 

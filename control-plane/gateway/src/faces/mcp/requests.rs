@@ -113,7 +113,7 @@ fn begin(
         bytes_in: request.body.len(),
         parent: None,
     };
-    match request.gateway.pipeline.begin(request.live.clone(), invocation) {
+    match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
         Ok(call) => Ok(Answer::Call(call, asked)),
         Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
         Err(_) => Err(results::unknown(what, name, context.revision)),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::codec::Failure;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
-use asp_snapshot::ServerView;
+use asp_snapshot::VirtualServer;
 use asp_snapshot::mcp_revision::Revision;
 
 /// MCP up to 2025-11-25, resources, error handling; 2026-07-28 has -32602 for it.
@@ -156,7 +156,7 @@ fn no_resource(failure: Failure, uri: &str, revision: Revision) -> Failure {
 }
 
 /// MCP `Implementation` of a server; a title from 2025-06-18 on.
-pub(super) fn server_info(server: &ServerView, revision: Revision) -> Value {
+pub(super) fn server_info(server: &VirtualServer, revision: Revision) -> Value {
     let server = &server.message;
     let mut info = json!({"name": server.name, "version": server.version});
     if let Some(info) = info.as_object_mut()

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 const SECONDS: [f64; 9] = [0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Ended {
+struct OutcomeLabels {
     /// client, model, primitive or nobody
     by: &'static str,
     /// `ok`, or the word for why there is no answer
@@ -32,7 +32,7 @@ struct Direction {
 
 /// The figures of delegations.
 pub struct Delegations {
-    ended: Family<Ended, Counter>,
+    ended: Family<OutcomeLabels, Counter>,
     seconds: Family<By, Histogram, fn() -> Histogram>,
     tokens: Family<Direction, Counter>,
 }
@@ -64,7 +64,7 @@ impl Delegations {
 
     /// One delegation ended; `by` and `outcome` are from closed sets.
     pub fn ended(&self, by: &'static str, outcome: &'static str, took: Duration, usage: Usage) {
-        self.ended.get_or_create(&Ended { by, outcome }).inc();
+        self.ended.get_or_create(&OutcomeLabels { by, outcome }).inc();
         self.seconds.get_or_create(&By { by }).observe(took.as_secs_f64());
         for (direction, tokens) in [("in", usage.tokens_in), ("out", usage.tokens_out)] {
             if tokens > 0 {

@@ -1,7 +1,7 @@
 //! Whatever admins of many orgs write, and whatever of it is accepted: the snapshot is published each time, and the
 //! builders of edges and gateways take it.
 
-use asp_snapshot::Live;
+use asp_snapshot::Snapshot;
 use http::{Method, StatusCode};
 use prost::Message;
 use serde_json::{Value, json};
@@ -134,7 +134,7 @@ async fn is_published(api: &mut Api, what: &str) {
     assert!(edge.len() <= EDGE, "{what}: {} bytes", edge.len());
     asp_edge::Snapshot::decode(&edge).unwrap_or_else(|fault| panic!("{what}: the edge refuses: {fault}"));
     let snapshot = asp_proto::snapshot::GatewaySnapshot::decode(published.gateway.as_slice()).unwrap();
-    if let Err(fault) = Live::build(snapshot) {
+    if let Err(fault) = Snapshot::build(snapshot) {
         panic!("{what}: the gateway refuses: {fault}");
     }
 }

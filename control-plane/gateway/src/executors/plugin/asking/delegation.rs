@@ -13,7 +13,7 @@ use prost::Message;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::super::history::{Delivery, History, Key};
+use super::super::attempt_state::{AttemptState, Delivery, Key};
 use super::super::job::Job;
 use super::AskedTwice;
 use crate::call::content::parse;
@@ -29,13 +29,13 @@ const MAX_OPEN: usize = 16;
 /// How long a model may take when neither the plugin nor the spec says.
 const DEFAULT_TIME: Duration = Duration::from_secs(300);
 
-/// Begins to ask; the answer comes out of `history.waiting`.
+/// Begins to ask; the answer comes out of `attempt_state.waiting`.
 pub(crate) fn delegate(
     job: &Job<'_>,
-    history: &mut History,
+    attempt_state: &mut AttemptState,
     requested: DelegationRequested,
 ) -> Result<(), AskedTwice> {
-    if !super::opens(history, Key::Delegation(requested.correlation_id.clone()))? {
+    if !super::opens(attempt_state, Key::Delegation(requested.correlation_id.clone()))? {
         return Ok(());
     }
     let empty = DeliverDelegationResult {
@@ -45,8 +45,9 @@ pub(crate) fn delegate(
         ..DeliverDelegationResult::default()
     };
     let delegate = requested.delegate_id.clone();
-    let answering = begin(job, history, requested).unwrap_or_else(|fault| unasked(job, delegate, fault));
-    history.waiting.push(answering.map(|result| Delivery::Delegation(delivery(empty, result))).boxed());
+    let answering =
+        begin(job, attempt_state, requested).unwrap_or_else(|fault| unasked(job, delegate, fault));
+    attempt_state.waiting.push(answering.map(|result| Delivery::Delegation(delivery(empty, result))).boxed());
     Ok(())
 }
 
@@ -70,15 +71,19 @@ fn delivery(mut delivery: DeliverDelegationResult, result: Result<Value, Fault>)
 
 type Answering = BoxFuture<'static, Result<Value, Fault>>;
 
-fn begin(job: &Job<'_>, history: &mut History, requested: DelegationRequested) -> Result<Answering, Fault> {
+fn begin(
+    job: &Job<'_>,
+    attempt_state: &mut AttemptState,
+    requested: DelegationRequested,
+) -> Result<Answering, Fault> {
     let (call, execution) = (job.call(), job.execution);
     let declared = call.entry.primitive.delegations.contains(&requested.delegate_id);
-    let found = execution.live.dependencies.get(&requested.delegate_id);
+    let found = execution.snapshot.dependencies.get(&requested.delegate_id);
     let delegate = found.filter(|found| declared && found.kind == Kind::Delegate).ok_or(Fault::Undeclared)?;
     if requested.encoded_len() > MAX_INPUT {
         return Err(Fault::TooLarge);
     }
-    if history.open.len() > MAX_OPEN {
+    if attempt_state.open.len() > MAX_OPEN {
         return Err(Fault::Limited);
     }
     let input = parse(requested.input.as_ref()).map_err(|_| Fault::InvalidInput)?.unwrap_or(Value::Null);
@@ -91,7 +96,7 @@ fn begin(job: &Job<'_>, history: &mut History, requested: DelegationRequested) -
     let began = Instant::now();
     let delegation = Delegation {
         call: Arc::clone(call),
-        live: execution.live.clone(),
+        snapshot: execution.snapshot.clone(),
         platform: execution.platform.clone(),
         id: requested.delegate_id.clone(),
         correlation: requested.correlation_id,
@@ -100,8 +105,9 @@ fn begin(job: &Job<'_>, history: &mut History, requested: DelegationRequested) -
         began,
         until: call.deadline().min(began + time.unwrap_or(DEFAULT_TIME)),
     };
-    let pending =
-        PendingDelegation::begin(delegation, way, || super::question_id(history, &requested.delegate_id))?;
+    let pending = PendingDelegation::begin(delegation, way, || {
+        super::question_id(attempt_state, &requested.delegate_id)
+    })?;
     let delegates = job.delegates.clone();
     Ok(async move { pending.answered(&delegates).await.map(|answer| answer.result) }.boxed())
 }

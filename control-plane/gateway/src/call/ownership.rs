@@ -9,7 +9,7 @@ use crate::call::claim::LedgerClaim;
 
 /// What one call holds beyond this process.
 #[derive(Default)]
-pub struct Tenure {
+pub struct Ownership {
     claim: OnceLock<LedgerClaim>,
     /// The store has a row of the call.
     kept: AtomicBool,
@@ -23,7 +23,7 @@ pub struct Tenure {
     preempted: CancellationToken,
 }
 
-impl Tenure {
+impl Ownership {
     /// The key in the ledger that the call holds.
     pub fn claim(&self) -> Option<&LedgerClaim> {
         self.claim.get()

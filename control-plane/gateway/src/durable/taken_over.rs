@@ -22,19 +22,19 @@ use crate::call::event::Event;
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Ask, Question, put};
 
-/// Most adopted calls of one gateway, ended ones included.
+/// Most calls that one gateway has taken over, ended ones included.
 const MAX_CALLS: usize = 256;
 /// How long an ended call answers a retry: as long as a request state does beyond the input timeout.
 const KEEP_ENDED: Duration = Duration::from_secs(15 * 60);
 
-/// The adopted calls of one gateway.
+/// The calls that one gateway has taken over.
 #[derive(Default)]
-pub struct Adopted {
+pub struct TakenOverCalls {
     calls: Mutex<HashMap<Uuid, (Instant, Arc<Call>)>>,
     changed: Notify,
 }
 
-impl Adopted {
+impl TakenOverCalls {
     /// How many more calls there is room for.
     pub fn room(&self) -> usize {
         let mut calls = self.calls.lock();
@@ -67,12 +67,12 @@ impl Adopted {
         });
     }
 
-    /// Shows `follower` what the adopted call under the same claim does, and takes its answers there. Never ends:
+    /// Shows `follower` what the call that was taken over under the same claim does, and takes its answers there. Never ends:
     /// the ledger says when there is a result.
     pub(crate) async fn relay(&self, follower: &Call, claim: &crate::call::claim::LedgerClaim) -> Infallible {
         let call = loop {
             let changed = self.changed.notified();
-            let same = |call: &Arc<Call>| call.tenure.claim() == Some(claim) && call.id != follower.id;
+            let same = |call: &Arc<Call>| call.ownership.claim() == Some(claim) && call.id != follower.id;
             let found = self.calls.lock().values().find(|(_, call)| same(call)).map(|(_, call)| call.clone());
             match found {
                 Some(call) => break call,
@@ -83,7 +83,7 @@ impl Adopted {
     }
 }
 
-/// One retry at one adopted call.
+/// One retry at one call that was taken over.
 struct Relay<'a> {
     call: Arc<Call>,
     follower: &'a Call,

@@ -49,7 +49,7 @@ pub(super) enum Key {
 
 /// The call so far.
 #[derive(Default)]
-pub(super) struct History {
+pub(super) struct AttemptState {
     /// Which attempt is running, from 1; not every one finds a worker.
     pub attempt: u32,
     /// How many workers were given the call and lost.
@@ -76,7 +76,7 @@ pub(super) struct History {
     pub waiting: FuturesUnordered<BoxFuture<'static, Delivery>>,
 }
 
-impl History {
+impl AttemptState {
     /// Whether another worker can go on where this one stopped.
     pub(super) fn resumes(&self) -> bool {
         self.checkpoints || self.saved_seq > 0
