@@ -125,13 +125,14 @@ impl Tunnel {
                     let next = ending.next_unsent().zip(room);
                     next.into_iter().for_each(|(next, room)| room.send(ClientMessage { payload: Some(next) }));
                 }
-                () = sleep_until(limit) => match &mut ending.grace {
-                    Some(grace) => if !grace.stretch(call.stall()) {
+                () = sleep_until(limit) => match ending.has_had_its_time(call) {
+                    Some(true) => {
                         ending.subject.did_not_end();
                         worker.session.kill_for_call(attached.ticket.tenant());
                         // The worker's end is the call's.
-                        *grace = Grace::of(YIELD_GRACE, call.stall());
-                    },
+                        ending.grace = Some(Grace::of(YIELD_GRACE, call.stall()));
+                    }
+                    Some(false) => {}
                     // It may have moved since it was read.
                     None if call.limit().0 <= Instant::now() => {
                         cancel(worker, call, reason, &mut ending);
@@ -248,6 +249,11 @@ fn is_of(payload: &Payload, call: &str) -> bool {
 }
 
 impl Ending {
+    /// Whether the worker has used up its grace, which may be stretched; `None` while the call may run.
+    fn has_had_its_time(&mut self, call: &Call) -> Option<bool> {
+        self.grace.as_mut().map(|grace| !grace.stretch(call.stall()))
+    }
+
     /// `false`: it is to end as soon or sooner already.
     fn shorten(&mut self, grace: Grace) -> bool {
         let shorter = self.grace.is_none_or(|former| grace.end() < former.end());
