@@ -113,7 +113,8 @@ async fn counted(envoy: &Envoy, counter: &str, least: u64) -> Result<()> {
     .with_context(|| envoy.process.tail())
 }
 
-async fn start(directory: &TempDir, xds_port: u16) -> Result<Envoy> {
+/// Envoy whose control plane is at this port, and nothing else.
+pub(crate) async fn start(directory: &TempDir, xds_port: u16) -> Result<Envoy> {
     Envoy::start(envoy::Settings {
         directory: directory.path(),
         template: tool::root()?.join("envoy/bootstrap.yaml"),

@@ -1,5 +1,5 @@
 //! No org can stop what is published for the others: not by a limit that nothing can express, not by size. After
-//! each, a revocation and another org's change are enforced by the real Envoy and by the gateway.
+//! each, a revocation and another org's change are enforced by the real Envoy and by the gateway (I-5).
 
 use anyhow::{Context, Result};
 use asp_e2e::http1::{self, Request, Response};

@@ -1,12 +1,14 @@
 //! Envoy's own refusals speak the client's protocol (I-11), with the bytes that the edge's code gives.
 
 use anyhow::{Context, Result, ensure};
+use asp_e2e::port::Reserved;
 use asp_e2e::{http1, tool};
 use asp_edge::reason::Era;
-use asp_edge::{Reason, refuse};
+use asp_edge::{Reason, refuse, refuse_problem};
 use libtest_mimic::Trial;
 use serde_json::json;
 
+use crate::boot;
 use crate::message::modern;
 use crate::trial::Shared;
 
@@ -18,6 +20,10 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial(
             "local_replies::long_headers_get_one_answer_with_and_without_envoy",
             |shared| async move { long_headers(&shared).await },
+        ),
+        shared.trial(
+            "local_replies::a_json_rpc_post_keeps_a_json_rpc_body_and_other_paths_get_a_problem",
+            |_| bodies_by_path(),
         ),
         shared.trial("local_replies::envoy_buffers_the_largest_body_that_a_server_may_allow", |_| async {
             same_bound()
@@ -40,6 +46,31 @@ async fn long_headers(shared: &Shared) -> Result<()> {
             ensure!(there.body == here.body, "{} and {}", there.text(), here.text());
             ensure!(here.reason().as_deref() == Some("invalid_request"), "{}", here.text());
         }
+    }
+    Ok(())
+}
+
+/// With nothing behind it Envoy answers alone: what a client of the path's protocol can read (JSON-RPC 2.0, RFC 9457).
+async fn bodies_by_path() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let nobody = Reserved::new()?;
+    let envoy = boot::start(&directory, nobody.port()).await?;
+    let message = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+    let reason = Reason::UpstreamUnavailable;
+    for (path, refusal, kind) in [
+        ("/demo/mcp", refuse(reason, Era::Legacy, None), "application/json"),
+        ("/demo/a2a", refuse(reason, Era::Legacy, None), "application/json"),
+        ("/demo/mcp?x=1", refuse(reason, Era::Legacy, None), "application/json"),
+        ("/healthz", refuse_problem(reason, Era::Legacy), "application/problem+json"),
+        ("/demo/mcpx", refuse_problem(reason, Era::Legacy), "application/problem+json"),
+    ] {
+        let headers =
+            [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
+        let answer = http1::post(envoy.address, path, &headers, message).await?;
+        ensure!(answer.status == 503, "{path}: {} {}", answer.status, answer.text());
+        ensure!(answer.header("content-type") == Some(kind), "{path}: {:?}", answer.header("content-type"));
+        ensure!(answer.body == refusal.body, "{path}: {}", answer.text());
+        ensure!(answer.header("cache-control") == Some("no-store"), "{path}");
     }
     Ok(())
 }

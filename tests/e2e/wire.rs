@@ -12,6 +12,7 @@ use crate::message::{initialize, legacy, modern};
 use crate::trial::Shared;
 
 /// Every internal header the platform knows, and one it does not.
+/// None reaches a service (I-9).
 const INTERNAL: [&str; 5] = ["x-asp-affinity", "x-asp-route", "x-asp-org", "x-asp-user", "x-asp-anything"];
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {

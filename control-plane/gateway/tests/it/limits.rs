@@ -1,4 +1,4 @@
-//! Exact limits answer in the caller's own protocol (ADR 10).
+//! Exact limits are one for both eras, and answer in the caller's own protocol (I-2, ADR 10).
 
 use asp_proto::snapshot::Limit;
 use asp_registry::assemble;

@@ -1,4 +1,4 @@
-//! Plugins of each language that do harm to themselves: they are held or die, and another plugin's calls go on.
+//! Plugins of each language that do harm to themselves: they are held or die, and another plugin's calls go on (I-7).
 //! How soon they die is what `make chaos` asserts.
 
 use std::path::Path;

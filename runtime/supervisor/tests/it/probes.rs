@@ -1,5 +1,5 @@
 //! What no plugin may reach, whatever its language: one list of probes, run by a plugin of each language in its
-//! sandbox, and, as the control, by the same code outside of any.
+//! sandbox, and, as the control, by the same code outside of any (I-7).
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};

@@ -1,5 +1,5 @@
 //! Whatever admins of many orgs write, and whatever of it is accepted: the snapshot is published each time, and the
-//! builders of edges and gateways take it.
+//! builders of edges and gateways take it (I-5).
 
 use asp_snapshot::Snapshot;
 use http::{Method, StatusCode};
