@@ -49,7 +49,7 @@ async fn by_size() -> Result<()> {
     let problem = refused.json()?;
     assert_eq!(problem["code"], "limit_reached");
     let detail = problem["detail"].as_str().unwrap_or_default();
-    assert!(detail.contains("of all orgs") && detail.contains("admin of the platform"), "{detail}");
+    assert!(detail.contains("all orgs share") && detail.contains("admin of the platform"), "{detail}");
     the_others_go_on(&stack).await?;
     stack.stop(&[]).await
 }
