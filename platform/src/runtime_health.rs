@@ -19,5 +19,5 @@ pub struct RuntimeHealth {
     pub url: String,
     pub state: RuntimeState,
     /// What it says of itself (runtime/supervisor/README.md, "Watching"); null when it does not answer.
-    pub figures: serde_json::Value,
+    pub stats: serde_json::Value,
 }

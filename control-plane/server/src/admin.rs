@@ -89,7 +89,7 @@ impl AdminState {
 /// Runs work that takes milliseconds (compiling, decoding) off the threads that serve requests.
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!(%error, "a handler's work failed");
+        tracing::error!(%error, "work for an admin request was aborted and its caller got an internal error; a panic is logged above, report it");
         Problem::new(problem::Code::Internal, "")
     })
 }

@@ -13,7 +13,7 @@ use asp_store::control::{
 use crate::catalog::Compiler;
 use crate::catalog::budget::Full;
 use crate::catalog::orgs::{OrgPolicy, Records};
-use crate::catalog::usage::{Figures, Part, Usage, revocation_bytes, size};
+use crate::catalog::usage::{Part, Totals, Usage, revocation_bytes, size};
 
 /// Why a write is not stored.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ impl Admission {
         record: &ExposureRecord,
     ) -> Result<Written, Refusal> {
         let org = record.org.as_str();
-        self.judge(org, &Records { exposure: vec![record], ..Records::default() }).await?;
+        self.evaluate(org, &Records { exposure: vec![record], ..Records::default() }).await?;
         let mut list = self.store.exposure(org).await?.value;
         let bytes = |list: &[ExposureRecord]| {
             size(org, &Records { exposure: list.iter().collect(), ..Records::default() }).exposure
@@ -70,7 +70,7 @@ impl Admission {
         record: &BindingRecord,
     ) -> Result<Written, Refusal> {
         let org = record.org.as_str();
-        self.judge(org, &Records { bindings: vec![record], ..Records::default() }).await?;
+        self.evaluate(org, &Records { bindings: vec![record], ..Records::default() }).await?;
         let mut list = self.store.bindings(org).await?.value;
         let bytes = |list: &[BindingRecord]| {
             size(org, &Records { bindings: list.iter().collect(), ..Records::default() }).bindings
@@ -93,7 +93,7 @@ impl Admission {
         list: &[LimitRecord],
     ) -> Result<Written, Refusal> {
         let records = Records { limits: list.iter().collect(), ..Records::default() };
-        self.judge(org, &records).await?;
+        self.evaluate(org, &records).await?;
         let stored = self.store.limits(org).await?.value;
         let before = size(org, &Records { limits: stored.iter().collect(), ..Records::default() }).limits;
         let grown = grown(before, size(org, &records).limits);
@@ -115,26 +115,26 @@ impl Admission {
         Ok(under_way.done(self.store.add_revocation(change, record).await?))
     }
 
-    /// The figures; the publisher keeps them up to date, but a write may come before it has looked at the store.
+    /// The totals; the publisher keeps them up to date, but a write may come before it has looked at the store.
     async fn usage(&self) -> Result<&Usage, StoreError> {
         if !self.usage.is_known() {
             let state = self.store.load().await?;
             let issuers = self.compiler.trusted();
-            let figures = tokio::task::spawn_blocking(move || Figures::of(&state, &issuers)).await;
-            self.usage.take(figures.map_err(|error| StoreError::Backend(error.to_string()))?);
+            let totals = tokio::task::spawn_blocking(move || Totals::of(&state, &issuers)).await;
+            self.usage.take(totals.map_err(|error| StoreError::Backend(error.to_string()))?);
         }
         Ok(&self.usage)
     }
 
     /// Whether edges and gateways take these records of an org.
-    async fn judge(&self, org: &str, records: &Records<'_>) -> Result<(), Refusal> {
+    async fn evaluate(&self, org: &str, records: &Records<'_>) -> Result<(), Refusal> {
         let (compiled, unreadable) = OrgPolicy::compile(org, records);
         if !unreadable.is_empty() {
             return Err(Refusal::Unpublishable(unreadable.join("; ")));
         }
         let compiler = self.compiler.clone();
-        let judged = tokio::task::spawn_blocking(move || compiler.judge(&compiled)).await;
-        judged.map_err(|error| StoreError::Backend(error.to_string()))?.map_err(Refusal::Unpublishable)
+        let evaluated = tokio::task::spawn_blocking(move || compiler.evaluate(&compiled)).await;
+        evaluated.map_err(|error| StoreError::Backend(error.to_string()))?.map_err(Refusal::Unpublishable)
     }
 }
 

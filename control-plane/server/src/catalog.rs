@@ -27,7 +27,7 @@ use servers::server_fault;
 
 /// What a snapshot says besides what the store holds.
 #[derive(Clone, Debug)]
-pub struct Fixed {
+pub struct StaticConfig {
     pub public_url: String,
     pub dev: bool,
     pub workers: u32,
@@ -38,7 +38,7 @@ pub struct Fixed {
     pub upstreams: Vec<Upstream>,
 }
 
-impl Fixed {
+impl StaticConfig {
     fn inputs(&self) -> Inputs {
         Inputs {
             issuers: self.issuers.clone(),
@@ -59,7 +59,7 @@ fn is_open(server: &CompiledServer) -> bool {
 /// Compiles stored servers, remembering each by its revision. Holds what the store holds, no more.
 #[derive(Clone)]
 pub struct Compiler {
-    fixed: Arc<Fixed>,
+    config: Arc<StaticConfig>,
     compiled: Arc<Mutex<HashMap<String, Compiled>>>,
 }
 
@@ -79,23 +79,23 @@ pub struct Settled {
 }
 
 impl Compiler {
-    pub fn new(fixed: Fixed) -> Compiler {
-        Compiler { fixed: Arc::new(fixed), compiled: Arc::default() }
+    pub fn new(config: StaticConfig) -> Compiler {
+        Compiler { config: Arc::new(config), compiled: Arc::default() }
     }
 
     /// Whether edges and gateways take a snapshot with this server; else what is wrong with it.
     pub fn accepts(&self, server: &CompiledServer) -> Result<(), String> {
-        if !self.fixed.dev && is_open(server) {
+        if !self.config.dev && is_open(server) {
             return Err("auth.schemes: `none` is for development".into());
         }
-        let alone = Inputs { revision: 1, servers: vec![server.clone()], ..self.fixed.inputs() };
+        let alone = Inputs { revision: 1, servers: vec![server.clone()], ..self.config.inputs() };
         Snapshot::build(asp_registry::assemble(alone)).map(|_| ())
     }
 
     /// The `iss` of every issuer whose tokens are taken, of clients and of admins.
     pub fn trusted(&self) -> Vec<String> {
-        let clients = self.fixed.issuers.iter().map(|issuer| &issuer.iss);
-        let all: BTreeSet<&String> = clients.chain(&self.fixed.admin_issuers).collect();
+        let clients = self.config.issuers.iter().map(|issuer| &issuer.iss);
+        let all: BTreeSet<&String> = clients.chain(&self.config.admin_issuers).collect();
         all.into_iter().cloned().collect()
     }
 
@@ -197,8 +197,8 @@ mod tests {
         build::build(state, compiler, None).unwrap().snapshot
     }
 
-    pub(super) fn fixed(dev: bool) -> Fixed {
-        Fixed {
+    pub(super) fn config(dev: bool) -> StaticConfig {
+        StaticConfig {
             public_url: "http://127.0.0.1:8080".into(),
             dev,
             workers: 1,
@@ -235,7 +235,7 @@ mod tests {
             file.path = file.path.replace("demo/", "other/");
             file.text = file.text.replace("demo", "other").replace("ping", "pong");
         }
-        let compiler = Compiler::new(fixed(true));
+        let compiler = Compiler::new(config(true));
         let rejected = compile("other", &unknown.files).unwrap();
         assert!(compiler.accepts(&rejected).unwrap_err().contains("nobody"));
         let state = ControlState { revision: 1, servers: vec![good, unknown], ..ControlState::default() };
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn an_open_server_is_for_development() {
         let open = compile("demo", &server("{schemes: [none]}").files).unwrap();
-        assert!(Compiler::new(fixed(true)).accepts(&open).is_ok());
-        assert!(Compiler::new(fixed(false)).accepts(&open).is_err());
+        assert!(Compiler::new(config(true)).accepts(&open).is_ok());
+        assert!(Compiler::new(config(false)).accepts(&open).is_err());
     }
 }

@@ -102,7 +102,7 @@ pub async fn serve_within(
     drop(listener);
     tokio::select! {
         () = graceful.shutdown() => {}
-        () = tokio::time::sleep(grace) => tracing::warn!("connections were still open after the grace period"),
+        () = tokio::time::sleep(grace) => tracing::warn!("connections were still open after the grace period and are closed now"),
     }
 }
 
@@ -155,7 +155,10 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
             // The peer's fault: it is gone already.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                tracing::error!(%error, "accept failed");
+                tracing::error!(
+                    %error,
+                    "a connection could not be accepted, trying again; raise the limit on open files if it is reached"
+                );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -20,7 +20,7 @@ use crate::catalog::budget::GATEWAY;
 use crate::catalog::build::Built;
 use crate::catalog::fault::Fault;
 use crate::xds::endpoints::EndpointSet;
-use crate::xds::{Published, World, WorldReceiver, resources};
+use crate::xds::{Published, XdsState, XdsStateReceiver, resources};
 
 /// Shortest time between two pushes.
 pub const COALESCE: Duration = Duration::from_millis(50);
@@ -54,7 +54,7 @@ pub struct Standing {
 #[derive(Clone)]
 pub struct Handle {
     dirty: Arc<Notify>,
-    world: WorldReceiver,
+    xds_state: XdsStateReceiver,
     standing: watch::Receiver<Standing>,
 }
 
@@ -64,8 +64,8 @@ impl Handle {
         self.dirty.notify_one();
     }
 
-    pub fn world(&self) -> WorldReceiver {
-        self.world.clone()
+    pub fn xds_state(&self) -> XdsStateReceiver {
+        self.xds_state.clone()
     }
 
     /// How what is published stands to what is stored; it may be waited for.
@@ -85,7 +85,7 @@ pub struct Publisher {
     /// The filter's path on Envoy's machine.
     filter_wasm: String,
     endpoints: watch::Receiver<Arc<EndpointSet>>,
-    world: watch::Sender<World>,
+    xds_state: watch::Sender<XdsState>,
     dirty: Arc<Notify>,
     standing: watch::Sender<Standing>,
     /// The newest revision that was tried.
@@ -112,12 +112,20 @@ impl Publisher {
         filter_wasm: String,
         endpoints: watch::Receiver<Arc<EndpointSet>>,
     ) -> (Publisher, Handle) {
-        let (world, receiver) = watch::channel(World::default());
+        let (xds_state, receiver) = watch::channel(XdsState::default());
         let dirty: Arc<Notify> = Arc::default();
         let (standing, watched) = watch::channel(Standing::default());
-        let handle = Handle { dirty: Arc::clone(&dirty), world: receiver, standing: watched };
-        let publisher =
-            Publisher { source, filter_wasm, endpoints, world, dirty, standing, tried: None, retry_at: None };
+        let handle = Handle { dirty: Arc::clone(&dirty), xds_state: receiver, standing: watched };
+        let publisher = Publisher {
+            source,
+            filter_wasm,
+            endpoints,
+            xds_state,
+            dirty,
+            standing,
+            tried: None,
+            retry_at: None,
+        };
         (publisher, handle)
     }
 
@@ -162,15 +170,15 @@ impl Publisher {
                 None
             }
         };
-        self.world.send_if_modified(|world| {
-            let moved = world.endpoints.version != endpoints.version;
+        self.xds_state.send_if_modified(|xds_state| {
+            let moved = xds_state.endpoints.version != endpoints.version;
             if moved {
-                world.endpoints = endpoints;
+                xds_state.endpoints = endpoints;
             }
             let Some(snapshot) = snapshot else {
                 return moved;
             };
-            world.snapshot = Some(Arc::from(snapshot));
+            xds_state.snapshot = Some(Arc::from(snapshot));
             true
         });
         if let Some((covers, faults)) = news {
@@ -188,7 +196,7 @@ impl Publisher {
         }
         self.tried = Some(revision);
         self.retry_at = Some(Instant::now() + RETRY);
-        let last = self.world.borrow().snapshot.clone();
+        let last = self.xds_state.borrow().snapshot.clone();
         let Built { mut snapshot, faults } = self.source.build(last.clone()).await?;
         let revision = snapshot.revision;
         let same = last.is_some_and(|last| says_the_same(&mut snapshot, &last.snapshot));

@@ -1,6 +1,6 @@
 //! The xDS server: pushes snapshots and endpoints, and knows who has acknowledged what.
 //!
-//! One state-of-the-world implementation ([`stream`]) stands behind three services: ADS for gateways and
+//! One state-of-the-xds_state implementation ([`stream`]) stands behind three services: ADS for gateways and
 //! for Envoys that want one stream, ECDS for the edge filter, EDS for the gateway clusters.
 //! Keeps true (invariant I-5): at most one outstanding push per subscriber and type, a rejected version is
 //! recorded with its reason and not sent again, and the last good one stays.
@@ -89,34 +89,38 @@ pub struct Published {
     pub edge: Vec<u8>,
     /// Unix milliseconds.
     pub published_at: u64,
-    judged: OnceLock<Option<Judged>>,
+    evaluator: OnceLock<Option<Evaluator>>,
 }
 
-/// What judges callers, made of a snapshot once.
-pub struct Judged {
+/// What evaluates callers, made of a snapshot once.
+pub struct Evaluator {
     pub edge: asp_edge::Snapshot,
     pub policy: Policy,
 }
 
 impl Published {
-    /// The parts that judge, built by the first question; `None` if the snapshot cannot be read.
-    pub fn judged(&self) -> Option<&Judged> {
-        let judged = self.judged.get_or_init(|| {
+    /// The parts that evaluate callers, built by the first question; `None` if the snapshot cannot be read.
+    pub fn evaluator(&self) -> Option<&Evaluator> {
+        let evaluator = self.evaluator.get_or_init(|| {
             let message = self.snapshot.edge.clone().unwrap_or_default();
-            let edge = asp_edge::Snapshot::from_message(message)
-                .inspect_err(|error| tracing::error!(%error, "the published edge snapshot cannot be read"));
-            Some(Judged { edge: edge.ok()?, policy: Policy::new(self.snapshot.bindings.clone()) })
+            let edge = asp_edge::Snapshot::from_message(message).inspect_err(|error| {
+                tracing::error!(
+                    %error,
+                    "the published edge snapshot cannot be read, so explain cannot answer; edges keep what they have"
+                );
+            });
+            Some(Evaluator { edge: edge.ok()?, policy: Policy::new(self.snapshot.bindings.clone()) })
         });
-        judged.as_ref()
+        evaluator.as_ref()
     }
 }
 
 /// What subscribers are told; replaced whole.
 #[derive(Clone, Default)]
-pub struct World {
+pub struct XdsState {
     pub snapshot: Option<Arc<Published>>,
     pub endpoints: Arc<EndpointSet>,
 }
 
-/// How everyone learns of a new [`World`].
-pub type WorldReceiver = watch::Receiver<World>;
+/// How everyone learns of a new [`XdsState`].
+pub type XdsStateReceiver = watch::Receiver<XdsState>;

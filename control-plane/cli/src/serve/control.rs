@@ -10,7 +10,7 @@ use asp_control::admin::turns::Turns;
 use asp_control::admin::{self, AdminState};
 use asp_control::admission::Admission;
 use asp_control::catalog::usage::Usage;
-use asp_control::catalog::{Compiler, Fixed};
+use asp_control::catalog::{Compiler, StaticConfig};
 use asp_control::issuers::{self, Issuers};
 use asp_control::publisher::Publisher;
 use asp_control::publisher::stored::StoreSource;
@@ -50,7 +50,7 @@ pub(super) async fn start(
     let settings = &process.settings;
     let issuers = issuers(process)?;
     let store = open_store(settings).await?;
-    let fixed = Fixed {
+    let config = StaticConfig {
         public_url: process.public_url.clone(),
         dev: settings.dev,
         workers: settings.edge_workers,
@@ -58,7 +58,7 @@ pub(super) async fn start(
         issuers: issuers.clients,
         upstreams: upstreams(process),
     };
-    let compiler = Compiler::new(fixed);
+    let compiler = Compiler::new(config);
     if let Some(directory) = &settings.primitives {
         let catalog = apply::directory(store.as_ref(), &compiler, directory).await?;
         if let Some(runtime) = &process.runtime {
@@ -75,7 +75,7 @@ pub(super) async fn start(
     process.tasks.spawn(prune(Arc::clone(&store), process.stop_background.clone()));
     let subscribers = Subscribers::new();
     let xds = XdsContext {
-        world: handle.world(),
+        xds_state: handle.xds_state(),
         subscribers: Arc::clone(&subscribers),
         endpoints,
         peer: process.peer.clone(),
@@ -83,7 +83,10 @@ pub(super) async fn start(
     };
     process.tasks.spawn(async move {
         if let Err(error) = service::run(listeners.xds, xds).await {
-            tracing::error!(%error, "xds server failed");
+            tracing::error!(
+                %error,
+                "the xDS server ended: edges and gateways keep their last snapshot and get no new one. Restart this process"
+            );
         }
     });
     let admin = AdminState {
@@ -171,7 +174,10 @@ async fn prune(store: Arc<dyn ControlStore>, stop: CancellationToken) {
         match store.prune(&change, KEEP_AUDIT).await {
             Ok(0) => {}
             Ok(pruned) => tracing::info!(pruned, "expired revocations are deleted"),
-            Err(error) => tracing::error!(%error, "pruning failed"),
+            Err(error) => tracing::error!(
+                %error,
+                "expired revocations and old audit rows could not be deleted, tried again soon; check the database"
+            ),
         }
     }
 }

@@ -169,7 +169,7 @@ impl Admin {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(missing());
         }
-        let published = state.publisher.world().borrow().snapshot.clone();
+        let published = state.publisher.xds_state().borrow().snapshot.clone();
         let edge = published.as_ref().and_then(|published| published.snapshot.edge.as_ref());
         let now = clock::now_ms() / 1_000;
         match edge.filter(|_| !state.publisher.is_stuck()) {

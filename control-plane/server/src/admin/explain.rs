@@ -18,7 +18,7 @@ use super::auth::Admin;
 use super::body::Body;
 use super::problem::{Code, Problem};
 use crate::policy;
-use crate::xds::{Judged, Published};
+use crate::xds::{Evaluator, Published};
 
 /// Most groups, and most scopes, of one question: no token has more.
 const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
@@ -73,8 +73,8 @@ pub async fn explain(
     }
     let protocol =
         policy::protocol(&question.protocol).map_err(|error| Problem::params(error.to_string()))?;
-    let world = state.publisher.world().borrow().clone();
-    let Some(published) = world.snapshot else {
+    let xds_state = state.publisher.xds_state().borrow().clone();
+    let Some(published) = xds_state.snapshot else {
         return Err(Problem::new(Code::Internal, "no snapshot is published yet"));
     };
     let asked = Arc::clone(&published);
@@ -114,7 +114,7 @@ fn decide(
     let Some(primitive) = primitive else {
         return Ok(("unknown_primitive", json!({ "stage": "resolve" })));
     };
-    let Some(Judged { edge, policy }) = published.judged() else {
+    let Some(Evaluator { edge, policy }) = published.evaluator() else {
         return Err(Problem::new(Code::Internal, ""));
     };
     if !speaks(snapshot, question, protocol) || !edge.exposed(&question.server, &question.org, protocol) {

@@ -14,7 +14,7 @@ use super::problem::{Code, Problem};
 /// The middleware.
 pub async fn check(State(state): State<Arc<AdminState>>, request: Request, next: Next) -> Response {
     let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
-    if let Err(problem) = judge(request.headers(), authority.as_deref(), state.dev) {
+    if let Err(problem) = check_headers(request.headers(), authority.as_deref(), state.dev) {
         return problem.into_response();
     }
     let mut response = next.run(request).await;
@@ -25,7 +25,7 @@ pub async fn check(State(state): State<Arc<AdminState>>, request: Request, next:
 }
 
 /// `authority` is that of the request's URI (HTTP/2 has no Host header).
-fn judge(headers: &HeaderMap, authority: Option<&str>, dev: bool) -> Result<(), Problem> {
+fn check_headers(headers: &HeaderMap, authority: Option<&str>, dev: bool) -> Result<(), Problem> {
     let host = match headers.get(header::HOST) {
         Some(value) => value.to_str().ok(),
         None => authority,
@@ -65,7 +65,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, HeaderValue::from_str(origin).unwrap());
         }
-        judge(&headers, None, dev).err().map(|problem| problem.code())
+        check_headers(&headers, None, dev).err().map(|problem| problem.code())
     }
 
     #[test]

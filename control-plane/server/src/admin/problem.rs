@@ -201,7 +201,10 @@ impl From<StoreError> for Problem {
             }
             StoreError::Full { .. } => Problem::new(Code::LimitReached, error.to_string()),
             StoreError::Backend(fault) => {
-                tracing::error!(%fault, "store failed");
+                tracing::error!(
+                    %fault,
+                    "the control store failed and an admin's request got an internal error; check the database and its disk"
+                );
                 Problem::new(Code::Internal, "")
             }
         }

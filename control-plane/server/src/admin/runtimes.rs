@@ -1,6 +1,6 @@
 //! What the language runtimes say of themselves: `GET /api/runtimes`.
 //!
-//! Owns the shape of a runtime's figures as admins see it. Refuses figures of another shape: such a runtime is listed
+//! Owns the shape of a runtime's stats as admins see it. Refuses stats of another shape: such a runtime is listed
 //! without a report. Keeps true: every list and text is bounded, whatever a runtime says; a runtime that does not
 //! answer costs the request two seconds at most.
 
@@ -156,13 +156,13 @@ pub async fn list(
 }
 
 fn status(health: RuntimeHealth) -> RuntimeStatus {
-    let RuntimeHealth { languages, url, state, figures } = health;
-    let report = match figures {
+    let RuntimeHealth { languages, url, state, stats } = health;
+    let report = match stats {
         serde_json::Value::Null => None,
-        figures => match serde_json::from_value::<Report>(figures) {
+        stats => match serde_json::from_value::<Report>(stats) {
             Ok(report) => Some(report.bounded()),
             Err(error) => {
-                tracing::warn!(runtime = %url, %error, "a runtime's figures are not understood");
+                tracing::warn!(runtime = %url, %error, "a runtime's stats cannot be read, so it is listed without them; its version may differ from this process's");
                 None
             }
         },
@@ -226,12 +226,12 @@ mod tests {
 
     use super::*;
 
-    fn shown(figures: Value) -> Value {
+    fn shown(stats: Value) -> Value {
         let health = RuntimeHealth {
             languages: vec!["node".into()],
             url: "unix:/s".into(),
             state: RuntimeState::Ready,
-            figures,
+            stats,
         };
         serde_json::to_value(status(health)).unwrap()
     }

@@ -73,9 +73,9 @@ pub async fn snapshot(
 ) -> Result<Json<SnapshotStatus>, Problem> {
     admin.platform()?;
     let store_revision = state.store.revision().await?;
-    let world = state.publisher.world().borrow().clone();
+    let xds_state = state.publisher.xds_state().borrow().clone();
     let standing = state.publisher.standing().borrow().clone();
-    let published = world.snapshot.as_deref();
+    let published = xds_state.snapshot.as_deref();
     let revision = published.map_or(0, |published| published.revision);
     let subscribers = state
         .subscribers
@@ -91,7 +91,7 @@ pub async fn snapshot(
         })
         .collect();
     let endpoints =
-        world.endpoints.clusters.iter().map(|(cluster, addresses)| {
+        xds_state.endpoints.clusters.iter().map(|(cluster, addresses)| {
             (cluster.clone(), addresses.iter().map(ToString::to_string).collect())
         });
     Ok(Json(SnapshotStatus {
@@ -155,7 +155,7 @@ pub async fn health() -> &'static str {
 /// Whether changes are published. Public, so it names nobody. A part that is not published as it is stored does not
 /// take the control plane out of service, for its admins must be able to mend it.
 pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, String) {
-    if state.publisher.world().borrow().snapshot.is_none() {
+    if state.publisher.xds_state().borrow().snapshot.is_none() {
         return (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet\n".to_owned());
     }
     let standing = state.publisher.standing().borrow().clone();
@@ -223,8 +223,8 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     registry.register("asp_snapshot_subscribers", "Open subscriptions by kind", streams.clone());
     registry.register("asp_snapshot_published_revision", "Published revision", published.clone());
     register_standing(&mut registry, &state.publisher.standing().borrow());
-    let world = state.publisher.world().borrow().clone();
-    published.set(gauge(world.snapshot.as_ref().map_or(0, |published| published.revision)));
+    let xds_state = state.publisher.xds_state().borrow().clone();
+    published.set(gauge(xds_state.snapshot.as_ref().map_or(0, |published| published.revision)));
     let subscribers = state.subscribers.list();
     for kind in Kind::ALL {
         let label = SubscriberLabel { subscriber: kind.as_str() };

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
-use crate::catalog::Fixed;
+use crate::catalog::StaticConfig;
 use crate::catalog::usage::Usage;
 use crate::publisher::Publisher;
 use crate::publisher::stored::StoreSource;
@@ -38,7 +38,7 @@ struct Api {
     calls: Arc<MemoryAudit>,
     _state: tempfile::TempDir,
     _stop: tokio_util::sync::DropGuard,
-    world: crate::xds::WorldReceiver,
+    xds_state: crate::xds::XdsStateReceiver,
     store: Arc<dyn ControlStore>,
     standing: tokio::sync::watch::Receiver<crate::publisher::Standing>,
 }
@@ -50,8 +50,8 @@ struct Nobody;
 impl Runtimes for Nobody {
     async fn health(&self) -> Vec<RuntimeHealth> {
         let url = "unix:/nobody.sock".to_owned();
-        let figures = Value::Null;
-        vec![RuntimeHealth { languages: vec!["node".into()], url, state: RuntimeState::Unreachable, figures }]
+        let stats = Value::Null;
+        vec![RuntimeHealth { languages: vec!["node".into()], url, state: RuntimeState::Unreachable, stats }]
     }
 }
 
@@ -76,7 +76,7 @@ impl Api {
         let state_dir = tempfile::tempdir().unwrap();
         let issuer = TestIssuer::new();
         let store: Arc<dyn ControlStore> = Arc::new(SqliteStore::in_memory().await.unwrap());
-        let fixed = Fixed {
+        let config = StaticConfig {
             public_url: "http://127.0.0.1:8080".into(),
             dev: true,
             workers: 1,
@@ -84,7 +84,7 @@ impl Api {
             admin_issuers: Vec::new(),
             upstreams: Vec::new(),
         };
-        let compiler = Compiler::new(fixed);
+        let compiler = Compiler::new(config);
         let usage: Arc<Usage> = Arc::default();
         let source = StoreSource::new(Arc::clone(&store), compiler.clone(), Arc::clone(&usage));
         let (publisher, handle) =
@@ -94,7 +94,7 @@ impl Api {
             tokio::spawn(publisher.run(stop.clone()));
         }
         let standing = handle.standing();
-        let world = handle.world();
+        let xds_state = handle.xds_state();
         let packages = state_dir.path().join("packages");
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
         let calls = Arc::new(MemoryAudit::default());
@@ -119,7 +119,7 @@ impl Api {
             calls,
             _state: state_dir,
             _stop: stop.drop_guard(),
-            world,
+            xds_state,
             store,
             standing,
         }
@@ -174,8 +174,10 @@ impl Api {
     }
 
     async fn published(&mut self, wanted: impl Fn(&asp_proto::snapshot::GatewaySnapshot) -> bool) {
-        self.world
-            .wait_for(|world| world.snapshot.as_ref().is_some_and(|published| wanted(&published.snapshot)))
+        self.xds_state
+            .wait_for(|xds_state| {
+                xds_state.snapshot.as_ref().is_some_and(|published| wanted(&published.snapshot))
+            })
             .await
             .unwrap();
     }

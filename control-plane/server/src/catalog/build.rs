@@ -86,7 +86,7 @@ impl Builder<'_> {
             limits: policy.limits,
             revoked: self.revoked.tokens.clone(),
             revoked_before: self.revoked.before.clone(),
-            ..self.compiler.fixed.inputs()
+            ..self.compiler.config.inputs()
         });
         let bytes = snapshot.edge.as_ref().map_or(0, EdgeSnapshot::encoded_len);
         if bytes > EDGE {
@@ -156,7 +156,7 @@ impl Builder<'_> {
     /// The org's last published form where it still fits, else a denial.
     fn instead(&self, org: &str, room: &mut Room) -> (OrgPolicy, &'static str) {
         let last = self.last.map(|last| OrgPolicy::published(last, org)).unwrap_or_default();
-        if !last.is_empty() && self.compiler.judge(&last).is_ok() && room.take(last.size()) {
+        if !last.is_empty() && self.compiler.evaluate(&last).is_ok() && room.take(last.size()) {
             return (last, LAST_FORM);
         }
         (OrgPolicy::denied(org), ORG_DENIED)
@@ -164,11 +164,11 @@ impl Builder<'_> {
 
     /// The orgs whose policy alone is refused, and why.
     fn refused(&self) -> BTreeMap<&str, String> {
-        let judged = orgs::of_state(self.state).into_iter().filter_map(|(org, records)| {
+        let refused = orgs::of_state(self.state).into_iter().filter_map(|(org, records)| {
             let (form, _) = OrgPolicy::compile(org, &records);
-            Some((org, self.compiler.judge(&form).err()?))
+            Some((org, self.compiler.evaluate(&form).err()?))
         });
-        judged.collect()
+        refused.collect()
     }
 }
 
@@ -185,9 +185,9 @@ fn edge(snapshot: &GatewaySnapshot) -> Result<(), asp_edge::SnapshotError> {
 
 impl Compiler {
     /// Whether edges and gateways take a snapshot with this policy; else what is wrong with it.
-    pub fn judge(&self, policy: &OrgPolicy) -> Result<(), String> {
+    pub fn evaluate(&self, policy: &OrgPolicy) -> Result<(), String> {
         let OrgPolicy { exposure, bindings, limits } = policy.clone();
-        let alone = Inputs { revision: 1, exposure, bindings, limits, ..self.fixed.inputs() };
+        let alone = Inputs { revision: 1, exposure, bindings, limits, ..self.config.inputs() };
         Snapshot::build(asp_registry::assemble(alone)).map(drop)
     }
 }
@@ -217,7 +217,7 @@ fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
 mod tests {
     use asp_store::control::{BindingRecord, ExposureRecord};
 
-    use super::super::tests::{fixed, server};
+    use super::super::tests::{config, server};
     use super::*;
 
     fn denial(org: &str, target: &str) -> BindingRecord {
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn an_org_that_no_longer_fits_keeps_its_last_form_and_a_new_one_is_denied() {
-        let compiler = Compiler::new(fixed(true));
+        let compiler = Compiler::new(config(true));
         let mut state = ControlState {
             revision: 1,
             servers: vec![server("{schemes: [jwt], issuers: [dev]}")],
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_server_that_no_longer_compiles_keeps_its_last_form() {
-        let compiler = Compiler::new(fixed(true));
+        let compiler = Compiler::new(config(true));
         let good = server("{schemes: [jwt], issuers: [dev]}");
         let state = ControlState { revision: 1, servers: vec![good.clone()], ..ControlState::default() };
         let first = build(&state, &compiler, None).unwrap();
@@ -284,13 +284,13 @@ mod tests {
         let second = build(&state, &compiler, Some(&first.snapshot)).unwrap();
         assert_eq!(second.snapshot.servers, first.snapshot.servers);
         assert_eq!((second.faults.len(), second.faults[0].in_force), (1, LAST_FORM));
-        let anew = build(&state, &Compiler::new(fixed(true)), None).unwrap();
+        let anew = build(&state, &Compiler::new(config(true)), None).unwrap();
         assert_eq!((anew.snapshot.servers.len(), anew.faults[0].part), (0, Part::Server));
     }
 
     #[test]
     fn of_two_stored_servers_that_conflict_the_older_one_is_published() {
-        let compiler = Compiler::new(fixed(true));
+        let compiler = Compiler::new(config(true));
         let older = server("{schemes: [jwt], issuers: [dev]}");
         let mut newer = older.clone();
         (newer.name, newer.revision) = ("another".into(), 2);

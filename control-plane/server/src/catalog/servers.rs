@@ -27,12 +27,12 @@ pub fn admit(existing: &[CompiledServer], new: &CompiledServer) -> Result<(), Fu
     let name = &new.server.name;
     let former = existing.iter().find(|server| server.server.name == *name);
     let others = || existing.iter().filter(|server| server.server.name != *name);
-    let judge = |whole: &Whole, bytes: fn(&CompiledServer) -> usize| {
+    let check = |whole: &Whole, bytes: fn(&CompiledServer) -> usize| {
         let grows = former.is_none_or(|former| bytes(new) > bytes(former));
         whole.admit(grows, others().map(bytes).sum::<usize>() + bytes(new))
     };
-    judge(&budget::SERVERS, server_bytes)?;
-    judge(&budget::EDGE_SERVERS, edge_bytes)
+    check(&budget::SERVERS, server_bytes)?;
+    check(&budget::EDGE_SERVERS, edge_bytes)
 }
 
 /// Of servers that declare the same primitive differently, the one that was stored first stays: an id belongs to

@@ -1,6 +1,6 @@
 //! How many bytes of a snapshot every org takes, as far as this process knows.
 //!
-//! Owns the figures that writes are judged by. They are those of the state that was built last, and what this process
+//! Owns the totals that writes are judged by. They are those of the state that was built last, and what this process
 //! has written since. Keeps true: a write that is under way counts, so that two that fit alone do not pass together;
 //! nobody waits for anybody here. What another process writes to the same database counts from the next look at the
 //! store on ([`crate::publisher::POLL`]): two processes together may exceed a budget by what comes within that time.
@@ -69,30 +69,30 @@ impl Bytes {
 }
 
 /// What every org has at one revision of the store.
-pub struct Figures {
+pub struct Totals {
     revision: u64,
     orgs: HashMap<String, Bytes>,
 }
 
-impl Figures {
+impl Totals {
     /// Those of `state`; it takes as long as compiling all policies.
-    pub fn of(state: &ControlState, issuers: &[String]) -> Figures {
-        let mut figures = Figures { revision: state.revision, orgs: HashMap::new() };
+    pub fn of(state: &ControlState, issuers: &[String]) -> Totals {
+        let mut totals = Totals { revision: state.revision, orgs: HashMap::new() };
         for (org, records) in orgs::of_state(state) {
             let size = size(org, &records);
             let bytes = Bytes { exposure: size.exposure, policy: size.policy(), revocations: 0 };
-            figures.orgs.insert(org.to_owned(), bytes);
+            totals.orgs.insert(org.to_owned(), bytes);
         }
         let now = clock::now_ms();
         for record in state.revocations.iter().filter(|record| record.until > now) {
-            figures.orgs.entry(record.org.clone()).or_default().revocations +=
+            totals.orgs.entry(record.org.clone()).or_default().revocations +=
                 revocation_bytes(record, issuers);
         }
-        figures
+        totals
     }
 }
 
-/// The figures of all orgs; bounded as the store is.
+/// The totals of all orgs; bounded as the store is.
 #[derive(Default)]
 pub struct Usage {
     known: Mutex<Known>,
@@ -125,14 +125,14 @@ impl Usage {
     }
 
     /// Takes what a look at the store has found.
-    pub fn take(&self, figures: Figures) {
+    pub fn take(&self, totals: Totals) {
         let mut known = self.known.lock();
-        if known.revision.is_some_and(|revision| revision > figures.revision) {
+        if known.revision.is_some_and(|revision| revision > totals.revision) {
             return;
         }
-        known.revision = Some(figures.revision);
-        known.orgs = figures.orgs;
-        known.writes.retain(|write| write.revision.is_none_or(|revision| revision > figures.revision));
+        known.revision = Some(totals.revision);
+        known.orgs = totals.orgs;
+        known.writes.retain(|write| write.revision.is_none_or(|revision| revision > totals.revision));
     }
 
     /// Lets a write begin by which the part of an org grows by so many bytes, or shrinks. `platform`: an admin of the
@@ -231,9 +231,9 @@ mod tests {
         isize::try_from(bytes).unwrap()
     }
 
-    fn at(revision: u64, org: &str, exposure: usize) -> Figures {
+    fn at(revision: u64, org: &str, exposure: usize) -> Totals {
         let bytes = Bytes { exposure, ..Bytes::default() };
-        Figures { revision, orgs: HashMap::from([(org.to_owned(), bytes)]) }
+        Totals { revision, orgs: HashMap::from([(org.to_owned(), bytes)]) }
     }
 
     fn full(usage: &Usage, org: &str, bytes: usize) -> bool {

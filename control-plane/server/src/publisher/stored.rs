@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::Source;
 use crate::catalog::Compiler;
 use crate::catalog::build::{self, Built};
-use crate::catalog::usage::{Figures, Usage};
+use crate::catalog::usage::{Totals, Usage};
 use crate::xds::Published;
 
 /// Builds snapshots from the store.
@@ -40,7 +40,7 @@ impl Source for StoreSource {
         let usage = Arc::clone(&self.usage);
         let work = move || {
             // Whether or not it can be published: who may write how much depends on what is stored.
-            usage.take(Figures::of(&state, &compiler.trusted()));
+            usage.take(Totals::of(&state, &compiler.trusted()));
             build::build(&state, &compiler, last.as_deref().map(|last| &last.snapshot))
         };
         tokio::task::spawn_blocking(work).await.context("compile the snapshot")?

@@ -49,21 +49,24 @@ fn start() -> Running {
     Running { fake, handle, endpoints, _stop: stop.drop_guard() }
 }
 
-async fn revision_of(world: &mut WorldReceiver, revision: u64) {
-    world.wait_for(|world| world.snapshot.as_ref().is_some_and(|s| s.revision == revision)).await.unwrap();
+async fn revision_of(xds_state: &mut XdsStateReceiver, revision: u64) {
+    xds_state
+        .wait_for(|xds_state| xds_state.snapshot.as_ref().is_some_and(|s| s.revision == revision))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lone_change_goes_out_at_once_and_a_burst_goes_out_as_one() {
     let running = start();
-    let mut world = running.handle.world();
-    revision_of(&mut world, 0).await;
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
     tokio::time::sleep(COALESCE * 2).await;
 
     let before = Instant::now();
     running.fake.revision.store(1, Ordering::SeqCst);
     running.handle.changed();
-    revision_of(&mut world, 1).await;
+    revision_of(&mut xds_state, 1).await;
     assert_eq!(before.elapsed(), Duration::ZERO, "the first change does not wait");
 
     let builds = running.fake.builds.load(Ordering::SeqCst);
@@ -72,7 +75,7 @@ async fn a_lone_change_goes_out_at_once_and_a_burst_goes_out_as_one() {
         running.handle.changed();
         tokio::task::yield_now().await;
     }
-    revision_of(&mut world, 20).await;
+    revision_of(&mut xds_state, 20).await;
     assert_eq!(before.elapsed(), COALESCE, "the rest waits for the end of the window");
     assert_eq!(running.fake.builds.load(Ordering::SeqCst), builds + 1, "nineteen changes, one build");
 }
@@ -80,20 +83,20 @@ async fn a_lone_change_goes_out_at_once_and_a_burst_goes_out_as_one() {
 #[tokio::test(start_paused = true)]
 async fn a_revision_made_by_another_process_is_found_by_the_poll() {
     let running = start();
-    let mut world = running.handle.world();
-    revision_of(&mut world, 0).await;
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
     let before = Instant::now();
     running.fake.revision.store(5, Ordering::SeqCst);
-    revision_of(&mut world, 5).await;
+    revision_of(&mut xds_state, 5).await;
     assert!(before.elapsed() <= POLL + COALESCE);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_cannot_be_built_leaves_the_last_good_one() {
     let running = start();
-    let mut world = running.handle.world();
+    let mut xds_state = running.handle.xds_state();
     running.fake.revision.store(1, Ordering::SeqCst);
-    revision_of(&mut world, 1).await;
+    revision_of(&mut xds_state, 1).await;
 
     running.fake.broken.store(true, Ordering::SeqCst);
     running.fake.revision.store(2, Ordering::SeqCst);
@@ -101,10 +104,10 @@ async fn a_snapshot_that_cannot_be_built_leaves_the_last_good_one() {
     tokio::time::sleep(POLL * 3).await;
     assert_eq!(running.handle.standing().borrow().fault.as_deref(), Some("disk on fire"));
     assert!(running.handle.is_stuck());
-    assert_eq!(world.borrow().snapshot.as_ref().unwrap().revision, 1);
+    assert_eq!(xds_state.borrow().snapshot.as_ref().unwrap().revision, 1);
 
     running.fake.broken.store(false, Ordering::SeqCst);
-    revision_of(&mut world, 2).await;
+    revision_of(&mut xds_state, 2).await;
     assert!(!running.handle.is_stuck());
     assert_eq!(running.handle.standing().borrow().covers, 2);
 }
@@ -112,8 +115,8 @@ async fn a_snapshot_that_cannot_be_built_leaves_the_last_good_one() {
 #[tokio::test(start_paused = true)]
 async fn a_revision_that_cannot_be_built_is_tried_again_by_a_change_or_a_slow_timer_only() {
     let running = start();
-    let mut world = running.handle.world();
-    revision_of(&mut world, 0).await;
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
     let builds = || running.fake.builds.load(Ordering::SeqCst);
     let before = builds();
     running.fake.broken.store(true, Ordering::SeqCst);
@@ -133,28 +136,28 @@ async fn a_revision_that_cannot_be_built_is_tried_again_by_a_change_or_a_slow_ti
 async fn a_revision_that_changes_nothing_is_not_pushed() {
     let running = start();
     running.fake.notes.store(true, Ordering::SeqCst);
-    let mut world = running.handle.world();
-    revision_of(&mut world, 0).await;
-    world.mark_unchanged();
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
+    xds_state.mark_unchanged();
     running.fake.revision.store(7, Ordering::SeqCst);
     running.handle.changed();
     tokio::time::sleep(POLL * 2).await;
     assert_eq!(running.handle.standing().borrow().covers, 7);
-    assert!(!world.has_changed().unwrap());
+    assert!(!xds_state.has_changed().unwrap());
     running.fake.notes.store(false, Ordering::SeqCst);
     running.fake.revision.store(8, Ordering::SeqCst);
-    revision_of(&mut world, 8).await;
+    revision_of(&mut xds_state, 8).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_gateway_that_comes_is_published_without_a_new_snapshot() {
     let running = start();
-    let mut world = running.handle.world();
-    revision_of(&mut world, 0).await;
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
     let builds = running.fake.builds.load(Ordering::SeqCst);
     let alive = running.endpoints.join("gateway".into(), "127.0.0.1:8082".parse().unwrap());
-    world.wait_for(|world| world.endpoints.clusters.contains_key("gateway")).await.unwrap();
+    xds_state.wait_for(|xds_state| xds_state.endpoints.clusters.contains_key("gateway")).await.unwrap();
     alive.leave();
-    world.wait_for(|world| world.endpoints.version == 2).await.unwrap();
+    xds_state.wait_for(|xds_state| xds_state.endpoints.version == 2).await.unwrap();
     assert_eq!(running.fake.builds.load(Ordering::SeqCst), builds);
 }

@@ -27,7 +27,7 @@ use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, GATEWAY_RESOURCE, Kind, LEAV
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an end waits for the control plane to have heard of it.
-const FAREWELL: Duration = Duration::from_secs(2);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// gRPC status code INVALID_ARGUMENT, in a rejection.
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -112,7 +112,7 @@ impl Subscriber {
         loop {
             let push = match stop.run_until_cancelled(pushes.message()).await {
                 None => {
-                    self.say_farewell(requests, pushes).await;
+                    self.announce_leave(requests, pushes).await;
                     return StreamError::Stopped;
                 }
                 Some(Ok(Some(push))) => push,
@@ -127,7 +127,7 @@ impl Subscriber {
     }
 
     /// Tells the control plane that this gateway ends, so that Envoy sends it nothing new from now on.
-    async fn say_farewell(
+    async fn announce_leave(
         &self,
         requests: mpsc::Sender<DiscoveryRequest>,
         mut pushes: Streaming<DiscoveryResponse>,
@@ -143,7 +143,7 @@ impl Subscriber {
                 while let Ok(Some(_)) = pushes.message().await {}
             }
         };
-        if tokio::time::timeout(FAREWELL, heard).await.is_err() {
+        if tokio::time::timeout(LEAVE_TIMEOUT, heard).await.is_err() {
             tracing::warn!(
                 "the control plane did not hear that this gateway ends; Envoy's health checks will"
             );

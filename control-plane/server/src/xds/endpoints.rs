@@ -83,7 +83,7 @@ impl Endpoints {
     }
 
     /// Counts a gateway as heard until the returned value is dropped, which is its loss.
-    pub fn join(self: &Arc<Self>, cluster: String, address: SocketAddr) -> Alive {
+    pub fn join(self: &Arc<Self>, cluster: String, address: SocketAddr) -> Registration {
         let key = (cluster, address);
         let mut members = self.members.lock();
         make_room(&mut members.known, &key);
@@ -98,7 +98,7 @@ impl Endpoints {
         {
             streams.extend(others);
         }
-        Alive { endpoints: Arc::clone(self), key: Some(key), id }
+        Registration { endpoints: Arc::clone(self), key: Some(key), id }
     }
 
     fn sweep(&self) {
@@ -117,7 +117,11 @@ impl Endpoints {
                 Member::Leaving(since) => now.duration_since(*since) >= DRAINING,
             };
             if over && matches!(member, Member::Lost(_)) {
-                tracing::warn!(%address, cluster, "gateway was not heard of for its lease, withdrawn");
+                tracing::warn!(
+                    %address, cluster,
+                    "a gateway has had no stream for its lease while others of its cluster have one: Envoy is told of it \
+                     no more. If it runs, let it reach this control plane"
+                );
             }
             !over
         });
@@ -148,7 +152,11 @@ impl Endpoints {
         if streams.remove(&id) && streams.is_empty() {
             members.known.insert(key.clone(), Member::Lost(Instant::now()));
             let (cluster, address) = key;
-            tracing::warn!(%address, cluster, "gateway is not heard of; Envoy's health checks decide meanwhile");
+            tracing::warn!(
+                %address, cluster,
+                "a gateway's last stream ended and it did not say that it leaves: it stays an endpoint, and Envoy's \
+                 health checks decide meanwhile"
+            );
         }
     }
 
@@ -183,14 +191,14 @@ fn make_room(members: &mut BTreeMap<Key, Member>, newcomer: &Key) {
 }
 
 /// A gateway that is heard as long as this value lives.
-pub struct Alive {
+pub struct Registration {
     endpoints: Arc<Endpoints>,
     /// Taken by an orderly end.
     key: Option<Key>,
     id: StreamId,
 }
 
-impl Alive {
+impl Registration {
     /// The gateway says that it ends: it gets no new requests from now on.
     pub fn leave(mut self) {
         if let Some(key) = self.key.take() {
@@ -199,7 +207,7 @@ impl Alive {
     }
 }
 
-impl Drop for Alive {
+impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             self.endpoints.lose(&key, self.id);
@@ -281,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_late_farewell_of_a_process_leaves_its_successor_at_the_same_address() {
+    async fn a_late_leave_of_a_process_leaves_its_successor_at_the_same_address() {
         let endpoints = Endpoints::new();
         let set = endpoints.subscribe();
         let former = endpoints.join(POOL.into(), address(1));
@@ -290,11 +298,11 @@ mod tests {
         pass(&endpoints, DRAINING).await;
         assert_eq!(served(&set), [1]);
         successor.leave();
-        assert!(served(&set).is_empty(), "its own farewell counts");
+        assert!(served(&set).is_empty(), "its own leave counts");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_of_before_the_farewell_that_breaks_late_is_no_loss_of_who_came_after() {
+    async fn a_stream_of_before_the_leave_that_breaks_late_is_no_loss_of_who_came_after() {
         let endpoints = Endpoints::new();
         let set = endpoints.subscribe();
         let stale = endpoints.join(POOL.into(), address(1));

@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::extensions::wasm::v3 as wasm;
 use envoy_types::pb::google::protobuf::{Any, BoolValue, BytesValue, Duration};
 use prost::Message;
 
-use super::{EDGE_FILTER, GATEWAY_RESOURCE, Kind, Published, World};
+use super::{EDGE_FILTER, GATEWAY_RESOURCE, Kind, Published, XdsState};
 use crate::clock;
 
 const WASM_URL: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
@@ -30,11 +30,11 @@ pub struct Batch {
 }
 
 /// What `kind` looks like to a subscriber of `names` now; `None` when there is nothing to say yet.
-pub fn batch(world: &World, kind: Kind, names: &[String]) -> Option<Batch> {
+pub fn batch(xds_state: &XdsState, kind: Kind, names: &[String]) -> Option<Batch> {
     let wants = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name || wanted == "*");
     match kind {
         Kind::Edge => {
-            let published = world.snapshot.as_ref()?;
+            let published = xds_state.snapshot.as_ref()?;
             let resource = wants(EDGE_FILTER).then(|| any(kind, published.edge.clone()));
             Some(Batch {
                 version: published.version.clone(),
@@ -43,7 +43,7 @@ pub fn batch(world: &World, kind: Kind, names: &[String]) -> Option<Batch> {
             })
         }
         Kind::Gateway => {
-            let published = world.snapshot.as_ref()?;
+            let published = xds_state.snapshot.as_ref()?;
             let resource = wants(GATEWAY_RESOURCE).then(|| any(kind, published.gateway.clone()));
             Some(Batch {
                 version: published.version.clone(),
@@ -51,12 +51,12 @@ pub fn batch(world: &World, kind: Kind, names: &[String]) -> Option<Batch> {
                 resources: resource.into_iter().collect(),
             })
         }
-        Kind::Endpoints => endpoints(world, names),
+        Kind::Endpoints => endpoints(xds_state, names),
     }
 }
 
-fn endpoints(world: &World, names: &[String]) -> Option<Batch> {
-    let set = &world.endpoints;
+fn endpoints(xds_state: &XdsState, names: &[String]) -> Option<Batch> {
+    let set = &xds_state.endpoints;
     // A control plane that has just started does not know its gateways yet: an empty answer would take
     // away the ones Envoy has.
     if set.version == 0 {
@@ -85,7 +85,7 @@ pub fn publish(snapshot: GatewaySnapshot, filter_wasm: &str) -> Published {
         edge: filter(edge, filter_wasm).encode_to_vec(),
         snapshot,
         published_at: clock::now_ms(),
-        judged: OnceLock::new(),
+        evaluator: OnceLock::new(),
     }
 }
 
@@ -195,9 +195,9 @@ mod tests {
 
     #[test]
     fn endpoints_are_silent_until_a_gateway_was_seen_and_then_answer_every_cluster() {
-        let mut world = World::default();
+        let mut xds_state = XdsState::default();
         let names = ["gateway".to_owned(), "heavy".to_owned()];
-        assert!(batch(&world, Kind::Endpoints, &names).is_none());
+        assert!(batch(&xds_state, Kind::Endpoints, &names).is_none());
         let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
         let leaving: SocketAddr = "127.0.0.1:8".parse().unwrap();
         let set = super::super::endpoints::EndpointSet {
@@ -206,8 +206,8 @@ mod tests {
             clusters: [("gateway".to_owned(), BTreeSet::from([address]))].into(),
             draining: [("gateway".to_owned(), BTreeSet::from([leaving]))].into(),
         };
-        world.endpoints = std::sync::Arc::new(set);
-        let batch = batch(&world, Kind::Endpoints, &names).unwrap();
+        xds_state.endpoints = std::sync::Arc::new(set);
+        let batch = batch(&xds_state, Kind::Endpoints, &names).unwrap();
         let decoded: Vec<_> = batch
             .resources
             .iter()

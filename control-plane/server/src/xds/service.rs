@@ -1,6 +1,6 @@
 //! The gRPC services, each a thin door to [`super::stream::serve`].
 //!
-//! Only the state-of-the-world streams exist; the delta and polling variants answer "unimplemented",
+//! Only the state-of-the-xds_state streams exist; the delta and polling variants answer "unimplemented",
 //! which Envoy never asks for with `api_type: GRPC`.
 
 use std::net::SocketAddr;
@@ -78,7 +78,7 @@ fn open(
 }
 
 fn unimplemented<T>() -> Result<T, Status> {
-    Err(Status::unimplemented("only the state-of-the-world stream is served"))
+    Err(Status::unimplemented("only the state-of-the-xds_state stream is served"))
 }
 
 #[tonic::async_trait]

@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::endpoints::{Alive, Endpoints};
+use super::endpoints::{Endpoints, Registration};
 use super::peer::Caller;
 use super::subscribers::{self, Subscribers};
 use super::subscription::{Event, Subscription};
-use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, DEFAULT_POOL, Kind, LEAVING, WorldReceiver};
+use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, DEFAULT_POOL, Kind, LEAVING, XdsStateReceiver};
 
 /// Member of a node's metadata: the Envoy cluster a gateway belongs to.
 const POOL: &str = "pool";
@@ -34,7 +34,7 @@ const SETTLE: Duration = CONNECT_TIMEOUT.saturating_add(Duration::from_millis(BA
 /// What a stream needs to know of the control plane.
 #[derive(Clone)]
 pub struct Context {
-    pub world: WorldReceiver,
+    pub xds_state: XdsStateReceiver,
     pub subscribers: Arc<Subscribers>,
     pub endpoints: Arc<Endpoints>,
     /// This process's own certificate, where subscribers have to show one.
@@ -57,7 +57,7 @@ pub fn serve(
     };
     let (outbound, receiver) = mpsc::channel(OUTBOUND);
     let stream = StreamState {
-        world: context.world.clone(),
+        xds_state: context.xds_state.clone(),
         endpoints: Arc::clone(&context.endpoints),
         entry,
         default_kind,
@@ -78,7 +78,7 @@ pub fn serve(
 }
 
 struct StreamState {
-    world: WorldReceiver,
+    xds_state: XdsStateReceiver,
     endpoints: Arc<Endpoints>,
     entry: subscribers::Stream,
     default_kind: Option<Kind>,
@@ -93,7 +93,7 @@ struct StreamState {
 enum Presence {
     /// It is none, or it has no snapshot.
     Absent,
-    Serving(Alive),
+    Serving(Registration),
     /// It has said that it ends.
     Left,
 }
@@ -101,8 +101,8 @@ enum Presence {
 impl StreamState {
     async fn run(mut self, mut inbound: Streaming<DiscoveryRequest>, outbound: mpsc::Sender<Push>) {
         loop {
-            let world = self.world.borrow_and_update().clone();
-            let settled = world.endpoints.since.map(|since| since + SETTLE);
+            let xds_state = self.xds_state.borrow_and_update().clone();
+            let settled = xds_state.endpoints.since.map(|since| since + SETTLE);
             let mut held = None;
             for (kind, subscription) in &mut self.subscriptions {
                 if *kind == Kind::Endpoints && subscription.is_resumed() {
@@ -111,7 +111,7 @@ impl StreamState {
                         continue;
                     }
                 }
-                let Some(push) = subscription.next_push(&world) else {
+                let Some(push) = subscription.next_push(&xds_state) else {
                     if let Some(refusal) = subscription.take_refusal() {
                         tracing::error!(
                             node = %self.node.id, kind = kind.as_str(), revision = refusal.offered,
@@ -144,7 +144,7 @@ impl StreamState {
                         return;
                     }
                 },
-                changed = self.world.changed() => if changed.is_err() { return },
+                changed = self.xds_state.changed() => if changed.is_err() { return },
                 () = sleep_until(held.unwrap_or_else(Instant::now)), if held.is_some() => {}
             }
         }
@@ -179,7 +179,7 @@ impl StreamState {
             }
             Event::Acknowledged { revision } => self.entry.acknowledged(kind, revision),
             Event::Rejected { revision, reason } => {
-                tracing::error!(node = %self.node.id, kind = kind.as_str(), revision, %reason, "snapshot rejected");
+                tracing::error!(node = %self.node.id, kind = kind.as_str(), revision, %reason, "a subscriber rejected the snapshot and keeps its last one; the reason says what to mend");
                 self.entry.rejected(kind, revision, &reason);
             }
             Event::Ignored => {}
@@ -238,15 +238,15 @@ impl StreamState {
         match address.parse::<SocketAddr>() {
             Ok(address) => self.presence = Presence::Serving(self.endpoints.join(pool, address)),
             Err(_) => {
-                tracing::warn!(node = %self.node.id, address, "gateway advertises no <ip>:<port>, not served");
+                tracing::warn!(node = %self.node.id, address, "a gateway advertises no <ip>:<port>: Envoy is not told of it");
             }
         }
     }
 
     fn leave(&mut self) {
-        if let Presence::Serving(alive) = std::mem::replace(&mut self.presence, Presence::Left) {
+        if let Presence::Serving(registration) = std::mem::replace(&mut self.presence, Presence::Left) {
             tracing::info!(node = %self.node.id, "gateway ends, withdrawn");
-            alive.leave();
+            registration.leave();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One subscriber's view of one kind of resource: the state-of-the-world protocol as a pure state machine.
+//! One subscriber's view of one kind of resource: the state-of-the-xds_state protocol as a pure state machine.
 //!
 //! Source: xDS REST and gRPC protocol, "ACK/NACK and resource type instance version". Keeps true: at most
 //! one response is unanswered; a version that was sent, acknowledged or rejected, is not sent again unless
@@ -7,7 +7,7 @@
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
 use super::resources::Batch;
-use super::{Kind, World, resources};
+use super::{Kind, XdsState, resources};
 
 /// Longest reason that is kept of a rejection, in bytes.
 const MAX_REASON: usize = 2_048;
@@ -119,11 +119,11 @@ impl Subscription {
     }
 
     /// The next response, if one is due: the last was answered and there is something new.
-    pub fn next_push(&mut self, world: &World) -> Option<DiscoveryResponse> {
+    pub fn next_push(&mut self, xds_state: &XdsState) -> Option<DiscoveryResponse> {
         if self.sent.as_ref().is_some_and(|sent| !sent.answered) {
             return None;
         }
-        let Batch { version, revision, resources } = resources::batch(world, self.kind, &self.names)?;
+        let Batch { version, revision, resources } = resources::batch(xds_state, self.kind, &self.names)?;
         if revision < self.in_force {
             if self.refused != version {
                 self.refusal = Some(Refusal { offered: revision, in_force: self.in_force });

@@ -79,7 +79,7 @@ impl Control {
         let stop = CancellationToken::new();
         let subscribers = Subscribers::new();
         let context = Context {
-            world: handle.world(),
+            xds_state: handle.xds_state(),
             subscribers: Arc::clone(&subscribers),
             endpoints: Arc::clone(&endpoints),
             peer,
@@ -102,9 +102,9 @@ impl Control {
 
     /// Waits until the gateways that Envoy is told of are these.
     pub(crate) async fn serves(&self, wanted: &[&str]) {
-        let world = self.handle.world();
+        let xds_state = self.handle.xds_state();
         until(|| {
-            let served = world.borrow().endpoints.clusters.get("gateway").cloned().unwrap_or_default();
+            let served = xds_state.borrow().endpoints.clusters.get("gateway").cloned().unwrap_or_default();
             let served: Vec<String> = served.iter().map(ToString::to_string).collect();
             (served == wanted).then_some(())
         })

@@ -199,7 +199,7 @@ impl Runtime {
     async fn health(&self) -> RuntimeHealth {
         let mut client = self.client.clone();
         let asked = tokio::time::timeout(HEALTH_TIMEOUT, client.health(HealthRequest {})).await;
-        let (state, figures) = match asked {
+        let (state, stats) = match asked {
             Ok(Ok(answer)) => {
                 let answer = answer.into_inner();
                 let state = match answer.status() {
@@ -210,7 +210,7 @@ impl Runtime {
             }
             Ok(Err(_)) | Err(_) => (RuntimeState::Unreachable, serde_json::Value::Null),
         };
-        RuntimeHealth { languages: self.languages.clone(), url: self.url.clone(), state, figures }
+        RuntimeHealth { languages: self.languages.clone(), url: self.url.clone(), state, stats }
     }
 }
 

@@ -126,9 +126,9 @@ async fn is_published(api: &mut Api, what: &str) {
     assert_eq!(standing.fault, None, "{what}");
     assert_eq!(standing.parts, [], "{what}");
     // A write that changes nothing may be answered before the first snapshot of all.
-    let world = api.world.wait_for(|world| world.snapshot.is_some()).await.unwrap();
-    let published = world.snapshot.clone().unwrap();
-    drop(world);
+    let xds_state = api.xds_state.wait_for(|xds_state| xds_state.snapshot.is_some()).await.unwrap();
+    let published = xds_state.snapshot.clone().unwrap();
+    drop(xds_state);
     assert!(published.gateway.len() <= GATEWAY, "{what}");
     let edge = published.snapshot.edge.clone().unwrap().encode_to_vec();
     assert!(edge.len() <= EDGE, "{what}: {} bytes", edge.len());

@@ -7,9 +7,9 @@ use envoy_types::pb::google::rpc::Status;
 
 use super::*;
 
-fn world(revision: u64) -> World {
+fn xds_state(revision: u64) -> XdsState {
     let snapshot = GatewaySnapshot { revision, digest: vec![1; 32], ..GatewaySnapshot::default() };
-    World { snapshot: Some(Arc::new(resources::publish(snapshot, "/f.wasm"))), ..World::default() }
+    XdsState { snapshot: Some(Arc::new(resources::publish(snapshot, "/f.wasm"))), ..XdsState::default() }
 }
 
 fn first() -> DiscoveryRequest {
@@ -29,13 +29,13 @@ fn answer(push: &DiscoveryResponse, error: Option<&str>) -> DiscoveryRequest {
 fn a_subscriber_gets_the_current_version_at_once_and_each_new_one_after_its_answer() {
     let mut subscription = Subscription::new(Kind::Gateway);
     assert_eq!(subscription.on_request(first()), Event::Subscribed);
-    let one = subscription.next_push(&world(1)).unwrap();
+    let one = subscription.next_push(&xds_state(1)).unwrap();
     assert_eq!((one.version_info.as_str(), one.resources.len()), ("1-01010101", 1));
 
-    assert!(subscription.next_push(&world(2)).is_none(), "one push is outstanding");
+    assert!(subscription.next_push(&xds_state(2)).is_none(), "one push is outstanding");
     assert_eq!(subscription.on_request(answer(&one, None)), Event::Acknowledged { revision: 1 });
-    assert!(subscription.next_push(&world(1)).is_none(), "nothing new");
-    let three = subscription.next_push(&world(3)).unwrap();
+    assert!(subscription.next_push(&xds_state(1)).is_none(), "nothing new");
+    let three = subscription.next_push(&xds_state(3)).unwrap();
     assert_eq!(three.version_info, "3-01010101", "the versions between are skipped");
 }
 
@@ -43,38 +43,38 @@ fn a_subscriber_gets_the_current_version_at_once_and_each_new_one_after_its_answ
 fn a_rejected_version_is_not_sent_again_but_the_next_one_is() {
     let mut subscription = Subscription::new(Kind::Gateway);
     subscription.on_request(first());
-    let one = subscription.next_push(&world(1)).unwrap();
+    let one = subscription.next_push(&xds_state(1)).unwrap();
     assert_eq!(
         subscription.on_request(answer(&one, Some("bad schema"))),
         Event::Rejected { revision: 1, reason: "bad schema".into() }
     );
-    assert!(subscription.next_push(&world(1)).is_none());
-    assert!(subscription.next_push(&world(2)).is_some());
+    assert!(subscription.next_push(&xds_state(1)).is_none());
+    assert!(subscription.next_push(&xds_state(2)).is_some());
 }
 
 #[test]
 fn an_answer_to_an_older_push_is_ignored() {
     let mut subscription = Subscription::new(Kind::Gateway);
     subscription.on_request(first());
-    let one = subscription.next_push(&world(1)).unwrap();
+    let one = subscription.next_push(&xds_state(1)).unwrap();
     subscription.on_request(answer(&one, None));
-    subscription.next_push(&world(2)).unwrap();
+    subscription.next_push(&xds_state(2)).unwrap();
     assert_eq!(subscription.on_request(answer(&one, Some("late"))), Event::Ignored);
-    assert!(subscription.next_push(&world(3)).is_none(), "push 2 is still unanswered");
+    assert!(subscription.next_push(&xds_state(3)).is_none(), "push 2 is still unanswered");
 }
 
 #[test]
 fn other_names_are_answered_with_the_same_version() {
     let mut subscription = Subscription::new(Kind::Edge);
     subscription.on_request(DiscoveryRequest { resource_names: vec!["other".into()], ..first() });
-    let empty = subscription.next_push(&world(1)).unwrap();
+    let empty = subscription.next_push(&xds_state(1)).unwrap();
     assert_eq!(empty.resources.len(), 0, "a name nobody has");
     subscription
         .on_request(DiscoveryRequest { resource_names: vec!["other".into()], ..answer(&empty, None) });
     let more =
         DiscoveryRequest { resource_names: vec!["other".into(), "asp-edge".into()], ..answer(&empty, None) };
     assert_eq!(subscription.on_request(more), Event::Subscribed);
-    assert_eq!(subscription.next_push(&world(1)).unwrap().resources.len(), 1);
+    assert_eq!(subscription.next_push(&xds_state(1)).unwrap().resources.len(), 1);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_reconnect_with_an_old_nonce_gets_a_full_push() {
     let request =
         DiscoveryRequest { version_info: "1-01010101".into(), response_nonce: "gateway-9".into(), ..first() };
     assert_eq!(subscription.on_request(request), Event::Subscribed);
-    assert!(subscription.next_push(&world(1)).is_some());
+    assert!(subscription.next_push(&xds_state(1)).is_some());
 }
 
 /// Invariant I-4: what others send.
@@ -96,7 +96,7 @@ fn what_a_subscriber_sends_is_bounded() {
         Event::TooMany
     );
     subscription.on_request(first());
-    let push = subscription.next_push(&world(1)).unwrap();
+    let push = subscription.next_push(&xds_state(1)).unwrap();
     let Event::Rejected { reason, .. } = subscription.on_request(answer(&push, Some(&"ü".repeat(5_000))))
     else {
         panic!("a rejection");
@@ -108,6 +108,6 @@ fn what_a_subscriber_sends_is_bounded() {
 fn before_the_first_snapshot_nothing_is_pushed() {
     let mut subscription = Subscription::new(Kind::Edge);
     subscription.on_request(first());
-    assert!(subscription.next_push(&World::default()).is_none());
-    assert!(subscription.next_push(&world(1)).is_some());
+    assert!(subscription.next_push(&XdsState::default()).is_none());
+    assert!(subscription.next_push(&xds_state(1)).is_some());
 }
