@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn a_random_secret_has_256_bits_and_is_never_the_same() {
-        let (one, two) = (Secret::random(), Secret::random());
+        let one = Secret::random();
+        let two = Secret::random();
         assert_eq!(one.expose().len(), 64);
         assert!(one.expose().bytes().all(|digit| digit.is_ascii_hexdigit()));
         assert_ne!(one, two);

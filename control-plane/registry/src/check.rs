@@ -192,7 +192,8 @@ fn check_path(source: &Source) -> Option<Fault> {
 fn check_file_set(sources: &[Source]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut fault = |code, file: &str, message: String, hint: &str| {
-        let (file, hint) = (file.to_string(), hint.to_string());
+        let file = file.to_string();
+        let hint = hint.to_string();
         faults.push(Fault { code, file, line: 0, path: String::new(), message, hint });
     };
     let mut paths = HashSet::new();

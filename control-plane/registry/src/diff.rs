@@ -98,7 +98,8 @@ fn primitive<'a>(server: &'a CompiledServer, listing: &Listing) -> Option<&'a Pr
 fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<Change>) {
     let versions = (old.server.version.as_str(), new.server.version.as_str());
     let mut found = Found { id: "", versions, changes };
-    let (before, after) = (&old.edge, &new.edge);
+    let before = &old.edge;
+    let after = &new.edge;
     let lists = [
         ("/protocols", gone(&before.protocols, &after.protocols), "a protocol is no longer spoken"),
         ("/auth/schemes", gone(&before.schemes, &after.schemes), "a scheme is no longer accepted"),
@@ -154,7 +155,8 @@ fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
         ("/primitiveSchema/output_schema", &old.output_schema, &new.output_schema, Direction::Output),
     ];
     for (path, before, after, direction) in parts {
-        let (before, after) = (parsed(before), parsed(after));
+        let before = parsed(before);
+        let after = parsed(after);
         for difference in schema::differences(&before, &after, direction) {
             found.push(&format!("{path}{}", difference.path), difference.message, difference.breaking);
         }

@@ -99,7 +99,8 @@ fn a_proxied_call_goes_where_its_author_says_and_nowhere_else() {
 #[test]
 fn a_service_of_calls_is_a_base_url_and_a_name() {
     let calls = |text: &str| tool(&format!("runtime: {{mode: proxy, calls: {{{text}}}}}"));
-    let (url, at) = ("url: \"https://api.example.com/v1\"", "/runtime/calls/url");
+    let url = "url: \"https://api.example.com/v1\"";
+    let at = "/runtime/calls/url";
     assert_table("good", calls(url), &[]);
     assert_table("named", calls(&format!("{url}, tool: files.scan-2")), &[]);
     assert_table("no url", calls("tool: x"), &[("missing_key", at)]);

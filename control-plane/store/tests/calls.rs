@@ -60,7 +60,8 @@ async fn the_sqlite_active_calls_pass_the_suite_and_end_with_their_time() {
 async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("calls.db");
-    let (key, hash) = (LedgerKey([1; 32]), [2; 32]);
+    let key = LedgerKey([1; 32]);
+    let hash = [2; 32];
     let holder = Holder { call: [3; 16], owner: [5; 16], org: [1; 16] };
     let another = Holder { call: [4; 16], ..holder };
     let lease = Duration::from_secs(60);
@@ -90,7 +91,8 @@ async fn who_waits_for_a_key_needs_no_writer() {
     let path = directory.path().join("calls.db");
     let calls = SqliteCalls::open(&path).await.unwrap();
     let holder = Holder { call: [3; 16], owner: [5; 16], org: [1; 16] };
-    let (key, lease) = (LedgerKey([1; 32]), Duration::from_secs(60));
+    let key = LedgerKey([1; 32]);
+    let lease = Duration::from_secs(60);
     assert_eq!(calls.claim(key, [2; 32], holder, Instant::now(), lease).await.unwrap(), Claim::New);
     // Another process holds the writer for as long as this one waits.
     let mut other = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
@@ -104,7 +106,8 @@ async fn who_waits_for_a_key_needs_no_writer() {
 async fn a_key_whose_gateway_is_gone_is_abandoned_before_the_calls_own_time_unless_the_call_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
-    let (hash, lease) = ([2; 32], Duration::from_secs(3600));
+    let hash = [2; 32];
+    let lease = Duration::from_secs(3600);
     let [gone, living] = [OwnerId([5; 16]), OwnerId([6; 16])];
     let holder = |n: u8, owner: OwnerId| Holder { call: [n; 16], owner: owner.0, org: [1; 16] };
     // A lease of no time has lapsed at once.
@@ -172,7 +175,8 @@ async fn the_audit_is_read_in_pages_that_meet_without_a_gap() {
     for org in [None, Some("acme".to_owned())] {
         let wanted: Vec<&CallEvent> =
             events.iter().rev().filter(|event| org.as_ref().is_none_or(|org| event.org == *org)).collect();
-        let (mut before, mut read) = (None, Vec::new());
+        let mut before = None;
+        let mut read = Vec::new();
         loop {
             let page = log.page(&AuditQuery { org: org.clone(), before, limit: 7 }).await.unwrap();
             assert!(page.len() <= 7);

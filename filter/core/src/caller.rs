@@ -30,7 +30,8 @@ pub(crate) type Mark = [u8; 16];
 
 /// The entries of the snapshot's `revoked` that hit a caller's token: the platform's, and those of its own org.
 pub(crate) fn marks(iss: &str, caller: &Caller) -> [Mark; 4] {
-    let (org, hash) = (caller.org.as_str(), hex(&caller.digest));
+    let org = caller.org.as_str();
+    let hash = hex(&caller.digest);
     [
         mark(&["token", iss, &caller.wcit]),
         mark(&["org_token", iss, org, &caller.wcit]),

@@ -48,7 +48,8 @@ impl Revocations {
 
     /// Whether the entry `mark` is listed; binary search.
     fn has_mark(&self, mark: &[u8; ENTRY_BYTES]) -> bool {
-        let (mut low, mut high) = (0, self.marks.len() / ENTRY_BYTES);
+        let mut low = 0;
+        let mut high = self.marks.len() / ENTRY_BYTES;
         while low < high {
             let middle = low + (high - low) / 2;
             let entry = self.marks.get(middle * ENTRY_BYTES..(middle + 1) * ENTRY_BYTES).unwrap_or_default();

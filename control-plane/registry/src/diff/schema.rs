@@ -62,7 +62,8 @@ impl Judge {
             (_, None) => return self.push(path, "no value is accepted any more", Effect::Narrower),
         };
         for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
-            let (before, after) = (old.get(key), new.get(key));
+            let before = old.get(key);
+            let after = new.get(key);
             if before != after {
                 self.keyword(key, (before, after), old, &format!("{path}/{}", escape(key)));
             }
@@ -139,7 +140,8 @@ impl Judge {
         grows_narrower: bool,
     ) {
         let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
-        let (before, after) = (list(before), list(after));
+        let before = list(before);
+        let after = list(after);
         let (shrunk, grown) = if grows_narrower {
             (Effect::Wider, Effect::Narrower)
         } else {
@@ -203,7 +205,8 @@ fn effect(key: &str, before: Option<&Value>, after: Option<&Value>) -> Effect {
 }
 
 fn type_effect(before: Option<&Value>, after: Option<&Value>) -> Effect {
-    let (before, after) = (types(before), types(after));
+    let before = types(before);
+    let after = types(after);
     let covers = |wide: &[String], narrow: &[String]| {
         narrow.iter().all(|name| {
             wide.contains(name) || (name == "integer" && wide.iter().any(|name| name == "number"))

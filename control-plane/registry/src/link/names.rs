@@ -85,7 +85,8 @@ impl Template {
     /// Whether one URI may match both. Between its first and last variable a segment is taken to match
     /// anything: this is a warning, and a close one is worth reading.
     fn overlaps(&self, other: &Template) -> bool {
-        let (mut mine, mut theirs) = (self.text.split('/'), other.text.split('/'));
+        let mut mine = self.text.split('/');
+        let mut theirs = other.text.split('/');
         loop {
             match (mine.next(), theirs.next()) {
                 (None, None) => return true,

@@ -38,7 +38,9 @@ pub fn stdio_manifest(
     let mut limits = Map::new();
     let mut pool = Map::new();
     let mut domains: Vec<String> = Vec::new();
-    let (mut ephemeral, mut isolation, mut high_risk) = (false, 0, false);
+    let mut ephemeral = false;
+    let mut isolation = 0;
+    let mut high_risk = false;
     for primitive in primitives {
         let Some(runtime::Mode::McpStdio(stdio)) = primitive.runtime.as_ref().and_then(|r| r.mode.as_ref())
         else {

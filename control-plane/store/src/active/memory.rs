@@ -122,7 +122,8 @@ impl ActiveCalls for MemoryActive {
     }
 
     async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, ActiveError> {
-        let (now, inner) = (now_ms(), self.inner.lock());
+        let now = now_ms();
+        let inner = self.inner.lock();
         let left =
             inner.rows.iter().filter(|(_, (expires_ms, row))| *expires_ms > now && inner.is_orphan(row, now));
         let orphans = left.map(|(call, (_, row))| Orphan { call: *call, owner: row.owner });
@@ -130,7 +131,8 @@ impl ActiveCalls for MemoryActive {
     }
 
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, ActiveError> {
-        let (now, mut inner) = (now_ms(), self.inner.lock());
+        let now = now_ms();
+        let mut inner = self.inner.lock();
         let takes = match inner.rows.get(&orphan.call) {
             Some((_, row)) => row.owner == orphan.owner && inner.is_orphan(row, now),
             None => false,

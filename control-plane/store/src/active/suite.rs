@@ -50,7 +50,8 @@ async fn keeps_the_newest_capsule_and_the_state_beside_it(active: &dyn ActiveCal
 }
 
 async fn only_the_owner_changes_a_row(active: &dyn ActiveCalls) {
-    let (call, other) = (key(1).call, OwnerId([2; 16]));
+    let call = key(1).call;
+    let other = OwnerId([2; 16]);
     assert_eq!(active.put(&key(1), other, text("x")).await.unwrap(), Saved::NotOwner);
     assert_eq!(active.save_state(call, other, text("x")).await.unwrap(), Saved::NotOwner);
     let saved = active.save_capsule(call, other, (9, text("x")), text("x")).await.unwrap();
@@ -70,7 +71,8 @@ async fn keeps_calls_apart_and_forgets_ended_ones(active: &dyn ActiveCalls) {
 }
 
 async fn an_orphan_has_exactly_one_taker(active: &dyn ActiveCalls) {
-    let (dead, another) = (OwnerId([3; 16]), OwnerId([4; 16]));
+    let dead = OwnerId([3; 16]);
+    let another = OwnerId([4; 16]);
     assert_eq!(active.renew(dead, LEASE).await.unwrap(), Lease::Held);
     active.renew(another, LEASE).await.unwrap();
     for n in [3, 4] {

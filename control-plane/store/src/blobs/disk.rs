@@ -175,7 +175,8 @@ impl Upload for Writing {
         self.file.flush().await.map_err(failed)?;
         self.file.sync_data().await.map_err(failed)?;
         let description = serde_json::to_vec(&meta).map_err(|e| BlobError::Unavailable(e.to_string()))?;
-        let (path, written) = (self.path.with_extension("json"), self.path.with_extension("new"));
+        let path = self.path.with_extension("json");
+        let written = self.path.with_extension("new");
         private::write(&written, description).await.map_err(failed)?;
         fs::rename(&written, &path).await.map_err(failed)?;
         self.done = true;

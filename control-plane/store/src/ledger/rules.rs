@@ -156,7 +156,8 @@ mod tests {
             Change::Reclaim(HASH),
             Change::Reclaim(OTHER),
         ];
-        let (yes, no) = (true, false);
+        let yes = true;
+        let no = false;
         for (state, allowed) in [
             (State::Running, [yes, no, no, yes, no, no, no, no]),
             (State::Abandoned, [yes, no, no, yes, no, no, yes, no]),

@@ -81,7 +81,8 @@ impl DiskPackages {
 
 /// Removes what no description names; returns what is left.
 async fn clean(directory: &Path) -> Result<(u64, usize), PackageError> {
-    let (mut bytes, mut count) = (0, 0);
+    let mut bytes = 0;
+    let mut count = 0;
     let mut files = fs::read_dir(directory).await.map_err(failed)?;
     while let Some(file) = files.next_entry().await.map_err(failed)? {
         let path = file.path();
@@ -371,7 +372,9 @@ mod tests {
         let packages = Arc::new(DiskPackages::open(directory.path(), Quota::default()).await.unwrap());
         let digest = suite::put(&*packages, "acme", b"one").await.unwrap().0;
         for _ in 0..300 {
-            let (pushing, deleting, gone) = (packages.clone(), packages.clone(), digest.clone());
+            let pushing = packages.clone();
+            let deleting = packages.clone();
+            let gone = digest.clone();
             let pushed = tokio::spawn(async move { suite::put(&*pushing, "acme", b"one").await });
             let deleted = tokio::spawn(async move { deleting.delete("acme", &gone).await });
             pushed.await.unwrap().unwrap();

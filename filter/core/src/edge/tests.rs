@@ -326,7 +326,8 @@ fn random_headers_and_bodies_never_panic() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % bound
     };
-    let (filter, gateway) = (Edge::new(Role::Filter), Edge::new(Role::Gateway));
+    let filter = Edge::new(Role::Filter);
+    let gateway = Edge::new(Role::Gateway);
     for _ in 0..5000 {
         let mut headers =
             bench.post(["/demo/mcp", "/demo/a2a", "/open/mcp", "/strict/mcp", "/\u{e4}"][next(5)], &[]);

@@ -90,7 +90,8 @@ impl Generator {
     }
 
     fn member(&mut self, depth: usize) -> String {
-        let (key, space) = (self.pick(&KEYS), self.space());
+        let key = self.pick(&KEYS);
+        let space = self.space();
         format!("{space}\"{key}\"{space}:{}", self.value(depth))
     }
 

@@ -287,7 +287,9 @@ fn message(generator: &mut Generator) -> String {
 #[test]
 fn the_scan_says_what_a_dom_would_say() {
     let mut generator = Generator::new(0xa5b);
-    let (mut accepted, mut invalid, mut malformed) = (0, 0, 0);
+    let mut accepted = 0;
+    let mut invalid = 0;
+    let mut malformed = 0;
     for _ in 0..40_000 {
         let mut text = message(&mut generator).into_bytes();
         generator.mutate(&mut text);

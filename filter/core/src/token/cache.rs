@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn fingerprints_are_repeatable_here_and_unknown_elsewhere() {
-        let (here, elsewhere) = (Fingerprints::default(), Fingerprints::default());
+        let here = Fingerprints::default();
+        let elsewhere = Fingerprints::default();
         assert_eq!(here.of("a.b.c"), here.of("a.b.c"));
         assert_ne!(here.of("a.b.c"), here.of("a.b.d"));
         assert_ne!(here.of("a.b.c"), elsewhere.of("a.b.c"));

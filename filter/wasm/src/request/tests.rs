@@ -94,7 +94,9 @@ fn reason(host: &Recorder) -> Option<Reason> {
 
 #[test]
 fn a_request_without_body_is_decided_at_once() {
-    let (vm, host, mut request) = (vm(), host("GET", "/open/mcp"), Request::default());
+    let vm = vm();
+    let host = host("GET", "/open/mcp");
+    let mut request = Request::default();
     assert_eq!(request.on_headers(&vm, &host, true), Flow::Continue);
     assert_eq!(*host.removed.borrow(), ["x-asp-route"]);
     assert_eq!(host.set.borrow()[0].0, "x-asp-affinity");
@@ -103,7 +105,9 @@ fn a_request_without_body_is_decided_at_once() {
 
 #[test]
 fn headers_wait_for_the_end_of_the_body() {
-    let (vm, host, mut request) = (vm(), host("POST", "/open/mcp"), Request::default());
+    let vm = vm();
+    let host = host("POST", "/open/mcp");
+    let mut request = Request::default();
     assert_eq!(request.on_headers(&vm, &host, false), Flow::Pause);
     assert_eq!(request.on_body(&vm, &host, 10, false), Flow::Pause);
     assert!(host.set.borrow().is_empty() && host.body_reads.get() == 0);
@@ -118,7 +122,9 @@ fn trailers_end_a_body_as_its_last_byte_does() {
     for (body, expected) in
         [(LIST, None), ("{}", Some(Reason::InvalidRequest)), ("", Some(Reason::ParseError))]
     {
-        let (vm, host, mut request) = (vm(), host("POST", "/open/mcp"), Request::default());
+        let vm = vm();
+        let host = host("POST", "/open/mcp");
+        let mut request = Request::default();
         assert_eq!(request.on_headers(&vm, &host, false), Flow::Pause);
         host.body.replace(body.into());
         if !body.is_empty() {
@@ -131,7 +137,9 @@ fn trailers_end_a_body_as_its_last_byte_does() {
 
 #[test]
 fn a_body_is_refused_as_soon_as_it_is_too_long() {
-    let (vm, host, mut request) = (vm(), host("POST", "/open/mcp"), Request::default());
+    let vm = vm();
+    let host = host("POST", "/open/mcp");
+    let mut request = Request::default();
     request.on_headers(&vm, &host, false);
     assert_eq!(request.on_body(&vm, &host, 1001, false), Flow::Pause);
     assert_eq!((reason(&host), host.body_reads.get()), (Some(Reason::BodyTooLarge), 0));
@@ -139,7 +147,9 @@ fn a_body_is_refused_as_soon_as_it_is_too_long() {
 
 #[test]
 fn after_an_answer_nothing_passes_and_nothing_is_answered_twice() {
-    let (vm, host, mut request) = (vm(), host("POST", "/nobody/mcp"), Request::default());
+    let vm = vm();
+    let host = host("POST", "/nobody/mcp");
+    let mut request = Request::default();
     assert_eq!(request.on_headers(&vm, &host, false), Flow::Pause);
     assert_eq!(request.on_body(&vm, &host, 5, true), Flow::Pause);
     assert_eq!(request.on_trailers(&vm, &host), Flow::Pause);
@@ -149,7 +159,9 @@ fn after_an_answer_nothing_passes_and_nothing_is_answered_twice() {
 
 #[test]
 fn after_a_request_is_let_through_its_body_streams() {
-    let (vm, host, mut request) = (vm(), host("PUT", "/open/mcp"), Request::default());
+    let vm = vm();
+    let host = host("PUT", "/open/mcp");
+    let mut request = Request::default();
     assert_eq!(request.on_headers(&vm, &host, false), Flow::Continue);
     assert_eq!(request.on_body(&vm, &host, 1 << 30, false), Flow::Continue);
     assert_eq!(request.on_trailers(&vm, &host), Flow::Continue);
@@ -158,7 +170,9 @@ fn after_a_request_is_let_through_its_body_streams() {
 
 #[test]
 fn a_request_is_judged_by_the_snapshot_it_began_with() {
-    let (vm, host, mut request) = (vm(), host("POST", "/open/mcp"), Request::default());
+    let vm = vm();
+    let host = host("POST", "/open/mcp");
+    let mut request = Request::default();
     request.on_headers(&vm, &host, false);
     let empty = EdgeSnapshot { revision: 2, public_url: "https://h".into(), ..EdgeSnapshot::default() };
     vm.configure(&empty.encode_to_vec()).unwrap();
@@ -168,7 +182,9 @@ fn a_request_is_judged_by_the_snapshot_it_began_with() {
 
 #[test]
 fn a_host_without_headers_is_refused() {
-    let (vm, host, mut request) = (vm(), Recorder::default(), Request::default());
+    let vm = vm();
+    let host = Recorder::default();
+    let mut request = Request::default();
     assert_eq!(request.on_headers(&vm, &host, true), Flow::Pause);
     assert_eq!(reason(&host), Some(Reason::UnknownServer));
 }

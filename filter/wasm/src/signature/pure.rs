@@ -31,7 +31,8 @@ pub(super) fn verify(algorithm: Algorithm, key: &PublicKey<'_>, message: &[u8], 
 }
 
 fn rsa(modulus: &[u8], exponent: &[u8], scheme: Pkcs1v15Sign, hash: &[u8], signature: &[u8]) -> Option<()> {
-    let (modulus, exponent) = (BigUint::from_bytes_be(modulus), BigUint::from_bytes_be(exponent));
+    let modulus = BigUint::from_bytes_be(modulus);
+    let exponent = BigUint::from_bytes_be(exponent);
     let key = RsaPublicKey::new_with_max_size(modulus, exponent, MAX_RSA_BITS).ok()?;
     key.verify(scheme, hash, signature).ok()
 }

@@ -142,7 +142,8 @@ impl<'a> Graph<'a> {
     /// chain is too long.
     fn expanded(&self) -> Option<u64> {
         let mut largest = 0;
-        let (mut counts, mut places) = (vec![None; self.subs.len()], vec![None; self.subs.len()]);
+        let mut counts = vec![None; self.subs.len()];
+        let mut places = vec![None; self.subs.len()];
         for node in 0..self.subs.len() {
             largest = largest.max(self.count(node, 0, &mut counts)?);
             largest = largest.max(self.count_places(node, 0, &mut places)?);

@@ -143,7 +143,8 @@ fn a_million_flat_elements_are_read() {
 #[test]
 fn it_accepts_exactly_what_serde_json_accepts() {
     let mut generator = Generator::new(0x5eed);
-    let (mut good, mut bad) = (0, 0);
+    let mut good = 0;
+    let mut bad = 0;
     for _ in 0..40_000 {
         let mut text = generator.value(5).into_bytes();
         generator.mutate(&mut text);
