@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_proto::snapshot::{Mutation, Protocol};
+use asp_snapshot::{ListedPrimitive, VirtualServer};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use asp_snapshot::{ListedPrimitive, VirtualServer};
+use crate::call::authority::Authority;
 
 pub mod authority;
 pub mod bounds;
@@ -30,7 +31,6 @@ pub mod ownership;
 pub mod principal;
 pub mod question;
 
-use crate::call::authority::Authority;
 use event::{Event, EventLog};
 use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;
+use asp_snapshot::artifact;
+use async_trait::async_trait;
 
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Execution, Executor};
-use asp_snapshot::artifact;
-use async_trait::async_trait;
+use crate::executors::outbound::client::OutboundError;
 
 pub mod artifacts;
 pub mod builtin;
@@ -22,7 +23,6 @@ pub mod plugin;
 pub mod proxy;
 pub mod static_content;
 
-use crate::executors::outbound::client::OutboundError;
 use artifacts::Artifacts;
 use delegate::Delegates;
 use hosted::Calls;

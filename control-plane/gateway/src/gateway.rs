@@ -3,6 +3,22 @@
 //! Owns: what is applied, and the tasks that keep a replica going. Refuses: configuration of its own; everything
 //! it knows came in a snapshot (I-5), and until the first one it is not ready.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use asp_edge::{Edge, Role};
+use asp_platform::runtime_health::RuntimeHealth;
+use asp_proto::snapshot::GatewaySnapshot;
+use asp_snapshot::Snapshot;
+use asp_store::active::{ActiveCalls, MemoryActive};
+use asp_store::audit::{AuditLog, MemoryAudit};
+use asp_store::blobs::{Blobs, MemoryBlobs};
+use asp_store::counter::MemoryCounters;
+use asp_store::ledger::{Ledger, MemoryLedger};
+use parking_lot::Mutex;
+use secrecy::{ExposeSecret, SecretSlice};
+
 use crate::durable::active::ActiveTable;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::executors::Executors;
@@ -22,20 +38,6 @@ use crate::sessions::Sessions;
 use crate::suspended::Suspended;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;
-use arc_swap::ArcSwapOption;
-use asp_edge::{Edge, Role};
-use asp_platform::runtime_health::RuntimeHealth;
-use asp_proto::snapshot::GatewaySnapshot;
-use asp_snapshot::Snapshot;
-use asp_store::active::{ActiveCalls, MemoryActive};
-use asp_store::audit::{AuditLog, MemoryAudit};
-use asp_store::blobs::{Blobs, MemoryBlobs};
-use asp_store::counter::MemoryCounters;
-use asp_store::ledger::{Ledger, MemoryLedger};
-use parking_lot::Mutex;
-use secrecy::{ExposeSecret, SecretSlice};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// How often idle sessions and ended calls are forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);

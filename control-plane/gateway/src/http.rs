@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Admitted, Era, Face, Header, Pending, Reason, Reply, Step, Verdict, reply};
+use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -20,7 +21,6 @@ use crate::clock::unix_ms;
 use crate::faces::{mcp, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
-use asp_snapshot::Snapshot;
 
 /// Longest time a client may take to send its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

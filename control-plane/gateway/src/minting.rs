@@ -15,10 +15,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-pub use keys::{KeyError, PublicKey, SigningKey};
-
 use crate::call::Call;
 use crate::clock::unix_seconds;
+
+pub use keys::{KeyError, PublicKey, SigningKey};
 
 /// The longest life of a token (ADR 9).
 pub const MAX_LIFE: Duration = Duration::from_secs(15 * 60);

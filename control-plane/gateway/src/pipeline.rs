@@ -19,23 +19,23 @@ pub mod resolve;
 pub mod running;
 pub mod takeover;
 
-use crate::call::bounds::lifetime_bound;
-use crate::call::bounds::runtime_bound;
-use crate::execution::{Execution, Executor, Platform, ResumeState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
+use asp_snapshot::Snapshot;
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::call::bounds::{lifetime_bound, runtime_bound};
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
 use crate::durable::record::Record;
 use crate::durable::taken_over::TakenOverCalls;
+use crate::execution::{Execution, Executor, Platform, ResumeState};
 use crate::pipeline::admission::{Admission, Admitted, Bounds};
 use crate::pipeline::entitlement::Entitled;
 use crate::pipeline::ledger::{Entered, Held, Ledgers};
@@ -44,7 +44,6 @@ use crate::pipeline::running::{RunningCalls, ends_with_its_token};
 use crate::telemetry::audit;
 use crate::telemetry::audit::{Audit, Unrecorded};
 use crate::telemetry::metrics::{Metrics, Stage};
-use asp_snapshot::Snapshot;
 
 /// How long the calls that are left at a shutdown may take to end.
 const LAST_CALLS: Duration = Duration::from_secs(3);

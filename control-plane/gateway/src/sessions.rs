@@ -6,18 +6,18 @@
 //! life; the table is bounded, and a session that fell out of it is rebuilt from its id (I-3); one user can push out
 //! none but their own, one org none but its own; who has no room left to end a session is told so.
 
-use crate::call::principal::principal;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Caller, Reason};
+use asp_snapshot::mcp_revision::Revision;
 use parking_lot::Mutex;
 
 use crate::call::ClientAbilities;
+use crate::call::principal::principal;
 use crate::clock::unix_seconds;
 use crate::digest;
 use crate::seal::{Purpose, SealError, Sealer};
-use asp_snapshot::mcp_revision::Revision;
 
 pub mod session;
 mod shares;

@@ -2,13 +2,14 @@
 //!
 //! Keeps true: whoever attends is the same principal; the token that was presented last counts.
 
-use crate::clock::unix_ms;
-use asp_edge::Caller;
-use asp_edge::LEEWAY_SECONDS;
 use std::sync::Arc;
 use std::time::Duration;
+
+use asp_edge::{Caller, LEEWAY_SECONDS};
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use crate::clock::unix_ms;
 
 /// Under whose token a call runs, and whether a response of it is open.
 #[derive(Clone)]

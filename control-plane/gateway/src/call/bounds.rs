@@ -1,8 +1,10 @@
 //! How long a call may take.
 
-use crate::call::question::input_timeout;
-use asp_proto::snapshot::Primitive;
 use std::time::Duration;
+
+use asp_proto::snapshot::Primitive;
+
+use crate::call::question::input_timeout;
 
 /// Bound of a call whose spec names none.
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(60);

@@ -1,12 +1,10 @@
 //! What a worker or a service says in its result, read with bounds: content blocks, JSON, and why it failed.
 
-use crate::call::Call;
-use crate::call::outcome::Output;
-use crate::call::outcome::Refusal;
-use crate::call::outcome::after_handover;
-use asp_proto::plugin::Failed;
-use asp_proto::plugin::Json;
+use asp_proto::plugin::{Failed, Json};
 use serde_json::Value;
+
+use crate::call::Call;
+use crate::call::outcome::{Output, Refusal, after_handover};
 
 /// Longest text of a failure in bytes.
 pub(crate) const MAX_FAILURE: usize = 2 * 1024;

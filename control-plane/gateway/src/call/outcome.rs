@@ -1,12 +1,12 @@
 //! How a call ends: with an output or with a refusal, each independent of any protocol.
 
-use crate::call::Call;
 use asp_edge::Reason;
 use asp_registry::uri_template::ExpandFault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::State;
+use crate::call::Call;
 
 /// The one end of a call.
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! Whose call it is, whatever token brought it.
 
-use crate::digest;
 use asp_edge::Caller;
+
+use crate::digest;
 
 /// The principal: issuer, org, user and client, not the token, so that a refresh does not end a session. The same
 /// names from two issuers are two principals: each issuer answers for its own users only.

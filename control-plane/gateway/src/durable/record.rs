@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_proto::snapshot::Protocol;
+use asp_snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -15,7 +16,6 @@ use uuid::Uuid;
 use crate::call::claim::LedgerClaim;
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
-use asp_snapshot::Snapshot;
 
 /// The record of one call.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_snapshot::artifact::SCHEME;
 use asp_store::blobs::{BlobError, BlobId, BlobMeta, Blobs, Upload};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +17,6 @@ use crate::call::outcome::{Output, Refusal};
 use crate::call::principal::principal;
 use crate::clock::since_epoch;
 use crate::execution::Execution;
-use asp_snapshot::artifact::SCHEME;
 
 /// How long an artifact can be read.
 const KEEP: Duration = Duration::from_secs(24 * 3600);

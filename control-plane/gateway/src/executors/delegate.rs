@@ -5,16 +5,14 @@
 //! outside their own endpoint (I-8). Keeps true: an answer is bounded, read the same way whoever gave it, and
 //! fits the delegate's output schema; nothing outlives the call it is for.
 
-use crate::executors::delegate::delegation::Delegation;
-use crate::executors::delegate::delegation::Fault;
-use crate::executors::delegate::delegation::Way;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{OtherPrimitive, ProxyOpenai};
+use asp_snapshot::{Dependency, Snapshot};
 
 use crate::call::{Call, ClientAbilities};
+use crate::executors::delegate::delegation::{Delegation, Fault, Way};
 use crate::executors::outbound::breaker::Breakers;
 use crate::executors::outbound::client::{Outbound, OutboundError};
-use asp_snapshot::{Dependency, Snapshot};
 
 pub mod answer;
 mod chat;

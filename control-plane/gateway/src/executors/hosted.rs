@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
+use crate::executors::hosted::run::Hosted;
 use crate::executors::outbound::breaker::Breakers;
 use crate::executors::outbound::client::Outbound;
 
@@ -26,7 +27,6 @@ pub mod resource;
 mod run;
 mod service;
 
-use crate::executors::hosted::run::Hosted;
 use service::Service;
 
 /// What the calls of one gateway share.

@@ -5,9 +5,6 @@
 //! declared to ask for; the client's token never goes along (I-8). Keeps true: a call that a worker was given
 //! runs again only when its plugin resumes or repeating it is harmless; otherwise its outcome is unknown.
 
-use crate::executors::plugin::reference::language_name;
-use crate::executors::plugin::reference::plugin_ref;
-use crate::executors::plugin::reference::stdio_ref;
 use std::sync::Arc;
 
 use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive};
@@ -18,6 +15,7 @@ use super::artifacts::Artifacts;
 use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
+use crate::executors::plugin::reference::{language_name, plugin_ref, stdio_ref};
 use crate::minting::Minter;
 use crate::telemetry::metrics::Metrics;
 

@@ -4,19 +4,18 @@
 //! Keeps true: the client's token is never forwarded (I-8); a private address is reached only through an
 //! entry of the snapshot's allow-list; one dead upstream has its own breaker and never slows its neighbours.
 
-use crate::executors::outbound::upstream::origin;
 use std::sync::Arc;
 
 use asp_proto::snapshot::{ProxyHttp, ProxyMcp};
 
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
+use crate::executors::outbound::breaker::{Breakers, patience};
+use crate::executors::outbound::client::Outbound;
+use crate::executors::outbound::upstream::origin;
 
 mod http;
 pub mod mcp;
-
-use crate::executors::outbound::breaker::{Breakers, patience};
-use crate::executors::outbound::client::Outbound;
 
 /// The proxy executor of one gateway.
 pub struct Proxy {

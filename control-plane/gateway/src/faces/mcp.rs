@@ -3,16 +3,17 @@
 //! Owns: the choice of era (MCP 2026-07-28, "Versioning") and the shape of every message. The
 //! legacy and the modern half share lists, calls and streams, and differ in handshake and envelope.
 
-use asp_snapshot::mcp_revision;
 use std::sync::Arc;
 
 use asp_edge::{Admitted, Caller, EnvelopeKind, Reason};
+use asp_snapshot::mcp_revision;
+use asp_snapshot::mcp_revision::Revision;
+use asp_snapshot::{Snapshot, VirtualServer};
 use axum::body::Bytes;
 use axum::response::Response;
 use http::{HeaderMap, Method};
 
 use crate::gateway::Gateway;
-use asp_snapshot::{Snapshot, VirtualServer};
 
 pub mod codec;
 mod legacy;
@@ -23,7 +24,6 @@ mod requests;
 mod results;
 mod stream;
 
-use asp_snapshot::mcp_revision::Revision;
 use codec::{Failure, RpcResponse};
 
 /// One admitted HTTP request of a known caller.

@@ -1,6 +1,7 @@
 //! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728), agent cards, and the keys of
 //! the tokens that plugins show to services.
 
+use asp_snapshot::{Snapshot, VirtualServer};
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, Method, StatusCode, header};
@@ -8,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::mcp::codec;
 use crate::gateway::Gateway;
-use asp_snapshot::{Snapshot, VirtualServer};
 
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 /// Below the issuer of those tokens, which is the public URL.

@@ -5,10 +5,10 @@
 
 use asp_edge::Caller;
 use asp_proto::snapshot::Protocol;
-
-use crate::call::outcome::Refusal;
 use asp_snapshot::policy::{Evaluation, Ruling};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
+
+use crate::call::outcome::Refusal;
 
 /// What the stage says of a call that may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

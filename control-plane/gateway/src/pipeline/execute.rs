@@ -3,15 +3,13 @@
 //! Keeps true: at most once, always; a call that was handed over and then lost ends as `outcome_unknown`
 //! unless it only reads; a cancelled executor has 100 ms to stop before it is dropped.
 
-use crate::call::outcome::after_handover;
-use crate::execution::Executor;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::call::State;
-use crate::call::outcome::{Output, Refusal};
-use crate::execution::Execution;
+use crate::call::outcome::{Output, Refusal, after_handover};
+use crate::execution::{Execution, Executor};
 
 /// With less than this left, the call is refused instead of started (ADR 6).
 const LEAST_TIME: Duration = Duration::from_millis(50);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use asp_edge::{Admitted, Caller, Reason};
 use asp_proto::snapshot::AuthScheme;
-
 use asp_snapshot::VirtualServer;
 
 /// The user name of callers of a server whose scheme is `none` (development only).

@@ -1,10 +1,10 @@
 //! Stage 5: the arguments fit the input schema; defaults are filled in first. What a URI gives the variables of a
 //! resource template is held to the rules of their places, whoever reads the resource.
 
+use asp_snapshot::ListedPrimitive;
 use serde_json::Value;
 
 use crate::call::outcome::Refusal;
-use asp_snapshot::ListedPrimitive;
 
 /// Completes and checks `arguments`; a misfit names the field.
 pub fn check(entry: &ListedPrimitive, arguments: &mut Value) -> Result<(), Refusal> {

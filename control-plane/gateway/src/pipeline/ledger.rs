@@ -4,7 +4,6 @@
 //! token finds its answer and nobody else does; what was executed is never executed again under its key, unless its
 //! contract says that a repetition is harmless and its outcome was never known; a replay is the answer that was given.
 
-use crate::call::claim::LedgerClaim;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, R
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::{Call, IdempotencyKey};
 use crate::digest;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use asp_edge::{Caller, names};
 use asp_proto::snapshot::{Limit, Primitive};
+use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 use asp_store::counter::{Bucket, Counters, Taken};
 use parking_lot::Mutex;
 
 use crate::call::outcome::Refusal;
-use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 
 /// The levels of the hierarchy, most specific first; also the closed set of metric labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

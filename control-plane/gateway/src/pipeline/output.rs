@@ -1,7 +1,8 @@
 //! Stage 9: the result fits the output schema, or it is an error; it is never passed through.
 
-use crate::call::outcome::{Output, Refusal};
 use asp_snapshot::ListedPrimitive;
+
+use crate::call::outcome::{Output, Refusal};
 
 /// Checks what an executor produced. A tool error carries no structured result and is not checked.
 pub fn check(entry: &ListedPrimitive, output: &Output) -> Result<(), Refusal> {

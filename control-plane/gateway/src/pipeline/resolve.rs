@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use asp_snapshot::{ListedPrimitive, VirtualServer};
 use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
-use asp_snapshot::{ListedPrimitive, VirtualServer};
 
 /// How a face names what it wants.
 #[derive(Clone, Copy, Debug)]

@@ -11,13 +11,13 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use asp_edge::Caller;
+use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::entitlement::{Hidden, View};
 use crate::call::Call;
 use crate::call::outcome::Withdrawal;
-use asp_snapshot::Snapshot;
 
 /// How many calls are evaluated before others get the thread: each is matched to its org's policy anew.
 const AT_A_TIME: usize = 16;

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_snapshot::Snapshot;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -21,7 +22,6 @@ use crate::durable::active::{AbandonedCall, ActiveFault};
 use crate::execution::ResumeState;
 use crate::pipeline::{Pipeline, Running};
 use crate::telemetry::audit;
-use asp_snapshot::Snapshot;
 
 /// Most calls that are taken at a time: a gateway that starts has its own to serve.
 const AT_A_TIME: usize = 8;

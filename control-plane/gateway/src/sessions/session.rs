@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use asp_snapshot::mcp_revision::Revision;
 use parking_lot::Mutex;
 
 use crate::call::event::LogLevel;
 use crate::call::{Call, ClientAbilities};
-use asp_snapshot::mcp_revision::Revision;
 
 /// Most requests of a session that are remembered as running, and most questions that wait for it.
 const MAX_TRACKED: usize = 1024;

@@ -1,6 +1,5 @@
-//! A gateway with the repository's primitives, a few of the tests' own, and a development issuer.
+//! A gateway under test: its stores, its snapshot and a development issuer.
 
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +9,7 @@ use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
 use asp_gateway::minting::TokenKeys;
 use asp_gateway::pipeline::admission::Bounds;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
-use asp_registry::{Inputs, Source, assemble, check, read_dir};
+use asp_registry::{Inputs, assemble, check};
 use asp_store::active::MemoryActive;
 use asp_store::audit::MemoryAudit;
 use asp_store::ledger::MemoryLedger;
@@ -23,6 +22,14 @@ use http_body_util::BodyExt;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tower::ServiceExt;
+
+#[path = "support/clients.rs"]
+mod clients;
+#[path = "support/specs.rs"]
+mod specs;
+
+pub(crate) use clients::{Legacy, Modern};
+use specs::sources;
 
 pub(crate) const PUBLIC_URL: &str = "https://mcp.example.com";
 
@@ -74,135 +81,6 @@ pub(crate) fn token_with_scopes(user: &str, scope: &str) -> String {
     let mut claims = claims(user);
     claims["scope"] = scope.into();
     sign(&claims)
-}
-
-/// The tests' own server: primitives that need policy.
-const TEST_SERVER: &str = "apiVersion: asp/v1\nname: policy\ntitle: Policy\ndescription: For tests.\nversion: 1.0.0\n\
-         protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt], issuers: [dev]}\n\
-         primitives: [{ref: policy/policy.open}, {ref: policy/policy.scoped}, {ref: policy/policy.wipe}, {ref: policy/policy.once}, {ref: policy/policy.few}]\n";
-
-/// Primitives that run as plugins.
-const PLUGIN_SERVER: &str = "apiVersion: asp/v1\nname: plugins\ntitle: Plugins\ndescription: For tests.\nversion: 1.0.0\n\
-         protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt], issuers: [dev]}\n\
-         primitives: [{ref: plugins/sweep}, {ref: plugins/order}, {ref: plugins/page}, {ref: plugins/advice}, {ref: plugins/book}, {ref: plugins/purge}, {ref: plugins/fetch}]\n";
-const PLUGIN_HEAD: &str =
-    "version: 1.0.0\nowner: t@example.com\nsummary: A plugin.\ntags: [test]\nsecurity: {riskClass: low}\n";
-const PLUGIN_RUNTIME: &str = "runtime: {mode: plugin, language: python, entrypoint: main.py}\n";
-
-/// `sweep` only reads and asks; `book` and `purge` have effects and ask; `fetch` reaches other services; `order` has effects; `page` is a resource template; `advice` is a prompt.
-fn plugin_sources() -> Vec<Source> {
-    let asks = "primitiveDependencies:\n  elicitations: [{id: plugins.name}]\n  delegations: [{id: plugins.label}]\n";
-    let schema = "primitiveSchema:\n  input_schema: {type: object, properties: {n: {type: integer, default: 1}}}\n  \
-                  output_schema: {type: object, required: [ok], properties: {ok: {type: boolean}}}\n";
-    let can = "capabilities: {supportsProgress: true, supportsCancellation: true, supportsElicitation: true, \
-               supportsDelegation: true, inputTimeoutSeconds: 2}\n";
-    let rows = [
-        ("server", PLUGIN_SERVER.to_owned()),
-        (
-            "sweep",
-            format!("id: sweep\nname: Sweep\ntype: task\nmutation: read_only\n{PLUGIN_HEAD}{can}{asks}{schema}{PLUGIN_RUNTIME}"),
-        ),
-        (
-            "order",
-            format!("id: order\nname: Order\ntype: tool\nmutation: non_idempotent\n{PLUGIN_HEAD}{schema}{PLUGIN_RUNTIME}"),
-        ),
-        (
-            "book",
-            format!("id: book\nname: Book\ntype: task\nmutation: non_idempotent\n{PLUGIN_HEAD}{can}{asks}{schema}{PLUGIN_RUNTIME}"),
-        ),
-        (
-            "purge",
-            format!("id: purge\nname: Purge\ntype: task\nmutation: destructive\n{PLUGIN_HEAD}{can}{asks}{schema}{PLUGIN_RUNTIME}"),
-        ),
-        (
-            "fetch",
-            format!("id: fetch\nname: Fetch\ntype: tool\nmutation: non_idempotent\n{PLUGIN_HEAD}{schema}{PLUGIN_RUNTIME}").replace(
-                "security: {riskClass: low}",
-                "security: {riskClass: low, allowedDomains: [api.example.com, files.example.org], auth: {type: jwt, scopes: ['x:read']}}",
-            ),
-        ),
-        (
-            "page",
-            format!(
-                "id: page\nname: Page\ntype: resource_template\n{PLUGIN_HEAD}primitiveSchema: {{uriTemplate: 'page://{{id}}'}}\n{PLUGIN_RUNTIME}"
-            ),
-        ),
-        (
-            "advice",
-            format!(
-                "id: advice\nname: Advice\ntype: prompt\n{PLUGIN_HEAD}primitiveSchema: {{arguments: [{{name: topic, required: true}}]}}\n{PLUGIN_RUNTIME}"
-            ),
-        ),
-        (
-            "name",
-            "id: plugins.name\nname: A name\ntype: elicitation\nversion: 1.0.0\nowner: t@example.com\n\
-             primitiveSchema: {message: Which name?, fields: [{name: name, type: string, required: true}]}\n"
-                .to_owned(),
-        ),
-        (
-            "label",
-            "id: plugins.label\nname: Label\ntype: delegate\nversion: 1.0.0\nowner: t@example.com\nsummary: Labels.\n\
-             primitiveSchema: {sampling: {systemPrompt: Answer in JSON., maxTokens: 64}}\n"
-                .to_owned(),
-        ),
-    ];
-    rows.into_iter().map(|(file, text)| Source { path: format!("plugins/{file}.yaml"), text }).collect()
-}
-
-fn spec(id: &str, name: &str, mutation: &str, extra: &str) -> String {
-    format!(
-        "id: {id}\nname: {name}\ntype: tool\nversion: 1.0.0\nowner: t@example.com\nsummary: A tool.\ntags: [test]\n\
-         mutation: {mutation}\nprimitiveSchema:\n  input_schema:\n    type: object\n    properties:\n      \
-         message: {{type: string, default: none}}\n      to: {{type: integer, default: 1}}\n      \
-         delayMs: {{type: integer, default: 0}}\n{extra}"
-    )
-}
-
-/// The repository's servers and the tests' own.
-pub(crate) fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
-    let mut sources = read_dir(&root).unwrap();
-    sources.push(Source { path: "policy/server.yaml".into(), text: TEST_SERVER.into() });
-    let echo = "runtime: {mode: builtin, entrypoint: echo}\n";
-    let low = "security: {riskClass: low}\n";
-    for (file, text) in [
-        ("open", spec("policy.open", "Open", "read_only", &format!("{low}{echo}"))),
-        (
-            "scoped",
-            spec(
-                "policy.scoped",
-                "Scoped",
-                "read_only",
-                &format!(
-                    "security: {{riskClass: low, auth: {{type: jwt, scopes: ['x:read', 'x:write']}}}}\n{echo}"
-                ),
-            ),
-        ),
-        ("wipe", spec("policy.wipe", "Wipe", "destructive", &format!("{low}{echo}"))),
-        (
-            "once",
-            spec(
-                "policy.once",
-                "Once",
-                "non_idempotent",
-                &format!("{low}runtime: {{mode: builtin, entrypoint: clock}}\n"),
-            ),
-        ),
-        (
-            "few",
-            spec(
-                "policy.few",
-                "Few",
-                "read_only",
-                "security: {riskClass: low, rateLimitMax: {invocationCount: 2, timeUnitCount: 3600, timeUnit: seconds, \
-                 concurrentInvocations: 5}}\nruntime: {mode: builtin, entrypoint: echo}\n",
-            ),
-        ),
-    ] {
-        sources.push(Source { path: format!("policy/{file}.yaml"), text });
-    }
-    sources.extend(plugin_sources());
-    sources
 }
 
 pub(crate) fn inputs() -> Inputs {
@@ -430,148 +308,5 @@ impl Fixture {
             request = request.header(*name, *value);
         }
         asp_gateway::http::router(self.gateway.clone()).oneshot(request.body(body).unwrap()).await.unwrap()
-    }
-}
-
-/// A legacy client with one session.
-pub(crate) struct Legacy {
-    pub fixture: Fixture,
-    pub server: String,
-    pub token: String,
-    pub session: String,
-    pub revision: String,
-}
-
-impl Legacy {
-    pub(crate) async fn connect(
-        fixture: &Fixture,
-        server: &str,
-        user: &str,
-        revision: &str,
-        capabilities: Value,
-    ) -> Legacy {
-        Legacy::connect_as(fixture, server, token(user), revision, capabilities).await
-    }
-
-    pub(crate) async fn connect_as(
-        fixture: &Fixture,
-        server: &str,
-        token: String,
-        revision: &str,
-        capabilities: Value,
-    ) -> Legacy {
-        let mut client = Legacy {
-            fixture: fixture.clone(),
-            server: server.into(),
-            token,
-            session: String::new(),
-            revision: revision.into(),
-        };
-        let answer = client
-            .request(
-                1,
-                "initialize",
-                json!({"protocolVersion": revision, "capabilities": capabilities,
-                     "clientInfo": {"name": "test", "version": "1"}}),
-            )
-            .await;
-        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
-        assert_eq!(answer.json()["result"]["protocolVersion"], revision);
-        client.session = answer.headers["mcp-session-id"].to_str().unwrap().into();
-        let answer = client.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
-        assert_eq!(answer.status, StatusCode::ACCEPTED);
-        client
-    }
-
-    pub(crate) fn headers(&self) -> Vec<(&'static str, String)> {
-        let mut headers = vec![
-            ("authorization", format!("Bearer {}", self.token)),
-            ("content-type", "application/json".into()),
-            ("accept", "application/json, text/event-stream".into()),
-        ];
-        if !self.session.is_empty() {
-            headers.push(("mcp-session-id", self.session.clone()));
-            headers.push(("mcp-protocol-version", self.revision.clone()));
-        }
-        headers
-    }
-
-    pub(crate) async fn request(&self, id: u64, method: &str, params: Value) -> Answer {
-        self.post(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await
-    }
-
-    pub(crate) async fn post(&self, message: &Value) -> Answer {
-        let headers = self.headers();
-        let headers: Vec<(&str, &str)> =
-            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        self.fixture
-            .send(Method::POST, &format!("/{}/mcp", self.server), &headers, &message.to_string())
-            .await
-    }
-
-    /// Sends a request and returns with the headers, the body still open.
-    pub(crate) async fn open(&self, message: &Value) -> axum::response::Response {
-        let headers = self.headers();
-        let headers: Vec<(&str, &str)> =
-            headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        self.fixture
-            .open(Method::POST, &format!("/{}/mcp", self.server), &headers, &message.to_string())
-            .await
-    }
-}
-
-/// A modern request with everything the revision requires.
-pub(crate) struct Modern {
-    pub headers: Vec<(String, String)>,
-    pub body: Value,
-    pub server: String,
-}
-
-impl Modern {
-    pub(crate) fn new(server: &str, token: &str, method: &str, mut params: Value) -> Modern {
-        params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"}});
-        let mut headers = vec![
-            ("authorization".into(), format!("Bearer {token}")),
-            ("content-type".into(), "application/json".into()),
-            ("accept".into(), "application/json, text/event-stream".into()),
-            ("mcp-protocol-version".into(), "2026-07-28".into()),
-            ("mcp-method".into(), method.into()),
-        ];
-        if let Some(name) = params.get("name").or(params.get("uri")).and_then(Value::as_str) {
-            headers.push(("mcp-name".into(), name.into()));
-        }
-        let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
-        Modern { headers, body, server: server.into() }
-    }
-
-    pub(crate) fn without(mut self, header: &str) -> Modern {
-        self.headers.retain(|(name, _)| name != header);
-        self
-    }
-
-    pub(crate) fn with(self, header: &str, value: &str) -> Modern {
-        let mut without = self.without(header);
-        without.headers.push((header.into(), value.into()));
-        without
-    }
-
-    pub(crate) fn capabilities(mut self, capabilities: Value) -> Modern {
-        self.body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
-        self
-    }
-
-    pub(crate) async fn send(&self, fixture: &Fixture) -> Answer {
-        let headers: Vec<(&str, &str)> =
-            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        fixture.send(Method::POST, &format!("/{}/mcp", self.server), &headers, &self.body.to_string()).await
-    }
-
-    pub(crate) async fn open(&self, fixture: &Fixture) -> axum::response::Response {
-        let headers: Vec<(&str, &str)> =
-            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        fixture.open(Method::POST, &format!("/{}/mcp", self.server), &headers, &self.body.to_string()).await
     }
 }

@@ -3,14 +3,14 @@
 //! Keeps true: `json` is there only where the text is JSON; an answer that is too large or does not fit the
 //! delegate's output schema is none.
 
-use crate::telemetry::metrics::delegations::Usage;
+use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value};
 
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Asked};
 use crate::executors::delegate::delegation::Fault;
-use asp_snapshot::ListedPrimitive;
+use crate::telemetry::metrics::delegations::Usage;
 
 /// Longest name of a model or reason that is handed on, in bytes.
 const MAX_WORD: usize = 256;

@@ -3,6 +3,7 @@
 //!
 //! Keeps true: what comes from an endpoint is read leniently and kept only as far as a plugin gets it.
 
+use asp_snapshot::ListedPrimitive;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -10,7 +11,6 @@ use super::answer::Answered;
 use super::endpoint::Endpoint;
 use crate::executors::delegate::delegation::Fault;
 use crate::telemetry::metrics::delegations::Usage;
-use asp_snapshot::ListedPrimitive;
 
 /// Longest name of a `response_format` schema (OpenAI's API reference).
 const MAX_SCHEMA_NAME: usize = 64;

@@ -1,13 +1,14 @@
 //! One delegation: who is to answer it, and the words for why nobody did.
 
-use crate::call::Call;
-use crate::execution::Platform;
-use asp_snapshot::Dependency;
-use asp_snapshot::Snapshot;
+use std::sync::Arc;
+
+use asp_snapshot::{Dependency, Snapshot};
 use serde_json::Map;
 use serde_json::Value;
-use std::sync::Arc;
 use tokio::time::Instant;
+
+use crate::call::Call;
+use crate::execution::Platform;
 
 /// Why a delegation has no answer (runtime/README.md, closed set).
 #[derive(Clone, Debug, PartialEq, Eq)]

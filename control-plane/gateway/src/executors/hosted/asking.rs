@@ -5,6 +5,7 @@
 //! answer or an error to each question; a question has the same id at every gateway, and no other question has it.
 
 use asp_proto::snapshot::Kind;
+use asp_snapshot::Dependency;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -18,7 +19,6 @@ use crate::digest;
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::delegation::Fault;
-use asp_snapshot::Dependency;
 
 /// Names the declared primitive in the `_meta` of a request's parameters.
 const META_ID: &str = "asp/id";

@@ -2,6 +2,7 @@
 //!
 //! Owns: the sampling request. Refuses: what the service says in it beyond a closed list.
 
+use asp_snapshot::Dependency;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -11,7 +12,6 @@ use crate::executors::delegate::Delegates;
 use crate::executors::delegate::delegation::{Delegation, Fault};
 use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::executors::delegate::record;
-use asp_snapshot::Dependency;
 
 /// What a service may say of a model call where the spec does not; nothing else of its request is used.
 const OPEN_PARAMS: [&str; 5] =

@@ -10,15 +10,12 @@ use http::HeaderValue;
 use reqwest::StatusCode;
 use tokio::time::{Instant, sleep};
 
-use super::Calls;
-use super::asking;
-use super::outcome;
 use super::resource::{self, CallResource, Progress, Status};
 use super::service::{self, Answer, Fault, Service};
+use super::{Calls, asking, outcome};
 use crate::call::Call;
 use crate::call::event::Event;
-use crate::call::outcome::after_handover;
-use crate::call::outcome::{Output, Refusal};
+use crate::call::outcome::{Output, Refusal, after_handover};
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
 use crate::executors::hosted::cancel::Farewell;

@@ -1,11 +1,12 @@
 //! What every request to a service shares: its origin, its deadline, its idempotency key, and what it means that no
 //! answer came.
 
+use tokio::time::Instant;
+
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::clock::since_epoch;
 use crate::digest;
-use tokio::time::Instant;
 
 /// Scheme and authority of a URL or URL template, as the breaker's key.
 pub(crate) fn origin(url: &str) -> String {

@@ -3,7 +3,6 @@
 //! Owns: the reading of `Admission`, of queue places and of a closed tunnel's figures. Keeps true: the reasons
 //! are those of the contract (supervisor.proto); an unknown one is never taken as permission.
 
-use crate::telemetry::metrics::workers::Stats;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
@@ -15,6 +14,7 @@ use tonic::{Code, Status};
 use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::outcome::Refusal;
+use crate::telemetry::metrics::workers::Stats;
 
 /// When a refused caller may try again and the runtime does not say.
 const DEFAULT_RETRY: Duration = Duration::from_secs(1);

@@ -6,12 +6,12 @@
 
 mod upload;
 
-use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_proto::plugin::{ArtifactData, ArtifactEmitted};
 use asp_store::blobs::BlobError;
+use prost::Message;
 use serde_json::{Map, Value, json};
 
 use crate::call::Call;

@@ -1,10 +1,7 @@
 //! What a primitive says of its plugin, as the runtime is told.
 
-use asp_proto::snapshot::McpStdio;
-use asp_proto::snapshot::Plugin;
-use asp_proto::snapshot::Primitive;
-use asp_proto::supervisor::PluginRef;
-use asp_proto::supervisor::RuntimeHints;
+use asp_proto::snapshot::{McpStdio, Plugin, Primitive};
+use asp_proto::supervisor::{PluginRef, RuntimeHints};
 
 /// The language of stdio MCP servers, whatever they are written in.
 pub(crate) const STDIO: &str = "mcp-stdio";

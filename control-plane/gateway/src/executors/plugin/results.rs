@@ -3,13 +3,12 @@
 //! Keeps true: a plugin's words reach the model only as a tool error's text, bounded and without line noise;
 //! a failure that the plugin reports is told apart from one of the platform.
 
-use crate::call::content::parse;
 use std::collections::HashMap;
 
 use asp_proto::plugin::{Completed, ResultChunk};
 use serde_json::{Map, Value};
 
-use crate::call::content::{is_content_block, misfit};
+use crate::call::content::{is_content_block, misfit, parse};
 use crate::call::outcome::{Output, Refusal, text_block};
 
 /// Most bytes of chunks that are joined; more are counted and left out.

@@ -7,12 +7,11 @@
 mod lane;
 mod lanes;
 
-use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tonic::transport::Channel;
 
+use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{CloseTunnelRequest, PppClientFrame};
 use parking_lot::Mutex;
 use prost::Message;
@@ -22,6 +21,7 @@ use tokio::sync::mpsc::WeakSender;
 use tokio::sync::mpsc::error::SendError;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 use super::ended::EndedTunnel;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use asp_edge::{Envelope, EnvelopeKind, Reason};
 use asp_proto::snapshot::Sessions as SessionMode;
+use asp_snapshot::mcp_revision::Revision;
 use axum::response::Response;
 use futures::future::join_all;
 use http::{HeaderValue, StatusCode, header};
@@ -23,7 +24,6 @@ use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
 use crate::sessions::{Profile, Session};
-use asp_snapshot::mcp_revision::Revision;
 
 /// A single message.
 pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {

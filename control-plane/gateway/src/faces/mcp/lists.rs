@@ -2,14 +2,14 @@
 
 use asp_edge::Reason;
 use asp_proto::snapshot::{Kind, Protocol};
+use asp_snapshot::ListedPrimitive;
+use asp_snapshot::mcp_revision::Revision;
 use serde_json::{Map, Value, json};
 
 use super::McpRequest;
 use super::codec::{Failure, Message};
 use crate::pipeline::entitlement::View;
 use crate::seal::Purpose;
-use asp_snapshot::ListedPrimitive;
-use asp_snapshot::mcp_revision::Revision;
 
 /// Most entries of one page.
 const PAGE: usize = 500;

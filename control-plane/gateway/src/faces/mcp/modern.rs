@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Envelope, EnvelopeKind, Reason};
+use asp_snapshot::mcp_revision::Revision;
+use asp_snapshot::param_headers::decode;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -22,8 +24,6 @@ use crate::call::Call;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::suspended::Suspended;
-use asp_snapshot::mcp_revision::Revision;
-use asp_snapshot::param_headers::decode;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";

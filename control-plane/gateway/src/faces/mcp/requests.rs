@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_edge::Reason;
 use asp_proto::snapshot::Protocol;
+use asp_snapshot::mcp_revision::Revision;
 use http::StatusCode;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use super::results::{self, Asked};
 use crate::call::outcome::Refusal;
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
 use crate::pipeline::resolve::{Target, resolve};
-use asp_snapshot::mcp_revision::Revision;
 
 /// Longest idempotency key in characters (as Stripe's).
 const MAX_KEY: usize = 255;

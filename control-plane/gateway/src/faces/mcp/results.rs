@@ -1,12 +1,12 @@
 //! A call's outcome as MCP shows it, per revision.
 
 use asp_edge::Reason;
+use asp_snapshot::VirtualServer;
+use asp_snapshot::mcp_revision::Revision;
 use serde_json::{Map, Value, json};
 
 use super::codec::Failure;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
-use asp_snapshot::VirtualServer;
-use asp_snapshot::mcp_revision::Revision;
 
 /// MCP up to 2025-11-25, resources, error handling; 2026-07-28 has -32602 for it.
 const RESOURCE_NOT_FOUND: i32 = -32002;

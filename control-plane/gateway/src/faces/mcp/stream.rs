@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_snapshot::mcp_revision::Revision;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::stream;
@@ -20,7 +21,6 @@ use crate::call::Call;
 use crate::call::event::{Event, EventReader, LogLevel};
 use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::Question;
-use asp_snapshot::mcp_revision::Revision;
 
 /// How long a call may stay silent before its response becomes a stream.
 const STREAM_AFTER: Duration = Duration::from_secs(5);

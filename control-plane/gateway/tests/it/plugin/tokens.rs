@@ -1,13 +1,13 @@
 //! The tokens of plugins, as a service that verifies them with the published keys sees them (I-8).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 use super::resume::save;
 use super::{call, fixture, modern};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use asp_proto::plugin::{DelegationRequested, DeliverDelegationResult, Json};
 use asp_proto::snapshot::Kind;
+use asp_snapshot::Dependency;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use prost::Message;
@@ -20,7 +21,6 @@ use crate::call::content::parse;
 use crate::executors::delegate::delegation::{Delegation, Fault};
 use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::executors::delegate::record;
-use asp_snapshot::Dependency;
 
 /// Largest input of a model in bytes, as JSON text.
 const MAX_INPUT: usize = 512 << 10;

@@ -1,0 +1,134 @@
+//! The repository's primitives and a few of the tests' own.
+
+use std::path::Path;
+
+use asp_registry::{Source, read_dir};
+
+/// The tests' own server: primitives that need policy.
+const TEST_SERVER: &str = "apiVersion: asp/v1\nname: policy\ntitle: Policy\ndescription: For tests.\nversion: 1.0.0\n\
+         protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt], issuers: [dev]}\n\
+         primitives: [{ref: policy/policy.open}, {ref: policy/policy.scoped}, {ref: policy/policy.wipe}, {ref: policy/policy.once}, {ref: policy/policy.few}]\n";
+
+/// Primitives that run as plugins.
+const PLUGIN_SERVER: &str = "apiVersion: asp/v1\nname: plugins\ntitle: Plugins\ndescription: For tests.\nversion: 1.0.0\n\
+         protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [jwt], issuers: [dev]}\n\
+         primitives: [{ref: plugins/sweep}, {ref: plugins/order}, {ref: plugins/page}, {ref: plugins/advice}, {ref: plugins/book}, {ref: plugins/purge}, {ref: plugins/fetch}]\n";
+const PLUGIN_HEAD: &str =
+    "version: 1.0.0\nowner: t@example.com\nsummary: A plugin.\ntags: [test]\nsecurity: {riskClass: low}\n";
+const PLUGIN_RUNTIME: &str = "runtime: {mode: plugin, language: python, entrypoint: main.py}\n";
+
+/// `sweep` only reads and asks; `book` and `purge` have effects and ask; `fetch` reaches other services; `order` has effects; `page` is a resource template; `advice` is a prompt.
+fn plugin_sources() -> Vec<Source> {
+    let asks = "primitiveDependencies:\n  elicitations: [{id: plugins.name}]\n  delegations: [{id: plugins.label}]\n";
+    let schema = "primitiveSchema:\n  input_schema: {type: object, properties: {n: {type: integer, default: 1}}}\n  \
+                  output_schema: {type: object, required: [ok], properties: {ok: {type: boolean}}}\n";
+    let can = "capabilities: {supportsProgress: true, supportsCancellation: true, supportsElicitation: true, \
+               supportsDelegation: true, inputTimeoutSeconds: 2}\n";
+    let rows = [
+        ("server", PLUGIN_SERVER.to_owned()),
+        (
+            "sweep",
+            format!("id: sweep\nname: Sweep\ntype: task\nmutation: read_only\n{PLUGIN_HEAD}{can}{asks}{schema}{PLUGIN_RUNTIME}"),
+        ),
+        (
+            "order",
+            format!("id: order\nname: Order\ntype: tool\nmutation: non_idempotent\n{PLUGIN_HEAD}{schema}{PLUGIN_RUNTIME}"),
+        ),
+        (
+            "book",
+            format!("id: book\nname: Book\ntype: task\nmutation: non_idempotent\n{PLUGIN_HEAD}{can}{asks}{schema}{PLUGIN_RUNTIME}"),
+        ),
+        (
+            "purge",
+            format!("id: purge\nname: Purge\ntype: task\nmutation: destructive\n{PLUGIN_HEAD}{can}{asks}{schema}{PLUGIN_RUNTIME}"),
+        ),
+        (
+            "fetch",
+            format!("id: fetch\nname: Fetch\ntype: tool\nmutation: non_idempotent\n{PLUGIN_HEAD}{schema}{PLUGIN_RUNTIME}").replace(
+                "security: {riskClass: low}",
+                "security: {riskClass: low, allowedDomains: [api.example.com, files.example.org], auth: {type: jwt, scopes: ['x:read']}}",
+            ),
+        ),
+        (
+            "page",
+            format!(
+                "id: page\nname: Page\ntype: resource_template\n{PLUGIN_HEAD}primitiveSchema: {{uriTemplate: 'page://{{id}}'}}\n{PLUGIN_RUNTIME}"
+            ),
+        ),
+        (
+            "advice",
+            format!(
+                "id: advice\nname: Advice\ntype: prompt\n{PLUGIN_HEAD}primitiveSchema: {{arguments: [{{name: topic, required: true}}]}}\n{PLUGIN_RUNTIME}"
+            ),
+        ),
+        (
+            "name",
+            "id: plugins.name\nname: A name\ntype: elicitation\nversion: 1.0.0\nowner: t@example.com\n\
+             primitiveSchema: {message: Which name?, fields: [{name: name, type: string, required: true}]}\n"
+                .to_owned(),
+        ),
+        (
+            "label",
+            "id: plugins.label\nname: Label\ntype: delegate\nversion: 1.0.0\nowner: t@example.com\nsummary: Labels.\n\
+             primitiveSchema: {sampling: {systemPrompt: Answer in JSON., maxTokens: 64}}\n"
+                .to_owned(),
+        ),
+    ];
+    rows.into_iter().map(|(file, text)| Source { path: format!("plugins/{file}.yaml"), text }).collect()
+}
+
+fn spec(id: &str, name: &str, mutation: &str, extra: &str) -> String {
+    format!(
+        "id: {id}\nname: {name}\ntype: tool\nversion: 1.0.0\nowner: t@example.com\nsummary: A tool.\ntags: [test]\n\
+         mutation: {mutation}\nprimitiveSchema:\n  input_schema:\n    type: object\n    properties:\n      \
+         message: {{type: string, default: none}}\n      to: {{type: integer, default: 1}}\n      \
+         delayMs: {{type: integer, default: 0}}\n{extra}"
+    )
+}
+
+/// The repository's servers and the tests' own.
+pub(crate) fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
+    let mut sources = read_dir(&root).unwrap();
+    sources.push(Source { path: "policy/server.yaml".into(), text: TEST_SERVER.into() });
+    let echo = "runtime: {mode: builtin, entrypoint: echo}\n";
+    let low = "security: {riskClass: low}\n";
+    for (file, text) in [
+        ("open", spec("policy.open", "Open", "read_only", &format!("{low}{echo}"))),
+        (
+            "scoped",
+            spec(
+                "policy.scoped",
+                "Scoped",
+                "read_only",
+                &format!(
+                    "security: {{riskClass: low, auth: {{type: jwt, scopes: ['x:read', 'x:write']}}}}\n{echo}"
+                ),
+            ),
+        ),
+        ("wipe", spec("policy.wipe", "Wipe", "destructive", &format!("{low}{echo}"))),
+        (
+            "once",
+            spec(
+                "policy.once",
+                "Once",
+                "non_idempotent",
+                &format!("{low}runtime: {{mode: builtin, entrypoint: clock}}\n"),
+            ),
+        ),
+        (
+            "few",
+            spec(
+                "policy.few",
+                "Few",
+                "read_only",
+                "security: {riskClass: low, rateLimitMax: {invocationCount: 2, timeUnitCount: 3600, timeUnit: seconds, \
+                 concurrentInvocations: 5}}\nruntime: {mode: builtin, entrypoint: echo}\n",
+            ),
+        ),
+    ] {
+        sources.push(Source { path: format!("policy/{file}.yaml"), text });
+    }
+    sources.extend(plugin_sources());
+    sources
+}
