@@ -17,18 +17,18 @@ use super::AdminState;
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::problem::Problem;
-use super::turns::Lane;
+use super::turns::{self, Topic};
 use crate::admission::{Admission, Refusal};
 
 /// A list of an org's policy.
 #[async_trait]
 pub trait PolicyList {
     /// What a put brings.
-    type Body: Send;
+    type Body: Send + 'static;
     /// What is stored of it.
-    type Record: Send + Sync;
+    type Record: Send + Sync + 'static;
     /// What a delete may name.
-    type Key: Send;
+    type Key: Send + 'static;
     /// An entry as admins see it.
     type Entry: Serialize;
 
@@ -68,10 +68,17 @@ pub async fn put<L: PolicyList>(call: Call, body: L::Body) -> Result<Response, P
     admin.writer()?;
     let record = L::record(&org, body)?;
     let change = state.change(&admin, precondition(&headers)?);
-    let turn = state.turns.to_write(Lane::Policy, &admin).await?;
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let platform = admin.role.is_platform();
-    state.published(L::put(&state.admission, platform, &change, &org, &record).await?);
-    drop(turn);
+    let work = {
+        let state = Arc::clone(&state);
+        let org = org.clone();
+        async move {
+            let written = L::put(&state.admission, platform, &change, &org, &record).await?;
+            Ok::<_, Refusal>(state.published(written))
+        }
+    };
+    turns::write(turn, work).await??;
     show::<L>(&state, &org).await
 }
 
@@ -87,8 +94,12 @@ pub async fn delete<L: PolicyList>(call: Call, key: L::Key) -> Result<Json<Value
     admin.of_org(&org)?;
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
-    let _turn = state.turns.to_write(Lane::Policy, &admin).await?;
-    let written = state.published(L::delete(state.store.as_ref(), &change, &org, key).await?);
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let work = async move {
+        let written = L::delete(state.store.as_ref(), &change, &org, key).await?;
+        Ok::<_, Problem>(state.published(written))
+    };
+    let written = turns::write(turn, work).await??;
     Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
 }
 

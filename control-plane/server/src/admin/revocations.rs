@@ -15,7 +15,8 @@ use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::problem::{Code, Problem};
-use super::turns::Lane;
+use super::turns::{self, Topic};
+use crate::admission::Refusal;
 use crate::clock;
 use crate::trusted_issuer::MAX_TTL;
 
@@ -88,8 +89,15 @@ pub async fn add(
     let record = record(&admin, body, now)?;
     let change = state.change(&admin, Precondition::None);
     let platform = admin.role.is_platform();
-    let _turn = state.turns.to_write(Lane::Revocations, &admin).await?;
-    state.published(state.admission.add_revocation(platform, &change, &record).await?);
+    let turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    let work = {
+        let record = record.clone();
+        async move {
+            let written = state.admission.add_revocation(platform, &change, &record).await?;
+            Ok::<_, Refusal>(state.published(written))
+        }
+    };
+    turns::write(turn, work).await??;
     let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
     let mut response = (StatusCode::CREATED, Json(Revocation::from(record))).into_response();
     if let Ok(location) = location {
@@ -202,7 +210,7 @@ pub async fn delete(
     let record = find(&admin, &state, &id).await?;
     admin.writer()?;
     may_take_back(&admin, &record)?;
-    let _turn = state.turns.to_write(Lane::Revocations, &admin).await?;
+    let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
     let change = state.change(&admin, Precondition::None);
     state.published(state.store.delete_revocation(&change, &id).await?);
     Ok(StatusCode::NO_CONTENT)
@@ -218,7 +226,7 @@ pub async fn delete_matching(
     Body(body): Body<NewRevocation>,
 ) -> Result<Json<Vec<Revocation>>, Problem> {
     let wanted = record(&admin, body, clock::now_ms())?;
-    let _turn = state.turns.to_write(Lane::Revocations, &admin).await?;
+    let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
     let mut live = state.store.load().await?.revocations;
     live.retain(|found| {
         (&found.kind, &found.org, &found.target) == (&wanted.kind, &wanted.org, &wanted.target)

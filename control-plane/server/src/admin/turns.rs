@@ -15,21 +15,21 @@ use super::auth::Admin;
 use super::off_thread;
 use super::problem::{Code, Problem};
 
-/// Requests of one org in one lane, the one whose turn it is among them.
+/// Requests of one org on one topic, the one whose turn it is among them.
 pub const MAX_OF_ORG: usize = 16;
 /// Questions of all orgs together: each holds a body of up to [`super::MAX_BODY`].
 pub const MAX_QUESTIONS: usize = 64;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lane {
+pub enum Topic {
     Policy,
     Revocations,
     /// They change nothing, and compile: validate, compile, explain, an org's primitives.
     Questions,
 }
 
-type Key = (Lane, String);
+type Key = (Topic, String);
 
 /// The turns of all orgs.
 pub struct Turns {
@@ -67,6 +67,22 @@ impl Turn {
     }
 }
 
+/// Brings a write to its end, whether or not its caller waits for it: the turn lasts as long, and what was begun is not
+/// broken off between its judgement and the store.
+pub async fn write<T: Send + 'static>(
+    turn: Option<Turn>,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Problem> {
+    let ended = tokio::spawn(async move {
+        let _turn = turn;
+        work.await
+    });
+    ended.await.map_err(|error| {
+        tracing::error!(%error, "a write was aborted and its caller got an internal error; a panic is logged above, report it");
+        Problem::new(Code::Internal, "")
+    })
+}
+
 struct Place {
     turns: Arc<Turns>,
     key: Key,
@@ -81,29 +97,30 @@ impl Turns {
     }
 
     /// Waits for the turn of an admin's org to write; `None`: the platform's admins need none.
-    pub async fn to_write(self: &Arc<Self>, lane: Lane, admin: &Admin) -> Result<Option<Turn>, Problem> {
+    pub async fn to_write(self: &Arc<Self>, topic: Topic, admin: &Admin) -> Result<Option<Turn>, Problem> {
         match admin.role.org() {
             None => Ok(None),
-            Some(org) => self.take(lane, org).await.map(Some),
+            Some(org) => self.take(topic, org).await.map(Some),
         }
     }
 
     /// Waits for the turn of an admin's org, or of the platform, to have a question answered.
     pub async fn to_ask(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
-        let mut turn = self.take(Lane::Questions, admin.role.org().unwrap_or_default()).await?;
+        let mut turn = self.take(Topic::Questions, admin.role.org().unwrap_or_default()).await?;
         turn._answering = Some(permit(&self.answering).await?);
         Ok(turn)
     }
 
-    async fn take(self: &Arc<Self>, lane: Lane, org: &str) -> Result<Turn, Problem> {
-        let (place, one) = self.enter((lane, org.to_owned()))?;
+    async fn take(self: &Arc<Self>, topic: Topic, org: &str) -> Result<Turn, Problem> {
+        let (place, one) = self.enter((topic, org.to_owned()))?;
         Ok(Turn { _one: permit(&one).await?, _place: place, _answering: None })
     }
 
     fn enter(self: &Arc<Self>, key: Key) -> Result<(Place, Arc<Semaphore>), Problem> {
         let mut queues = self.queues.lock();
-        let of_lane = queues.iter().filter(|((lane, _), _)| *lane == key.0).map(|(_, queue)| queue.present);
-        if key.0 == Lane::Questions && of_lane.sum::<usize>() >= MAX_QUESTIONS {
+        let of_topic =
+            queues.iter().filter(|((topic, _), _)| *topic == key.0).map(|(_, queue)| queue.present);
+        if key.0 == Topic::Questions && of_topic.sum::<usize>() >= MAX_QUESTIONS {
             return Err(Problem::new(
                 Code::Overloaded,
                 format!("{MAX_QUESTIONS} questions wait for an answer: ask again after a moment"),
@@ -156,17 +173,17 @@ mod tests {
     async fn an_org_has_one_turn_at_a_time_and_a_bounded_number_that_wait() {
         let turns = Turns::new();
         let acme = admin("org:acme");
-        let first = turns.to_write(Lane::Policy, &acme).await.unwrap();
+        let first = turns.to_write(Topic::Policy, &acme).await.unwrap();
         let mut waiting: Vec<_> =
-            (1..MAX_OF_ORG).map(|_| Box::pin(turns.to_write(Lane::Policy, &acme))).collect();
+            (1..MAX_OF_ORG).map(|_| Box::pin(turns.to_write(Topic::Policy, &acme))).collect();
         for one in &mut waiting {
             assert!(futures::poll!(one).is_pending());
         }
-        let refused = turns.to_write(Lane::Policy, &acme).await.err().unwrap();
+        let refused = turns.to_write(Topic::Policy, &acme).await.err().unwrap();
         assert_eq!(refused.code(), Code::TooManyRequests);
-        assert!(turns.to_write(Lane::Revocations, &acme).await.is_ok(), "another lane");
-        assert!(turns.to_write(Lane::Policy, &admin("org:other")).await.is_ok(), "another org");
-        assert!(turns.to_write(Lane::Policy, &admin("platform")).await.unwrap().is_none());
+        assert!(turns.to_write(Topic::Revocations, &acme).await.is_ok(), "another topic");
+        assert!(turns.to_write(Topic::Policy, &admin("org:other")).await.is_ok(), "another org");
+        assert!(turns.to_write(Topic::Policy, &admin("platform")).await.unwrap().is_none());
         drop(first);
         assert!(futures::poll!(&mut waiting[0]).is_ready(), "in the order in which they came");
         drop(waiting);

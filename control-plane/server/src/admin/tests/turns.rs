@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{Api, read};
 use crate::admin::turns::MAX_OF_ORG;
+use crate::xds::Published;
 
 /// Nothing that must not wait takes so long.
 const HANG: Duration = Duration::from_secs(60);
@@ -98,4 +99,28 @@ fn questions_beyond_a_bound_are_refused_and_told_when_to_come_back() {
             assert_ne!(answer.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
         }
     });
+}
+
+#[test]
+fn a_write_whose_caller_goes_away_is_brought_to_its_end_and_keeps_its_turn_until_then() {
+    with_one_compiler(async |api, release| {
+        let path = "/api/policy/orgs/acme/bindings";
+        for number in 0..5 {
+            let mut put = Box::pin(api.put("org:acme", path, binding(number)));
+            assert!(futures::poll!(&mut put).is_pending());
+        }
+        release.send(()).unwrap();
+        let mut xds_state = api.xds_state.clone();
+        let published = |published: &Published| !published.snapshot.bindings.is_empty();
+        let stored = xds_state.wait_for(|state| state.snapshot.as_deref().is_some_and(published)).await;
+        drop(stored.unwrap());
+        let listed = api.get("org:acme", path).await.body;
+        assert_eq!(listed, json!([binding_as_shown(0)]), "the others had no turn");
+    });
+}
+
+fn binding_as_shown(user: usize) -> Value {
+    let mut shown = binding(user);
+    shown["primitive"]["protocol"] = json!("*");
+    shown
 }
