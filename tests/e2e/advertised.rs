@@ -33,7 +33,8 @@ async fn walk(stack: &Stack) -> Result<()> {
     let token = stack.alice().await?;
     let mut answered = 0;
     for primitive in shown.as_array().context("a list")? {
-        let (server, id) = (text(primitive, "/server"), text(primitive, "/name"));
+        let server = text(primitive, "/server");
+        let id = text(primitive, "/name");
         for protocol in UNSERVED {
             ensure!(primitive["exposure"][protocol].is_null(), "{id} is shown over {protocol}");
             let outcome = admin.explain(&server, &id, protocol).await?;

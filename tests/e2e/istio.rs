@@ -34,7 +34,8 @@ fn own() -> Result<()> {
     let manifest = std::fs::read_to_string(root.join("envoy/istio/envoy-filter.yaml"))?;
     let manifest: Value = serde_saphyr::from_str(&manifest)?;
     for patch in manifest["spec"]["configPatches"].as_array().context("configPatches is a list")? {
-        let (kind, found) = (&patch["applyTo"], &patch["match"]);
+        let kind = &patch["applyTo"];
+        let found = &patch["match"];
         ensure!(found["context"] == "GATEWAY", "{kind}: {found}");
         let own = match kind.as_str() {
             // It adds a cluster of its own.

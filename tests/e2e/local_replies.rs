@@ -39,7 +39,8 @@ async fn long_headers(shared: &Shared) -> Result<()> {
         let value = "v".repeat(kibibytes << 10);
         let request = modern(&token, "tools/list", json!({}), &[("x-long", &value)]);
         let [there, here] = [stack.edge(), stack.gateway()].map(|address| http1::send(address, &request));
-        let (there, here) = (there.await?, here.await?);
+        let there = there.await?;
+        let here = here.await?;
         ensure!(there.status == status, "{kibibytes} KiB through Envoy: {} {}", there.status, there.text());
         ensure!(here.status == status, "{kibibytes} KiB directly: {} {}", here.status, here.text());
         if status != 200 {

@@ -35,7 +35,8 @@ struct Running {
 
 async fn whole() -> Result<()> {
     let mut running = start().await?;
-    let (edge, token) = (address(&running, "ASP_EDGE_URL")?, running.environment["ASP_TOKEN"].clone());
+    let edge = address(&running, "ASP_EDGE_URL")?;
+    let token = running.environment["ASP_TOKEN"].clone();
     let url = format!("http://{edge}/demo/mcp");
     clients::python_at(&Place::demo(&url, &token), "auto", clients::MODERN).await?;
     let url = format!("http://{edge}/everything/mcp");
@@ -61,7 +62,8 @@ async fn whole() -> Result<()> {
 
 async fn two() -> Result<()> {
     let (first, second) = tokio::join!(start(), start());
-    let (mut first, mut second) = (first?, second?);
+    let mut first = first?;
+    let mut second = second?;
     for running in [&first, &second] {
         let edge = address(running, "ASP_EDGE_URL")?;
         let url = format!("http://{edge}/demo/mcp");

@@ -113,7 +113,8 @@ async fn through_the_store() -> Result<()> {
     for (mode, protocol) in MODES {
         let client = Client { stack: &stack, mode, protocol };
         for language in LANGUAGES {
-            let (server, name) = (format!("greet-{language}"), format!("greet_{language}"));
+            let server = format!("greet-{language}");
+            let name = format!("greet_{language}");
             let answer = client.call(&server, &name, &json!({"name": "Ada"}), &json!({})).await?;
             let result = answer.result.with_context(|| format!("{language}: {:?}", answer.error))?;
             ensure!(result["structuredContent"]["greeting"] == "Hello, Ada!", "{language}: {result}");

@@ -189,7 +189,8 @@ async fn foreign(directory: &Path, xds_port: u16, socket: &str) -> Result<Envoy>
     let root = tool::root()?;
     let read = |path: &str| std::fs::read_to_string(root.join(path)).with_context(|| format!("read {path}"));
     let text = insertion::insert(&read("tests/fixtures/foreign.yaml")?, &read("envoy/insert.yaml")?)?;
-    let (template, other) = (directory.join("bootstrap.yaml"), directory.join("other.wasm"));
+    let template = directory.join("bootstrap.yaml");
+    let other = directory.join("other.wasm");
     std::fs::write(&template, text)?;
     std::fs::write(&other, wat::parse_str(crate::vectors::OTHER_WASM)?)?;
     let variables = [

@@ -81,7 +81,8 @@ async fn lose(client: &Client<'_>, lost: Lost, after: u64) -> Result<Answer> {
     let tap = client.stack.tap.as_ref().context("the stack has a tap")?;
     let runtime = client.stack.runtime.as_ref().context("the stack has a runtime")?;
     tap.take();
-    let (arguments, script) = (sweep_arguments(), script());
+    let arguments = sweep_arguments();
+    let script = script();
     let calling = client.call(COMPLIANCE, SWEEP, &arguments, &script);
     let killing = async {
         while (tap.heard() as u64) < after {

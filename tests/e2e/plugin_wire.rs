@@ -96,7 +96,8 @@ async fn asks(
     let answer = client.call(server, name, arguments, &json!({"answers": answers})).await?;
     ensure!(answer.result.is_some(), "{:?}", answer.error);
     let lines = passed(client).await?;
-    let (allocated, asked) = (format!("allocate {name} ADMITTED"), format!("< elicitation {question}"));
+    let allocated = format!("allocate {name} ADMITTED");
+    let asked = format!("< elicitation {question}");
     in_order(&lines, &[&allocated, "> invoke", &asked, "> user_input", "< progress", "< completed", STATS])?;
     opened(&lines)
 }
@@ -213,7 +214,8 @@ async fn new() -> Result<()> {
     for (mode, protocol) in MODES {
         for language in LANGUAGES {
             let client = Client { stack: &stack, mode, protocol };
-            let (server, name) = (format!("greet-{language}"), format!("greet_{language}"));
+            let server = format!("greet-{language}");
+            let name = format!("greet_{language}");
             let answer = client.call(&server, &name, &json!({"name": "Ada"}), &json!({})).await?;
             let result = answer.result.with_context(|| format!("{language}: {:?}", answer.error))?;
             ensure!(result["structuredContent"]["greeting"] == "Hello, Ada!", "{language}: {result}");
@@ -233,7 +235,8 @@ async fn without_network(primitives: &Path) -> Result<String> {
     let mut command = Command::new("unshare");
     command.args(["--net", "--"]).arg(tool::asp()?).args(["plugin", "test"]).current_dir(primitives);
     command.env("ASP_RUNTIME_BIN", tool::runtime()?).env("ASP_PLUGIN_PYTHON", tool::plugin_python()?);
-    let (node, java) = (tool::plugin_node()?, tool::plugin_java()?);
+    let node = tool::plugin_node()?;
+    let java = tool::plugin_java()?;
     command.env("ASP_PLUGIN_NODE", node.0).env("ASP_PLUGIN_NODE_SHIM", node.1);
     command.env("ASP_PLUGIN_JAVA", java.0).env("ASP_PLUGIN_JAVA_SHIM", java.1);
     output(command).await

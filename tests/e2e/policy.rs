@@ -31,7 +31,8 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 }
 
 async fn exposure(stack: &Stack) -> Result<()> {
-    let (theirs, ours) = (caller(stack, "switched-off").await?, stack.alice().await?);
+    let theirs = caller(stack, "switched-off").await?;
+    let ours = stack.alice().await?;
     let list = |token: &str| modern(token, "tools/list", json!({}), &[]);
     assert_eq!(http1::send(stack.edge(), &list(&theirs)).await?.status, 200);
     let path = "/api/policy/orgs/switched-off/exposure";
@@ -47,7 +48,8 @@ async fn exposure(stack: &Stack) -> Result<()> {
 }
 
 async fn revocation(stack: &Stack) -> Result<()> {
-    let (lost, kept) = (caller(stack, "careless").await?, caller(stack, "careless").await?);
+    let lost = caller(stack, "careless").await?;
+    let kept = caller(stack, "careless").await?;
     let list = |token: &str| modern(token, "tools/list", json!({}), &[]);
     for token in [&lost, &kept] {
         assert_eq!(http1::send(stack.edge(), &list(token)).await?.status, 200);
@@ -62,7 +64,8 @@ async fn revocation(stack: &Stack) -> Result<()> {
 }
 
 async fn running(stack: &Stack) -> Result<()> {
-    let (lost, kept) = (caller(stack, "overheard").await?, caller(stack, "overheard").await?);
+    let lost = caller(stack, "overheard").await?;
+    let kept = caller(stack, "overheard").await?;
     // Ten seconds of progress, then a result: who is not ended in time gets that.
     let params = json!({"name": "count", "arguments": {"to": 100, "delayMs": 100}, "_meta": {}});
     let call = |token: &str| {

@@ -104,8 +104,10 @@ async fn control_lost() -> Result<()> {
         let answer = http1::send(edge, &list).await?;
         assert_eq!(answer.status, 200, "traffic goes on: {}", answer.text());
     }
-    let (changes, updates) = ("cluster.gateway.membership_change", "cluster.gateway.update_success");
-    let (changed, updated) = (cluster.envoy.stat(changes).await?, cluster.envoy.stat(updates).await?);
+    let changes = "cluster.gateway.membership_change";
+    let updates = "cluster.gateway.update_success";
+    let changed = cluster.envoy.stat(changes).await?;
+    let updated = cluster.envoy.stat(updates).await?;
     cluster.restart_control().await?;
     let admin = std::net::SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
     let bearer = format!("Bearer {}", cluster.token(&["--admin", "--user", "root"]).await?);

@@ -68,7 +68,8 @@ async fn judge(stack: &Stack, token: &str) -> Result<Value> {
 
 /// It opens nothing of the platform's own, at the edge and behind it.
 async fn refused(stack: &Stack, token: &str) -> Result<()> {
-    let (bearer, path) = (format!("Bearer {token}"), format!("/{SERVER}/mcp"));
+    let bearer = format!("Bearer {token}");
+    let path = format!("/{SERVER}/mcp");
     for address in [stack.edge(), stack.gateway()] {
         let answer = http1::get(address, &path, &[("authorization", &bearer)]).await?;
         ensure!(answer.status == 401, "{address} answers {}", answer.status);

@@ -94,7 +94,8 @@ async fn trailers(stack: &Stack) -> Result<()> {
 }
 
 async fn sessions(stack: &Stack) -> Result<()> {
-    let (alice, bob) = (stack.alice().await?, stack.token(&["--org", "acme", "--user", "bob"]).await?);
+    let alice = stack.alice().await?;
+    let bob = stack.token(&["--org", "acme", "--user", "bob"]).await?;
     let session = initialize(stack.edge(), &alice).await?;
     let list =
         |token: &str, session: &str| legacy(token, "tools/list", json!({}), &[("mcp-session-id", session)]);

@@ -36,10 +36,12 @@ impl Model {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let asked: Arc<Mutex<Vec<Question>>> = Arc::default();
-        let (says, record) = (says.to_owned(), asked.clone());
+        let says = says.to_owned();
+        let record = asked.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (says, record) = (says.clone(), record.clone());
+                let says = says.clone();
+                let record = record.clone();
                 tokio::spawn(async move {
                     let service = service_fn(move |request| answer(request, says.clone(), record.clone()));
                     let builder = Builder::new(TokioExecutor::new());

@@ -171,7 +171,8 @@ fn command(state: &Path, plugins: &Path, socket: &Path) -> Result<Command> {
     let mut command = Command::new(tool::runtime()?);
     command.arg("--plugins").arg(plugins).arg("--state").arg(state).arg("--socket").arg(socket);
     let python = tool::plugin_python()?;
-    let (node, java) = (tool::plugin_node()?, tool::plugin_java()?);
+    let node = tool::plugin_node()?;
+    let java = tool::plugin_java()?;
     command.env("ASP_PLUGIN_PYTHON", python);
     command.env("ASP_PLUGIN_NODE", node.0).env("ASP_PLUGIN_NODE_SHIM", node.1);
     command.env("ASP_PLUGIN_JAVA", java.0).env("ASP_PLUGIN_JAVA_SHIM", java.1);

@@ -80,7 +80,9 @@ pub struct Ports {
 impl Stack {
     /// Starts everything and waits until the gateway is ready and Envoy answers `/healthz` with what it says.
     pub async fn start(options: Options) -> Result<Stack> {
-        let (state, port, tls) = (tempfile::tempdir()?, Reserved::new()?, options.tls.is_some());
+        let state = tempfile::tempdir()?;
+        let port = Reserved::new()?;
+        let tls = options.tls.is_some();
         let public_url = options.public_url.clone().unwrap_or_else(|| format!("http://{}", port.address()));
         let dead = Reserved::new()?;
         let runtime = match options.plugins {
@@ -192,7 +194,9 @@ impl Stack {
 
     /// Ready is what a client sees; behind TLS, that Envoy has its gateway and its snapshot.
     async fn wait_ready(&mut self, tls: bool) -> Result<()> {
-        let (edge, gateway, envoy) = (self.edge(), self.gateway(), &self.envoy);
+        let edge = self.edge();
+        let gateway = self.gateway();
+        let envoy = &self.envoy;
         let healthy = wait::until("the edge serves", wait::START, || async move {
             // A gateway is alive (`/healthz`) before it has its snapshot.
             http1::get(gateway, "/readyz", &[]).await.ok().filter(|answer| answer.status == 200)?;

@@ -247,7 +247,8 @@ fn generate() -> Result<Stored, IssuerError> {
     else {
         return Err(IssuerError::Generate);
     };
-    let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+    let x = URL_SAFE_NO_PAD.encode(x);
+    let y = URL_SAFE_NO_PAD.encode(y);
     // RFC 7638: the thumbprint is over the required members in lexical order.
     let thumbprint = Sha256::digest(format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#));
     let kid = URL_SAFE_NO_PAD.encode(thumbprint);

@@ -94,7 +94,8 @@ mod tests {
         let open = |path: &Path, mode: u32| {
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
-        let (dir, key) = (parent.path().join("state"), parent.path().join("state/seal-key"));
+        let dir = parent.path().join("state");
+        let key = parent.path().join("state/seal-key");
         create(&dir).unwrap();
         fs::write(&key, "secret").unwrap();
         open(&dir, 0o755);

@@ -161,7 +161,8 @@ mod tests {
         let pem = pem.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap());
         let pem = format!("{PEM_BEGIN}\n{}\n{PEM_END}\n", pem.collect::<Vec<_>>().join("\n"));
         let former = SigningKey::generate().unwrap().public().jwk();
-        let (current, previous) = (file("current.pem", &pem), file("previous.json", &former.to_string()));
+        let current = file("current.pem", &pem);
+        let previous = file("previous.json", &former.to_string());
         let keys = read(&TokenKeyFiles { current: current.clone(), previous: Some(previous) }).unwrap();
         assert_eq!(kids(&keys), [key.public().kid(), former["kid"].as_str().unwrap()]);
         let both = read(&TokenKeyFiles { current: current.clone(), previous: Some(current) }).unwrap();

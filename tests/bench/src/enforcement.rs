@@ -108,7 +108,9 @@ impl Flip<'_> {
 
     /// Polls until every answer is of the wanted kind; milliseconds to the first of it and to the last other.
     async fn until_settled(&self, off: bool, since: Instant) -> Result<(f64, f64)> {
-        let (mut first, mut last, mut streak) = (None, 0.0, 0);
+        let mut first = None;
+        let mut last = 0.0;
+        let mut streak = 0;
         while streak < STREAK {
             let answer = http1::send(self.address, self.probe).await?;
             let now = since.elapsed().as_secs_f64() * 1000.0;

@@ -111,7 +111,8 @@ mod tests {
     fn a_message_ends_where_its_head_says_however_it_arrives() {
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\n\
             transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n";
-        let (mut stream, mut framing) = (Drip(bytes), Framing::default());
+        let mut stream = Drip(bytes);
+        let mut framing = Framing::default();
         assert_eq!(framing.next(&mut stream).unwrap().unwrap().body, b"abc");
         assert_eq!(framing.next(&mut stream).unwrap().unwrap().body, b"5\r\nhello\r\n0\r\n\r\n");
         assert_eq!(framing.next(&mut stream).unwrap().unwrap().head, b"GET / HTTP/1.1\r\n\r\n");

@@ -34,7 +34,8 @@ fn cheaper(ours: &str, theirs: &str, phase: Phase, summaries: &[Summary]) -> Opt
         let summary = summaries.iter().find(|summary| summary.row == row && summary.phase == phase);
         summary?.envoy_cpu_us
     };
-    let (ours_us, theirs_us) = (cost(ours)?, cost(theirs)?);
+    let ours_us = cost(ours)?;
+    let theirs_us = cost(theirs)?;
     Some(Goal {
         goal: format!("{ours} costs no more CPU than {theirs}, {}", phase.name()),
         met: ours_us.median <= theirs_us.median,
@@ -44,7 +45,8 @@ fn cheaper(ours: &str, theirs: &str, phase: Phase, summaries: &[Summary]) -> Opt
 
 fn fast_enough(enforcement: &Enforcement) -> Option<Goal> {
     let of = |values: &[f64]| Some((percentile(values, 0.5)?, percentile(values, 0.99)?));
-    let ((first50, first99), (last50, last99)) = (of(&enforcement.first_ms)?, of(&enforcement.last_ms)?);
+    let (first50, first99) = of(&enforcement.first_ms)?;
+    let (last50, last99) = of(&enforcement.last_ms)?;
     Some(Goal {
         goal: format!("{}: {} within 1 s (p99)", enforcement.change, enforcement.seen),
         met: first99 <= ENFORCEMENT_MS && last99 <= ENFORCEMENT_MS,

@@ -112,7 +112,9 @@ fn worker(mut stream: TcpStream, shared: &Shared) -> Result<(Histogram<u64>, u64
     // The default lets the kernel wake a sleeper 50 us late; a failure only costs that precision.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut latency = Histogram::new_with_max(LONGEST, DIGITS)?;
-    let (mut errors, mut framing, mut request) = (0, Framing::default(), Vec::new());
+    let mut errors = 0;
+    let mut framing = Framing::default();
+    let mut request = Vec::new();
     while let Some((slot, due)) = shared.slot() {
         shared.traffic.write(slot, &mut request);
         thread::sleep(due.saturating_duration_since(Instant::now()));

@@ -147,7 +147,8 @@ impl Bench {
             let share = calls / in_flight + u32::from(caller < calls % in_flight);
             callers.spawn(calls_of_one(self.client.clone(), format!("{prefix}-{caller}"), share));
         }
-        let (mut latencies, mut warm) = (Vec::with_capacity(calls as usize), 0);
+        let mut latencies = Vec::with_capacity(calls as usize);
+        let mut warm = 0;
         while let Some(done) = callers.join_next().await {
             let (taken, hits) = done??;
             latencies.extend(taken);
@@ -176,7 +177,8 @@ impl Bench {
 
 /// A caller's calls, one after the other: their latencies, and how many met a warm worker.
 async fn calls_of_one(client: Client, prefix: String, calls: u32) -> Result<(Vec<Duration>, u64)> {
-    let (mut latencies, mut warm) = (Vec::with_capacity(calls as usize), 0);
+    let mut latencies = Vec::with_capacity(calls as usize);
+    let mut warm = 0;
     let mut closing = None;
     for call in 0..calls {
         let answered = client.call(&format!("{prefix}-{call}"), false).await?;

@@ -60,8 +60,8 @@ impl Report {
     /// Writes `<time>.json` and `text` as `<time>.md` into `directory` and prints the latter.
     pub(crate) fn write(&self, directory: &Path, text: &str) -> Result<()> {
         std::fs::create_dir_all(directory)?;
-        let (json, markdown) =
-            (directory.join(format!("{}.json", self.time)), directory.join(format!("{}.md", self.time)));
+        let json = directory.join(format!("{}.json", self.time));
+        let markdown = directory.join(format!("{}.md", self.time));
         std::fs::write(&json, serde_json::to_string_pretty(self)?)?;
         std::fs::write(&markdown, text)?;
         println!("{text}");
@@ -87,7 +87,8 @@ impl Report {
 }
 
 fn timestamp(now: OffsetDateTime) -> String {
-    let (date, time) = (now.date(), now.time());
+    let date = now.date();
+    let time = now.time();
     format!(
         "{:04}{:02}{:02}T{:02}{:02}{:02}Z",
         date.year(),

@@ -81,7 +81,8 @@ pub(crate) async fn measure_all(plan: &Plan) -> Result<Found> {
     drop(bench);
     let rate = capacity * plan.fraction;
     say(&format!("the slowest row takes {capacity:.0} requests/s; the open loop sends {rate:.0}/s"));
-    let (mut measurements, mut enforcement) = (Vec::new(), Vec::new());
+    let mut measurements = Vec::new();
+    let mut enforcement = Vec::new();
     for run in 1..=plan.runs {
         // Afresh: what one run left in caches and tables must not weigh on the next.
         let bench = Bench::start().await?;

@@ -40,7 +40,8 @@ fn a_quick_run_reports_every_row_without_an_error() {
     let measured = report["measurements"].as_array().unwrap();
     let mut seen = BTreeSet::new();
     for measurement in measured {
-        let (row, phase) = (measurement["row"].as_str().unwrap(), measurement["phase"].as_str().unwrap());
+        let row = measurement["row"].as_str().unwrap();
+        let phase = measurement["phase"].as_str().unwrap();
         assert_eq!(measurement["errors"], 0, "{row} {phase}");
         assert!(measurement["requests"].as_u64().unwrap() > 0, "{row} {phase}");
         assert!(measurement["p50_us"].as_f64().unwrap() > 0.0, "{row} {phase}");

@@ -166,7 +166,8 @@ fn command(directory: &Path, socket: &Path) -> Result<Command> {
     let mut command = Command::new(tool::runtime()?);
     command.arg("--plugins").arg(directory.join("plugins")).arg("--state").arg(directory.join("state"));
     command.arg("--socket").arg(socket);
-    let (node, java) = (tool::plugin_node()?, tool::plugin_java()?);
+    let node = tool::plugin_node()?;
+    let java = tool::plugin_java()?;
     command.env("ASP_PLUGIN_PYTHON", tool::plugin_python()?);
     command.env("ASP_PLUGIN_NODE", node.0).env("ASP_PLUGIN_NODE_SHIM", node.1);
     command.env("ASP_PLUGIN_JAVA", java.0).env("ASP_PLUGIN_JAVA_SHIM", java.1);

@@ -113,7 +113,8 @@ async fn load(client: Client, seen: Arc<Mutex<Vec<Seen>>>, stopped: watch::Recei
             seen.lock().push(Seen { due, latency_ms: 0.0, error });
             continue;
         };
-        let (client, seen) = (client.clone(), Arc::clone(&seen));
+        let client = client.clone();
+        let seen = Arc::clone(&seen);
         calls.spawn(async move {
             let error = match call().run(&client).await {
                 Ok(End::Completed(output)) if output.get("text").is_some_and(|text| text == "hello") => None,

@@ -73,7 +73,8 @@ pub(crate) fn below(root: u32) -> Vec<Known> {
     for (pid, stat) in pids.filter_map(|pid| Some((pid, stat(pid)?))) {
         children.entry(stat.parent).or_default().push(Known { pid, started: stat.started });
     }
-    let (mut all, mut open) = (Vec::new(), vec![root]);
+    let mut all = Vec::new();
+    let mut open = vec![root];
     while let Some(parent) = open.pop() {
         let found = children.remove(&parent).unwrap_or_default();
         open.extend(found.iter().map(|known| known.pid));
@@ -160,7 +161,8 @@ pub(crate) async fn cpu_within(processes: &[Known], length: Duration) -> f64 {
 
 /// Waits until all have ended; how long that took, or `None` and the number left at `bound`.
 pub(crate) async fn gone(processes: &[Known], bound: Duration) -> Result<Duration, usize> {
-    let (began, processes) = (Instant::now(), processes.to_vec());
+    let began = Instant::now();
+    let processes = processes.to_vec();
     let wait = move || {
         // The kernel says when a process ends. To ask for its files again and again keeps it from ending, and the
         // neighbours from a processor.

@@ -50,7 +50,8 @@ impl Row {
                 _ if values.iter().all(|value| bound.holds(*value)) => "ok",
                 _ => "MISSED",
             };
-            let (median, range) = (show(0.5), format!("{}..{}", show(0.0), show(1.0)));
+            let median = show(0.5);
+            let range = format!("{}..{}", show(0.0), show(1.0));
             let _ = writeln!(text, "| {name} | {} | {median} | {range} | {verdict} |", bound.text());
         }
         let mut faults: Vec<&String> = self.repeats.iter().flat_map(|sheet| &sheet.faults).collect();
@@ -126,7 +127,8 @@ impl Report {
 }
 
 fn timestamp(now: OffsetDateTime) -> String {
-    let (date, time) = (now.date(), now.time());
+    let date = now.date();
+    let time = now.time();
     format!(
         "{:04}{:02}{:02}T{:02}{:02}{:02}Z",
         date.year(),

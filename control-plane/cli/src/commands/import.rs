@@ -125,7 +125,8 @@ async fn pages(
     method: &str,
     member: &str,
 ) -> Result<Vec<Value>, Failure> {
-    let (mut found, mut cursor) = (Vec::new(), None);
+    let mut found = Vec::new();
+    let mut cursor = None;
     for page in 0..MAX_PAGES {
         let mut params = Map::new();
         if let Some(cursor) = cursor.take() {

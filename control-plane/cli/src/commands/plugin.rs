@@ -53,7 +53,8 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     build::all(&units, Some(&Languages::find().present))?;
     let examples = examples::examples(&sources)?;
     let mut local = Local::start(&units).await?;
-    let (mut passed, mut failed) = (0_u32, 0_u32);
+    let mut passed = 0_u32;
+    let mut failed = 0_u32;
     for plugin in local.callable.clone() {
         let wanted = args.only.as_ref().is_none_or(|only| *only == plugin.id);
         for example in examples.get(&plugin.id).into_iter().flatten().filter(|_| wanted) {

@@ -40,11 +40,13 @@ enum Part {
 }
 
 fn change(args: &PolicyArgs) -> Option<(Part, Value)> {
-    let (server, enabled) = (args.expose.as_ref().or(args.hide.as_ref()), args.expose.is_some());
+    let server = args.expose.as_ref().or(args.hide.as_ref());
+    let enabled = args.expose.is_some();
     if let Some(server) = server {
         return Some((Part::Exposure, json!({ "server": server, "protocol": "mcp", "enabled": enabled })));
     }
-    let (primitive, allowed) = (args.allow.as_ref().or(args.deny.as_ref())?, args.allow.is_some());
+    let primitive = args.allow.as_ref().or(args.deny.as_ref())?;
+    let allowed = args.allow.is_some();
     let (kind, target) = match (&args.user, &args.group, &args.wcit) {
         (Some(user), ..) => ("user", user.as_str()),
         (_, Some(group), _) => ("group", group.as_str()),

@@ -107,7 +107,8 @@ fn lines(runtime: &Value) -> Vec<String> {
     let languages: Vec<&str> = languages.filter_map(Value::as_str).collect();
     let head = format!("{:<10} {:<28} {}", "runtime", languages.join("+"), text(runtime, "state"));
     let Some(report) = runtime.get("report").filter(|report| !report.is_null()) else { return vec![head] };
-    let (budget, left) = (number(report, "maxWorkers"), number(report, "workersLeft"));
+    let budget = number(report, "maxWorkers");
+    let left = number(report, "workersLeft");
     let level = number(report, "isolationLevel");
     let mut lines = vec![format!("{head} level {level} workers {}/{budget}", budget.saturating_sub(left))];
     for (name, plugin) in report.get("plugins").and_then(Value::as_object).into_iter().flatten() {

@@ -67,7 +67,8 @@ fn java_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     while let Some(next) = folders.pop() {
         for entry in fs::read_dir(&next).with_context(|| format!("read {}", next.display()))? {
             let entry = entry.with_context(|| format!("read {}", next.display()))?;
-            let (path, kind) = (entry.path(), entry.file_type().context("read a file's type")?);
+            let path = entry.path();
+            let kind = entry.file_type().context("read a file's type")?;
             if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "java") {

@@ -216,7 +216,8 @@ fn place(
             return Ok(Outcome::Unchanged);
         }
         if existing == Existing::Keep {
-            let (id, version) = (unit.id.clone(), unit.version.clone());
+            let id = unit.id.clone();
+            let version = unit.version.clone();
             return Err(InstallError::Changed { id, version, there: digest_in(&there) });
         }
         outcome = Outcome::Replaced;

@@ -88,7 +88,8 @@ impl Local {
         }
         let report = install(units, &plugins, Existing::Keep, Some(&languages.present))
             .context("install the plugins")?;
-        let (socket, log) = (directory.path().join("api.sock"), directory.path().join("runtime.log"));
+        let socket = directory.path().join("api.sock");
+        let log = directory.path().join("runtime.log");
         let output = std::fs::File::create(&log).context("make the log")?;
         let mut command = Command::new(&binary);
         for name in &languages.unset {

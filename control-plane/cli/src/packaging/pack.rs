@@ -80,7 +80,8 @@ pub(super) type Entries = BTreeMap<String, Entry>;
 pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> Result<PackageFile, PackError> {
     let format = format_for(&unit.language).ok_or_else(|| PackError::Language(unit.language.clone()))?;
     let files = Folder::read(folder)?;
-    let (id, version) = (unit.id.as_str(), unit.version.as_str());
+    let id = unit.id.as_str();
+    let version = unit.version.as_str();
     let name = match format {
         Format::Wheel => wheel::file_name(id, version),
         Format::Npm => format!("{id}-{version}.tgz"),

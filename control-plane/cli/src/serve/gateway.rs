@@ -73,11 +73,13 @@ pub(super) async fn start(
     let apply: client::Apply = Arc::new(move |snapshot| applying.apply(snapshot));
     // Ends with the first stop: Envoy learns at once that this replica takes no new requests.
     process.tasks.spawn(client::run(target, apply, process.stop.clone()));
-    let (sweep, keep) =
-        (Gateway::sweep(Arc::downgrade(&gateway)), Gateway::keep_calls(Arc::downgrade(&gateway)));
-    let (taking, over) = (Gateway::take_over_calls(Arc::downgrade(&gateway)), process.stop.clone());
+    let sweep = Gateway::sweep(Arc::downgrade(&gateway));
+    let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
+    let taking = Gateway::take_over_calls(Arc::downgrade(&gateway));
+    let over = process.stop.clone();
     process.tasks.spawn(async move { over.run_until_cancelled(taking).await });
-    let (stop, ending) = (process.stop_background.clone(), Arc::clone(&gateway));
+    let stop = process.stop_background.clone();
+    let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}

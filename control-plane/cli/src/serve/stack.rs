@@ -47,7 +47,8 @@ impl Stack {
 
     /// A program without which the rest still works, such as a runtime on a machine that has no sandbox.
     fn keep_if_it_works(&mut self, program: Program) {
-        let (name, stop) = (program.name, self.stop.clone());
+        let name = program.name;
+        let stop = self.stop.clone();
         self.tasks.spawn(async move {
             if let Err(error) = supervise(program, stop).await {
                 tracing::error!(error = format!("{error:#}"), "{name} is off; the rest goes on");

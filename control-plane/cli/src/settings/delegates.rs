@@ -50,7 +50,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> DelegateSection {
 }
 
 fn endpoint(reader: &mut Reader<'_>) -> Option<DelegateEndpoint> {
-    let (url, model) = (reader.optional(ENV_DELEGATE_URL), reader.optional(ENV_DELEGATE_MODEL));
+    let url = reader.optional(ENV_DELEGATE_URL);
+    let model = reader.optional(ENV_DELEGATE_MODEL);
     let key = reader.optional(ENV_DELEGATE_API_KEY);
     let json_schema = reader.optional(ENV_DELEGATE_JSON_SCHEMA);
     let Some(url) = url else {

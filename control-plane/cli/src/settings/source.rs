@@ -80,7 +80,8 @@ impl<'e> Reader<'e> {
         match text.parse::<T>() {
             Ok(number) if range.contains(&number) => number,
             _ => {
-                let (low, high) = (range.start(), range.end());
+                let low = range.start();
+                let high = range.end();
                 self.fault(name, format!("must be a number from {low} to {high}, not `{text}`"));
                 default
             }

@@ -169,7 +169,8 @@ mod tests {
     #[tokio::test]
     async fn a_stop_ends_the_child_with_sigterm() {
         let dir = tempfile::tempdir().unwrap();
-        let (ready, done) = (dir.path().join("ready"), dir.path().join("done"));
+        let ready = dir.path().join("ready");
+        let done = dir.path().join("done");
         let script = format!(
             "trap 'echo $SAMPLE > {}; exit 0' TERM; touch {}; while :; do sleep 0.05; done",
             done.display(),

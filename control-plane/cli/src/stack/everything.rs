@@ -8,7 +8,8 @@ pub const HOST: &str = "everything.internal";
 
 /// The program on `port`, when the machine has it.
 pub fn program(stack: &StackSection, port: u16) -> Option<Program> {
-    let (node, script) = (stack.node.as_ref()?, stack.everything.as_ref()?);
+    let node = stack.node.as_ref()?;
+    let script = stack.everything.as_ref()?;
     Some(Program {
         name: "everything",
         path: node.clone(),

@@ -40,7 +40,8 @@ impl LocalRuntime {
         for (language, missing) in found.absent {
             tracing::warn!(language, missing, "plugins of this language are off");
         }
-        let (languages, environment) = (found.present, found.environment);
+        let languages = found.present;
+        let environment = found.environment;
         if languages.is_empty() {
             return None;
         }
@@ -129,7 +130,8 @@ mod tests {
     fn a_long_state_directory_still_has_a_place_for_sockets() {
         assert_eq!(directory(Path::new("/s")), Path::new("/s/runtime"));
         let long = Path::new("/a").join("b".repeat(90));
-        let (first, second) = (directory(&long), directory(&long.join("c")));
+        let first = directory(&long);
+        let second = directory(&long.join("c"));
         assert!(first.as_os_str().len() <= LONGEST_DIRECTORY, "{}", first.display());
         assert_ne!(first, second);
         assert_eq!(first, directory(&long));

@@ -84,7 +84,8 @@ impl Bare {
 
     /// `calls` of them with always `in_flight` on their way; the latency of each.
     pub(super) async fn drive(&mut self, prefix: &str, calls: u32, in_flight: u32) -> Result<Vec<Duration>> {
-        let (mut next, mut latencies) = (0, Vec::with_capacity(calls as usize));
+        let mut next = 0;
+        let mut latencies = Vec::with_capacity(calls as usize);
         let mut open: HashMap<String, Instant> = HashMap::new();
         while latencies.len() < calls as usize {
             while next < calls && open.len() < in_flight as usize {

@@ -163,7 +163,8 @@ impl Client {
         // A process that has not started takes nothing: its work follows.
         let along = if fresh { [].as_slice() } else { work.as_slice() };
         let mut lane = link.begin(self.request(fresh)?, along).await?;
-        let (mut warm, mut ready) = (false, None);
+        let mut warm = false;
+        let mut ready = None;
         loop {
             match lane.next().await? {
                 Heard::Allocated(answer) => {

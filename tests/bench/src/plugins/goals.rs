@@ -24,7 +24,8 @@ fn of_language(found: &Language) -> Vec<Goal> {
 }
 
 fn added(found: &Language) -> Option<Goal> {
-    let (p50, p99) = (found.added(ONE, |one| one.p50_us)?, found.added(ONE, |one| one.p99_us)?);
+    let p50 = found.added(ONE, |one| one.p50_us)?;
+    let p99 = found.added(ONE, |one| one.p99_us)?;
     Some(Goal {
         goal: format!("{}: the runtime adds at most 0.25 ms (p50) and 2 ms (p99) to a call", found.language),
         met: p50.median <= ADDED_P50_US && p99.median <= ADDED_P99_US,

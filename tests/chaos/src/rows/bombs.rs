@@ -87,10 +87,12 @@ async fn begin(bed: &Bed, bomb: Bomb) -> Result<Running> {
 async fn forks(bed: &Bed, sheet: &mut Sheet) -> Result<()> {
     let mut running = begin(bed, Bomb::Forks).await?;
     let worker = running.worker.clone();
-    let (mut most, mut known) = (0, Vec::<Known>::new());
+    let mut most = 0;
+    let mut known = Vec::<Known>::new();
     let end = loop {
         let end = timeout(SAMPLE_FORKS, running.end()).await;
-        let (runtime, worker) = (bed.pid(), worker.clone());
+        let runtime = bed.pid();
+        let worker = worker.clone();
         // Err: it has just been killed.
         if let Ok(processes) = spawn_blocking(move || processes::of_worker(runtime, &worker)).await? {
             most = most.max(processes::threads(&processes));
@@ -124,7 +126,9 @@ async fn filled(bed: &Bed, bomb: Bomb, sheet: &mut Sheet) -> Result<()> {
         Bomb::Files => ("opened", "files it could open", f64::from(FILES)),
         _ => ("written", "MiB it could write", DISK_MIB),
     };
-    let (began, mut most, mut rounds) = (Instant::now(), 0.0_f64, 0.0);
+    let began = Instant::now();
+    let mut most = 0.0_f64;
+    let mut rounds = 0.0;
     // It is over in a moment: again and again, for as long as the other bombs go on.
     while began.elapsed() < GOES_ON {
         let end = begin(bed, bomb).await?.end().await?;
@@ -170,7 +174,8 @@ async fn flooded(bed: &Bed, sheet: &mut Sheet) -> Result<()> {
 
 /// The bytes of worker log lines, and those the runtime says it dropped.
 fn counted(log: &str) -> (f64, f64) {
-    let (mut kept, mut dropped) = (0.0, 0.0);
+    let mut kept = 0.0;
+    let mut dropped = 0.0;
     for line in log.lines() {
         let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
         let fields = line.get("fields").unwrap_or(&line);

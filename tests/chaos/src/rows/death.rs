@@ -26,7 +26,8 @@ const POLL: Duration = Duration::from_millis(1);
 pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
     let bed = Bed::start(|plugins| Language::Python.install(plugins, (WORKERS, 1))).await?;
     bed.warm(HOSTILE, RELEASE, WORKERS).await?;
-    let (mut victim, mut other) = (start(&bed).await?, start(&bed).await?);
+    let mut victim = start(&bed).await?;
+    let mut other = start(&bed).await?;
     let worker = processes::of_worker(bed.pid(), &victim.worker)?;
     let mut neighbours = Neighbours::start(&bed).await?;
     let events = Events::follow(&bed).await?;

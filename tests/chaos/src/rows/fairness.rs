@@ -37,7 +37,8 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
     let alone = victims(&bed).await?;
     neighbours.fault_begins();
     let cpu = |pid| anyhow::Ok(processes::cpu_seconds(pid)?.0);
-    let (before, began) = ((cpu(bed.pid())?, cpu(std::process::id())?), Instant::now());
+    let before = (cpu(bed.pid())?, cpu(std::process::id())?);
+    let began = Instant::now();
     let noisy = tokio::spawn(load(bed.another_client()?, "noisy", VICTIM_RATE * NOISE));
     let beside = victims(&bed).await?;
     let noise = noisy.await?;
@@ -92,7 +93,8 @@ async fn load(client: Client, tenant: &'static str, rate: f64) -> Load {
     let mut ticks = interval(Duration::from_secs_f64(1.0 / rate));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let latencies = Arc::new(Mutex::new(Vec::new()));
-    let (mut offered, mut calls) = (0, JoinSet::new());
+    let mut offered = 0;
+    let mut calls = JoinSet::new();
     let end = Instant::now() + LENGTH;
     loop {
         let due = ticks.tick().await;
@@ -103,7 +105,8 @@ async fn load(client: Client, tenant: &'static str, rate: f64) -> Load {
         while calls.try_join_next().is_some() {}
         let length = CALLS_MS.get(offered % CALLS_MS.len()).copied().unwrap_or_default();
         offered += 1;
-        let (client, latencies) = (client.clone(), Arc::clone(&latencies));
+        let client = client.clone();
+        let latencies = Arc::clone(&latencies);
         calls.spawn(async move {
             let mut request = Request::new(PLUGIN, RELEASE, json!({"ms": length}));
             tenant.clone_into(&mut request.tenant);

@@ -92,7 +92,9 @@ async fn load(
     while !*stopped.borrow() {
         ticks.tick().await;
         while calls.try_join_next().is_some() {}
-        let (client, current, seen) = (client.clone(), Arc::clone(&current), Arc::clone(&seen));
+        let client = client.clone();
+        let current = Arc::clone(&current);
+        let seen = Arc::clone(&seen);
         calls.spawn(async move {
             if let Err(error) = one(&client, &current, &seen).await {
                 seen.failed.lock().push(format!("{error:#}"));

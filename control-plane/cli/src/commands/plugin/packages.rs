@@ -162,7 +162,8 @@ fn show(installed: &[Installed], json: bool) {
         return;
     }
     for plugin in installed {
-        let (outcome, digest) = (plugin.outcome.word(), &plugin.artifact_sha256);
+        let outcome = plugin.outcome.word();
+        let digest = &plugin.artifact_sha256;
         print::line(&format!("{}@{} {} {digest} {outcome}", plugin.id, plugin.version, plugin.language));
     }
 }
@@ -199,12 +200,14 @@ async fn install_once(
     existing: Existing,
 ) -> Result<usize, Failure> {
     let units = registered(api).await?;
-    let (mut installed, mut faults) = (Vec::new(), 0);
+    let mut installed = Vec::new();
+    let mut faults = 0;
     for unit in &units {
         match install_one(api, unit, &args.plugins, existing).await {
             Ok(Some(done)) => installed.push(done),
             Ok(None) => {
-                let (id, version) = (&unit.id, &unit.version);
+                let id = &unit.id;
+                let version = &unit.version;
                 print::error(&format!("plugin {id}@{version}: its spec pins no package; not installed"));
             }
             Err(error) => {

@@ -67,7 +67,8 @@ fn the_same_files_make_the_same_bytes_whenever_and_wherever_they_lie() {
         let second = Made::new(language, &turned);
         let file = fs::File::options().write(true).open(second.code().join(file)).unwrap();
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
-        let (one, two) = (first.pack().unwrap(), second.pack().unwrap());
+        let one = first.pack().unwrap();
+        let two = second.pack().unwrap();
         assert_eq!(fs::read(&one.path).unwrap(), fs::read(&two.path).unwrap(), "{language}");
         assert_eq!(
             (one.sha256.clone(), one.size),

@@ -165,7 +165,8 @@ fn too_many_entries_are_refused() {
 
 #[test]
 fn what_is_no_archive_of_its_kind_is_refused() {
-    let (zip, tar) = (zipped(&[("a", b"1")]), tarred(&[("package/a", PLAIN, b"1")]));
+    let zip = zipped(&[("a", b"1")]);
+    let tar = tarred(&[("package/a", PLAIN, b"1")]);
     for (bytes, format) in [
         (&b""[..], Format::Wheel),
         (b"", Format::Npm),
@@ -196,7 +197,8 @@ fn damaged_archives_stay_within_their_folder() {
         seed ^= seed << 17;
         (seed % bound as u64) as usize
     };
-    let (mut refused, mut taken) = (0, 0);
+    let mut refused = 0;
+    let mut taken = 0;
     for (bytes, format) in &good {
         for _ in 0..400 {
             let mut bytes = bytes.clone();
