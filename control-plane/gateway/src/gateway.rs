@@ -196,7 +196,7 @@ impl Gateway {
             gateway.suspended.sweep();
             gateway.pipeline.taken_over.sweep();
             if let Err(error) = gateway.artifacts.sweep().await {
-                tracing::warn!(error = %error, "sweep of artifacts failed");
+                tracing::warn!(error = %error, "artifacts past their time were not deleted, and are tried again in a minute: they take room until then; check the artifact store");
             }
         }
     }

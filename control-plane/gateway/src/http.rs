@@ -67,7 +67,10 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     match evaluate(&gateway, &parts, body).await {
         Err(refusal) => {
             if let Some(cause) = refusal.cause {
-                tracing::warn!(path = parts.uri.path(), "a token of a trusted issuer is refused: {cause}");
+                tracing::warn!(
+                    path = parts.uri.path(),
+                    "a token that a trusted issuer signed is refused, and its caller gets a 401: {cause}"
+                );
             }
             if let Some(reason) = refusal.reason {
                 gateway.metrics().refused(reason.as_str());

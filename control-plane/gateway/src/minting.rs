@@ -165,7 +165,7 @@ impl Minter {
         match token {
             Ok(token) => Some(token.into()),
             Err(error) => {
-                tracing::error!(%error, "a plugin goes without its token");
+                tracing::error!(%error, "a plugin call goes without its access token, because it could not be signed: services that the plugin calls will refuse it; check the key that signs tokens of plugins");
                 None
             }
         }

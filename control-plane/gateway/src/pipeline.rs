@@ -109,7 +109,10 @@ impl Calls {
         self.stop.cancel();
         self.tasks.close();
         if tokio::time::timeout(LAST_CALLS, self.tasks.wait()).await.is_err() {
-            tracing::warn!(calls = self.tasks.len(), "calls did not end after a cancel");
+            tracing::warn!(
+                calls = self.tasks.len(),
+                "calls did not end within 3 s of the cancel at shutdown; they are dropped, and their outcomes are lost"
+            );
         }
     }
 }
@@ -223,7 +226,7 @@ impl Running {
             },
         };
         if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
-            tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "call failed");
+            tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "a call failed by a fault of this gateway or of the primitive's spec; its caller was told an internal error");
         }
         let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
         self.pipeline.active.end(&self.call);

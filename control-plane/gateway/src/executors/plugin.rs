@@ -192,7 +192,7 @@ impl Plugins {
             Some(resume) => match self.saved.with_capsule(job, resume).await {
                 Ok(resume) => Some(resume),
                 Err(error) => {
-                    tracing::warn!(call = %call.id, error = %error, "a call waits for its checkpoint");
+                    tracing::warn!(call = %call.id, error = %error, "a call waits until its last checkpoint can be read from the store");
                     return AttemptOutcome::Rejected(Rejection::Unreachable);
                 }
             },

@@ -202,7 +202,7 @@ impl Held {
             // The effect may have happened, but its answer is not safe: do not acknowledge it.
             Ok(false) => Err(Refusal::OutcomeUnknown),
             Err(error) => {
-                tracing::error!(call = %call.id, %error, "the answer of a call could not be stored; it is not given");
+                tracing::error!(call = %call.id, %error, "the answer of a call could not be stored under its idempotency key, so that its caller is told that the outcome is unknown and not the answer; check the store");
                 Err(Refusal::OutcomeUnknown)
             }
         }
@@ -234,7 +234,7 @@ impl Held {
                 tracing::warn!(
                     call = %call.id,
                     %error,
-                    "the idempotency key of a call without effect stays held until its lease is over"
+                    "the idempotency key of a call without effect could not be freed: retries under it wait until its lease is over; check the store"
                 );
                 break;
             }

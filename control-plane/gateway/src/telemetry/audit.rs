@@ -132,7 +132,10 @@ impl Health {
     fn well(&self) {
         self.out.store(false, Ordering::Release);
         if self.losing.swap(false, Ordering::AcqRel) {
-            tracing::warn!(lost_so_far = self.lost.get(), "the audit log takes events again");
+            tracing::warn!(
+                lost_so_far = self.lost.get(),
+                "the audit log takes events again: what was lost until now stays lost, and calls with effects are no longer refused"
+            );
         }
     }
 
@@ -170,7 +173,10 @@ async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
             Ok(appended) => appended,
             Err(_) => {
                 if health.goes_out() {
-                    tracing::warn!(waiting = events.len(), "the audit log takes very long to take events");
+                    tracing::warn!(
+                        waiting = events.len(),
+                        "the audit log takes very long to take events: calls with effects are refused when its queue is full; check the disk of the state directory"
+                    );
                 }
                 appending.await
             }
@@ -179,7 +185,7 @@ async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
             Ok(()) => return health.well(),
             Err(error) => {
                 if health.goes_out() {
-                    tracing::error!(%error, waiting = events.len(), "the audit log does not take events; trying again");
+                    tracing::error!(%error, waiting = events.len(), "the audit log does not take events and is tried again: they wait in memory, and calls with effects are refused when the queue is full; check the disk of the state directory");
                 }
                 tokio::time::sleep(RETRY_AFTER).await;
             }

@@ -48,7 +48,10 @@ pub(super) async fn ask(
 ) -> Result<Answered, Fault> {
     let endpoint = asked.endpoint;
     if endpoint.lacks_key {
-        tracing::warn!(url = endpoint.url, "a delegate's key is not configured for its endpoint");
+        tracing::warn!(
+            url = endpoint.url,
+            "a delegate's endpoint is not asked, because its spec names a key that is not configured, or not for this address"
+        );
         return Err(Fault::Unavailable);
     }
     let is_fair = asked.until.saturating_duration_since(Instant::now()) >= FAIR_TIME;
@@ -78,7 +81,7 @@ async fn requests(outbound: &Outbound, asked: &Asked<'_>) -> Result<Answered, Fa
             tracing::warn!(
                 url = asked.endpoint.url,
                 status = status.as_u16(),
-                "a delegate's endpoint refuses"
+                "a delegate's endpoint refuses a request, and the plugin is told so; check its key, model and quota"
             );
             return Err(Fault::Refused);
         }
@@ -96,7 +99,7 @@ async fn requests(outbound: &Outbound, asked: &Asked<'_>) -> Result<Answered, Fa
 async fn send(outbound: &Outbound, asked: &Asked<'_>) -> Result<Response, Fault> {
     let Endpoint { url, key, headers, .. } = *asked.endpoint;
     let denied = |error: OutboundError| {
-        tracing::warn!(url, error = %error, "a delegate's endpoint is not asked");
+        tracing::warn!(url, error = %error, "a delegate's endpoint is not asked, because its address is not allowed; the plugin is told that it is unavailable");
         Fault::Unavailable
     };
     let destination = if asked.endpoint.is_operators {

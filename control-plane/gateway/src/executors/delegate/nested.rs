@@ -31,7 +31,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
     let parent = &delegation.call;
     let depth = parent.parent.map_or(0, |parent| parent.depth) + 1;
     if depth > MAX_DEPTH {
-        tracing::warn!(call = %parent.id, delegate = %delegation.id, "delegations are nested too deep");
+        tracing::warn!(call = %parent.id, delegate = %delegation.id, "a delegation is refused, because it would be nested more than four calls deep; primitives that delegate to each other are the usual cause");
         return Err(Fault::Refused);
     }
     // Not listed here: as unknown to this server's callers as a hidden one (I-10).

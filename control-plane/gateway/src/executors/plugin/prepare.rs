@@ -122,9 +122,11 @@ async fn drain(told: &Told) {
     match tokio::time::timeout(limit + DRAIN_SLACK, client.drain(request)).await {
         Ok(Ok(_)) => tracing::info!(plugin = %id, %version, "plugin version drained"),
         Ok(Err(status)) => {
-            tracing::warn!(plugin = %id, %version, reason = status.message(), "plugin version was not drained")
+            tracing::warn!(plugin = %id, %version, reason = status.message(), "the runtime did not drain a plugin version that is no longer in the snapshot; its workers stay until they are idle")
         }
-        Err(_) => tracing::warn!(plugin = %id, %version, "plugin version is still draining"),
+        Err(_) => {
+            tracing::warn!(plugin = %id, %version, "a plugin version that is no longer in the snapshot is still draining: its workers finish their calls first")
+        }
     }
 }
 
@@ -167,13 +169,13 @@ async fn ensure(told: &Told) {
                 Ok(Ok(answer)) => {
                     runtime.heard(None);
                     for warning in answer.into_inner().warnings {
-                        tracing::warn!(plugin = %plugin.id, version = %plugin.version, %warning, "plugin is ready, with a warning");
+                        tracing::warn!(plugin = %plugin.id, version = %plugin.version, %warning, "a plugin is ready, and its runtime warns of something that its owner should mend");
                     }
                     return;
                 }
                 Ok(Err(status)) if status.code() != Code::Unavailable => {
                     runtime.heard(None);
-                    tracing::warn!(plugin = %plugin.id, version = %plugin.version, reason = status.message(), "plugin cannot run");
+                    tracing::warn!(plugin = %plugin.id, version = %plugin.version, reason = status.message(), "a plugin cannot run on its runtime: calls of its primitives are refused as not available until it is mended");
                     return;
                 }
                 Ok(Err(status)) => runtime.heard(Some(&status)),

@@ -181,13 +181,13 @@ impl Runtime {
         let mut link = self.link.lock();
         if !unreachable {
             if link.state == RuntimeState::Unreachable {
-                tracing::info!(runtime = %self.url, "runtime answers again");
+                tracing::info!(runtime = %self.url, "a plugin runtime answers again; calls go to it");
             }
             *link = Link { state: RuntimeState::Ready, failures: 0, retry_at: None };
             return;
         }
         if link.state != RuntimeState::Unreachable {
-            tracing::warn!(runtime = %self.url, "runtime does not answer");
+            tracing::warn!(runtime = %self.url, "a plugin runtime does not answer: calls of its plugins are refused until it does; check that asp-runtime runs and that the certificates fit");
         }
         let doubled = FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(link.failures));
         let wait = doubled.min(LONGEST_BACKOFF).mul_f64(rand::random_range(0.5..1.0));
