@@ -31,7 +31,7 @@ const REMOVE_WITHIN: Duration = Duration::from_secs(3);
 const DROP_WITHIN: Duration = Duration::from_millis(50);
 const MAX_NAME_BYTES: usize = 64;
 /// More processes than these are not killed at once.
-const CROWD: usize = 8;
+const MANY_PROCESSES: usize = 8;
 
 /// Tells apart the groups of several [`Cgroups`] in one process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -50,7 +50,7 @@ pub enum CgroupError {
 #[derive(Debug)]
 pub struct Cgroups(Dirs);
 
-/// The bounds and the books of one worker. Dropping it kills what is left in it and removes it.
+/// The bounds and the accounting of one worker. Dropping it kills what is left in it and removes it.
 #[derive(Debug)]
 pub struct Cgroup {
     dirs: Dirs,
@@ -68,9 +68,9 @@ pub struct GroupFiles {
     pub tasks: Vec<PathBuf>,
 }
 
-/// The frozen processes of a worker, to be killed by and by; see [`Cgroup::freeze_crowd`].
+/// The frozen processes of a worker, to be killed by and by; see [`Cgroup::freeze_if_many`].
 #[derive(Debug)]
-pub struct Crowd(Dirs);
+pub struct FrozenGroup(Dirs);
 
 /// What a worker used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -251,8 +251,9 @@ impl Cgroup {
     /// tens of milliseconds; what is frozen is to be killed. `None` for the few that a worker mostly is, and where
     /// nothing can be frozen.
     #[must_use]
-    pub fn freeze_crowd(&self) -> Option<Crowd> {
-        (self.dirs.has_more_than(CROWD) && self.dirs.freeze()).then(|| Crowd(self.dirs.clone()))
+    pub fn freeze_if_many(&self) -> Option<FrozenGroup> {
+        (self.dirs.has_more_than(MANY_PROCESSES) && self.dirs.freeze())
+            .then(|| FrozenGroup(self.dirs.clone()))
     }
 
     /// Kills what is left and removes the group. Blocks up to three seconds for the kernel.
@@ -273,9 +274,9 @@ impl Drop for Cgroup {
     }
 }
 
-// === impl Crowd ===
+// === impl FrozenGroup ===
 
-impl Crowd {
+impl FrozenGroup {
     /// Does what [`Cgroup::kill`] does, one process after another. Blocks for 0.6 s at most.
     pub fn kill(self) -> Result<(), CgroupError> {
         self.0.kill_by_and_by()

@@ -12,7 +12,7 @@ mod probe;
 mod report;
 mod sandbox;
 
-pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, Crowd, GroupFiles, Stats};
+pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, FrozenGroup, GroupFiles, Stats};
 pub use command::{CommandError, Description, Launch, command, launch};
 pub use origin::is_from_sandbox;
 pub use probe::{Probe, probe};

@@ -3,9 +3,9 @@
 //! Every call is made by a known [`Peer`]. A plugin that cannot run is FAILED_PRECONDITION for EnsurePlugin and
 //! a REJECTED admission for AllocateWorker, with the same reason.
 
+pub mod allocation;
 pub mod callers;
 pub mod listen;
-pub mod places;
 pub mod shared;
 
 use std::pin::Pin;
@@ -25,7 +25,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::api::places::{named, no_handle};
+use crate::api::allocation::{named, no_handle};
 use crate::pool::sampling;
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::outbox;
@@ -77,7 +77,7 @@ impl RuntimeSupervisor for Api {
         request: Request<AllocateWorkerRequest>,
     ) -> Result<Response<AllocateWorkerResponse>, Status> {
         let peer = Peer::of(&request)?;
-        let (answer, _) = places::allocate(&self.0, &peer, request.into_inner()).await?;
+        let (answer, _) = allocation::allocate(&self.0, &peer, request.into_inner()).await?;
         Ok(Response::new(answer))
     }
 
@@ -110,7 +110,7 @@ impl RuntimeSupervisor for Api {
         request: Request<CloseTunnelRequest>,
     ) -> Result<Response<CloseTunnelResponse>, Status> {
         let peer = Peer::of(&request)?;
-        let closed = places::close(&self.0.handles, &peer, &request.get_ref().tunnel_id)?;
+        let closed = allocation::close(&self.0.handles, &peer, &request.get_ref().tunnel_id)?;
         Ok(Response::new(closed.answer().await))
     }
 

@@ -25,8 +25,8 @@ pub enum Cause {
     Deadline,
     /// It went over a bound that is not memory.
     Limit(&'static str),
-    /// A call that had ended left something running in it. No call is lost by this.
-    Leftovers(&'static str),
+    /// A call that had ended left something running in it. `leftovers` in the contract. No call is lost by this.
+    ResidualWork(&'static str),
     /// The runtime let it go with its calls: a drain, or the end of the runtime.
     Drained,
     /// It never started: the machine had no room for it, or could not build its sandbox. No call had begun.
@@ -44,7 +44,7 @@ impl Cause {
             Cause::Protocol(_) => "protocol",
             Cause::Deadline => "deadline",
             Cause::Limit(_) => "limit",
-            Cause::Leftovers(_) => "leftovers",
+            Cause::ResidualWork(_) => "leftovers",
             Cause::Drained => "drained",
             Cause::Host => "host",
         }
@@ -52,10 +52,10 @@ impl Cause {
 
     /// Whether the worker failed; else this process had no more use for it, or the machine had no room.
     pub const fn is_crash(self) -> bool {
-        !matches!(self, Cause::Leftovers(_) | Cause::Drained | Cause::Host)
+        !matches!(self, Cause::ResidualWork(_) | Cause::Drained | Cause::Host)
     }
 
-    /// What a process's end says by itself, with its books of that moment.
+    /// What a process's end says by itself, with its accounting of that moment.
     pub fn of_status(status: ExitStatus, stats: &Stats, full_heap: FullHeap) -> Cause {
         if stats.oom_kills > 0 || full_heap.is_why(status, stats) {
             return Cause::Oom;
@@ -103,7 +103,7 @@ impl fmt::Display for Cause {
             Cause::Protocol(fault) => write!(f, "the worker broke the protocol: {fault}"),
             Cause::Deadline => f.write_str("a call ignored its cancellation"),
             Cause::Limit(bound) => write!(f, "the worker went over its bound on {bound}"),
-            Cause::Leftovers(what) => write!(f, "a call left {what} behind in the worker"),
+            Cause::ResidualWork(what) => write!(f, "a call left {what} behind in the worker"),
             Cause::Drained => f.write_str("the plugin was drained"),
             Cause::Host => f.write_str("the machine could not start the worker"),
         }

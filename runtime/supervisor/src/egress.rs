@@ -1,7 +1,7 @@
 //! The egress proxy of one worker: the only way out of its sandbox, for the names its plugin lists.
 //!
-//! Owns `rules` (which names are allowed, and which private addresses), `names` (how many lookups run) and `pace` (how
-//! fast requests are taken).
+//! Owns `rules` (which names are allowed, and which private addresses), `names` (how many lookups run) and `rate_limit`
+//! (how fast requests are taken).
 //! Keeps true: a name is resolved once, judged after resolution by its address, and the connection goes to the very
 //! address that was judged; behind CONNECT is TLS that asks for the name that was judged, and plain HTTP is sent with
 //! that name as its host; every request leaves one audit line.
@@ -10,7 +10,7 @@
 mod head;
 mod hello;
 mod names;
-mod pace;
+mod rate_limit;
 mod rules;
 
 use std::net::SocketAddr;
@@ -27,7 +27,7 @@ use head::{Head, MAX_HEAD};
 use hello::Hello;
 pub use names::Lookups;
 use names::Names;
-use pace::Pace;
+use rate_limit::RateLimit;
 pub use rules::Rules;
 
 const MAX_CONNECTIONS: usize = 64;
@@ -57,23 +57,23 @@ pub struct Proxy {
     plugin: String,
     worker: String,
     names: Names,
-    pace: Pace,
+    rate_limit: RateLimit,
 }
 
 impl Proxy {
     pub fn new(rules: Rules, plugin: String, worker: String, lookups: &Lookups) -> Proxy {
-        Proxy { rules, plugin, worker, names: lookups.of_worker(), pace: Pace::new() }
+        Proxy { rules, plugin, worker, names: lookups.of_worker(), rate_limit: RateLimit::new() }
     }
 }
 
 /// Serves `listener` until the task is dropped.
 pub async fn serve(listener: UnixListener, proxy: Proxy) {
     let proxy = Arc::new(proxy);
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // Dropped with this task: no connection outlives the worker.
     let mut connections = JoinSet::new();
     // Err: the semaphore is never closed.
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+    while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         let stream = loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -86,7 +86,7 @@ pub async fn serve(listener: UnixListener, proxy: Proxy) {
         };
         let proxy = Arc::clone(&proxy);
         connections.spawn(async move {
-            let _place = place;
+            let _permit = permit;
             proxy.carry(stream).await;
         });
     }
@@ -97,7 +97,7 @@ impl Proxy {
         let read = timeout(HEAD_WITHIN, read_head(&mut stream, Vec::new())).await.ok().flatten();
         let parsed = read.and_then(|(head, rest)| Some((Head::parse(&head)?, rest)));
         let Some((head, rest)) = parsed else { return refuse(&mut stream, Denied::Malformed).await };
-        self.pace.turn().await;
+        self.rate_limit.acquire().await;
         let mut upstream = match self.connect(&head).await {
             Ok(upstream) => upstream,
             Err(denied) => {

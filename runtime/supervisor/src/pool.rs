@@ -1,13 +1,14 @@
 //! The workers of one plugin version: carries out what its [`Scheduler`] decides.
 //!
 //! Owns the tickets of waiting calls and the running workers. Keeps true: a ticket that is dropped gives its
-//! place back, and every worker is kept by exactly one task.
+//! slot back, and every worker is kept by exactly one task.
 
 pub mod backoff;
 pub mod blame;
 pub mod fair_queue;
-mod proof;
+mod notices;
 pub mod quarantine;
+mod quiescence;
 pub mod sampling;
 pub mod scheduler;
 mod ticket;
@@ -24,10 +25,9 @@ use tokio_util::task::TaskTracker;
 use crate::plugin::installed::{Plugin, PluginKey};
 use crate::plugin::language;
 use crate::plugin::manifest::{Kind, PoolMode};
-use crate::pool::scheduler::{Action, End, Place, Policy, Scheduler, SetAside, TicketId, Waiting};
-use crate::ppp::{fields, number, text};
+use crate::pool::scheduler::{Action, End, Policy, QueuePosition, Scheduler, TicketId, Waiting};
 use crate::refusal::Refusal;
-use crate::telemetry::tally::{Tally, Used};
+use crate::telemetry::totals::{PluginTotals, Used};
 use crate::worker::budget::Lease;
 use crate::worker::call::Rules;
 use crate::worker::executions::Executions;
@@ -35,7 +35,7 @@ use crate::worker::process::Machine;
 use crate::worker::{Death, Plan, Running, Worker, WorkerId};
 pub use ticket::Ticket;
 
-/// A call that says nothing of its end waits this long for a place.
+/// A call that says nothing of its end waits this long for a worker.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub struct Pool {
     machine: Arc<Machine>,
     tasks: TaskTracker,
     /// What its workers have used and suffered.
-    pub tally: Tally,
+    pub totals: PluginTotals,
     asked_for: Mutex<Instant>,
     inner: Mutex<Inner>,
 }
@@ -58,15 +58,15 @@ struct Inner {
     next_ticket: TicketId,
     /// The machine had no room for a worker that is wanted.
     starved: bool,
-    /// A task looks at the workers that wait for their proof.
-    proving: bool,
+    /// A task looks at the workers that wait for their quiescence check.
+    checking: bool,
 }
 
 /// Where a call stands on its way to a worker.
 #[derive(Clone, Debug)]
 pub enum TicketState {
-    Waiting(Place),
-    Seated(Arc<Worker>),
+    Waiting(QueuePosition),
+    Assigned(Arc<Worker>),
     Refused(Refusal),
 }
 
@@ -79,9 +79,9 @@ pub struct Wanted {
     pub deadline: Option<Instant>,
 }
 
-/// A pool's figures for Health.
+/// A pool's stats for Health.
 #[derive(Clone, Debug)]
-pub struct Figures {
+pub struct PoolStats {
     pub workers: usize,
     pub starting: usize,
     pub active: usize,
@@ -127,7 +127,7 @@ impl Pool {
             workers: HashMap::new(),
             next_ticket: 1,
             starved: false,
-            proving: false,
+            checking: false,
         };
         let rules = Arc::new(rules(&plugin));
         Ok(Arc::new(Pool {
@@ -135,13 +135,13 @@ impl Pool {
             plan: Plan { plugin: Arc::new(plugin), command, rules, executions: Executions::default() },
             machine: Arc::clone(machine),
             tasks,
-            tally: Tally::default(),
+            totals: PluginTotals::default(),
             asked_for: Mutex::new(Instant::now()),
             inner: Mutex::new(inner),
         }))
     }
 
-    /// A place for one call, now or later.
+    /// A worker for one call, now or later.
     pub fn admit(self: &Arc<Self>, wanted: Wanted) -> Result<Ticket, Refusal> {
         let now = Instant::now();
         let (id, state) = {
@@ -154,7 +154,7 @@ impl Pool {
             if let Some(displaced) = inner.scheduler.enqueue(waiting, now)? {
                 inner.tell(displaced, TicketState::Refused(Refusal::Overload));
             }
-            let (sender, state) = watch::channel(TicketState::Waiting(Place::default()));
+            let (sender, state) = watch::channel(TicketState::Waiting(QueuePosition::default()));
             inner.tickets.insert(id, sender);
             (id, state)
         };
@@ -162,7 +162,7 @@ impl Pool {
         let ticket = Ticket { pool: Arc::clone(self), id, tenant, fresh, state, released: false };
         self.pump();
         if matches!(*ticket.state.borrow(), TicketState::Waiting(_)) {
-            self.publish_place(id, &ticket.tenant);
+            self.publish_position(id, &ticket.tenant);
         }
         Ok(ticket)
     }
@@ -191,21 +191,21 @@ impl Pool {
 
     /// Tells the waiting calls where they stand. Called now and then, not for every change: a long queue would
     /// cost more to talk about than to serve.
-    pub fn publish_places(&self) {
+    pub fn publish_positions(&self) {
         let inner = self.inner.lock();
         if inner.tickets.is_empty() {
             return;
         }
-        for (ticket, place) in inner.scheduler.places() {
-            inner.tell_place(ticket, place);
+        for (ticket, position) in inner.scheduler.positions() {
+            inner.tell_position(ticket, position);
         }
     }
 
     /// Tells one call where it stands.
-    fn publish_place(&self, ticket: TicketId, tenant: &str) {
+    fn publish_position(&self, ticket: TicketId, tenant: &str) {
         let inner = self.inner.lock();
-        if let Some(place) = inner.scheduler.place(tenant, ticket) {
-            inner.tell_place(ticket, place);
+        if let Some(position) = inner.scheduler.position(tenant, ticket) {
+            inner.tell_position(ticket, position);
         }
     }
 
@@ -293,11 +293,11 @@ impl Pool {
         self.inner.lock().workers.values().cloned().collect()
     }
 
-    pub fn figures(&self) -> Figures {
+    pub fn stats(&self) -> PoolStats {
         let mut inner = self.inner.lock();
         let scheduler = &mut inner.scheduler;
         let (workers, starting, active, queued) = scheduler.counts();
-        Figures {
+        PoolStats {
             workers,
             starting,
             active,
@@ -322,9 +322,9 @@ impl Pool {
                         self.tasks.spawn(Arc::clone(self).keep(worker, lease));
                     }
                 }
-                Action::Seat { ticket, worker } => {
+                Action::Assign { ticket, worker } => {
                     if let Some(worker) = inner.workers.get(&worker).cloned() {
-                        inner.tell(ticket, TicketState::Seated(worker));
+                        inner.tell(ticket, TicketState::Assigned(worker));
                     }
                 }
                 Action::Refuse { ticket, reason } => inner.tell(ticket, TicketState::Refused(reason)),
@@ -351,9 +351,9 @@ impl Pool {
                 self.pump();
                 let worker = Arc::clone(&running.worker);
                 let (death, remains) = running.keep().await;
-                self.tally.ended(Used::of(&worker.stats(), &worker.own.vitals()));
+                self.totals.ended(Used::of(&worker.stats(), &worker.observed.vitals()));
                 self.ended(number, &worker.id, &death, None);
-                // The calls have been told; only the place waits for the kernel.
+                // The calls have been told; only the slot waits for the kernel.
                 remains.clear().await;
             }
             Err(failed) => {
@@ -399,108 +399,14 @@ impl Pool {
             });
         }
     }
-
-    fn note_set_aside(&self, set_aside: SetAside) {
-        let plugin = self.key.to_string();
-        match set_aside {
-            SetAside::Nobody => {}
-            SetAside::Plugin => {
-                tracing::error!(
-                    runtime = true,
-                    plugin,
-                    "a plugin is quarantined: its workers crash too often"
-                );
-                self.machine.metrics.emit("plugin_quarantined", [("plugin", plugin.as_str())], fields([]));
-            }
-            SetAside::Tenant { tenant, rest } => {
-                let seconds = rest.as_secs();
-                tracing::warn!(
-                    runtime = true,
-                    plugin,
-                    tenant,
-                    seconds,
-                    "a tenant's calls crash a plugin's workers: its calls are refused, those of others go on"
-                );
-                let labels = [("plugin", plugin.as_str()), ("tenant", tenant.as_str())];
-                self.machine.metrics.emit(
-                    "tenant_quarantined",
-                    labels,
-                    fields([("seconds", number(seconds))]),
-                );
-            }
-        }
-    }
-
-    fn note_start(&self, worker: &Worker, took: Duration) {
-        self.tally.started();
-        let plugin = self.key.to_string();
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        tracing::info!(runtime = true, plugin, worker = worker.id, took_ms, "a worker started");
-        let labels = [("plugin", plugin.as_str()), ("worker", worker.id.as_str())];
-        self.machine.metrics.emit("worker_started", labels, fields([("took_ms", number(took_ms))]));
-    }
-
-    /// A start that failed: no fault of the plugin, whose calls are told so.
-    fn note_host_trouble(&self, why: &str) {
-        let plugin = self.key.to_string();
-        tracing::error!(
-            runtime = true,
-            plugin,
-            why,
-            "this machine could not start a worker; its calls are refused and the next one tries again: give the \
-             machine what it lacks"
-        );
-        self.machine.metrics.emit(
-            "host_trouble",
-            [("plugin", plugin.as_str())],
-            fields([("why", text(why))]),
-        );
-    }
-
-    fn note_end(&self, worker: &str, death: &Death) {
-        let plugin = self.key.to_string();
-        let lived_ms = u64::try_from(death.lived.as_millis()).unwrap_or(u64::MAX);
-        let labels = [("plugin", plugin.as_str()), ("worker", worker)];
-        match death.cause {
-            None => {
-                tracing::info!(runtime = true, plugin, worker, lived_ms, "a worker went");
-                self.machine.metrics.emit("worker_gone", labels, fields([("lived_ms", number(lived_ms))]));
-            }
-            Some(cause) if !cause.is_crash() => {
-                let (name, why) = (cause.name(), cause.to_string());
-                tracing::warn!(
-                    runtime = true,
-                    plugin,
-                    worker,
-                    lived_ms,
-                    cause = name,
-                    why,
-                    "a worker was ended"
-                );
-                let details = fields([("lived_ms", number(lived_ms)), ("cause", text(name))]);
-                self.machine.metrics.emit("worker_gone", labels, details);
-            }
-            Some(cause) => {
-                self.tally.crashed(cause);
-                let calls = death.calls;
-                tracing::warn!(runtime = true, plugin, worker, lived_ms, calls, cause = %cause, "a worker crashed");
-                let details = fields([
-                    ("lived_ms", number(lived_ms)),
-                    ("cause", text(cause.name())),
-                    ("calls", number(calls as u64)),
-                ]);
-                self.machine.metrics.emit("worker_crashed", labels, details);
-            }
-        }
-    }
 }
 
 impl Inner {
-    fn tell_place(&self, ticket: TicketId, place: Place) {
+    fn tell_position(&self, ticket: TicketId, position: QueuePosition) {
         let Some(sender) = self.tickets.get(&ticket) else { return };
         sender.send_if_modified(|state| match state {
-            TicketState::Waiting(known) if *known != place => {
-                *known = place;
+            TicketState::Waiting(known) if *known != position => {
+                *known = position;
                 true
             }
             _ => false,

@@ -91,7 +91,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// A place for one call of `peer`, now or later.
+    /// A worker for one call of `peer`, now or later.
     pub async fn allocate(&self, peer: Peer, request: Request) -> Result<Allocation, Refusal> {
         let pool = self.pool(&request.plugin).await?;
         let soft_deadline = request.soft_deadline.map(|limit| Instant::now() + limit);
@@ -123,8 +123,7 @@ impl Runtime {
         self.draining.store(true, Ordering::Relaxed);
         let pools = self.all_pools();
         pools.iter().for_each(Pool::drain);
-        let idle =
-            || pools.iter().map(|pool| pool.figures()).all(|figures| figures.active + figures.queued == 0);
+        let idle = || pools.iter().map(|pool| pool.stats()).all(|stats| stats.active + stats.queued == 0);
         if !wind_down(&pools, limit, idle).await {
             tracing::warn!("calls were still running after the grace period");
         }
@@ -155,8 +154,8 @@ impl Runtime {
             let pools = self.all_pools();
             for pool in &pools {
                 pool.pump();
-                pool.prove_idle();
-                pool.publish_places();
+                pool.check_quiescence();
+                pool.publish_positions();
             }
             for starved in pools.iter().filter(|pool| pool.is_starved()) {
                 let others = pools.iter().filter(|other| !Arc::ptr_eq(other, starved));
@@ -180,10 +179,10 @@ impl Runtime {
         let missing = missing.map(|(level, why)| (format!("level{}", level.number()), text(why.as_str())));
         let pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
         let degraded = pools.iter().any(|pool| {
-            let figures = pool.figures();
-            figures.quarantined.is_some() || figures.breaker != "closed"
+            let stats = pool.stats();
+            stats.quarantined.is_some() || stats.breaker != "closed"
         });
-        let (memory, memory_left, workers, workers_left) = self.machine.budget.figures();
+        let (memory, memory_left, workers, workers_left) = self.machine.budget.stats();
         let draining = self.draining.load(Ordering::Relaxed);
         let details = fields([
             ("languages", object(Struct { fields: runtimes.into_iter().collect() })),

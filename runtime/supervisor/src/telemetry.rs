@@ -4,5 +4,5 @@
 
 pub mod latency;
 pub mod metrics;
-pub mod tally;
+pub mod totals;
 pub mod vitals;

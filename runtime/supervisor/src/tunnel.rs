@@ -1,4 +1,4 @@
-//! A tunnel: carries one unit of work between a gateway and a worker, from the wait for a place to the end.
+//! A tunnel: carries one unit of work between a gateway and a worker, from the wait for a worker to the end.
 //!
 //! Keeps true: a tunnel carries one invoke, read or prompt; a call that is over for its gateway (gone, closed,
 //! past its time) is cancelled in its worker, and a call that ignores that ends its worker after `GRACE`.
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use crate::cause::Cause;
-use crate::pool::scheduler::Place;
+use crate::pool::scheduler::QueuePosition;
 use crate::pool::{Pool, TicketState};
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
@@ -56,7 +56,7 @@ pub struct Tunnel {
 
 /// Why a tunnel ended without a call.
 #[derive(Debug)]
-enum Over {
+enum TunnelError {
     /// The gateway has been told, or is not there.
     Quiet,
     /// The worker died before it was given the call, which may go to another.
@@ -65,9 +65,9 @@ enum Over {
     Fault(Status),
 }
 
-impl From<Status> for Over {
-    fn from(status: Status) -> Over {
-        Over::Fault(status)
+impl From<Status> for TunnelError {
+    fn from(status: Status) -> TunnelError {
+        TunnelError::Fault(status)
     }
 }
 
@@ -84,10 +84,10 @@ impl Tunnel {
         let mut attempt = 1;
         loop {
             (outcome, result) = self.attempt(&mut attached, &mut stats).await;
-            let Err(Over::Undelivered(cause)) = result else { break };
+            let Err(TunnelError::Undelivered(cause)) = result else { break };
             if attempt >= MAX_ATTEMPTS {
                 self.undelivered(cause);
-                result = Err(Over::Quiet);
+                result = Err(TunnelError::Quiet);
                 break;
             }
             attempt += 1;
@@ -100,7 +100,7 @@ impl Tunnel {
             }
         }
         attached.ticket.release(outcome, stats.duration);
-        let result = result.or_else(Over::result);
+        let result = result.or_else(TunnelError::result);
         self.end(&handles, &metrics, &pool, (stats, outcome, result));
     }
 
@@ -109,10 +109,10 @@ impl Tunnel {
         &mut self,
         attached: &mut Attached,
         stats: &mut TunnelStats,
-    ) -> (Outcome, Result<(), Over>) {
-        let worker = match self.seat(attached).await {
+    ) -> (Outcome, Result<(), TunnelError>) {
+        let worker = match self.wait_for_worker(attached).await {
             Ok(worker) => worker,
-            Err(over) => return (Outcome::Abandoned, Err(over)),
+            Err(error) => return (Outcome::Abandoned, Err(error)),
         };
         let (before, began) = (worker.stats(), Instant::now());
         let served = self.serve(&worker, attached).await;
@@ -125,11 +125,11 @@ impl Tunnel {
             // The runtime ended it: that says nothing of the plugin.
             Ok(End::Crashed(Cause::Drained)) => (Outcome::Abandoned, Ok(())),
             Ok(End::Crashed(_)) => (Outcome::Failure, Ok(())),
-            Err(over) => (Outcome::Abandoned, Err(over)),
+            Err(error) => (Outcome::Abandoned, Err(error)),
         }
     }
 
-    /// Tells the gateway and the books that the tunnel is over.
+    /// Tells the gateway and the statistics that the tunnel is over.
     fn end(
         self,
         handles: &Handles,
@@ -155,13 +155,13 @@ impl Tunnel {
     }
 
     /// Waits for a worker, telling the gateway how the wait goes.
-    async fn seat(&mut self, attached: &mut Attached) -> Result<Arc<Worker>, Over> {
+    async fn wait_for_worker(&mut self, attached: &mut Attached) -> Result<Arc<Worker>, TunnelError> {
         let mut state = attached.ticket.state();
-        let mut told = Place::default();
+        let mut told = QueuePosition::default();
         let mut open = true;
         loop {
             match state {
-                TicketState::Seated(worker) => {
+                TicketState::Assigned(worker) => {
                     if !std::mem::replace(&mut self.ready, true) {
                         self.tell(event_frame(&self.id, Type::TunnelReady, "", None)).await?;
                     }
@@ -169,11 +169,11 @@ impl Tunnel {
                 }
                 TicketState::Refused(reason) => {
                     self.reject(&reason);
-                    return Err(Over::Quiet);
+                    return Err(TunnelError::Quiet);
                 }
-                TicketState::Waiting(place) => {
-                    self.tell_place(place, told).await?;
-                    told = place;
+                TicketState::Waiting(position) => {
+                    self.tell_position(position, told).await?;
+                    told = position;
                 }
             }
             state = loop {
@@ -183,15 +183,15 @@ impl Tunnel {
                         Some(message) => self.before_call(message)?,
                         None => open = false,
                     },
-                    () = self.outbox.reader_gone() => return Err(Over::Quiet),
-                    () = attached.cancel.cancelled() => return Err(Over::Quiet),
+                    () = self.outbox.reader_gone() => return Err(TunnelError::Quiet),
+                    () = attached.cancel.cancelled() => return Err(TunnelError::Quiet),
                 }
             };
         }
     }
 
     /// Takes the work and carries it to its end.
-    async fn serve(&mut self, worker: &Arc<Worker>, attached: &Attached) -> Result<End, Over> {
+    async fn serve(&mut self, worker: &Arc<Worker>, attached: &Attached) -> Result<End, TunnelError> {
         let idle = Instant::now() + IDLE;
         let work = loop {
             if std::mem::take(&mut self.init) {
@@ -205,10 +205,10 @@ impl Tunnel {
             tokio::select! {
                 message = self.inbound.next() => match message? {
                     Some(message) => self.before_call(message)?,
-                    None => return Err(Over::Quiet),
+                    None => return Err(TunnelError::Quiet),
                 },
-                () = self.outbox.reader_gone() => return Err(Over::Quiet),
-                () = attached.cancel.cancelled() => return Err(Over::Quiet),
+                () = self.outbox.reader_gone() => return Err(TunnelError::Quiet),
+                () = attached.cancel.cancelled() => return Err(TunnelError::Quiet),
                 () = tokio::time::sleep_until(idle) => {
                     return Err(Status::deadline_exceeded("the tunnel was not used").into());
                 }
@@ -226,7 +226,7 @@ impl Tunnel {
     }
 
     /// Takes a message that came before the call began.
-    fn before_call(&mut self, message: FromGateway) -> Result<(), Over> {
+    fn before_call(&mut self, message: FromGateway) -> Result<(), TunnelError> {
         let FromGateway::Message(inner) = &message else { return self.keep(message) };
         match &inner.payload {
             Some(client_message::Payload::Init(_)) => self.init = true,
@@ -245,51 +245,56 @@ impl Tunnel {
                 };
                 let message = ServerMessage { payload: Some(Payload::Failed(failed)) };
                 self.outbox.send_last(message_frame(&self.id, &message));
-                return Err(Over::Quiet);
+                return Err(TunnelError::Quiet);
             }
             _ => return Err(Status::failed_precondition("the call has not begun").into()),
         }
         Ok(())
     }
 
-    fn keep(&mut self, work: FromGateway) -> Result<(), Over> {
+    fn keep(&mut self, work: FromGateway) -> Result<(), TunnelError> {
         match self.work.replace(work) {
             None => Ok(()),
             Some(_) => Err(Status::failed_precondition("a tunnel carries one call").into()),
         }
     }
 
-    async fn tell_place(&self, place: Place, told: Place) -> Result<(), Over> {
-        if place.starting {
+    async fn tell_position(&self, position: QueuePosition, told: QueuePosition) -> Result<(), TunnelError> {
+        if position.starting {
             return match told.starting {
                 true => Ok(()),
                 false => self.event(Type::AllocationStarted, "a worker is starting", None).await,
             };
         }
         // Position 0: it has not been counted yet.
-        if place.position == 0 || place == told {
+        if position.position == 0 || position == told {
             return Ok(());
         }
         let details = fields([
-            ("position", number(place.position as u64)),
-            ("depth", number(place.depth as u64)),
-            ("eta_ms", milliseconds(place.eta)),
+            ("position", number(position.position as u64)),
+            ("depth", number(position.depth as u64)),
+            ("eta_ms", milliseconds(position.eta)),
         ]);
         self.event(Type::AllocationQueued, "", Some(details)).await
     }
 
-    async fn event(&self, kind: Type, text: &str, details: Option<prost_types::Struct>) -> Result<(), Over> {
+    async fn event(
+        &self,
+        kind: Type,
+        text: &str,
+        details: Option<prost_types::Struct>,
+    ) -> Result<(), TunnelError> {
         let sent = self.outbox.send(event_frame(&self.id, kind, text, details), PATIENCE).await;
-        sent.map_err(|_| Over::Quiet)
+        sent.map_err(|_| TunnelError::Quiet)
     }
 
     /// Tells the gateway of the call's beginning. With the work in hand nobody waits for that.
-    async fn tell(&self, frame: PppServerFrame) -> Result<(), Over> {
+    async fn tell(&self, frame: PppServerFrame) -> Result<(), TunnelError> {
         if self.work.is_some() || self.inbound.has_news() {
             self.outbox.send_along(frame);
             return Ok(());
         }
-        self.outbox.send(frame, PATIENCE).await.map_err(|_| Over::Quiet)
+        self.outbox.send(frame, PATIENCE).await.map_err(|_| TunnelError::Quiet)
     }
 
     fn reject(&self, reason: &Refusal) {
@@ -305,11 +310,11 @@ impl Tunnel {
     }
 }
 
-impl Over {
+impl TunnelError {
     fn result(self) -> Result<(), Status> {
         match self {
-            Over::Quiet | Over::Undelivered(_) => Ok(()),
-            Over::Fault(status) => Err(status),
+            TunnelError::Quiet | TunnelError::Undelivered(_) => Ok(()),
+            TunnelError::Fault(status) => Err(status),
         }
     }
 }

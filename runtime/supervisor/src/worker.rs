@@ -1,16 +1,17 @@
 //! A worker: a process that speaks PPP, from its start to its end.
 //!
 //! Owns the heartbeat and the judgement why a worker ended. Keeps true: when a worker ends, for whatever
-//! reason, its calls hear of it before its place is given to another.
+//! reason, its calls hear of it before its slot is given to another.
 
 pub mod budget;
 pub mod call;
 pub mod disk;
 pub mod executions;
 pub mod heartbeat;
-pub mod leftovers;
 pub mod logs;
+mod opening;
 pub mod process;
+pub mod residual_work;
 pub mod session;
 pub mod socket;
 pub mod spawner;
@@ -22,16 +23,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_launcher::Stats;
-use asp_platform::secret::Secret;
-use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
-use asp_proto::plugin::{ClientMessage, InitRequest, ServerMessage, client_message};
+use asp_proto::plugin::ServerMessage;
 use parking_lot::Mutex;
-use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -42,17 +38,16 @@ use crate::cause::Cause;
 use crate::plugin::installed::Plugin;
 use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
-use crate::ppp::MAX_MESSAGE;
-use crate::telemetry::tally::Own;
+use crate::telemetry::totals::WorkerStats;
 use crate::worker::budget::Lease;
 use crate::worker::call::Rules;
 use crate::worker::executions::Executions;
 use crate::worker::heartbeat::PING_EVERY;
-use crate::worker::leftovers::{Idle, Verdict as Proof, Watch};
 use crate::worker::logs::Rate;
-use crate::worker::process::{Books, EXIT_WITHIN, Machine, Process};
-use crate::worker::session::{Session, TO_WORKER};
-use crate::worker::socket::WorkerSocket;
+use crate::worker::opening::{WorkerEndpoint, open};
+use crate::worker::process::{Accounting, EXIT_WITHIN, Machine, Process};
+use crate::worker::residual_work::{Idle, Quiescence, Watch};
+use crate::worker::session::Session;
 use crate::worker::stdio::Inbox;
 
 /// From the fork to the answered `init`. A JVM on a busy machine takes the longest.
@@ -64,13 +59,8 @@ const GO_WITHIN: Duration = Duration::from_secs(2);
 const MESSAGES_PER_SECOND: u64 = 20_000;
 /// How long a worker that says more is left alone.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How old a reading of the books may be where an exact one costs too much.
+/// How old a reading of its use may be where an exact one costs too much.
 const FRESH_ENOUGH: Duration = Duration::from_millis(50);
-/// Entries of a worker's `caps` that are passed on.
-const MAX_CAPS: usize = 32;
-/// Of one entry: they are kept as long as the worker and told to each tunnel.
-const MAX_CAP_BYTES: usize = 512;
-
 /// Tells apart the workers of one pool.
 pub type WorkerId = u64;
 
@@ -86,8 +76,8 @@ pub struct Worker {
     pub caps: BTreeMap<String, String>,
     token: MetadataValue<Ascii>,
     /// What its calls took, and what it tells of itself.
-    pub own: Own,
-    books: Books,
+    pub observed: WorkerStats,
+    accounting: Accounting,
     last_reading: Mutex<Option<(Instant, Stats)>>,
     leave: CancellationToken,
     /// What its ended calls may have left.
@@ -122,7 +112,7 @@ enum Incoming {
 }
 
 /// Why a worker says no more.
-enum Lost {
+enum StreamError {
     Stream(tonic::Status),
     Rule(Cause),
 }
@@ -174,7 +164,7 @@ impl Worker {
         match *last {
             Some((at, stats)) if at.elapsed() < FRESH_ENOUGH => stats,
             _ => {
-                let stats = self.books.stats();
+                let stats = self.accounting.stats();
                 *last = Some((Instant::now(), stats));
                 stats
             }
@@ -204,8 +194,8 @@ impl Worker {
     }
 
     /// Looks whether the worker does nothing without calls.
-    pub fn look(&self, idle: Idle) -> Proof {
-        let activity = self.books.activity();
+    pub fn look(&self, idle: Idle) -> Quiescence {
+        let activity = self.accounting.activity();
         self.watch.lock().look(activity, idle, Instant::now())
     }
 
@@ -252,10 +242,10 @@ impl Running {
             let cause = host.as_ref().map_or(Cause::Exit(asp_launcher::EXIT_SETUP), |_| Cause::Host);
             NotStarted { cause, host, remains: None }
         })?;
-        let books = process.books();
+        let accounting = process.accounting();
         let (kill_sender, kill) = mpsc::channel(1);
         let opened = {
-            let opening = timeout(START_WITHIN, open(Door::of(&mut process)));
+            let opening = timeout(START_WITHIN, open(WorkerEndpoint::of(&mut process)));
             tokio::select! {
                 opened = opening => opened.unwrap_or(Err(Cause::Wedged)),
                 cause = process.exited() => Err(cause),
@@ -277,9 +267,9 @@ impl Running {
             channel: opened.channel,
             caps: opened.caps,
             token: opened.token,
-            own: Own::new(born),
-            watch: Mutex::new(watch_over(&plan.plugin, &books)),
-            books,
+            observed: WorkerStats::new(born),
+            watch: Mutex::new(watch_over(&plan.plugin, &accounting)),
+            accounting,
             last_reading: Mutex::new(None),
             leave: CancellationToken::new(),
             stopped: AtomicBool::new(false),
@@ -292,13 +282,13 @@ impl Running {
     /// Keeps the worker until it ends. Its calls have heard of it when this returns; what is left of the
     /// process is to be cleared.
     pub async fn keep(mut self) -> (Death, Process) {
-        let verdict = self.watch().await;
+        let outcome = self.watch().await;
         let lived = self.born.elapsed();
-        let asked = verdict.is_none();
-        let cause = match verdict {
+        let asked = outcome.is_none();
+        let cause = match outcome {
             None => Cause::Drained,
-            Some(Verdict::Killed(cause)) => cause,
-            Some(Verdict::Ended(cause)) => cause,
+            Some(WorkerOutcome::Killed(cause)) => cause,
+            Some(WorkerOutcome::Ended(cause)) => cause,
         };
         let calls = self.worker.session.die(cause);
         let culprit = self.worker.session.culprit().filter(|_| cause == Cause::Deadline).map(str::to_owned);
@@ -306,7 +296,7 @@ impl Running {
     }
 
     /// Ends when the worker has ended or must end; `None` when it was asked to go.
-    async fn watch(&mut self) -> Option<Verdict> {
+    async fn watch(&mut self) -> Option<WorkerOutcome> {
         let mut next_ping = Instant::now() + PING_EVERY;
         let mut rate = Rate::new(MESSAGES_PER_SECOND, Instant::now());
         let leave = self.worker.leave.clone();
@@ -330,7 +320,7 @@ impl Running {
             };
             let message = match self.read(message).await {
                 Ok(message) => message,
-                Err(verdict) => return Some(verdict),
+                Err(outcome) => return Some(outcome),
             };
             let before = Instant::now();
             // A gateway that reads slowly holds this up: the worker can be ended all the same.
@@ -352,47 +342,50 @@ impl Running {
     }
 
     /// Ends the worker as it is to be ended.
-    async fn end(&mut self, end: End) -> Option<Verdict> {
+    async fn end(&mut self, end: End) -> Option<WorkerOutcome> {
         match end {
             End::Kill(cause) => {
                 self.process.kill();
-                Some(Verdict::Killed(cause))
+                Some(WorkerOutcome::Killed(cause))
             }
             End::Leave => {
                 self.process.terminate();
                 let _ = timeout(GO_WITHIN, self.process.exited()).await;
                 None
             }
-            End::Exited(cause) => Some(Verdict::Ended(cause)),
+            End::Exited(cause) => Some(WorkerOutcome::Ended(cause)),
         }
     }
 
     /// What the worker said, or why it says no more.
-    async fn read(&mut self, message: Result<Option<ServerMessage>, Lost>) -> Result<ServerMessage, Verdict> {
+    async fn read(
+        &mut self,
+        message: Result<Option<ServerMessage>, StreamError>,
+    ) -> Result<ServerMessage, WorkerOutcome> {
         let fault = match message {
             Ok(Some(message)) => return Ok(message),
             Ok(None) => return Err(self.lost("the session stream ended").await),
             // tonic says so of a message it cannot read or that is too large; everything else is a lost stream.
-            Err(Lost::Stream(status)) if status.code() == tonic::Code::OutOfRange => {
+            Err(StreamError::Stream(status)) if status.code() == tonic::Code::OutOfRange => {
                 Cause::Protocol("an oversize message")
             }
-            Err(Lost::Rule(cause)) => cause,
-            Err(Lost::Stream(status)) => {
+            Err(StreamError::Rule(cause)) => cause,
+            Err(StreamError::Stream(status)) => {
                 tracing::debug!(worker = self.worker.id, %status, "the session stream broke");
                 return Err(self.lost("the session stream broke").await);
             }
         };
         self.process.kill();
-        Err(Verdict::Killed(fault))
+        Err(WorkerOutcome::Killed(fault))
     }
 
     /// The stream is gone: either the process is going too, or it broke the protocol.
-    async fn lost(&mut self, fault: &'static str) -> Verdict {
+    async fn lost(&mut self, fault: &'static str) -> WorkerOutcome {
         match timeout(EXIT_WITHIN, self.process.exited()).await {
-            Ok(cause) => Verdict::Ended(cause),
+            Ok(cause) => WorkerOutcome::Ended(cause),
             Err(_) => {
                 self.process.kill();
-                Verdict::Killed(Cause::Protocol(fault))
+                WorkerOutcome::Killed(Cause::Protocol(fault))
             }
         }
     }
@@ -413,8 +406,8 @@ impl Running {
 
 /// A worker that is ready has the processes it needs. A stdio server's are its own business: it may keep a
 /// browser between calls.
-fn watch_over(plugin: &Plugin, books: &Books) -> Watch {
-    let processes = (plugin.manifest.mode == Mode::Plugin).then(|| books.activity().processes);
+fn watch_over(plugin: &Plugin, accounting: &Accounting) -> Watch {
+    let processes = (plugin.manifest.mode == Mode::Plugin).then(|| accounting.activity().processes);
     Watch::new(processes, plugin.manifest.limits.pids)
 }
 
@@ -422,10 +415,10 @@ fn watch_over(plugin: &Plugin, books: &Books) -> Watch {
 
 impl Incoming {
     /// The next message; `None` at the end. Safe to cancel.
-    async fn message(&mut self) -> Result<Option<ServerMessage>, Lost> {
+    async fn message(&mut self) -> Result<Option<ServerMessage>, StreamError> {
         match self {
-            Incoming::Session(stream) => stream.message().await.map_err(Lost::Stream),
-            Incoming::Stdio { inbox, .. } => inbox.recv().await.transpose().map_err(Lost::Rule),
+            Incoming::Session(stream) => stream.message().await.map_err(StreamError::Stream),
+            Incoming::Stdio { inbox, .. } => inbox.recv().await.transpose().map_err(StreamError::Rule),
         }
     }
 }
@@ -451,84 +444,9 @@ async fn ends(kill: &mut mpsc::Receiver<Cause>, leave: &CancellationToken, proce
     }
 }
 
-enum Verdict {
+enum WorkerOutcome {
     /// This process ended it.
     Killed(Cause),
     /// It ended, and this is how.
     Ended(Cause),
-}
-
-/// A session stream whose `init` was answered.
-struct Opened {
-    channel: Option<Channel>,
-    caps: BTreeMap<String, String>,
-    token: MetadataValue<Ascii>,
-    to_worker: mpsc::Sender<ClientMessage>,
-    stream: Incoming,
-}
-
-/// Where a worker is spoken to.
-enum Door {
-    Socket { socket: WorkerSocket, token: Secret, uid: u32 },
-    Pipes(ChildStdin, ChildStdout),
-}
-
-impl Door {
-    fn of(process: &mut Process) -> Door {
-        match process.pipes.take() {
-            Some((stdin, stdout)) => Door::Pipes(stdin, stdout),
-            None => {
-                let socket = process.socket.clone();
-                let token = process.token.clone();
-                Door::Socket { socket, token, uid: process.uid }
-            }
-        }
-    }
-}
-
-async fn open(door: Door) -> Result<Opened, Cause> {
-    match door {
-        Door::Socket { socket, token, uid } => open_session(&socket, token, uid).await,
-        Door::Pipes(stdin, stdout) => {
-            let (bridge, inbox) = stdio::open(stdin, stdout).await?;
-            let (to_worker, messages) = mpsc::channel(TO_WORKER);
-            let task = AbortOnDropHandle::new(tokio::spawn(bridge.run(messages)));
-            Ok(Opened {
-                channel: None,
-                caps: BTreeMap::from([("shim".to_owned(), "mcp-stdio".to_owned())]),
-                token: MetadataValue::from_static(""),
-                to_worker,
-                stream: Incoming::Stdio { inbox, _bridge: task },
-            })
-        }
-    }
-}
-
-async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<Opened, Cause> {
-    let channel = socket.connect(uid).await?;
-    let mut bearer = MetadataValue::try_from(format!("Bearer {}", token.expose()))
-        .map_err(|_| Cause::Protocol("the token is not text"))?;
-    bearer.set_sensitive(true);
-    let (to_worker, messages) = mpsc::channel(TO_WORKER);
-    let init = client_message::Payload::Init(InitRequest::default());
-    // Before the stream is opened: a server may say nothing until it has read something. There is room.
-    let _ = to_worker.try_send(ClientMessage { payload: Some(init) });
-    let mut request = Request::new(ReceiverStream::new(messages));
-    request.metadata_mut().insert("authorization", bearer.clone());
-    let mut client = ToolPluginClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
-    let broken = |status: tonic::Status| {
-        tracing::debug!(%status, "a worker's session stream was not opened");
-        Cause::Protocol("the session stream was not opened")
-    };
-    let mut stream = client.session(request).await.map_err(broken)?.into_inner();
-    match stream.message().await.map_err(broken)?.and_then(|message| message.payload) {
-        Some(Payload::Init(answer)) if answer.ok => {
-            let short = |(name, value): &(String, String)| name.len() + value.len() <= MAX_CAP_BYTES;
-            let caps = answer.caps.into_iter().filter(short).take(MAX_CAPS).collect();
-            let stream = Incoming::Session(Box::new(stream));
-            Ok(Opened { channel: Some(channel), caps, token: bearer, to_worker, stream })
-        }
-        Some(Payload::Init(_)) => Err(Cause::Protocol("init was refused")),
-        _ => Err(Cause::Protocol("init was not answered first")),
-    }
 }

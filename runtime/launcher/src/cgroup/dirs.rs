@@ -9,14 +9,14 @@ use std::{fs, io, thread};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::{CROWD, CgroupError, failed, write};
+use super::{CgroupError, MANY_PROCESSES, failed, write};
 
 /// Between two tries to remove a group that the kernel still empties: seldom, because many processes that end at once
 /// leave the neighbours little of the processors already.
 const REMOVE_POLL: Duration = Duration::from_millis(10);
 /// Every so many tries what is still listed is killed again.
 const KILL_AGAIN: u32 = 20;
-/// Between two processes of a crowd: the end of one is a millisecond or two of work inside the kernel, which lets
+/// Between two of many processes: the end of one is a millisecond or two of work inside the kernel, which lets
 /// nobody else have the processor.
 const THIN_EVERY: Duration = Duration::from_millis(8);
 /// What is left then dies at once.
@@ -120,7 +120,7 @@ impl Dirs {
         // Ids are given in rising order, but for one turn at their end. The oldest is `worker-init`: its end is
         // the end of all.
         pids.sort_unstable();
-        let (_, young) = pids.split_at(pids.len().min(CROWD));
+        let (_, young) = pids.split_at(pids.len().min(MANY_PROCESSES));
         for pid in young.iter().rev().take_while(|_| started.elapsed() < THIN_WITHIN) {
             kill_if_listed(&procs, *pid).map_err(|source| failed("kill", &procs, source))?;
             thread::sleep(THIN_EVERY);

@@ -167,7 +167,7 @@ fn a_runaway_fork_bomb_is_gone_within_three_seconds() {
 #[test]
 fn a_fork_bomb_killed_by_and_by_makes_no_more_and_is_gone_within_three_seconds() {
     gone_within_three_seconds(|cgroup| {
-        let frozen = cgroup.freeze_crowd().unwrap();
+        let frozen = cgroup.freeze_if_many().unwrap();
         let before = cgroup.stats();
         frozen.kill().unwrap();
         assert!(cgroup.stats().pids <= before.pids, "{before:?} {:?}", cgroup.stats());
@@ -181,7 +181,7 @@ fn the_few_processes_of_a_worker_are_no_crowd() {
     worker.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
     let cgroup = cell.cgroup.as_ref().unwrap();
     assert!(cgroup.stats().pids > 0);
-    assert!(cgroup.freeze_crowd().is_none());
+    assert!(cgroup.freeze_if_many().is_none());
     cgroup.kill().unwrap();
     worker.wait().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Places as gateways ask for them and give them back: AllocateWorker and CloseTunnel, whether they come as calls of
+//! Workers as gateways ask for them and give them back: AllocateWorker and CloseTunnel, whether they come as calls of
 //! their own or on a shared stream.
 //!
 //! Refuses ids that are too long. Keeps true: unknown, used, expired and foreign handles are answered alike.
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tonic::Status;
 
 use crate::pool::TicketState;
-use crate::pool::scheduler::Place;
+use crate::pool::scheduler::QueuePosition;
 use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
 use crate::refusal::Refusal;
 use crate::runtime::{self, Allocation, Runtime};
@@ -26,7 +26,7 @@ use crate::worker::call::GRACE;
 const COLD_START: Duration = Duration::from_millis(300);
 const MAX_ID: usize = 512;
 
-/// Decides on a request for a place. `None`: there is none, as the answer says.
+/// Decides on a request for a worker. `None`: there is none, as the answer says.
 pub async fn allocate(
     runtime: &Runtime,
     peer: &Peer,
@@ -107,11 +107,13 @@ pub fn no_handle(_: NoHandle) -> Status {
 
 fn allocated(allocation: &Allocation) -> Result<AllocateWorkerResponse, Refusal> {
     let (status, delay, worker, queue) = match &allocation.state {
-        TicketState::Seated(worker) => (Admitted::Admitted, Duration::ZERO, worker.id.clone(), None),
-        TicketState::Waiting(place) if place.starting => {
+        TicketState::Assigned(worker) => (Admitted::Admitted, Duration::ZERO, worker.id.clone(), None),
+        TicketState::Waiting(position) if position.starting => {
             (Admitted::Admitted, COLD_START, String::new(), None)
         }
-        TicketState::Waiting(place) => (Admitted::Queued, place.eta, String::new(), Some(queue(*place))),
+        TicketState::Waiting(position) => {
+            (Admitted::Queued, position.eta, String::new(), Some(queue(*position)))
+        }
         TicketState::Refused(refusal) => return Err(refusal.clone()),
     };
     Ok(AllocateWorkerResponse {
@@ -131,11 +133,11 @@ fn allocated(allocation: &Allocation) -> Result<AllocateWorkerResponse, Refusal>
     })
 }
 
-fn queue(place: Place) -> prost_types::Struct {
+fn queue(position: QueuePosition) -> prost_types::Struct {
     fields([
-        ("position", number(place.position as u64)),
-        ("depth", number(place.depth as u64)),
-        ("moving_eta", milliseconds(place.eta)),
+        ("position", number(position.position as u64)),
+        ("depth", number(position.depth as u64)),
+        ("moving_eta", milliseconds(position.eta)),
     ])
 }
 

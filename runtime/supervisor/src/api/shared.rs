@@ -10,11 +10,11 @@ use prost::Message;
 use prost_types::Any;
 use tonic::{Status, Streaming};
 
-use crate::api::places::{self, Closed, no_handle};
+use crate::api::allocation::{self, Closed, no_handle};
 use crate::pool::TicketState;
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
-use crate::ppp::outbox::trunk::{Lane, Merged, NoLane, Trunk, trunk};
+use crate::ppp::outbox::multiplexer::{Merged, Multiplexer, NoStream, TunnelStream, multiplexer};
 use crate::ppp::{any_frame, closed_frame, supervisor_message};
 use crate::runtime::Runtime;
 use crate::tunnel::Tunnel;
@@ -27,7 +27,7 @@ const MAX_NAME: usize = 64;
 struct Reader {
     runtime: Arc<Runtime>,
     peer: Peer,
-    trunk: Arc<Trunk>,
+    multiplexer: Arc<Multiplexer>,
 }
 
 /// Whether a stream that begins with this frame carries many tunnels.
@@ -37,8 +37,8 @@ pub fn begins(first: &PppClientFrame) -> bool {
 
 /// Serves a shared stream of `peer`: reads in a task of its own, which ends with the stream.
 pub fn serve(runtime: Arc<Runtime>, peer: Peer, frames: Streaming<PppClientFrame>) -> Merged {
-    let (trunk, merged) = trunk(&runtime.outboxes);
-    tokio::spawn(Reader { runtime, peer, trunk }.run(frames));
+    let (multiplexer, merged) = multiplexer(&runtime.outboxes);
+    tokio::spawn(Reader { runtime, peer, multiplexer }.run(frames));
     merged
 }
 
@@ -49,30 +49,30 @@ impl Reader {
                 biased;
                 frame = frames.message() => match frame {
                     Ok(Some(frame)) => self.take(frame),
-                    Ok(None) => break self.trunk.half_close(),
+                    Ok(None) => break self.multiplexer.half_close(),
                     // Nothing after it can be read either.
-                    Err(status) => return self.trunk.end(Err(status)),
+                    Err(status) => return self.multiplexer.end(Err(status)),
                 },
-                () = self.trunk.gone() => return,
-                () = self.runtime.stopped() => return self.trunk.end(Ok(())),
+                () = self.multiplexer.gone() => return,
+                () = self.runtime.stopped() => return self.multiplexer.end(Ok(())),
             }
         }
         // The gateway sends no more; what runs goes on.
         tokio::select! {
-            () = self.trunk.gone() => {}
-            () = self.trunk.emptied() => self.trunk.end(Ok(())),
-            () = self.runtime.stopped() => self.trunk.end(Ok(())),
+            () = self.multiplexer.gone() => {}
+            () = self.multiplexer.emptied() => self.multiplexer.end(Ok(())),
+            () = self.runtime.stopped() => self.multiplexer.end(Ok(())),
         }
     }
 
     fn take(&self, frame: PppClientFrame) {
         let PppClientFrame { tunnel_id, ppp, keepalive } = frame;
-        let lane = self.trunk.lane(&tunnel_id);
-        match (ppp, lane) {
+        let stream = self.multiplexer.stream(&tunnel_id);
+        match (ppp, stream) {
             (Some(any), _) if is(&any, "CloseTunnelRequest") => self.close(&tunnel_id, &any),
             (Some(any), None) if is(&any, "AllocateWorkerRequest") => self.allocate(tunnel_id, &any),
-            (Some(any), Some(lane)) => lane.put(any),
-            (None, Some(lane)) if keepalive => lane.queue.read_on(),
+            (Some(any), Some(stream)) => stream.put(any),
+            (None, Some(stream)) if keepalive => stream.queue.read_on(),
             // Of a tunnel that has just ended; or it says nothing.
             (None, None) if keepalive => {}
             (None, Some(_)) => {}
@@ -80,9 +80,9 @@ impl Reader {
         }
     }
 
-    /// A request for a place, under the gateway's own name. The tunnel begins on this stream.
+    /// A request for a worker, under the gateway's own name. The tunnel begins on this stream.
     fn allocate(&self, name: String, any: &Any) {
-        let refuse = |status: Status| self.trunk.stray(closed_frame(&name, &Err(status)), true);
+        let refuse = |status: Status| self.multiplexer.stray(closed_frame(&name, &Err(status)), true);
         let request = match AllocateWorkerRequest::decode(any.value.as_slice()) {
             Ok(request) => request,
             Err(error) => return refuse(Status::invalid_argument(error.to_string())),
@@ -90,31 +90,32 @@ impl Reader {
         if name.is_empty() || name.len() > MAX_NAME {
             return refuse(Status::invalid_argument("the tunnel's name is empty or too long"));
         }
-        let lane = match self.trunk.open_early(&name) {
-            Ok(lane) => lane,
-            Err(NoLane) => return refuse(full()),
+        let stream = match self.multiplexer.open_early(&name) {
+            Ok(stream) => stream,
+            Err(NoStream) => return refuse(full()),
         };
-        let (runtime, peer, trunk) = (Arc::clone(&self.runtime), self.peer.clone(), Arc::clone(&self.trunk));
-        self.runtime.tasks.spawn(begin(runtime, peer, trunk, lane, (name, request)));
+        let (runtime, peer, multiplexer) =
+            (Arc::clone(&self.runtime), self.peer.clone(), Arc::clone(&self.multiplexer));
+        self.runtime.tasks.spawn(begin(runtime, peer, multiplexer, stream, (name, request)));
     }
 
     /// The first frame under a handle that AllocateWorker gave.
     fn attach(&self, tunnel_id: &str, ppp: Option<Any>) {
-        let refuse = |status: Status| self.trunk.stray(closed_frame(tunnel_id, &Err(status)), true);
+        let refuse = |status: Status| self.multiplexer.stray(closed_frame(tunnel_id, &Err(status)), true);
         // Before the handle is used: what was taken up and then has no tunnel would never end.
-        let lane = match self.trunk.open(tunnel_id) {
-            Ok(lane) => lane,
-            Err(NoLane) => return refuse(full()),
+        let stream = match self.multiplexer.open(tunnel_id) {
+            Ok(stream) => stream,
+            Err(NoStream) => return refuse(full()),
         };
         let attached = match self.runtime.handles.attach(&self.peer, tunnel_id) {
             Ok(attached) => attached,
             Err(unknown) => {
-                self.trunk.forget(&lane.queue);
+                self.multiplexer.forget(&stream.queue);
                 return refuse(no_handle(unknown));
             }
         };
-        ppp.into_iter().for_each(|any| lane.put(any));
-        let tunnel = tunnel(tunnel_id, &lane);
+        ppp.into_iter().for_each(|any| stream.put(any));
+        let tunnel = tunnel(tunnel_id, &stream);
         let (handles, metrics) = (Arc::clone(&self.runtime.handles), self.runtime.machine.metrics.clone());
         self.runtime.tasks.spawn(tunnel.run(attached, handles, metrics));
     }
@@ -123,74 +124,74 @@ impl Reader {
         let named = CloseTunnelRequest::decode(any.value.as_slice()).map(|request| request.tunnel_id);
         let closed = match named {
             Ok(named) if named.is_empty() || named == tunnel_id => {
-                places::close(&self.runtime.handles, &self.peer, tunnel_id)
+                allocation::close(&self.runtime.handles, &self.peer, tunnel_id)
             }
             Ok(_) => Err(Status::invalid_argument("the request names another tunnel")),
             Err(error) => Err(Status::invalid_argument(error.to_string())),
         };
         match closed {
-            Err(status) => self.trunk.stray(closed_frame(tunnel_id, &Err(status)), true),
+            Err(status) => self.multiplexer.stray(closed_frame(tunnel_id, &Err(status)), true),
             Ok(Closed::Now(stats)) => {
-                let answer = supervisor_message(&places::closed(&stats));
-                self.trunk.stray(any_frame(tunnel_id, answer), false);
+                let answer = supervisor_message(&allocation::closed(&stats));
+                self.multiplexer.stray(any_frame(tunnel_id, answer), false);
             }
             Ok(later) => {
-                let (trunk, tunnel_id) = (Arc::clone(&self.trunk), tunnel_id.to_owned());
+                let (multiplexer, tunnel_id) = (Arc::clone(&self.multiplexer), tunnel_id.to_owned());
                 self.runtime.tasks.spawn(async move {
                     let answer = supervisor_message(&later.answer().await);
-                    trunk.stray(any_frame(&tunnel_id, answer), false);
+                    multiplexer.stray(any_frame(&tunnel_id, answer), false);
                 });
             }
         }
     }
 }
 
-/// A tunnel whose place was asked for on its stream, from the request to its end.
+/// A tunnel whose worker was asked for on its stream, from the request to its end.
 async fn begin(
     runtime: Arc<Runtime>,
     peer: Peer,
-    trunk: Arc<Trunk>,
-    lane: Lane,
+    multiplexer: Arc<Multiplexer>,
+    stream: TunnelStream,
     (name, request): (String, AllocateWorkerRequest),
 ) {
-    let answered = places::allocate(&runtime, &peer, request).await;
+    let answered = allocation::allocate(&runtime, &peer, request).await;
     let (answer, allocation) = match answered {
         Ok(answered) => answered,
         Err(status) => {
-            trunk.forget(&lane.queue);
-            return trunk.stray(closed_frame(&name, &Err(status)), true);
+            multiplexer.forget(&stream.queue);
+            return multiplexer.stray(closed_frame(&name, &Err(status)), true);
         }
     };
     let answer = any_frame(&name, supervisor_message(&answer));
     let Some(allocation) = allocation else {
-        trunk.forget(&lane.queue);
-        return trunk.stray(answer, true);
+        multiplexer.forget(&stream.queue);
+        return multiplexer.stray(answer, true);
     };
     let id = allocation.tunnel_id;
-    let seated = matches!(allocation.state, TicketState::Seated(_));
-    if !seated {
-        lane.inbox.refuse_early();
+    let assigned = matches!(allocation.state, TicketState::Assigned(_));
+    if !assigned {
+        stream.inbox.refuse_early();
     }
-    if trunk.name(&id, &lane).is_err() {
-        // The stream has gone: the handle goes unused, with its place. Err: somebody closed it already.
-        trunk.forget(&lane.queue);
+    if multiplexer.name(&id, &stream).is_err() {
+        // The stream has gone: the handle goes unused, with its slot. Err: somebody closed it already.
+        multiplexer.forget(&stream.queue);
         let _ = runtime.handles.close(&peer, &id);
         return;
     }
     let Ok(attached) = runtime.handles.attach(&peer, &id) else {
         // Somebody closed the tunnel already.
-        return trunk.forget(&lane.queue);
+        return multiplexer.forget(&stream.queue);
     };
     // A worker that has its work goes on meanwhile.
-    trunk.stray(answer, !(seated && lane.inbox.has_news()));
+    multiplexer.stray(answer, !(assigned && stream.inbox.has_news()));
     let (handles, metrics) = (Arc::clone(&runtime.handles), runtime.machine.metrics.clone());
     // In a box: the task would be moved about with it.
-    Box::pin(tunnel(&id, &lane).run(attached, handles, metrics)).await;
+    Box::pin(tunnel(&id, &stream).run(attached, handles, metrics)).await;
 }
 
-fn tunnel(id: &str, lane: &Lane) -> Tunnel {
-    let outbox = Outbox::shared(id, Arc::clone(&lane.queue));
-    Tunnel::new(id.to_owned(), Inbound::shared(Arc::clone(&lane.inbox)), outbox)
+fn tunnel(id: &str, stream: &TunnelStream) -> Tunnel {
+    let outbox = Outbox::shared(id, Arc::clone(&stream.queue));
+    Tunnel::new(id.to_owned(), Inbound::shared(Arc::clone(&stream.inbox)), outbox)
 }
 
 fn full() -> Status {

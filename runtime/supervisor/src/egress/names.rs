@@ -1,7 +1,7 @@
 //! How many names are looked up at a time.
 //!
 //! The system's resolver blocks a thread and cannot be told to stop: a lookup that nobody waits for any more goes on.
-//! Keeps true: each holds its place until it has really ended, so that names whose servers do not answer take at most
+//! Keeps true: each holds its permit until it has really ended, so that names whose servers do not answer take at most
 //! `OWN` threads for one worker, and `WHOLE` of the executor's 512 for all.
 
 use std::future::Future;
@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 const OWN: usize = 4;
 const WHOLE: usize = 128;
 
-/// The places of all workers.
+/// The permits of all workers.
 #[derive(Clone, Debug)]
 pub struct Lookups(Arc<Semaphore>);
 
@@ -40,7 +40,7 @@ impl Default for Lookups {
 }
 
 impl Names {
-    /// Waits for a place and runs `lookup`, which goes on in its place when nobody waits for this any more.
+    /// Waits for a permit and runs `lookup`, which goes on with its permit when nobody waits for this any more.
     pub(super) async fn look_up<T: Send + 'static>(
         &self,
         lookup: impl Future<Output = T> + Send + 'static,
@@ -81,6 +81,6 @@ mod tests {
         }
         assert_eq!(begun.load(Ordering::Relaxed), OWN);
         let others = lookups.of_worker();
-        assert_eq!(others.look_up(async { 7 }).await, Some(7), "another worker has places of its own");
+        assert_eq!(others.look_up(async { 7 }).await, Some(7), "another worker has permits of its own");
     }
 }

@@ -11,18 +11,18 @@ const EVERY: Duration = Duration::from_millis(20);
 const BURST: u32 = 128;
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RateLimit {
     /// When the next request is due, were each as late as it may be.
     next: Mutex<Instant>,
 }
 
-impl Pace {
-    pub(super) fn new() -> Pace {
-        Pace { next: Mutex::new(Instant::now()) }
+impl RateLimit {
+    pub(super) fn new() -> RateLimit {
+        RateLimit { next: Mutex::new(Instant::now()) }
     }
 
     /// Ends when the next request may be taken.
-    pub(super) async fn turn(&self) {
+    pub(super) async fn acquire(&self) {
         let due = {
             let now = Instant::now();
             let mut next = self.next.lock();
@@ -41,15 +41,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_taken_at_once_and_then_fifty_a_second() {
-        let pace = Pace::new();
+        let rate_limit = RateLimit::new();
         tokio::time::advance(Duration::from_secs(3600)).await;
         let began = Instant::now();
         for _ in 0..BURST {
-            pace.turn().await;
+            rate_limit.acquire().await;
         }
         assert!(began.elapsed() <= EVERY);
         for _ in 0..100 {
-            pace.turn().await;
+            rate_limit.acquire().await;
         }
         let took = began.elapsed();
         assert!(took >= EVERY * 98 && took <= EVERY * 101, "{took:?}");

@@ -150,7 +150,7 @@ impl<T> FairQueue<T> {
         self.queues.values().flat_map(|queue| queue.items.iter())
     }
 
-    /// Every item with its place in the order of service, from 1; a close estimate when costs differ.
+    /// Every item with its position in the order of service, from 1; a close estimate when costs differ.
     pub fn positions(&self) -> impl Iterator<Item = (&T, usize)> {
         // How many items are served before the n-th of any tenant: every tenant's first n.
         let mut in_turn: Vec<usize> = Vec::new();
@@ -165,12 +165,12 @@ impl<T> FairQueue<T> {
         let in_turn = Rc::new(in_turn);
         self.queues.values().flat_map(move |queue| {
             let in_turn = Rc::clone(&in_turn);
-            let place = move |index: usize| in_turn.get(index).map_or(0, |before| before + 1);
-            queue.items.iter().enumerate().map(move |(index, item)| (item, place(index)))
+            let position = move |index: usize| in_turn.get(index).map_or(0, |before| before + 1);
+            queue.items.iter().enumerate().map(move |(index, item)| (item, position(index)))
         })
     }
 
-    /// The place of the one item of `tenant` for which `wanted` holds; without a look at the others' items.
+    /// The position of the one item of `tenant` for which `wanted` holds; without a look at the others' items.
     pub fn position(&self, tenant: &str, wanted: impl FnMut(&T) -> bool) -> Option<usize> {
         let index = self.queues.get(tenant)?.items.iter().position(wanted)?;
         Some(1 + self.queues.values().map(|queue| queue.items.len().min(index)).sum::<usize>())
@@ -309,10 +309,10 @@ mod tests {
         queue.push("b", ("b", 0)).unwrap();
         let mut positions: Vec<_> = queue.positions().map(|(item, at)| (at, *item)).collect();
         positions.sort_by_key(|(at, _)| *at);
-        let places: Vec<usize> = positions.iter().map(|(at, _)| *at).collect();
-        assert_eq!(places, [1, 1, 3, 4]);
-        for (place, item) in positions {
-            assert_eq!(queue.position(item.0, |other| *other == item), Some(place));
+        let order: Vec<usize> = positions.iter().map(|(at, _)| *at).collect();
+        assert_eq!(order, [1, 1, 3, 4]);
+        for (position, item) in positions {
+            assert_eq!(queue.position(item.0, |other| *other == item), Some(position));
         }
         assert_eq!(queue.position("a", |item| item.1 == 7), None);
         assert_eq!(queue.remove(|item| item.0 == "a").len(), 3);

@@ -1,4 +1,4 @@
-//! The pool's look at its workers without calls: do they do nothing?
+//! The pool's quiescence check: do its workers without calls do nothing?
 
 use std::sync::Arc;
 
@@ -7,25 +7,25 @@ use tokio::time::sleep;
 use super::Pool;
 use crate::cause::Cause;
 use crate::worker::Worker;
-use crate::worker::leftovers::{Idle, Verdict, WINDOW};
+use crate::worker::residual_work::{Idle, Quiescence, WINDOW};
 
 impl Pool {
-    /// Looks whether the workers without calls do nothing, and ends those in which a call left something.
+    /// Looks whether the workers without calls do nothing, and ends those with residual work of a call.
     /// Called now and then, so that it costs no call anything.
-    pub fn prove_idle(self: &Arc<Self>) {
+    pub fn check_quiescence(self: &Arc<Self>) {
         let open: Vec<(Arc<Worker>, Idle)> = {
             let inner = self.inner.lock();
-            let open = inner.scheduler.to_prove().into_iter();
+            let open = inner.scheduler.unchecked().into_iter();
             open.filter_map(|(worker, idle)| Some((Arc::clone(inner.workers.get(&worker)?), idle))).collect()
         };
         for (worker, idle) in open {
             // Reads files of the kernel, so without the lock.
             match worker.look(idle) {
-                Verdict::Unclear => continue,
-                Verdict::Quiet => self.inner.lock().scheduler.proven(worker.number, idle),
-                Verdict::Leftovers(what) => {
+                Quiescence::Unclear => continue,
+                Quiescence::Quiet => self.inner.lock().scheduler.found_quiescent(worker.number, idle),
+                Quiescence::ResidualWork(what) => {
                     if self.inner.lock().scheduler.condemn(worker.number, idle) {
-                        worker.session.kill(Cause::Leftovers(what));
+                        worker.session.kill(Cause::ResidualWork(what));
                     }
                 }
             }
@@ -33,14 +33,14 @@ impl Pool {
         }
     }
 
-    /// Proves the workers that take no calls until they are proven, as soon as it can be told.
-    pub(super) async fn prove_held_back(self: Arc<Self>) {
+    /// Checks the workers that take no calls until they are found quiescent, as soon as it can be told.
+    pub(super) async fn check_held_back(self: Arc<Self>) {
         loop {
-            self.prove_idle();
+            self.check_quiescence();
             {
                 let mut inner = self.inner.lock();
                 if !inner.scheduler.is_held_back() {
-                    inner.proving = false;
+                    inner.checking = false;
                     return;
                 }
             }

@@ -1,6 +1,6 @@
-//! Figures of plugins and workers, for MetricsStream every `EVERY` and for Health when it is asked.
+//! Statistics of plugins and workers, for MetricsStream every `EVERY` and for Health when it is asked.
 //!
-//! Owns the names of these figures (README.md lists them). Keeps true: workers are asked beside their calls, all at
+//! Owns the names of these stats (README.md lists them). Keeps true: workers are asked beside their calls, all at
 //! once and for a bounded time, and nothing that a worker says becomes a name.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::plugin::manifest::Mode;
 use crate::pool::Pool;
 use crate::ppp::{boolean, fields, list, milliseconds, number, object, text};
 use crate::telemetry::metrics::{Metrics, event};
-use crate::telemetry::tally::{Totals, Used};
+use crate::telemetry::totals::{Totals, Used};
 use crate::telemetry::vitals::Vitals;
 use crate::worker::Worker;
 
@@ -55,15 +55,15 @@ pub fn plugins(pools: &[Arc<Pool>]) -> Struct {
     let mut room = LISTED;
     let described = pools.iter().map(|pool| {
         let readings = readings(pool);
-        let mut figures = plugin(pool, &readings);
+        let mut stats = plugin(pool, &readings);
         let listed = readings.iter().take(room).map(|reading| {
-            let mut figures = reading.figures();
-            figures.insert("id".to_owned(), text(reading.worker.id.as_str()));
-            object(object_of(figures))
+            let mut stats = reading.stats();
+            stats.insert("id".to_owned(), text(reading.worker.id.as_str()));
+            object(object_of(stats))
         });
-        figures.insert("worker_list".to_owned(), list(listed));
+        stats.insert("worker_list".to_owned(), list(listed));
         room = room.saturating_sub(readings.len());
-        (pool.key.to_string(), object(object_of(figures)))
+        (pool.key.to_string(), object(object_of(stats)))
     });
     Struct { fields: described.collect() }
 }
@@ -75,11 +75,11 @@ struct Reading {
     vitals: Vitals,
 }
 
-type Figures = BTreeMap<String, Value>;
+type StatFields = BTreeMap<String, Value>;
 
 async fn refresh(worker: Arc<Worker>) {
     if let Some(told) = ask(&worker).await {
-        worker.own.learn(&told);
+        worker.observed.learn(&told);
     }
 }
 
@@ -96,7 +96,7 @@ fn tell(metrics: &Metrics, pool: &Pool) {
     let key = pool.key.to_string();
     for reading in &readings {
         let labels = [("plugin", key.as_str()), ("worker", reading.worker.id.as_str())];
-        metrics.emit("worker_sample", labels, object_of(reading.figures()));
+        metrics.emit("worker_sample", labels, object_of(reading.stats()));
     }
     metrics.send(sample(pool, &readings));
 }
@@ -117,20 +117,21 @@ fn language(pool: &Pool) -> &'static str {
 }
 
 fn readings(pool: &Pool) -> Vec<Reading> {
-    let read = |worker: Arc<Worker>| Reading { stats: worker.stats(), vitals: worker.own.vitals(), worker };
+    let read =
+        |worker: Arc<Worker>| Reading { stats: worker.stats(), vitals: worker.observed.vitals(), worker };
     pool.workers().into_iter().map(read).collect()
 }
 
-fn object_of(figures: Figures) -> Struct {
-    Struct { fields: figures }
+fn object_of(stats: StatFields) -> Struct {
+    Struct { fields: stats }
 }
 
 impl Reading {
-    fn figures(&self) -> Figures {
+    fn stats(&self) -> StatFields {
         let (stats, worker) = (&self.stats, &self.worker);
-        let latency = worker.own.latency();
-        let mut figures = fields([
-            ("age_ms", milliseconds(worker.own.age())),
+        let latency = worker.observed.latency();
+        let mut stats = fields([
+            ("age_ms", milliseconds(worker.observed.age())),
             ("cpu_ms", number(stats.cpu_ms)),
             ("rss_bytes", number(stats.rss_bytes)),
             ("memory_bytes", number(stats.memory_bytes)),
@@ -140,13 +141,13 @@ impl Reading {
             ("latency", latency.value()),
         ])
         .fields;
-        add(&mut figures, &self.vitals);
-        figures
+        add(&mut stats, &self.vitals);
+        stats
     }
 }
 
 /// Adds what the interpreter tells, and nothing for what it does not.
-fn add(figures: &mut Figures, vitals: &Vitals) {
+fn add(stats: &mut StatFields, vitals: &Vitals) {
     let gc_ms = vitals.gc_time.map(|time| time.as_secs_f64() * 1000.0);
     let told = [
         ("heap_used_bytes", vitals.heap_used_bytes.map(number)),
@@ -155,15 +156,15 @@ fn add(figures: &mut Figures, vitals: &Vitals) {
         ("gc_count", vitals.gc_count.map(number)),
         ("gc_ms", gc_ms.map(Value::from)),
     ];
-    figures.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    stats.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
 }
 
-/// The figures of a plugin version: those of its pool, and sums over its workers.
-fn plugin(pool: &Pool, readings: &[Reading]) -> Figures {
-    let state = pool.figures();
-    let totals = pool.tally.with(readings.iter().map(|reading| Used::of(&reading.stats, &reading.vitals)));
+/// The stats of a plugin version: those of its pool, and sums over its workers.
+fn plugin(pool: &Pool, readings: &[Reading]) -> StatFields {
+    let state = pool.stats();
+    let totals = pool.totals.with(readings.iter().map(|reading| Used::of(&reading.stats, &reading.vitals)));
     let sum = |of: fn(&Reading) -> u64| number(readings.iter().map(of).sum::<u64>());
-    let mut figures = fields([
+    let mut stats = fields([
         ("language", text(language(pool))),
         ("workers", number(state.workers as u64)),
         ("starting", number(state.starting as u64)),
@@ -192,8 +193,8 @@ fn plugin(pool: &Pool, readings: &[Reading]) -> Figures {
         gc_count: Some(totals.used.gc_count),
         gc_time: Some(totals.used.gc_time),
     };
-    add(&mut figures, &told);
-    figures
+    add(&mut stats, &told);
+    stats
 }
 
 /// The sum over the workers that tell; `None` when none does.

@@ -1,14 +1,16 @@
 //! Which worker takes which call, when workers start and when they go: the pool of one plugin version.
 //!
 //! A pure state machine: it is given the time, and answers with [`Action`]s that the pool carries out.
-//! Keeps true: a worker never has more calls than its places, a call that wants a fresh process shares it
+//! Keeps true: a worker never has more calls than its slots, a call that wants a fresh process shares it
 //! with nobody, no worker starts during backoff, quarantine or without the machine's consent, there are
-//! never more than `max` workers that take calls, and twice that with those that go or must prove themselves.
+//! never more than `max` workers that take calls, and twice that with those that go or wait for their quiescence check.
 //! A tenant whose calls may crash workers is served apart, by at most as many workers more as there are `max`.
-//! A call that was stopped may go on in secret: its worker takes no more calls until it has proven, without
+//! A call that was stopped may go on in secret: its worker takes no more calls until it was found, without
 //! any, that it does nothing.
 
 mod apart;
+mod idle;
+mod position;
 mod slot;
 
 use std::collections::BTreeMap;
@@ -23,8 +25,8 @@ use crate::pool::fair_queue::{FairQueue, Full};
 use crate::pool::quarantine::Quarantine;
 use crate::refusal::Refusal;
 use crate::worker::WorkerId;
-use crate::worker::leftovers::Idle;
-use slot::{Phase, Proof, Slot};
+pub use position::QueuePosition;
+use slot::{History, Phase, Slot};
 
 pub type TicketId = u64;
 
@@ -45,7 +47,7 @@ pub struct Policy {
     pub queue: usize,
 }
 
-/// A call that waits for a place.
+/// A call that waits for a worker.
 #[derive(Debug)]
 pub struct Waiting {
     pub ticket: TicketId,
@@ -58,23 +60,12 @@ pub struct Waiting {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     Start { worker: WorkerId },
-    Seat { ticket: TicketId, worker: WorkerId },
+    Assign { ticket: TicketId, worker: WorkerId },
     Refuse { ticket: TicketId, reason: Refusal },
     Retire { worker: WorkerId },
 }
 
-/// Where a waiting call stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// From 1.
-    pub position: usize,
-    pub depth: usize,
-    pub eta: Duration,
-    /// A worker that is starting will take it.
-    pub starting: bool,
-}
-
-/// A seated call that has ended.
+/// A call that had a worker and has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
     pub ticket: TicketId,
@@ -167,7 +158,7 @@ impl Scheduler {
         }
     }
 
-    /// Queues a call, or says why not. A [`Scheduler::pump`] then seats it.
+    /// Queues a call, or says why not. A [`Scheduler::pump`] then assigns it to a worker.
     pub fn enqueue(&mut self, mut call: Waiting, now: Instant) -> Result<Option<TicketId>, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
@@ -202,21 +193,21 @@ impl Scheduler {
         }
     }
 
-    /// Carries the state forward: seats, starts, refusals. `may_start` asks the machine for room for one
+    /// Carries the state forward: assignments, starts, refusals. `may_start` asks the machine for room for one
     /// more worker; when it says yes, the room is taken.
     pub fn pump(&mut self, now: Instant, may_start: &mut dyn FnMut() -> bool) -> Vec<Action> {
         let mut actions = Vec::new();
         self.refuse(now, &mut actions);
-        while let Some((waiting, worker)) = self.seat_on(false, now) {
-            actions.push(Action::Seat { ticket: waiting.ticket, worker });
+        while let Some((waiting, worker)) = self.next_assignment(false, now) {
+            actions.push(Action::Assign { ticket: waiting.ticket, worker });
         }
         self.make_room_for_fresh(now, &mut actions);
         self.start(now, may_start, &mut actions);
         self.start_apart(now, may_start, &mut actions);
-        // A worker that others' calls keep from its proof is better than none.
+        // A worker that others' calls keep from its quiescence check is better than none.
         if self.starting() == 0 && self.taking() < self.policy.max {
-            while let Some((waiting, worker)) = self.seat_on(true, now) {
-                actions.push(Action::Seat { ticket: waiting.ticket, worker });
+            while let Some((waiting, worker)) = self.next_assignment(true, now) {
+                actions.push(Action::Assign { ticket: waiting.ticket, worker });
             }
         }
         actions
@@ -232,7 +223,7 @@ impl Scheduler {
         }
     }
 
-    /// A worker has ended: it takes no more calls, and keeps its place until it is [`Scheduler::gone`].
+    /// A worker has ended: it takes no more calls, and keeps its slot in the pool until it is [`Scheduler::gone`].
     /// Returns who is set aside because of it.
     pub fn ended(&mut self, worker: WorkerId, end: End, chance: f64, now: Instant) -> SetAside {
         if let Some(slot) = self.workers.get_mut(&worker) {
@@ -262,7 +253,7 @@ impl Scheduler {
         self.workers.remove(&worker);
     }
 
-    /// A seated call has ended, and its place is free.
+    /// A call that had a worker has ended, and its slot is free.
     pub fn release(&mut self, worker: WorkerId, tenant: &str, spent: Spent, now: Instant) {
         let of_plugin = self.of_plugin(spent.outcome, now);
         self.breaker.ended(spent.ticket, of_plugin, now.into_std());
@@ -273,9 +264,9 @@ impl Scheduler {
         }
         let Some(slot) = self.workers.get_mut(&worker) else { return };
         slot.leave(tenant, spent.outcome == Outcome::Failure);
-        slot.proof = match slot.proof {
-            _ if spent.stopped => Proof::Suspect,
-            Proof::Clean => Proof::Open,
+        slot.history = match slot.history {
+            _ if spent.stopped => History::Suspect,
+            History::Clean => History::Open,
             known => known,
         };
         if let Phase::Ready { idle_since } = &mut slot.phase {
@@ -290,91 +281,6 @@ impl Scheduler {
             self.abandoned(waiting.ticket, now);
         }
         !removed.is_empty()
-    }
-
-    /// The workers that have nothing to do any more and should go. Called after releases and now and then.
-    pub fn surplus(&mut self, now: Instant) -> Vec<Action> {
-        let shared = |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && slot.apart.is_none();
-        let mut live = self.workers.values().filter(shared).count();
-        let waiting = self.waiting_apart(now);
-        let keep = if self.draining || !self.prewarm { 0 } else { self.policy.min };
-        let mut actions = Vec::new();
-        for (worker, slot) in &mut self.workers {
-            let Phase::Ready { idle_since } = slot.phase else { continue };
-            if slot.active > 0 {
-                continue;
-            }
-            if let Some(tenant) = &slot.apart {
-                if slot.single || !waiting.contains(tenant) {
-                    slot.phase = Phase::Leaving;
-                    actions.push(Action::Retire { worker: *worker });
-                }
-                continue;
-            }
-            let used_up = slot.single && slot.served > 0;
-            let idle = live > keep && now.duration_since(idle_since) >= self.policy.idle;
-            let drained = self.draining && self.queue.is_empty();
-            // One that has proven itself comes back to a pool that has filled its place.
-            let replaced = live > self.policy.max;
-            if used_up || idle || drained || replaced {
-                slot.phase = Phase::Leaving;
-                live -= 1;
-                actions.push(Action::Retire { worker: *worker });
-            }
-        }
-        actions
-    }
-
-    /// Lets a worker without calls go, to give another plugin its memory.
-    pub fn yield_idle(&mut self) -> Option<Action> {
-        let worker = self.idle_since()?.1;
-        self.workers.get_mut(&worker)?.phase = Phase::Leaving;
-        Some(Action::Retire { worker })
-    }
-
-    /// The worker that has been without calls for longest, and since when.
-    pub fn idle_since(&self) -> Option<(Instant, WorkerId)> {
-        let idle = self.workers.iter().filter_map(|(worker, slot)| match slot.phase {
-            Phase::Ready { idle_since } if slot.active == 0 => Some((idle_since, *worker)),
-            _ => None,
-        });
-        idle.min()
-    }
-
-    /// The workers without calls that have yet to show that they do nothing.
-    pub fn to_prove(&self) -> Vec<(WorkerId, Idle)> {
-        let open = |(worker, slot): (&WorkerId, &Slot)| match slot.phase {
-            Phase::Ready { idle_since } if slot.is_idle() && slot.proof != Proof::Clean => {
-                Some((*worker, Idle { since: idle_since, stopped: slot.proof == Proof::Suspect }))
-            }
-            _ => None,
-        };
-        self.workers.iter().filter_map(open).collect()
-    }
-
-    /// Whether a worker waits for its proof to take calls again.
-    pub fn is_held_back(&self) -> bool {
-        self.workers.values().any(|slot| slot.is_idle() && slot.proof == Proof::Suspect)
-    }
-
-    /// A worker was seen doing nothing.
-    pub fn proven(&mut self, worker: WorkerId, idle: Idle) {
-        if let Some(slot) = self.still(worker, idle) {
-            slot.proof = Proof::Clean;
-        }
-    }
-
-    /// A worker still runs something of its ended calls: it takes no more. False when it has a call again.
-    pub fn condemn(&mut self, worker: WorkerId, idle: Idle) -> bool {
-        let slot = self.still(worker, idle);
-        slot.map(|slot| slot.phase = Phase::Leaving).is_some()
-    }
-
-    /// The worker, if it had no call since it was looked at.
-    fn still(&mut self, worker: WorkerId, idle: Idle) -> Option<&mut Slot> {
-        let slot = self.workers.get_mut(&worker)?;
-        let same = matches!(slot.phase, Phase::Ready { idle_since } if idle_since == idle.since);
-        (same && slot.active == 0).then_some(slot)
     }
 
     /// Keeps `min` workers from now on.
@@ -425,34 +331,7 @@ impl Scheduler {
         (self.workers.len(), self.starting(), active, self.queue.len())
     }
 
-    /// Where every waiting call stands.
-    pub fn places(&self) -> Vec<(TicketId, Place)> {
-        let place = self.place_at();
-        self.queue.positions().map(|(waiting, position)| (waiting.ticket, place(position))).collect()
-    }
-
-    /// Where one waiting call of `tenant` stands; `None` when it does not wait any more.
-    pub fn place(&self, tenant: &str, ticket: TicketId) -> Option<Place> {
-        let position = self.queue.position(tenant, |waiting| waiting.ticket == ticket)?;
-        Some(self.place_at()(position))
-    }
-
-    /// What a position in the queue means.
-    fn place_at(&self) -> impl Fn(usize) -> Place {
-        let depth = self.queue.len();
-        let per_worker = if self.policy.ephemeral { 1 } else { self.policy.concurrency };
-        let coming = self.starting() * per_worker;
-        let places = (self.policy.max * per_worker).max(1);
-        let mean_call = self.mean_call;
-        move |position| {
-            let rounds = position.div_ceil(places);
-            #[expect(clippy::cast_precision_loss, reason = "a queue's length is far below 2^52")]
-            let eta = Duration::from_secs_f64(mean_call * rounds as f64 / 1000.0);
-            Place { position, depth, eta, starting: position <= coming }
-        }
-    }
-
-    /// Workers that have a place of the pool: neither going nor kept from their proof by others' calls.
+    /// Workers that count against the pool's bound: neither going nor kept from their quiescence check by others' calls.
     fn taking(&self) -> usize {
         let taking = |slot: &&Slot| {
             !matches!(slot.phase, Phase::Leaving) && !slot.is_held_up() && slot.apart.is_none()
@@ -499,11 +378,11 @@ impl Scheduler {
         }
     }
 
-    /// The next call and its worker. `held_back`: of those that wait for their proof and have calls.
-    fn seat_on(&mut self, held_back: bool, now: Instant) -> Option<(Waiting, WorkerId)> {
+    /// The next call and its worker. `held_back`: of those that wait for their quiescence check and have calls.
+    fn next_assignment(&mut self, held_back: bool, now: Instant) -> Option<(Waiting, WorkerId)> {
         let concurrency = self.policy.concurrency;
         let ready = |slot: &Slot| {
-            let trusted = if held_back { slot.is_held_up() } else { slot.proof != Proof::Suspect };
+            let trusted = if held_back { slot.is_held_up() } else { slot.history != History::Suspect };
             matches!(slot.phase, Phase::Ready { .. }) && !slot.single && trusted
         };
         let common = self.workers.iter().filter(|(_, slot)| ready(slot) && slot.apart.is_none());
@@ -516,21 +395,21 @@ impl Scheduler {
             found.map(|(worker, _)| *worker)
         };
         let blame = &self.blame;
-        let place = |waiting: &Waiting| match waiting.fresh {
+        let worker_for = |waiting: &Waiting| match waiting.fresh {
             _ if blame.waits_until(&waiting.tenant, now).is_some() => None,
             true => unused,
             false if blame.is_suspect(&waiting.tenant, now) => own(&waiting.tenant),
             false => shared,
         };
-        let waiting = self.queue.pop(|waiting| place(waiting).is_some())?;
-        let worker = place(&waiting)?;
+        let waiting = self.queue.pop(|waiting| worker_for(waiting).is_some())?;
+        let worker = worker_for(&waiting)?;
         let slot = self.workers.get_mut(&worker)?;
         if slot.served == 0 {
             self.admitted_cold += 1;
         } else {
             self.admitted_warm += 1;
         }
-        slot.seat(&waiting.tenant, waiting.fresh);
+        slot.assign(&waiting.tenant, waiting.fresh);
         Some((waiting, worker))
     }
 

@@ -1,6 +1,6 @@
-//! A call's place in a pool, from the queue to its end.
+//! A call's lease of a worker, from the queue to its end.
 //!
-//! Keeps true: a ticket gives its place back once, by [`Ticket::release`] or when it is dropped.
+//! Keeps true: a ticket gives its slot back once, by [`Ticket::release`] or when it is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Pool, TicketState, Wanted};
 use crate::pool::scheduler::{Spent, TicketId};
 use crate::refusal::Refusal;
 
-/// A call's place in the queue, then in a worker. Dropping it gives the place back.
+/// A call's position in the queue, then its slot in a worker. Dropping it gives the slot back.
 #[derive(Debug)]
 pub struct Ticket {
     pub(super) pool: Arc<Pool>,
@@ -38,7 +38,7 @@ impl Ticket {
         self.state.borrow_and_update().clone()
     }
 
-    /// Gives the place back.
+    /// Gives the slot back.
     pub fn release(mut self, outcome: Outcome, took: Duration) {
         self.give_back(outcome, took);
     }
@@ -48,23 +48,23 @@ impl Ticket {
             return;
         }
         let now = Instant::now();
-        let mut prove = false;
+        let mut check = false;
         {
             let mut inner = self.pool.inner.lock();
             inner.tickets.remove(&self.id);
             let state = self.state.borrow().clone();
             match state {
-                TicketState::Seated(worker) => {
+                TicketState::Assigned(worker) => {
                     // A call that never began took no time.
                     if took > Duration::ZERO {
-                        worker.own.call(took);
-                        self.pool.tally.call(took);
+                        worker.observed.call(took);
+                        self.pool.totals.call(took);
                     }
                     let stopped = worker.take_stopped();
                     let spent = Spent { ticket: self.id, took, outcome, stopped };
                     inner.scheduler.release(worker.number, &self.tenant, spent, now);
-                    prove = !inner.proving && inner.scheduler.is_held_back();
-                    inner.proving |= prove;
+                    check = !inner.checking && inner.scheduler.is_held_back();
+                    inner.checking |= check;
                 }
                 TicketState::Waiting(_) => {
                     inner.scheduler.cancel(self.id, now);
@@ -72,13 +72,13 @@ impl Ticket {
                 TicketState::Refused(_) => {}
             }
         }
-        if prove {
-            self.pool.tasks.spawn(Arc::clone(&self.pool).prove_held_back());
+        if check {
+            self.pool.tasks.spawn(Arc::clone(&self.pool).check_held_back());
         }
         self.pool.pump();
     }
 
-    /// A new ticket for the same call, whose worker died before it was given it. This one's place is given back.
+    /// A new ticket for the same call, whose worker died before it was given it. This one's slot is given back.
     pub fn again(self, deadline: Option<Instant>) -> Result<Ticket, Refusal> {
         let pool = Arc::clone(&self.pool);
         let wanted = Wanted { tenant: self.tenant.clone(), fresh: self.fresh, deadline };

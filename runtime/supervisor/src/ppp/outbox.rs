@@ -7,7 +7,7 @@
 //! the others; a tunnel that was given up tells its end all the same.
 
 pub mod budget;
-pub mod trunk;
+pub mod multiplexer;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::ppp::outbox::budget::Budget;
-use crate::ppp::outbox::trunk::Trunk;
+use crate::ppp::outbox::multiplexer::Multiplexer;
 use crate::ppp::{MAX_QUEUED_BYTES, frame_size};
 
 pub const MAX_FRAMES: usize = 256;
@@ -56,7 +56,7 @@ pub struct Queue {
 /// What a queue knows of the stream it shares.
 #[derive(Debug)]
 struct Shared {
-    trunk: Arc<Trunk>,
+    multiplexer: Arc<Multiplexer>,
     /// What the tunnel is called there: first, and since it has its handle.
     names: (String, OnceLock<String>),
 }
@@ -72,7 +72,7 @@ struct State {
     /// The reader is there and too slow; what is queued may still be read.
     given_up: bool,
     waker: Option<Waker>,
-    /// The trunk knows that there is something to take.
+    /// The multiplexer knows that there is something to take.
     listed: bool,
     /// Sent and not read, of a shared stream.
     unread: usize,
@@ -231,11 +231,11 @@ impl Outbox {
 }
 
 impl Queue {
-    /// Of a tunnel on `trunk`, called `name` there.
-    pub fn on(trunk: Arc<Trunk>, name: &str) -> Queue {
+    /// Of a tunnel on `multiplexer`, called `name` there.
+    pub fn on(multiplexer: Arc<Multiplexer>, name: &str) -> Queue {
         let names = (name.to_owned(), OnceLock::new());
-        let budget = Arc::clone(trunk.budget());
-        Queue::new(Some(Shared { trunk, names }), &budget)
+        let budget = Arc::clone(multiplexer.budget());
+        Queue::new(Some(Shared { multiplexer, names }), &budget)
     }
 
     fn new(shared: Option<Shared>, budget: &Arc<Budget>) -> Queue {
@@ -278,12 +278,12 @@ impl Queue {
         names.flat_map(|(first, second)| std::iter::once(first).chain(second.get())).map(String::as_str)
     }
 
-    /// Tells whoever takes the frames that there is something. The trunk's lock is taken within this one's.
+    /// Tells whoever takes the frames that there is something. The multiplexer's lock is taken within this one's.
     fn wake(self: &Arc<Self>, state: &mut State, urgent: bool) {
         match &self.shared {
             Some(shared) if state.has_news() => {
                 let new = !std::mem::replace(&mut state.listed, true);
-                shared.trunk.list(new.then(|| Arc::clone(self)), urgent);
+                shared.multiplexer.list(new.then(|| Arc::clone(self)), urgent);
             }
             Some(_) => {}
             None => {
@@ -294,7 +294,7 @@ impl Queue {
         }
     }
 
-    /// The next frame for a shared stream. For the trunk alone, which has it on its list.
+    /// The next frame for a shared stream. For the multiplexer alone, which has it on its list.
     pub fn take(&self) -> Taken {
         let mut state = self.state.lock();
         state.listed = false;

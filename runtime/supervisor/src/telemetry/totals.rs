@@ -16,7 +16,7 @@ use crate::telemetry::latency::Latency;
 use crate::telemetry::vitals::Vitals;
 
 #[derive(Debug, Default)]
-pub struct Tally(Mutex<Totals>);
+pub struct PluginTotals(Mutex<Totals>);
 
 /// The figures of a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,15 +41,15 @@ pub struct Used {
 
 /// What one worker's calls took, and what it tells of itself.
 #[derive(Debug)]
-pub struct Own {
+pub struct WorkerStats {
     born: Instant,
     known: Mutex<(Latency, Vitals)>,
 }
 
-impl Own {
+impl WorkerStats {
     /// Of a worker whose process began at `born`.
-    pub fn new(born: Instant) -> Own {
-        Own { born, known: Mutex::default() }
+    pub fn new(born: Instant) -> WorkerStats {
+        WorkerStats { born, known: Mutex::default() }
     }
 
     /// A call of it ended.
@@ -76,7 +76,7 @@ impl Own {
     }
 }
 
-impl Tally {
+impl PluginTotals {
     pub fn started(&self) {
         self.0.lock().starts += 1;
     }
@@ -140,17 +140,17 @@ mod tests {
 
     #[test]
     fn what_workers_used_outlives_them_and_never_goes_back() {
-        let tally = Tally::default();
-        tally.started();
-        tally.started();
-        assert_eq!(tally.with([used(100), used(50)].into_iter()).used.cpu_ms, 150);
+        let totals_so_far = PluginTotals::default();
+        totals_so_far.started();
+        totals_so_far.started();
+        assert_eq!(totals_so_far.with([used(100), used(50)].into_iter()).used.cpu_ms, 150);
         // It ended, and its last reading is not there yet.
-        assert_eq!(tally.with([used(60)].into_iter()).used.cpu_ms, 150);
-        tally.ended(used(110));
-        tally.crashed(Cause::Oom);
-        tally.crashed(Cause::Exit(1));
-        tally.crashed(Cause::Exit(2));
-        let totals = tally.with([used(60)].into_iter());
+        assert_eq!(totals_so_far.with([used(60)].into_iter()).used.cpu_ms, 150);
+        totals_so_far.ended(used(110));
+        totals_so_far.crashed(Cause::Oom);
+        totals_so_far.crashed(Cause::Exit(1));
+        totals_so_far.crashed(Cause::Exit(2));
+        let totals = totals_so_far.with([used(60)].into_iter());
         assert_eq!((totals.starts, totals.used.cpu_ms), (2, 170));
         assert_eq!(totals.crashes, BTreeMap::from([("exit", 2), ("oom", 1)]));
     }

@@ -96,7 +96,7 @@ impl Handles {
         };
         let mut entries = self.0.lock();
         if entries.len() >= MAX_TUNNELS {
-            // The entry's ticket gives its place back when it is dropped, after the lock.
+            // The entry's ticket gives its slot back when it is dropped, after the lock.
             drop(entries);
             drop(entry);
             return Err(TooMany);
@@ -182,7 +182,7 @@ impl Handles {
                 outbox.discard();
             }
         }
-        // Their tickets give their places back now, without the lock.
+        // Their tickets give their slots back now, without the lock.
         drop(gone);
     }
 

@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::subject::Subject;
-use super::{Attached, End, FromGateway, Over, Tunnel};
+use super::{Attached, End, FromGateway, Tunnel, TunnelError};
 use crate::ppp::outbox::Outbox;
 use crate::ppp::{MAX_MESSAGE, until};
 use crate::worker::Worker;
@@ -33,7 +33,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: ReadResourceRequest,
         attached: &Attached,
-    ) -> Result<End, Over> {
+    ) -> Result<End, TunnelError> {
         let channel = channel(worker)?;
         self.work = Some(FromGateway::Read(request.clone()));
         let call =
@@ -59,7 +59,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: GetPromptRequest,
         attached: &Attached,
-    ) -> Result<End, Over> {
+    ) -> Result<End, TunnelError> {
         let channel = channel(worker)?;
         self.work = Some(FromGateway::Prompt(request.clone()));
         let call =
@@ -85,7 +85,7 @@ impl Tunnel {
         call: &Arc<Call>,
         attached: &Attached,
         work: impl Future<Output = Result<(), Status>>,
-    ) -> Result<End, Over> {
+    ) -> Result<End, TunnelError> {
         let mut half_closed = false;
         let mut work = std::pin::pin!(work);
         let failed = loop {
@@ -132,7 +132,7 @@ fn begin(
     deadline: Option<&Timestamp>,
     outbox: Outbox,
     attached: &Attached,
-) -> Result<Arc<Call>, Over> {
+) -> Result<Arc<Call>, TunnelError> {
     if request_id.is_empty() {
         return Err(Status::invalid_argument("the request has no request_id").into());
     }
@@ -145,11 +145,11 @@ fn begin(
         Err(NotBegun::Duplicate) => {
             Err(Status::already_exists("the worker has a call of this request_id").into())
         }
-        Err(NotBegun::Dead(cause)) => Err(Over::Undelivered(cause)),
+        Err(NotBegun::Dead(cause)) => Err(TunnelError::Undelivered(cause)),
     }
 }
 
-fn channel(worker: &Worker) -> Result<Channel, Over> {
+fn channel(worker: &Worker) -> Result<Channel, TunnelError> {
     let none = || Status::failed_precondition("this plugin has neither resources nor prompts");
     Ok(worker.channel.clone().ok_or_else(none)?)
 }

@@ -15,7 +15,7 @@ use tonic::Status;
 
 use super::grace::Grace;
 use super::subject::Subject;
-use super::{Attached, End, FromGateway, Over, Tunnel};
+use super::{Attached, End, FromGateway, Tunnel, TunnelError};
 use crate::ppp::{MAX_QUEUED_BYTES, message_frame, until};
 use crate::worker::Worker;
 use crate::worker::call::{Call, GRACE};
@@ -60,7 +60,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         invoke: InvokeRequest,
         attached: &Attached,
-    ) -> Result<End, Over> {
+    ) -> Result<End, TunnelError> {
         if invoke.request_id.is_empty() {
             return Err(Status::invalid_argument("the invoke has no request_id").into());
         }
@@ -69,8 +69,8 @@ impl Tunnel {
             // First, so that what ends this tunnel is judged with the call where there is no former one.
             biased;
             former = executions.succeed(&invoke.request_id) => former.map_err(|StillRuns| still_runs())?,
-            () = self.outbox.reader_gone() => return Err(Over::Quiet),
-            () = attached.cancel.cancelled() => return Err(Over::Quiet),
+            () = self.outbox.reader_gone() => return Err(TunnelError::Quiet),
+            () = attached.cancel.cancelled() => return Err(TunnelError::Quiet),
         }
         let deadline = invoke.deadline.as_ref().map(|end| Instant::now() + until(end));
         let deadline = deadline.or(attached.soft_deadline);
@@ -80,7 +80,7 @@ impl Tunnel {
             Err(NotBegun::Dead(cause)) => {
                 self.work =
                     Some(FromGateway::Message(ClientMessage { payload: Some(Payload::Invoke(invoke)) }));
-                return Err(Over::Undelivered(cause));
+                return Err(TunnelError::Undelivered(cause));
             }
         };
         // Before it is sent: a worker that dies meanwhile may have had it.
@@ -103,7 +103,7 @@ impl Tunnel {
         call: &Call,
         attached: &Attached,
         mut ending: Ending,
-    ) -> Result<End, Over> {
+    ) -> Result<End, TunnelError> {
         let began = Instant::now();
         loop {
             let (limit, reason) = match ending.grace {

@@ -56,7 +56,7 @@ impl Budget {
     }
 
     /// Bytes in all, bytes left, workers in all, workers left.
-    pub fn figures(&self) -> (u64, u64, usize, usize) {
+    pub fn stats(&self) -> (u64, u64, usize, usize) {
         let state = self.state.lock();
         (self.memory, state.memory_left, self.workers, state.free_numbers.len())
     }

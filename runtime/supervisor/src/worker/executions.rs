@@ -49,7 +49,7 @@ impl Executions {
 impl Drop for Execution<'_> {
     fn drop(&mut self) {
         let mut running = self.all.0.lock();
-        // A successor may have its place already.
+        // A successor may be entered already.
         if running.get(&self.call.request_id).is_some_and(|call| Arc::ptr_eq(call, &self.call)) {
             running.remove(&self.call.request_id);
         }

@@ -41,7 +41,7 @@ use crate::worker::spawner::Spawner;
 const HOMES: &str = "w";
 /// Where the forwarder listens inside a sandbox with egress.
 const EGRESS_PORT: u16 = 3128;
-/// The outermost process, after the others; a crowd has 0.6 s.
+/// The outermost process, after the others; many processes have 0.6 s.
 const END_WITHIN: Duration = Duration::from_secs(1);
 /// A process that ended its stream is ending itself, or it is broken.
 pub const EXIT_WITHIN: Duration = Duration::from_millis(250);
@@ -81,7 +81,7 @@ pub struct Process {
     pub pipes: Option<(ChildStdin, ChildStdout)>,
     child: Child,
     full_heap: FullHeap,
-    books: Books,
+    accounting: Accounting,
     home: Home,
     lease: Lease,
     logs: Arc<logs::Meter>,
@@ -103,7 +103,7 @@ struct Home {
 
 /// What a worker uses: its control group, as long as it lives, or else its processes.
 #[derive(Clone, Debug, Default)]
-pub struct Books {
+pub struct Accounting {
     cgroup: Arc<Mutex<Option<Cgroup>>>,
     /// Its outermost process.
     root: Option<u32>,
@@ -211,7 +211,7 @@ impl Machine {
             pipes: None,
             child,
             full_heap: command.full_heap,
-            books: Books { cgroup: Arc::new(Mutex::new(cgroup)), root },
+            accounting: Accounting { cgroup: Arc::new(Mutex::new(cgroup)), root },
             home,
             lease,
             thinned: false,
@@ -325,7 +325,7 @@ impl Process {
     /// Ends when the process has ended, and says how. Safe to cancel.
     pub async fn exited(&mut self) -> Cause {
         match self.child.wait().await {
-            Ok(status) => Cause::of_status(status, &self.books.stats(), self.full_heap),
+            Ok(status) => Cause::of_status(status, &self.accounting.stats(), self.full_heap),
             // It is no child of ours any more, which cannot be; it is of no use either.
             Err(_) => Cause::Wedged,
         }
@@ -380,12 +380,12 @@ impl Process {
                 tracing::error!(worker, %error, "a worker's control group was not killed");
             }
         };
-        if let Some(cgroup) = &*self.books.cgroup.lock() {
-            if let Some(crowd) = cgroup.freeze_crowd() {
+        if let Some(cgroup) = &*self.accounting.cgroup.lock() {
+            if let Some(frozen) = cgroup.freeze_if_many() {
                 self.thinned = true;
                 let worker = self.id.clone();
                 // The outermost process ends with the last of them.
-                tokio::task::spawn_blocking(move || told(&worker, crowd.kill()));
+                tokio::task::spawn_blocking(move || told(&worker, frozen.kill()));
                 return;
             }
             told(&self.id, cgroup.kill());
@@ -394,8 +394,8 @@ impl Process {
         let _ = self.child.start_kill();
     }
 
-    pub fn books(&self) -> Books {
-        self.books.clone()
+    pub fn accounting(&self) -> Accounting {
+        self.accounting.clone()
     }
 
     /// Kills what is left and takes away what the process had; ends when all is gone.
@@ -407,7 +407,7 @@ impl Process {
         }
         // Err: the kernel is busy with it, and reaps it later.
         let _ = timeout(REAP_WITHIN, self.child.wait()).await;
-        let cgroup = self.books.cgroup.lock().take();
+        let cgroup = self.accounting.cgroup.lock().take();
         let (home, lease) = (self.home, self.lease);
         // Waits for the kernel to let go of the control group.
         let cleared = tokio::task::spawn_blocking(move || {
@@ -446,9 +446,9 @@ impl Process {
     }
 }
 
-// === impl Books ===
+// === impl Accounting ===
 
-impl Books {
+impl Accounting {
     /// What the worker used so far; zeros when it is gone or has no control group.
     pub fn stats(&self) -> Stats {
         self.cgroup.lock().as_ref().map(Cgroup::stats).unwrap_or_default()

@@ -2,7 +2,7 @@
 //!
 //! A pure state machine: it is given readings of the worker's control group and the time. Keeps true: a worker
 //! is quiet once it had no more processes than before its first call and used next to no processor time for one
-//! `WINDOW`; one that was not, for as long as it is given, has leftovers. A thread that only waits is none,
+//! `WINDOW`; one that was not, for as long as it is given, has residual work. A thread that only waits is none,
 //! until the worker has no room for more of them.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// does nothing for a part of each.
 pub const WINDOW: Duration = Duration::from_millis(220);
 /// After a call was stopped: its worker serves nobody meanwhile.
-pub const PROVE_WITHIN: Duration = Duration::from_millis(1500);
+pub const CHECK_WITHIN: Duration = Duration::from_millis(1500);
 /// After calls that ended by themselves. Compilers and collectors of garbage finish within it, on a busy machine
 /// too; the worker serves others meanwhile.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub struct Watch {
     last: Option<(Instant, Duration)>,
 }
 
-/// What a worker has to show.
+/// The worker whose quiescence is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
     /// Since its last call.
@@ -44,13 +44,13 @@ pub struct Idle {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Quiescence {
     /// It does nothing.
     Quiet,
     /// It is too early to say.
     Unclear,
     /// It still runs something of an ended call; the text says what.
-    Leftovers(&'static str),
+    ResidualWork(&'static str),
 }
 
 impl Watch {
@@ -59,18 +59,18 @@ impl Watch {
     }
 
     /// Takes a reading of a worker without calls.
-    pub fn look(&mut self, reading: Activity, idle: Idle, now: Instant) -> Verdict {
+    pub fn look(&mut self, reading: Activity, idle: Idle, now: Instant) -> Quiescence {
         if self.idle_since != Some(idle.since) {
             self.idle_since = Some(idle.since);
             self.last = None;
         }
         let Some((began, used)) = self.last else {
             self.last = Some((now, reading.cpu));
-            return Verdict::Unclear;
+            return Quiescence::Unclear;
         };
         let length = now.duration_since(began);
         if length < WINDOW {
-            return Verdict::Unclear;
+            return Quiescence::Unclear;
         }
         self.last = Some((now, reading.cpu));
         let busy = reading.cpu.saturating_sub(used) > length * QUIET_PERCENT / 100;
@@ -78,13 +78,13 @@ impl Watch {
             Some(processes) if reading.processes > processes => "processes",
             _ if reading.tasks >= self.room => "threads",
             _ if busy => "computation",
-            _ => return Verdict::Quiet,
+            _ => return Quiescence::Quiet,
         };
-        let patience = if idle.stopped { PROVE_WITHIN } else { SETTLE_WITHIN };
+        let patience = if idle.stopped { CHECK_WITHIN } else { SETTLE_WITHIN };
         if now.duration_since(idle.since) < patience {
-            return Verdict::Unclear;
+            return Quiescence::Unclear;
         }
-        Verdict::Leftovers(left)
+        Quiescence::ResidualWork(left)
     }
 }
 
@@ -94,8 +94,8 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Looks every `STEP` after a stopped call, with what `reading` says for the time since; the first verdict.
-    fn judge(watch: &mut Watch, reading: impl Fn(Duration) -> Activity) -> (Verdict, Duration) {
+    /// Looks every `STEP` after a stopped call, with what `reading` says for the time since; the first found.
+    fn judge(watch: &mut Watch, reading: impl Fn(Duration) -> Activity) -> (Quiescence, Duration) {
         judge_after(true, watch, reading)
     }
 
@@ -103,13 +103,13 @@ mod tests {
         stopped: bool,
         watch: &mut Watch,
         reading: impl Fn(Duration) -> Activity,
-    ) -> (Verdict, Duration) {
+    ) -> (Quiescence, Duration) {
         let since = Instant::now();
         for step in 0..40 {
             let passed = STEP * step;
-            let verdict = watch.look(reading(passed), Idle { since, stopped }, since + passed);
-            if verdict != Verdict::Unclear {
-                return (verdict, passed);
+            let found = watch.look(reading(passed), Idle { since, stopped }, since + passed);
+            if found != Quiescence::Unclear {
+                return (found, passed);
             }
         }
         panic!("never judged");
@@ -123,57 +123,57 @@ mod tests {
     fn a_worker_that_pings_and_waits_is_quiet_after_one_window() {
         let mut watch = Watch::new(Some(2), 64);
         let idle = |passed: Duration| activity(2, 40, passed / 100);
-        assert_eq!(judge(&mut watch, idle), (Verdict::Quiet, STEP));
-        assert_eq!(judge(&mut watch, idle), (Verdict::Quiet, STEP), "and again after its next call");
+        assert_eq!(judge(&mut watch, idle), (Quiescence::Quiet, STEP));
+        assert_eq!(judge(&mut watch, idle), (Quiescence::Quiet, STEP), "and again after its next call");
     }
 
     #[test]
     fn a_compiler_may_finish_and_a_thread_that_computes_may_not_go_on() {
         let mut watch = Watch::new(Some(2), 64);
         let warming = |passed: Duration| activity(2, 40, passed.min(Duration::from_millis(900)));
-        let (verdict, took) = judge(&mut watch, warming);
-        assert!(verdict == Verdict::Quiet && took <= PROVE_WITHIN, "{verdict:?} after {took:?}");
+        let (found, took) = judge(&mut watch, warming);
+        assert!(found == Quiescence::Quiet && took <= CHECK_WITHIN, "{found:?} after {took:?}");
         let computing = |passed: Duration| activity(2, 40, passed);
-        let (verdict, took) = judge(&mut watch, computing);
-        assert_eq!(verdict, Verdict::Leftovers("computation"));
-        assert!(took >= PROVE_WITHIN && took <= PROVE_WITHIN + STEP, "{took:?}");
-        let (verdict, took) = judge_after(false, &mut watch, computing);
-        assert_eq!(verdict, Verdict::Leftovers("computation"));
+        let (found, took) = judge(&mut watch, computing);
+        assert_eq!(found, Quiescence::ResidualWork("computation"));
+        assert!(took >= CHECK_WITHIN && took <= CHECK_WITHIN + STEP, "{took:?}");
+        let (found, took) = judge_after(false, &mut watch, computing);
+        assert_eq!(found, Quiescence::ResidualWork("computation"));
         assert!(took >= SETTLE_WITHIN && took <= SETTLE_WITHIN + STEP, "{took:?}");
     }
 
     #[test]
     fn a_thread_that_a_small_quota_holds_up_still_computes() {
         let tenth = |passed: Duration| activity(2, 3, passed / 10);
-        assert_eq!(judge(&mut Watch::new(Some(2), 64), tenth).0, Verdict::Leftovers("computation"));
+        assert_eq!(judge(&mut Watch::new(Some(2), 64), tenth).0, Quiescence::ResidualWork("computation"));
     }
 
     #[test]
     fn a_process_that_waits_is_left_and_one_that_ends_is_not() {
         let mut watch = Watch::new(Some(2), 64);
         let left = |_| activity(3, 3, Duration::ZERO);
-        assert_eq!(judge(&mut watch, left).0, Verdict::Leftovers("processes"));
+        assert_eq!(judge(&mut watch, left).0, Quiescence::ResidualWork("processes"));
         let ending = |passed: Duration| activity(if passed < STEP * 3 { 9 } else { 2 }, 9, Duration::ZERO);
-        assert_eq!(judge(&mut watch, ending), (Verdict::Quiet, STEP * 3));
-        assert_eq!(judge(&mut Watch::new(None, 64), left).0, Verdict::Quiet, "the plugin's own business");
+        assert_eq!(judge(&mut watch, ending), (Quiescence::Quiet, STEP * 3));
+        assert_eq!(judge(&mut Watch::new(None, 64), left).0, Quiescence::Quiet, "the plugin's own business");
     }
 
     #[test]
     fn waiting_threads_are_left_when_there_is_no_room_for_more() {
         let threads = |count| move |_: Duration| activity(2, count, Duration::ZERO);
-        assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(63)).0, Verdict::Quiet);
-        assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(64)).0, Verdict::Leftovers("threads"));
+        assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(63)).0, Quiescence::Quiet);
+        assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(64)).0, Quiescence::ResidualWork("threads"));
     }
 
     #[test]
-    fn a_call_in_between_begins_the_proof_anew() {
+    fn a_call_in_between_begins_the_check_anew() {
         let (mut watch, start) = (Watch::new(Some(2), 64), Instant::now());
         let busy = |passed: Duration| activity(2, 3, passed);
         for step in 0..40 {
             // A call ends every step; nothing can be said of a worker that is used all the time.
             let now = start + STEP * step;
             let idle = Idle { since: now, stopped: false };
-            assert_eq!(watch.look(busy(STEP * step), idle, now), Verdict::Unclear);
+            assert_eq!(watch.look(busy(STEP * step), idle, now), Quiescence::Unclear);
         }
     }
 }

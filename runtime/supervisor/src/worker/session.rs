@@ -41,7 +41,7 @@ pub struct Session {
 
 #[derive(Debug, Default)]
 struct Calls {
-    /// Bounded by the pool's places: each call has one.
+    /// Bounded by the pool's slots: each call has one.
     open: HashMap<String, Arc<Call>>,
     dead: Option<Cause>,
 }

@@ -126,7 +126,7 @@ impl Bridge {
             "name": invoke.primitive, "arguments": arguments, "_meta": {"progressToken": invoke.request_id},
         });
         let id = self.request("tools/call", &params).await?;
-        // Bounded by the pool's places.
+        // Bounded by the pool's slots.
         self.calls.insert(id, invoke.request_id);
         Ok(())
     }

@@ -33,7 +33,7 @@ async fn a_handle_that_is_guessed_used_or_closed_is_unknown() {
     let request = CloseTunnelRequest { tunnel_id: closed.clone(), reason: String::new() };
     stack.client.clone().close_tunnel(request).await.unwrap();
     assert_eq!(refused(stack.open(&closed).await), guessed, "closed");
-    assert_eq!(stack.figure("echo@1.0.0", "active").await, 0, "its place was given back");
+    assert_eq!(stack.figure("echo@1.0.0", "active").await, 0, "its slot was given back");
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn a_handle_that_nobody_takes_up_expires_and_gives_its_place_back() {
     let handle = stack.allocate(wanted("echo", "t")).await.handle.unwrap();
     assert_eq!(handle.ttl.unwrap().seconds, 10);
     assert_eq!(stack.figure("echo@1.0.0", "active").await, 1);
-    eventually("the place is free", || async {
+    eventually("the slot is free", || async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         stack.figure("echo@1.0.0", "active").await == 0
     })

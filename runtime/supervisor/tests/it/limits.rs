@@ -141,10 +141,10 @@ async fn end_somehow(stack: &Stack, number: usize) {
 }
 
 #[tokio::test]
-async fn however_calls_end_no_place_is_lost() {
+async fn however_calls_end_no_slot_is_lost() {
     let stack = start(&[("echo", json!({"pool": {"max": 2, "concurrency": 4}}))]).await;
     futures::future::join_all((0..160).map(|number| end_somehow(&stack, number))).await;
-    eventually("all places are free", || async {
+    eventually("all slots are free", || async {
         let health = stack.health().await;
         let echo = &health["plugins"]["echo@1.0.0"];
         echo["active"] == json!(0.0) && echo["queued"] == json!(0.0)

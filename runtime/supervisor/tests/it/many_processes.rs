@@ -6,8 +6,8 @@ use asp_proto::plugin::server_message::Payload as Out;
 use serde_json::json;
 
 use super::attempts::{Language, PIDS, start};
-use super::figures::{listen, next};
 use super::harness::{Said, output};
+use super::stats::{listen, next};
 
 #[tokio::test]
 async fn a_python_plugin_that_takes_all_processes_keeps_its_session() {

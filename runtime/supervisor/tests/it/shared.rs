@@ -57,7 +57,7 @@ impl Shared {
         self.put(name, PPP, "ClientMessage", &message).await;
     }
 
-    /// Asks for a place and sends work along.
+    /// Asks for a worker and sends work along.
     pub(super) async fn begin(&self, name: &str, plugin: &str, request_id: &str, arguments: &Value) {
         self.put(name, API, "AllocateWorkerRequest", &wanted(plugin, "tenant")).await;
         self.invoke(name, request_id, arguments).await;
@@ -78,8 +78,8 @@ impl Shared {
         }
     }
 
-    /// The answer to the request for a place: its handle, and whether a worker took what came along.
-    pub(super) async fn place(&mut self, name: &str) -> (String, bool) {
+    /// The answer to the request for a worker: its handle, and whether a worker took what came along.
+    pub(super) async fn allocated(&mut self, name: &str) -> (String, bool) {
         let Payload::Ppp(any) = self.of(name).await else { panic!("no answer") };
         assert_eq!(any.type_url, format!("{API}AllocateWorkerResponse"));
         let handle = AllocateWorkerResponse::decode(any.value.as_slice()).unwrap().handle.unwrap();
@@ -149,7 +149,7 @@ async fn a_call_is_asked_for_begun_and_closed_on_the_stream() {
     let stack = start(&[("echo", json!({}))]).await;
     let mut shared = Shared::open(&stack).await;
     shared.begin("+1", "echo", "one", &json!({"text": "cold"})).await;
-    let (id, took) = shared.place("+1").await;
+    let (id, took) = shared.allocated("+1").await;
     assert!(!took, "no worker is there, so nothing was taken");
     shared.until_event(&id, Type::TunnelReady).await;
     shared.invoke(&id, "one", &json!({"text": "cold, again"})).await;
@@ -157,7 +157,7 @@ async fn a_call_is_asked_for_begun_and_closed_on_the_stream() {
     shared.until_event(&id, Type::TunnelClosed).await;
 
     shared.begin("+2", "echo", "two", &json!({"text": "warm"})).await;
-    let (id, took) = shared.place("+2").await;
+    let (id, took) = shared.allocated("+2").await;
     assert!(took);
     assert_eq!(shared.output(&id).await["text"], "warm");
     let stats = shared.close(&id).await.stats.unwrap();
@@ -179,7 +179,7 @@ async fn tunnels_of_handles_and_of_requests_share_a_stream() {
         shared.begin(&name, "echo", &id, &json!({"mode": "slow", "ms": 20 - number})).await;
     }
     for number in 0..6 {
-        let (id, took) = shared.place(&format!("+{number}")).await;
+        let (id, took) = shared.allocated(&format!("+{number}")).await;
         assert!(took);
         assert_eq!(shared.output(&id).await, json!({"slept": 20 - number}));
     }
@@ -192,7 +192,7 @@ async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
     stack.call("echo", "warm", &json!({})).await;
     let mut shared = Shared::open(&stack).await;
     shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 200})).await;
-    let (id, _) = shared.place("+1").await;
+    let (id, _) = shared.allocated("+1").await;
     let unknown = "0".repeat(32);
     shared.invoke(&unknown, "x", &json!({})).await;
     let closed = shared.until_event(&unknown, Type::TunnelClosed).await;
@@ -205,7 +205,7 @@ async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
     let refused = AllocateWorkerResponse::decode(any.value.as_slice()).unwrap();
     assert_eq!(refused.admission.unwrap().status(), admission::Status::Rejected);
     shared.begin("+3", "echo", "three", &json!({"mode": "slow", "ms": 5000})).await;
-    let (wrong, _) = shared.place("+3").await;
+    let (wrong, _) = shared.allocated("+3").await;
     shared.put(&wrong, PPP, "ServerMessage", &ServerMessage::default()).await;
     assert_eq!(code(&shared.until_event(&wrong, Type::TunnelClosed).await), Some(Code::InvalidArgument));
     assert_eq!(shared.output(&id).await, json!({"slept": 200}), "the call beside goes on");
@@ -218,7 +218,7 @@ async fn a_tunnel_whose_events_are_not_acknowledged_ends_alone() {
     let mut flooded = String::new();
     for (name, arguments) in [("+1", json!({"mode": "flood"})), ("+2", json!({"text": "x"}))] {
         shared.put(name, API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
-        let (id, _) = shared.place(name).await;
+        let (id, _) = shared.allocated(name).await;
         shared.until_event(&id, Type::TunnelReady).await;
         shared.invoke(&id, name, &arguments).await;
         if name == "+1" {
@@ -237,7 +237,7 @@ async fn a_tunnel_whose_events_are_not_acknowledged_ends_alone() {
     shared.until_event(&flooded, Type::RuntimeOverload).await;
     shared.until_event(&flooded, Type::TunnelClosed).await;
     shared.begin("+3", "echo", "three", &json!({"text": "y"})).await;
-    let (id, took) = shared.place("+3").await;
+    let (id, took) = shared.allocated("+3").await;
     if !took {
         shared.until_event(&id, Type::TunnelReady).await;
         shared.invoke(&id, "three", &json!({"text": "y"})).await;
@@ -250,7 +250,7 @@ async fn a_tunnel_that_is_acknowledged_gets_more_than_a_window() {
     let stack = start(&[("echo", json!({}))]).await;
     let mut shared = Shared::open(&stack).await;
     shared.put("+1", API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
-    let (id, _) = shared.place("+1").await;
+    let (id, _) = shared.allocated("+1").await;
     shared.until_event(&id, Type::TunnelReady).await;
     shared.invoke(&id, "one", &json!({"mode": "flood"})).await;
     // A frame takes 4 KiB of the window of 2 MiB at least.
@@ -270,11 +270,11 @@ async fn the_calls_of_a_stream_end_with_it() {
     let mut shared = Shared::open(&stack).await;
     for name in ["+1", "+2"] {
         shared.begin(name, "echo", name, &json!({"mode": "slow", "ms": 60_000})).await;
-        assert!(shared.place(name).await.1);
+        assert!(shared.allocated(name).await.1);
     }
     assert_eq!(stack.figure("echo@1.0.0", "active").await, 2);
     drop(shared);
-    eventually("their places are free", || async { stack.figure("echo@1.0.0", "active").await == 0 }).await;
+    eventually("their slots are free", || async { stack.figure("echo@1.0.0", "active").await == 0 }).await;
 }
 
 #[tokio::test]
@@ -283,7 +283,7 @@ async fn a_gateway_that_sends_no_more_still_gets_its_answers() {
     stack.call("echo", "warm", &json!({})).await;
     let mut shared = Shared::open(&stack).await;
     shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 50})).await;
-    let (id, _) = shared.place("+1").await;
+    let (id, _) = shared.allocated("+1").await;
     shared.send = mpsc::channel(1).0;
     assert_eq!(shared.output(&id).await, json!({"slept": 50}));
     let ended = timeout(Duration::from_secs(30), async { while shared.next().await.unwrap().is_some() {} });
@@ -296,7 +296,7 @@ async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
     stack.call("echo", "warm", &json!({})).await;
     let mut lost = Shared::open(&stack).await;
     lost.begin("+1", "echo", "one", &json!({"mode": "ignore"})).await;
-    let (id, took) = lost.place("+1").await;
+    let (id, took) = lost.allocated("+1").await;
     assert!(took);
     // It has begun.
     while !matches!(lost.of(&id).await, Payload::Ppp(_)) {}
@@ -304,7 +304,7 @@ async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
     // At once, on another worker: the former execution ignores its cancel and is killed first.
     let mut shared = Shared::open(&stack).await;
     shared.put("+1", API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
-    let (id, _) = shared.place("+1").await;
+    let (id, _) = shared.allocated("+1").await;
     shared.until_event(&id, Type::TunnelReady).await;
     shared.invoke(&id, "one", &json!({"text": "again"})).await;
     assert_eq!(shared.output(&id).await["text"], "again");

@@ -13,7 +13,7 @@ async fn a_call_that_answers_its_cancel_while_nobody_listens_to_its_worker_gets_
     let stack = start(&[("echo", json!({"pool": {"max": 1}}))]).await;
     let mut shared = Shared::open(&stack).await;
     shared.begin("+1", "echo", "slowly", &json!({"mode": "flood", "count": 10_000})).await;
-    let (slowly, _) = shared.place("+1").await;
+    let (slowly, _) = shared.allocated("+1").await;
     shared.until_event(&slowly, Type::TunnelReady).await;
     shared.invoke(&slowly, "slowly", &json!({"mode": "flood", "count": 10_000})).await;
     // More than the window: from here on the worker is heard for a moment in each second.

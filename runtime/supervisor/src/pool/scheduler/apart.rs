@@ -14,7 +14,7 @@ use crate::worker::WorkerId;
 const TENANTS: usize = 3;
 
 impl Scheduler {
-    /// Books a crash on whom it is sure to be of, or on those who may have done it: the `culprit`, where one of those
+    /// Puts a crash down to whom it is sure to be of, or on those who may have done it: the `culprit`, where one of those
     /// present is known to be.
     pub(super) fn blame_for(
         &mut self,

@@ -30,12 +30,12 @@ pub(super) struct Slot {
     /// Who ever had a call in it.
     pub(super) users: Users,
     /// Whether it does nothing without a call; not known while it has one.
-    pub(super) proof: Proof,
+    pub(super) history: History,
 }
 
 /// What is known of a worker's calls that have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(super) enum History {
     /// Nothing is left of them.
     Clean,
     /// They ended by themselves; it takes calls.
@@ -55,12 +55,12 @@ impl Slot {
             apart,
             tenants: BTreeMap::new(),
             users: Users::Nobody,
-            proof: Proof::Clean,
+            history: History::Clean,
         }
     }
 
     /// Takes a call.
-    pub(super) fn seat(&mut self, tenant: &str, alone: bool) {
+    pub(super) fn assign(&mut self, tenant: &str, alone: bool) {
         self.active += 1;
         self.served += 1;
         self.single = alone;
@@ -68,7 +68,7 @@ impl Slot {
         self.users.add(tenant);
     }
 
-    /// A call has ended. One that ended with its worker stays in the books: the worker's end may be told later.
+    /// A call has ended. One that ended with its worker stays counted: the worker's end may be told later.
     pub(super) fn leave(&mut self, tenant: &str, crashed: bool) {
         self.active = self.active.saturating_sub(1);
         if crashed {
@@ -87,8 +87,8 @@ impl Slot {
         matches!(self.phase, Phase::Ready { .. }) && self.active == 0 && !self.single
     }
 
-    /// It must prove that it does nothing, and cannot while it has calls.
+    /// It must be checked for quiescence, and cannot be while it has calls.
     pub(super) fn is_held_up(&self) -> bool {
-        self.proof == Proof::Suspect && self.active > 0
+        self.history == History::Suspect && self.active > 0
     }
 }

@@ -1,5 +1,7 @@
 //! The scheduler against its rules, without a process.
 
+mod blame;
+
 use super::*;
 
 struct Rig {
@@ -83,15 +85,17 @@ fn workers_start_by_demand_and_never_take_more_calls_than_places() {
     assert_eq!(rig.pump(), [], "the workers that are starting are enough");
     rig.scheduler.ready(1, rig.now);
     rig.scheduler.ready(2, rig.now);
-    let seats = rig.pump();
-    assert_eq!(seats.len(), 4);
+    let assigned = rig.pump();
+    assert_eq!(assigned.len(), 4);
     for worker in [1, 2] {
-        let own = seats.iter().filter(|seat| matches!(seat, Action::Seat { worker: w, .. } if *w == worker));
+        let own = assigned
+            .iter()
+            .filter(|action| matches!(action, Action::Assign { worker: w, .. } if *w == worker));
         assert_eq!(own.count(), 2);
     }
-    assert_eq!(rig.scheduler.places().iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets[4..]);
+    assert_eq!(rig.scheduler.positions().iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>(), tickets[4..]);
     rig.release(2);
-    assert_eq!(rig.pump(), [Action::Seat { ticket: tickets[4], worker: 2 }]);
+    assert_eq!(rig.pump(), [Action::Assign { ticket: tickets[4], worker: 2 }]);
 }
 
 #[test]
@@ -145,7 +149,7 @@ fn a_start_that_the_machine_had_no_room_for_is_told_at_once_and_sets_nobody_asid
     let ticket = rig.call("t", false).unwrap();
     let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start") };
     rig.scheduler.ready(worker, rig.now);
-    assert_eq!(rig.pump(), [Action::Seat { ticket, worker }]);
+    assert_eq!(rig.pump(), [Action::Assign { ticket, worker }]);
 }
 
 #[test]
@@ -157,182 +161,7 @@ fn who_waits_beside_a_worker_that_serves_is_not_refused_for_another_that_could_n
     rig.end(2, End::Host("Too many open files".to_owned()));
     assert_eq!(rig.pump(), []);
     rig.release(1);
-    assert_eq!(rig.pump(), [Action::Seat { ticket, worker: 1 }]);
-}
-
-/// Starts a worker by calls of these tenants, seats them, and lets it crash with all of them.
-fn crash_with(rig: &mut Rig, tenants: &[&str]) -> SetAside {
-    for tenant in tenants {
-        rig.call(tenant, false).unwrap();
-    }
-    let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start for {tenants:?}") };
-    rig.scheduler.ready(worker, rig.now);
-    assert_eq!(rig.pump().len(), tenants.len());
-    let set_aside = rig.scheduler.ended(worker, End::Crashed, 0.5, rig.now);
-    for tenant in tenants {
-        let spent = Spent {
-            ticket: rig.next_ticket - 1,
-            took: Duration::ZERO,
-            outcome: Outcome::Failure,
-            stopped: false,
-        };
-        rig.scheduler.release(worker, tenant, spent, rig.now);
-    }
-    rig.scheduler.gone(worker);
-    rig.wait(5000);
-    set_aside
-}
-
-fn is_served(rig: &mut Rig, tenant: &str) -> bool {
-    let Ok(ticket) = rig.call(tenant, false) else { return false };
-    let mut worker = 0;
-    for action in rig.pump() {
-        if let Action::Start { worker: started } = action {
-            rig.scheduler.ready(started, rig.now);
-            worker = started;
-        }
-    }
-    let served = rig.pump() == [Action::Seat { ticket, worker }];
-    rig.scheduler.release(
-        worker,
-        tenant,
-        Spent {
-            ticket: rig.next_ticket - 1,
-            took: Duration::ZERO,
-            outcome: Outcome::Success,
-            stopped: false,
-        },
-        rig.now,
-    );
-    rig.end(worker, End::Went);
-    served
-}
-
-#[test]
-fn a_tenant_whose_calls_crash_workers_is_put_off_and_others_go_on() {
-    let mut rig = rig(policy());
-    for _ in 0..2 {
-        assert_eq!(crash_with(&mut rig, &["hostile"]), SetAside::Nobody);
-    }
-    let put_off = crash_with(&mut rig, &["hostile"]);
-    assert!(matches!(put_off, SetAside::Tenant { ref tenant, .. } if tenant == "hostile"), "{put_off:?}");
-    assert!(matches!(rig.call("hostile", false), Err(Refusal::TenantQuarantined { .. })));
-    assert!(is_served(&mut rig, "good"));
-    rig.wait(30_000);
-    for _ in 0..20 {
-        // It comes back after each rest, and crashes again.
-        if rig.call("hostile", false).is_ok() {
-            rig.scheduler.cancel(rig.next_ticket - 1, rig.now);
-            crash_with(&mut rig, &["hostile"]);
-        }
-        assert!(is_served(&mut rig, "good"));
-        rig.wait(60_000);
-    }
-    assert_eq!(rig.scheduler.quarantined(rig.now), None);
-    assert_eq!(rig.scheduler.breaker(), "closed");
-}
-
-#[test]
-fn only_the_crashes_of_three_tenants_set_a_plugin_aside() {
-    let mut rig = rig(policy());
-    for tenant in ["a", "b", "a", "b"] {
-        assert_eq!(crash_with(&mut rig, &[tenant]), SetAside::Nobody);
-    }
-    assert_eq!(crash_with(&mut rig, &["c"]), SetAside::Plugin);
-    assert!(matches!(rig.call("d", false), Err(Refusal::Quarantined { .. })));
-}
-
-#[test]
-fn after_a_crash_with_several_tenants_each_of_them_is_served_apart() {
-    let mut rig = rig(policy());
-    assert_eq!(crash_with(&mut rig, &["hostile", "good"]), SetAside::Nobody);
-    for tenant in ["hostile", "good"] {
-        rig.call(tenant, false).unwrap();
-    }
-    let other = rig.call("other", false).unwrap();
-    let starts = rig.pump();
-    assert_eq!(starts.len(), 3, "{starts:?}");
-    for worker in [2, 3, 4] {
-        rig.scheduler.ready(worker, rig.now);
-    }
-    let seats = rig.pump();
-    let workers: std::collections::BTreeSet<_> = seats
-        .iter()
-        .map(|seat| match seat {
-            Action::Seat { worker, .. } => *worker,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(workers.len(), 3, "nobody shares a worker with a suspect: {seats:?}");
-    let [worker] = seats
-        .iter()
-        .filter_map(|seat| match seat {
-            Action::Seat { ticket, worker } if *ticket == other => Some(*worker),
-            _ => None,
-        })
-        .collect::<Vec<_>>()[..]
-    else {
-        panic!("{seats:?}")
-    };
-    let third = rig.call("third", false).unwrap();
-    assert_eq!(rig.pump(), [Action::Seat { ticket: third, worker }], "others share as before");
-}
-
-#[test]
-fn of_a_call_that_ignores_its_cancel_its_tenant_alone_is_suspected() {
-    let mut rig = rig(policy());
-    for tenant in ["stubborn", "good"] {
-        rig.call(tenant, false).unwrap();
-    }
-    assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
-    rig.scheduler.ready(1, rig.now);
-    assert_eq!(rig.pump().len(), 2);
-    assert_eq!(rig.scheduler.ended(1, End::Overrun("stubborn".to_owned()), 0.5, rig.now), SetAside::Nobody);
-    assert_eq!(rig.scheduler.crashes, 1);
-    let is_suspect = |tenant| rig.scheduler.blame.is_suspect(tenant, rig.now);
-    assert_eq!((is_suspect("stubborn"), is_suspect("good")), (true, false));
-    assert_eq!(rig.scheduler.blame.culprits(rig.now), 0, "another call may have kept it from ending");
-}
-
-#[test]
-fn what_one_tenant_leaves_in_a_worker_is_not_blamed_on_the_next() {
-    let mut rig = rig(policy());
-    rig.worker_with(1, 1);
-    rig.release(1);
-    let victim = rig.call("victim", false).unwrap();
-    assert_eq!(rig.pump(), [Action::Seat { ticket: victim, worker: 1 }]);
-    assert_eq!(rig.scheduler.ended(1, End::Crashed, 0.5, rig.now), SetAside::Nobody);
-    rig.scheduler.gone(1);
-    assert_eq!(rig.scheduler.blame.culprits(rig.now), 0, "each of the two may have done it");
-}
-
-#[test]
-fn a_suspect_with_much_to_do_makes_room_for_another() {
-    let mut rig = rig(Policy { max: 1, ..policy() });
-    crash_with(&mut rig, &["a", "b"]);
-    rig.call("a", false).unwrap();
-    let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start") };
-    rig.scheduler.ready(worker, rig.now);
-    assert_eq!(rig.pump().len(), 1);
-    let waits = rig.call("b", false).unwrap();
-    rig.call("a", false).unwrap();
-    assert_eq!(rig.pump().len(), 1, "its second place");
-    rig.call("a", false).unwrap();
-    for _ in 0..2 {
-        let spent = Spent {
-            ticket: rig.next_ticket - 1,
-            took: Duration::ZERO,
-            outcome: Outcome::Success,
-            stopped: false,
-        };
-        rig.scheduler.release(worker, "a", spent, rig.now);
-    }
-    assert_eq!(rig.pump(), [], "it goes, and then the other has its turn");
-    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker }]);
-    rig.end(worker, End::Went);
-    let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start") };
-    rig.scheduler.ready(worker, rig.now);
-    assert_eq!(rig.pump(), [Action::Seat { ticket: waits, worker }]);
+    assert_eq!(rig.pump(), [Action::Assign { ticket, worker: 1 }]);
 }
 
 #[test]
@@ -349,13 +178,13 @@ fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
     rig.end(1, End::Went);
     rig.scheduler.ready(2, rig.now);
     let other = rig.call("t", false).unwrap();
-    assert_eq!(rig.pump(), [Action::Seat { ticket: fresh, worker: 2 }], "it is shared with nobody");
+    assert_eq!(rig.pump(), [Action::Assign { ticket: fresh, worker: 2 }], "it is shared with nobody");
     rig.release(2);
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 2 }]);
     rig.end(2, End::Went);
     assert_eq!(rig.pump(), [Action::Start { worker: 3 }]);
     rig.scheduler.ready(3, rig.now);
-    assert_eq!(rig.pump(), [Action::Seat { ticket: other, worker: 3 }]);
+    assert_eq!(rig.pump(), [Action::Assign { ticket: other, worker: 3 }]);
 }
 
 #[test]
@@ -382,54 +211,54 @@ fn a_worker_that_goes_has_no_place_and_costs_no_other_its_own() {
     rig.release(4);
     rig.scheduler.surplus(rig.now);
     rig.call("t", true).unwrap();
-    assert_eq!(rig.pump(), [], "three go: with twice as many processes as places it waits");
+    assert_eq!(rig.pump(), [], "three go: with twice as many processes as slots it waits");
     rig.end(2, End::Went);
     assert_eq!(rig.pump(), [Action::Start { worker: 5 }]);
 }
 
 #[test]
-fn a_worker_with_a_stopped_call_takes_no_other_until_it_is_proven() {
+fn a_worker_with_a_stopped_call_takes_no_other_until_it_is_quiescent() {
     let mut rig = rig(Policy { max: 1, ..policy() });
     rig.worker_with(1, 1);
     rig.stop(1);
     let next = rig.call("t", false).unwrap();
-    assert_eq!(rig.pump(), [], "its place is not another's yet");
-    let [(1, idle)] = rig.scheduler.to_prove()[..] else { panic!("{:?}", rig.scheduler.to_prove()) };
+    assert_eq!(rig.pump(), [], "its slot is not another's yet");
+    let [(1, idle)] = rig.scheduler.unchecked()[..] else { panic!("{:?}", rig.scheduler.unchecked()) };
     assert!(rig.scheduler.is_held_back());
-    rig.scheduler.proven(1, idle);
-    assert!(!rig.scheduler.is_held_back() && rig.scheduler.to_prove().is_empty());
-    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 1 }]);
+    rig.scheduler.found_quiescent(1, idle);
+    assert!(!rig.scheduler.is_held_back() && rig.scheduler.unchecked().is_empty());
+    assert_eq!(rig.pump(), [Action::Assign { ticket: next, worker: 1 }]);
 }
 
 #[test]
-fn a_worker_with_leftovers_is_replaced_and_is_no_crash() {
+fn a_worker_with_residual_work_is_replaced_and_is_no_crash() {
     let mut rig = rig(Policy { max: 1, ..policy() });
     rig.worker_with(1, 1);
     rig.stop(1);
     let next = rig.call("t", false).unwrap();
-    let (_, idle) = rig.scheduler.to_prove()[0];
+    let (_, idle) = rig.scheduler.unchecked()[0];
     assert!(rig.scheduler.condemn(1, idle));
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
     rig.end(1, End::Went);
     rig.scheduler.ready(2, rig.now);
-    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 2 }]);
+    assert_eq!(rig.pump(), [Action::Assign { ticket: next, worker: 2 }]);
     assert_eq!(rig.scheduler.crashes, 0);
 }
 
 #[test]
-fn others_calls_finish_in_a_worker_that_must_prove_itself() {
+fn others_calls_finish_in_a_worker_that_must_be_checked() {
     let mut rig = rig(Policy { max: 1, ..policy() });
     rig.worker_with(1, 2);
     rig.stop(1);
-    assert_eq!(rig.scheduler.to_prove(), [], "another call runs: nothing can be told");
+    assert_eq!(rig.scheduler.unchecked(), [], "another call runs: nothing can be told");
     let next = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }], "it does not wait for the other call");
     rig.scheduler.ready(2, rig.now);
-    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 2 }]);
+    assert_eq!(rig.pump(), [Action::Assign { ticket: next, worker: 2 }]);
     rig.release(1);
-    let (_, idle) = rig.scheduler.to_prove()[0];
-    rig.scheduler.proven(1, idle);
-    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }], "its place is taken");
+    let (_, idle) = rig.scheduler.unchecked()[0];
+    rig.scheduler.found_quiescent(1, idle);
+    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }], "its slot is taken");
 }
 
 #[test]
@@ -439,7 +268,7 @@ fn without_room_for_a_replacement_the_held_back_worker_is_used() {
     rig.stop(1);
     rig.room = 0;
     let next = rig.call("t", false).unwrap();
-    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 1 }]);
+    assert_eq!(rig.pump(), [Action::Assign { ticket: next, worker: 1 }]);
 }
 
 #[test]
@@ -447,14 +276,14 @@ fn a_call_that_ended_by_itself_holds_nothing_back() {
     let mut rig = rig(Policy { max: 1, ..policy() });
     rig.worker_with(1, 1);
     rig.release(1);
-    assert_eq!(rig.scheduler.to_prove().len(), 1);
-    let (_, idle) = rig.scheduler.to_prove()[0];
+    assert_eq!(rig.scheduler.unchecked().len(), 1);
+    let (_, idle) = rig.scheduler.unchecked()[0];
     let next = rig.call("t", false).unwrap();
-    assert_eq!(rig.pump(), [Action::Seat { ticket: next, worker: 1 }]);
+    assert_eq!(rig.pump(), [Action::Assign { ticket: next, worker: 1 }]);
     assert!(!rig.scheduler.condemn(1, idle), "what was seen is of another time");
-    rig.scheduler.proven(1, idle);
+    rig.scheduler.found_quiescent(1, idle);
     rig.release(1);
-    assert_eq!(rig.scheduler.to_prove().len(), 1, "its next call is to be looked at too");
+    assert_eq!(rig.scheduler.unchecked().len(), 1, "its next call is to be looked at too");
 }
 
 #[test]
@@ -526,7 +355,7 @@ fn a_draining_pool_finishes_what_waits_and_then_empties() {
     assert_eq!(rig.call("t", false), Err(Refusal::Draining));
     rig.scheduler.ready(1, rig.now);
     assert_eq!(rig.scheduler.surplus(rig.now), [], "somebody waits for it");
-    assert_eq!(rig.pump(), [Action::Seat { ticket, worker: 1 }]);
+    assert_eq!(rig.pump(), [Action::Assign { ticket, worker: 1 }]);
     assert_eq!(rig.scheduler.surplus(rig.now), []);
     rig.release(1);
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }]);
@@ -562,7 +391,7 @@ fn a_noisy_tenant_leaves_the_victim_its_fair_share() {
             owners.insert(ticket, "victim");
         }
         for action in rig.pump() {
-            if let Action::Seat { ticket, .. } = action {
+            if let Action::Assign { ticket, .. } = action {
                 *served.entry(owners.get(&ticket).copied().unwrap_or("noisy")).or_default() += 1;
             }
         }

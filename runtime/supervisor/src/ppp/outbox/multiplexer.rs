@@ -1,9 +1,10 @@
-//! The one response stream that many tunnels of a gateway share: their lanes, and whose turn it is.
+//! The multiplexed connection: the one response stream that many tunnels of a gateway share, as a table of the streams
+//! in it, and whose turn it is.
 //!
 //! Keeps true: tunnels with something to send take turns frame by frame, one that may not send now is not asked; a
 //! frame that nobody waits for goes with the next one that somebody does, or after `LINGER`: each write costs as much
 //! as a call's own work;
-//! at most `MAX_LANES` tunnels and `MAX_STRAYS` answers wait; when the stream goes, every tunnel on it hears of it.
+//! at most `MAX_STREAMS` tunnels and `MAX_STRAYS` answers wait; when the stream goes, every tunnel on it hears of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -24,26 +25,26 @@ use super::budget::Budget;
 use crate::ppp::inbound::Inbox;
 use crate::ppp::outbox::{Queue, Taken};
 
-/// Tunnels of one stream.
-const MAX_LANES: usize = 10_000;
+/// Tunnels of one connection.
+const MAX_STREAMS: usize = 10_000;
 /// How long frames that nobody waits for may wait for company.
 const LINGER: Duration = Duration::from_millis(2);
-/// Answers that belong to no lane; a gateway that provokes more does not get them.
+/// Answers that belong to no tunnel; a gateway that provokes more does not get them.
 const MAX_STRAYS: usize = 10_000;
 
 #[derive(Debug, Default)]
-pub struct Trunk {
+pub struct Multiplexer {
     state: Mutex<State>,
     /// The gateway reads no more.
     gone: CancellationToken,
-    /// The last lane was forgotten.
+    /// The last stream was forgotten.
     emptied: Notify,
     budget: Arc<Budget>,
 }
 
-/// One tunnel's place on the stream, as one of its names shows it.
+/// One tunnel's stream in the connection, as one of its names shows it.
 #[derive(Clone, Debug)]
-pub struct Lane {
+pub struct TunnelStream {
     pub inbox: Arc<Inbox>,
     pub queue: Arc<Queue>,
     /// The name is the gateway's own: what it sends so, it sent before it had the handle.
@@ -53,8 +54,8 @@ pub struct Lane {
 #[derive(Debug, Default)]
 struct State {
     /// By the tunnel's handle, and by the gateway's own name for it.
-    lanes: HashMap<String, Lane>,
-    /// The lanes that have something to send.
+    streams: HashMap<String, TunnelStream>,
+    /// The streams that have something to send.
     ready: VecDeque<Arc<Queue>>,
     strays: VecDeque<PppServerFrame>,
     waker: Option<Waker>,
@@ -68,66 +69,66 @@ struct State {
 /// The response stream.
 #[derive(Debug)]
 pub struct Merged {
-    trunk: Arc<Trunk>,
+    multiplexer: Arc<Multiplexer>,
     /// When what waits for company is sent without; `None` when nothing does.
     linger: Option<Pin<Box<Sleep>>>,
 }
 
 /// The stream has no room for the tunnel, or has one of this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoLane;
+pub struct NoStream;
 
 /// A stream whose tunnels hold to `budget`.
-pub fn trunk(budget: &Arc<Budget>) -> (Arc<Trunk>, Merged) {
-    let trunk = Arc::new(Trunk { budget: Arc::clone(budget), ..Trunk::default() });
-    (Arc::clone(&trunk), Merged { trunk, linger: None })
+pub fn multiplexer(budget: &Arc<Budget>) -> (Arc<Multiplexer>, Merged) {
+    let multiplexer = Arc::new(Multiplexer { budget: Arc::clone(budget), ..Multiplexer::default() });
+    (Arc::clone(&multiplexer), Merged { multiplexer, linger: None })
 }
 
-impl Trunk {
+impl Multiplexer {
     pub(super) fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }
 
-    /// A new lane, of the tunnel with this handle.
-    pub fn open(self: &Arc<Self>, handle: &str) -> Result<Lane, NoLane> {
+    /// A new stream, of the tunnel with this handle.
+    pub fn open(self: &Arc<Self>, handle: &str) -> Result<TunnelStream, NoStream> {
         let queue = Arc::new(Queue::on(Arc::clone(self), handle));
-        self.add(handle, Lane { inbox: Arc::default(), queue, early: false })
+        self.add(handle, TunnelStream { inbox: Arc::default(), queue, early: false })
     }
 
-    /// A new lane, of a tunnel that has no handle yet but the gateway's own name.
-    pub fn open_early(self: &Arc<Self>, name: &str) -> Result<Lane, NoLane> {
+    /// A new stream, of a tunnel that has no handle yet but the gateway's own name.
+    pub fn open_early(self: &Arc<Self>, name: &str) -> Result<TunnelStream, NoStream> {
         let queue = Arc::new(Queue::on(Arc::clone(self), name));
-        self.add(name, Lane { inbox: Arc::default(), queue, early: true })
+        self.add(name, TunnelStream { inbox: Arc::default(), queue, early: true })
     }
 
-    /// The tunnel of an early lane has its handle.
-    pub fn name(&self, handle: &str, lane: &Lane) -> Result<(), NoLane> {
-        lane.queue.is_also(handle);
-        self.add(handle, Lane { early: false, ..lane.clone() }).map(drop)
+    /// The tunnel of an early stream has its handle.
+    pub fn name(&self, handle: &str, stream: &TunnelStream) -> Result<(), NoStream> {
+        stream.queue.is_also(handle);
+        self.add(handle, TunnelStream { early: false, ..stream.clone() }).map(drop)
     }
 
-    fn add(&self, name: &str, lane: Lane) -> Result<Lane, NoLane> {
+    fn add(&self, name: &str, stream: TunnelStream) -> Result<TunnelStream, NoStream> {
         let mut state = self.state.lock();
         // Each may have two names.
-        let full = state.lanes.len() >= 2 * MAX_LANES;
-        if full || state.gone || state.end.is_some() || state.lanes.contains_key(name) {
-            return Err(NoLane);
+        let full = state.streams.len() >= 2 * MAX_STREAMS;
+        if full || state.gone || state.end.is_some() || state.streams.contains_key(name) {
+            return Err(NoStream);
         }
-        state.lanes.insert(name.to_owned(), lane.clone());
-        Ok(lane)
+        state.streams.insert(name.to_owned(), stream.clone());
+        Ok(stream)
     }
 
-    pub fn lane(&self, name: &str) -> Option<Lane> {
-        self.state.lock().lanes.get(name).cloned()
+    pub fn stream(&self, name: &str) -> Option<TunnelStream> {
+        self.state.lock().streams.get(name).cloned()
     }
 
-    /// Nothing comes of the lane any more.
+    /// Nothing comes of the stream any more.
     pub fn forget(&self, queue: &Queue) {
         let mut state = self.state.lock();
         for name in queue.names() {
-            state.lanes.remove(name);
+            state.streams.remove(name);
         }
-        let last = state.lanes.is_empty();
+        let last = state.streams.is_empty();
         drop(state);
         if last {
             self.emptied.notify_waiters();
@@ -138,14 +139,14 @@ impl Trunk {
     pub async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
-            if self.state.lock().lanes.is_empty() {
+            if self.state.lock().streams.is_empty() {
                 return;
             }
             emptied.await;
         }
     }
 
-    /// Sends a frame that belongs to no lane; at once if it is `urgent`.
+    /// Sends a frame that belongs to no stream; at once if it is `urgent`.
     pub fn stray(&self, frame: PppServerFrame, urgent: bool) {
         let mut state = self.state.lock();
         if state.strays.len() < MAX_STRAYS && !state.gone {
@@ -154,7 +155,7 @@ impl Trunk {
         }
     }
 
-    /// There is something to send, of a lane that is not on the list or of one that is.
+    /// There is something to send, of a stream that is not on the list or of one that is.
     pub(super) fn list(&self, queue: Option<Arc<Queue>>, urgent: bool) {
         let mut state = self.state.lock();
         if !state.gone {
@@ -165,8 +166,8 @@ impl Trunk {
 
     /// The gateway sends no more.
     pub fn half_close(&self) {
-        let lanes: Vec<Lane> = self.state.lock().lanes.values().cloned().collect();
-        lanes.iter().for_each(|lane| lane.inbox.close());
+        let streams: Vec<TunnelStream> = self.state.lock().streams.values().cloned().collect();
+        streams.iter().for_each(|stream| stream.inbox.close());
     }
 
     /// Ends the stream after what is queued; no new tunnel comes.
@@ -182,21 +183,21 @@ impl Trunk {
     }
 
     fn abandon(&self) {
-        let (lanes, ready) = {
+        let (streams, ready) = {
             let mut state = self.state.lock();
             state.gone = true;
-            (std::mem::take(&mut state.lanes), std::mem::take(&mut state.ready))
+            (std::mem::take(&mut state.streams), std::mem::take(&mut state.ready))
         };
         // Without the lock: a queue's comes before it.
-        for lane in lanes.values() {
-            lane.queue.abandon();
+        for stream in streams.values() {
+            stream.queue.abandon();
         }
         drop(ready);
         self.gone.cancel();
     }
 }
 
-impl Lane {
+impl TunnelStream {
     /// Takes a message of the gateway for the tunnel.
     pub fn put(&self, message: Any) {
         if self.early { self.inbox.put_early(message) } else { self.inbox.put(message) }
@@ -216,7 +217,7 @@ impl Merged {
     /// Whether something is to be sent now. Otherwise the task is woken when it is.
     fn is_due(&mut self, context: &mut Context<'_>) -> bool {
         let nothing = {
-            let mut state = self.trunk.state.lock();
+            let mut state = self.multiplexer.state.lock();
             let nothing = state.strays.is_empty() && state.ready.is_empty();
             if (state.urgent && !nothing) || state.end.is_some() {
                 return true;
@@ -233,7 +234,7 @@ impl Merged {
         if due {
             // What comes meanwhile goes along.
             self.linger = None;
-            self.trunk.state.lock().urgent = true;
+            self.multiplexer.state.lock().urgent = true;
         }
         due
     }
@@ -245,7 +246,7 @@ impl Stream for Merged {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         while self.is_due(context) {
             let queue = {
-                let mut state = self.trunk.state.lock();
+                let mut state = self.multiplexer.state.lock();
                 if let Some(frame) = state.strays.pop_front() {
                     return Poll::Ready(Some(Ok(frame)));
                 }
@@ -259,10 +260,10 @@ impl Stream for Merged {
             };
             match queue.take() {
                 Taken::Nothing => {}
-                Taken::Ended => self.trunk.forget(&queue),
+                Taken::Ended => self.multiplexer.forget(&queue),
                 Taken::Frame(frame, again) => {
                     if again {
-                        self.trunk.state.lock().ready.push_back(queue);
+                        self.multiplexer.state.lock().ready.push_back(queue);
                     }
                     return Poll::Ready(Some(Ok(frame)));
                 }
@@ -274,7 +275,7 @@ impl Stream for Merged {
 
 impl Drop for Merged {
     fn drop(&mut self) {
-        self.trunk.abandon();
+        self.multiplexer.abandon();
     }
 }
 
@@ -291,10 +292,10 @@ mod tests {
         event_frame(id, Type::TunnelReady, text, None)
     }
 
-    fn lane(trunk: &Arc<Trunk>, id: &str) -> (Lane, Outbox) {
-        let lane = trunk.open(id).unwrap();
-        let outbox = Outbox::shared(id, Arc::clone(&lane.queue));
-        (lane, outbox)
+    fn stream(multiplexer: &Arc<Multiplexer>, id: &str) -> (TunnelStream, Outbox) {
+        let stream = multiplexer.open(id).unwrap();
+        let outbox = Outbox::shared(id, Arc::clone(&stream.queue));
+        (stream, outbox)
     }
 
     fn now(merged: &mut Merged) -> Option<String> {
@@ -303,22 +304,23 @@ mod tests {
 
     #[tokio::test]
     async fn tunnels_take_turns() {
-        let (trunk, mut merged) = trunk(&Arc::default());
-        let ((_a, one), (_b, two)) = (lane(&trunk, "a"), lane(&trunk, "b"));
+        let (multiplexer, mut merged) = multiplexer(&Arc::default());
+        let ((_a, one), (_b, two)) = (stream(&multiplexer, "a"), stream(&multiplexer, "b"));
         for _ in 0..3 {
             one.offer_now(frame("a", ""));
         }
         two.offer_now(frame("b", ""));
         let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
         assert_eq!(order, ["a", "b", "a", "a"]);
-        trunk.stray(frame("c", ""), true);
+        multiplexer.stray(frame("c", ""), true);
         assert_eq!(now(&mut merged).as_deref(), Some("c"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_tunnel_that_is_not_read_holds_up_itself_alone() {
-        let (trunk, mut merged) = trunk(&Arc::default());
-        let ((slow_lane, slow), (_lane, other)) = (lane(&trunk, "slow"), lane(&trunk, "other"));
+        let (multiplexer, mut merged) = multiplexer(&Arc::default());
+        let ((slow_stream, slow), (_stream, other)) =
+            (stream(&multiplexer, "slow"), stream(&multiplexer, "other"));
         let text = "x".repeat(WINDOW / 4);
         for _ in 0..6 {
             slow.offer_now(frame("slow", &text));
@@ -334,16 +336,16 @@ mod tests {
             refused = slow.send(frame("slow", &text), Duration::from_secs(1)).await;
         }
         assert_eq!(refused, Err(Unsent::NoRoom));
-        slow_lane.queue.read_on();
+        slow_stream.queue.read_on();
         assert_eq!(now(&mut merged).as_deref(), Some("slow"), "and goes on when it is read");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_waits_for_goes_with_the_next_frame_or_soon() {
-        let (trunk, mut merged) = trunk(&Arc::default());
-        let (_lane, outbox) = lane(&trunk, "a");
+        let (multiplexer, mut merged) = multiplexer(&Arc::default());
+        let (_stream, outbox) = stream(&multiplexer, "a");
         outbox.send_along(frame("a", ""));
-        trunk.stray(frame("b", ""), false);
+        multiplexer.stray(frame("b", ""), false);
         assert_eq!(now(&mut merged), None);
         outbox.offer_now(frame("a", ""));
         let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
@@ -357,34 +359,34 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_tunnel_sends_nothing_more() {
-        let (trunk, mut merged) = trunk(&Arc::default());
-        let (_lane, outbox) = lane(&trunk, "a");
+        let (multiplexer, mut merged) = multiplexer(&Arc::default());
+        let (_stream, outbox) = stream(&multiplexer, "a");
         outbox.offer_now(frame("a", ""));
         outbox.close(Ok(()));
         outbox.discard();
         assert_eq!(now(&mut merged), None);
-        trunk.end(Err(Status::aborted("over")));
+        multiplexer.end(Err(Status::aborted("over")));
         assert_eq!(merged.next().await.unwrap().unwrap_err().code(), tonic::Code::Aborted);
         assert!(merged.next().await.is_none());
-        assert_eq!(trunk.open("b").unwrap_err(), NoLane);
+        assert_eq!(multiplexer.open("b").unwrap_err(), NoStream);
     }
 
     #[tokio::test]
     async fn all_tunnels_hear_that_the_gateway_is_gone() {
-        let (trunk, merged) = trunk(&Arc::default());
-        let (_lane, outbox) = lane(&trunk, "a");
-        assert_eq!(trunk.open("a").unwrap_err(), NoLane, "a name is used once");
+        let (multiplexer, merged) = multiplexer(&Arc::default());
+        let (_stream, outbox) = stream(&multiplexer, "a");
+        assert_eq!(multiplexer.open("a").unwrap_err(), NoStream, "a name is used once");
         drop(merged);
         outbox.reader_gone().await;
-        trunk.gone().await;
+        multiplexer.gone().await;
         assert_eq!(outbox.send(frame("a", ""), Duration::ZERO).await, Err(Unsent::Gone));
-        assert_eq!(trunk.open("b").unwrap_err(), NoLane);
+        assert_eq!(multiplexer.open("b").unwrap_err(), NoStream);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_tunnel_that_is_not_read_is_told_beyond_its_window() {
-        let (trunk, mut merged) = trunk(&Arc::default());
-        let (_lane, outbox) = lane(&trunk, "slow");
+        let (multiplexer, mut merged) = multiplexer(&Arc::default());
+        let (_stream, outbox) = stream(&multiplexer, "slow");
         let text = "x".repeat(WINDOW / 4);
         for _ in 0..6 {
             outbox.offer_now(frame("slow", &text));
@@ -395,6 +397,6 @@ mod tests {
         outbox.close(Ok(()));
         let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
         assert_eq!(order, ["slow", "slow"]);
-        assert!(trunk.lane("slow").is_none(), "and the tunnel is over");
+        assert!(multiplexer.stream("slow").is_none(), "and the tunnel is over");
     }
 }

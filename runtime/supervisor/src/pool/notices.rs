@@ -1,0 +1,114 @@
+//! What a pool tells operators: lines of the log, events of MetricsStream, and the totals of starts and crashes.
+//!
+//! Keeps true: everything that ends a worker or sets somebody aside is told once, with what it means for calls.
+
+use std::time::Duration;
+
+use super::Pool;
+use super::scheduler::SetAside;
+use crate::ppp::{fields, number, text};
+use crate::worker::{Death, Worker};
+
+impl Pool {
+    pub(super) fn note_set_aside(&self, set_aside: SetAside) {
+        let plugin = self.key.to_string();
+        match set_aside {
+            SetAside::Nobody => {}
+            SetAside::Plugin => {
+                tracing::error!(
+                    runtime = true,
+                    plugin,
+                    "a plugin is quarantined: calls of several tenants crashed its workers, and its calls are refused until \
+                     the rest is over; see why its workers crashed, and mend the plugin or go back a version"
+                );
+                self.machine.metrics.emit("plugin_quarantined", [("plugin", plugin.as_str())], fields([]));
+            }
+            SetAside::Tenant { tenant, rest } => {
+                let seconds = rest.as_secs();
+                tracing::warn!(
+                    runtime = true,
+                    plugin,
+                    tenant,
+                    seconds,
+                    "a tenant's calls crash a plugin's workers: its calls are refused for these seconds, those of others go on; \
+                     see what its calls carry, and mend the plugin"
+                );
+                let labels = [("plugin", plugin.as_str()), ("tenant", tenant.as_str())];
+                self.machine.metrics.emit(
+                    "tenant_quarantined",
+                    labels,
+                    fields([("seconds", number(seconds))]),
+                );
+            }
+        }
+    }
+
+    pub(super) fn note_start(&self, worker: &Worker, took: Duration) {
+        self.totals.started();
+        let plugin = self.key.to_string();
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(
+            runtime = true,
+            plugin,
+            worker = worker.id,
+            took_ms,
+            "a worker started and takes calls"
+        );
+        let labels = [("plugin", plugin.as_str()), ("worker", worker.id.as_str())];
+        self.machine.metrics.emit("worker_started", labels, fields([("took_ms", number(took_ms))]));
+    }
+
+    /// A start that failed: no fault of the plugin, whose calls are told so.
+    pub(super) fn note_host_trouble(&self, why: &str) {
+        let plugin = self.key.to_string();
+        tracing::error!(
+            runtime = true,
+            plugin,
+            why,
+            "this machine could not start a worker; its calls are refused and the next one tries again: give the \
+             machine what it lacks"
+        );
+        self.machine.metrics.emit(
+            "host_trouble",
+            [("plugin", plugin.as_str())],
+            fields([("why", text(why))]),
+        );
+    }
+
+    pub(super) fn note_end(&self, worker: &str, death: &Death) {
+        let plugin = self.key.to_string();
+        let lived_ms = u64::try_from(death.lived.as_millis()).unwrap_or(u64::MAX);
+        let labels = [("plugin", plugin.as_str()), ("worker", worker)];
+        match death.cause {
+            None => {
+                tracing::info!(runtime = true, plugin, worker, lived_ms, "a worker went as it was asked to");
+                self.machine.metrics.emit("worker_gone", labels, fields([("lived_ms", number(lived_ms))]));
+            }
+            Some(cause) if !cause.is_crash() => {
+                let (name, why) = (cause.name(), cause.to_string());
+                tracing::warn!(
+                    runtime = true,
+                    plugin,
+                    worker,
+                    lived_ms,
+                    cause = name,
+                    why,
+                    "a worker was ended and takes no more calls; no call is lost by it, and another starts when it is needed"
+                );
+                let details = fields([("lived_ms", number(lived_ms)), ("cause", text(name))]);
+                self.machine.metrics.emit("worker_gone", labels, details);
+            }
+            Some(cause) => {
+                self.totals.crashed(cause);
+                let calls = death.calls;
+                tracing::warn!(runtime = true, plugin, worker, lived_ms, calls, cause = %cause, "a worker crashed");
+                let details = fields([
+                    ("lived_ms", number(lived_ms)),
+                    ("cause", text(cause.name())),
+                    ("calls", number(calls as u64)),
+                ]);
+                self.machine.metrics.emit("worker_crashed", labels, details);
+            }
+        }
+    }
+}

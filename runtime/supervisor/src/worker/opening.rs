@@ -1,0 +1,106 @@
+//! How a worker is spoken to first: the session stream on its socket or on its standard streams, and its `init`.
+//!
+//! Keeps true: a worker takes calls only once its `init` was answered; what it says of itself is bounded.
+
+use std::collections::BTreeMap;
+
+use asp_platform::secret::Secret;
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
+use asp_proto::plugin::{ClientMessage, InitRequest, client_message};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Request;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+
+use super::Incoming;
+use crate::cause::Cause;
+use crate::ppp::MAX_MESSAGE;
+use crate::worker::process::Process;
+use crate::worker::session::TO_WORKER;
+use crate::worker::socket::WorkerSocket;
+use crate::worker::stdio;
+
+/// Entries of a worker's `caps` that are passed on.
+const MAX_CAPS: usize = 32;
+/// Of one entry: they are kept as long as the worker and told to each tunnel.
+const MAX_CAP_BYTES: usize = 512;
+
+/// A session stream whose `init` was answered.
+pub(super) struct Opened {
+    pub(super) channel: Option<Channel>,
+    pub(super) caps: BTreeMap<String, String>,
+    pub(super) token: MetadataValue<Ascii>,
+    pub(super) to_worker: mpsc::Sender<ClientMessage>,
+    pub(super) stream: Incoming,
+}
+
+/// Where a worker is spoken to.
+pub(super) enum WorkerEndpoint {
+    Socket { socket: WorkerSocket, token: Secret, uid: u32 },
+    Pipes(ChildStdin, ChildStdout),
+}
+
+impl WorkerEndpoint {
+    pub(super) fn of(process: &mut Process) -> WorkerEndpoint {
+        match process.pipes.take() {
+            Some((stdin, stdout)) => WorkerEndpoint::Pipes(stdin, stdout),
+            None => {
+                let socket = process.socket.clone();
+                let token = process.token.clone();
+                WorkerEndpoint::Socket { socket, token, uid: process.uid }
+            }
+        }
+    }
+}
+
+/// Opens the session.
+pub(super) async fn open(endpoint: WorkerEndpoint) -> Result<Opened, Cause> {
+    match endpoint {
+        WorkerEndpoint::Socket { socket, token, uid } => open_session(&socket, token, uid).await,
+        WorkerEndpoint::Pipes(stdin, stdout) => {
+            let (bridge, inbox) = stdio::open(stdin, stdout).await?;
+            let (to_worker, messages) = mpsc::channel(TO_WORKER);
+            let task = AbortOnDropHandle::new(tokio::spawn(bridge.run(messages)));
+            Ok(Opened {
+                channel: None,
+                caps: BTreeMap::from([("shim".to_owned(), "mcp-stdio".to_owned())]),
+                token: MetadataValue::from_static(""),
+                to_worker,
+                stream: Incoming::Stdio { inbox, _bridge: task },
+            })
+        }
+    }
+}
+
+async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<Opened, Cause> {
+    let channel = socket.connect(uid).await?;
+    let mut bearer = MetadataValue::try_from(format!("Bearer {}", token.expose()))
+        .map_err(|_| Cause::Protocol("the token is not text"))?;
+    bearer.set_sensitive(true);
+    let (to_worker, messages) = mpsc::channel(TO_WORKER);
+    let init = client_message::Payload::Init(InitRequest::default());
+    // Before the stream is opened: a server may say nothing until it has read something. There is room.
+    let _ = to_worker.try_send(ClientMessage { payload: Some(init) });
+    let mut request = Request::new(ReceiverStream::new(messages));
+    request.metadata_mut().insert("authorization", bearer.clone());
+    let mut client = ToolPluginClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
+    let broken = |status: tonic::Status| {
+        tracing::debug!(%status, "a worker's session stream was not opened");
+        Cause::Protocol("the session stream was not opened")
+    };
+    let mut stream = client.session(request).await.map_err(broken)?.into_inner();
+    match stream.message().await.map_err(broken)?.and_then(|message| message.payload) {
+        Some(Payload::Init(answer)) if answer.ok => {
+            let short = |(name, value): &(String, String)| name.len() + value.len() <= MAX_CAP_BYTES;
+            let caps = answer.caps.into_iter().filter(short).take(MAX_CAPS).collect();
+            let stream = Incoming::Session(Box::new(stream));
+            Ok(Opened { channel: Some(channel), caps, token: bearer, to_worker, stream })
+        }
+        Some(Payload::Init(_)) => Err(Cause::Protocol("init was refused")),
+        _ => Err(Cause::Protocol("init was not answered first")),
+    }
+}
