@@ -222,7 +222,8 @@ fn shown(meta: &PackageMeta) -> Value {
 }
 
 async fn servers(state: &AdminState) -> Result<Vec<CompiledServer>, Problem> {
-    let (loaded, compiler) = (state.store.load().await?, state.compiler.clone());
+    let loaded = state.store.load().await?;
+    let compiler = state.compiler.clone();
     off_thread(move || compiler.compile_all(&loaded.servers)).await
 }
 

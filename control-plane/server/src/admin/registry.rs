@@ -136,7 +136,8 @@ pub async fn put_server(
     if server.server.name != name {
         return Err(Problem::params(format!("the files make the server `{}`", server.server.name)));
     }
-    let (compiler, candidate) = (state.compiler.clone(), server.clone());
+    let compiler = state.compiler.clone();
+    let candidate = server.clone();
     if let Err(fault) = off_thread(move || compiler.accepts(&candidate)).await? {
         return Err(Problem::new(Code::InvalidPrimitives, fault));
     }
@@ -271,7 +272,8 @@ pub async fn delete_server(
 
 /// Everything stored, and its servers compiled.
 async fn stored_servers(state: &AdminState) -> Result<(ControlState, Vec<CompiledServer>), Problem> {
-    let (loaded, compiler) = (state.store.load().await?, state.compiler.clone());
+    let loaded = state.store.load().await?;
+    let compiler = state.compiler.clone();
     off_thread(move || {
         let servers = compiler.compile_all(&loaded.servers);
         (loaded, servers)

@@ -187,7 +187,8 @@ async fn read(response: Response) -> Answer {
     // Of a copy: a borrowed body does not go to another thread.
     let headers = response.headers().clone();
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
-    let (etag, content_type) = (text(header::ETAG), text(header::CONTENT_TYPE).unwrap_or_default());
+    let etag = text(header::ETAG);
+    let content_type = text(header::CONTENT_TYPE).unwrap_or_default();
     let status = response.status();
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);

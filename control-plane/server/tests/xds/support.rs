@@ -212,8 +212,10 @@ impl Gateway {
     }
 
     pub(crate) fn start_as(url: String, advertise: &str, peer: Option<Peer>) -> Gateway {
-        let (applied, refuses) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (list, no) = (Arc::clone(&applied), Arc::clone(&refuses));
+        let applied = Arc::new(Mutex::new(Vec::new()));
+        let refuses = Arc::new(AtomicBool::new(false));
+        let list = Arc::clone(&applied);
+        let no = Arc::clone(&refuses);
         let apply: Apply = Arc::new(move |snapshot: GatewaySnapshot| {
             if no.load(Ordering::SeqCst) {
                 return Err("primitive echo: bad schema".into());

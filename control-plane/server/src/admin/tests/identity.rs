@@ -153,7 +153,8 @@ async fn an_admin_is_revoked_as_a_user_and_with_the_org_and_by_jti_within_the_or
             .header(header::AUTHORIZATION, format!("Bearer {token}"));
         request.body(Body::empty()).unwrap()
     };
-    let (acmes, platforms) = (api.token("org:acme"), api.token("platform"));
+    let acmes = api.token("org:acme");
+    let platforms = api.token("platform");
     let foreign = json!({ "type": "user", "org": "globex", "id": "ops" });
     api.send("platform", Method::POST, "/api/revocations", Some(foreign), &[]).await;
     api.published(|snapshot| edge(snapshot).revoked_before.len() == 1).await;
