@@ -74,7 +74,7 @@ pub struct AdminState {
 impl AdminState {
     /// What a handler tells the store about a change by `admin`.
     fn change(&self, admin: &Admin, precondition: Precondition) -> Change {
-        Change { actor: admin.actor(), at: clock::now_ms(), precondition, judged_at: None }
+        Change { actor: admin.actor(), at: clock::now_ms(), precondition, evaluated_at: None }
     }
 
     /// Tells the publisher about a write that happened.

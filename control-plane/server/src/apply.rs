@@ -34,7 +34,7 @@ pub async fn directory(
         bail!("{} is not applied: {} faults\n{}", directory.display(), list.len(), list.join("\n"));
     };
     let bundles = catalog::bundles(&sources, found.clone());
-    let mut judged_at = check_conflicts(store, compiler, directory, &bundles).await?;
+    let mut evaluated_at = check_conflicts(store, compiler, directory, &bundles).await?;
     for bundle in &bundles {
         let name = &bundle.server.server.name;
         compiler
@@ -46,14 +46,14 @@ pub async fn directory(
             actor: ACTOR.into(),
             at: clock::now_ms(),
             precondition: Precondition::None,
-            judged_at: Some(judged_at),
+            evaluated_at: Some(evaluated_at),
         };
         let name = &bundle.server.server.name;
         let written = store
             .put_server(&change, name, &bundle.files, &bundle.server.content_hash)
             .await
             .with_context(|| format!("store server {name}"))?;
-        judged_at = judged_at.max(written.revision);
+        evaluated_at = evaluated_at.max(written.revision);
         tracing::info!(server = %name, changed = written.changed, revision = written.revision, "server applied");
     }
     Ok(found)

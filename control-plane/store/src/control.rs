@@ -30,7 +30,7 @@ pub enum StoreError {
     /// The precondition (`If-Match`) does not hold; carries the resource's revision, if it exists.
     #[error("the resource is at revision {current:?}")]
     Conflict { current: Option<u64> },
-    /// A server changed after the revision at which this write was judged ([`Change::judged_at`]).
+    /// A server changed after the revision at which this write was evaluated ([`Change::evaluated_at`]).
     #[error("another server changed meanwhile")]
     Moved,
     #[error("no such resource")]
@@ -156,7 +156,7 @@ pub struct Change {
     pub precondition: Precondition,
     /// The revision at which the servers were read that a new one must fit: its write fails if one of them
     /// changed since. `None`: it need not fit any.
-    pub judged_at: Option<u64>,
+    pub evaluated_at: Option<u64>,
 }
 
 /// The outcome of a write.

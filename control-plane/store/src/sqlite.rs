@@ -376,7 +376,7 @@ mod tests {
         .await
         .unwrap();
         let change =
-            Change { actor: "test".into(), at: 1, precondition: Precondition::None, judged_at: None };
+            Change { actor: "test".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
         let record = |org: &str| RevocationRecord {
             id: format!("new-{org}"),
             kind: "token".into(),
@@ -401,7 +401,7 @@ mod tests {
         let store = SqliteStore::in_memory().await.unwrap();
         for (id, actor) in [("a", "ops@platform"), ("b", "ops@acme")] {
             let change =
-                Change { actor: actor.into(), at: 1, precondition: Precondition::None, judged_at: None };
+                Change { actor: actor.into(), at: 1, precondition: Precondition::None, evaluated_at: None };
             let record = crate::control::suite::revocation(id, "acme", 9);
             store.add_revocation(&change, &record).await.unwrap();
         }

@@ -169,7 +169,7 @@ async fn prune(store: Arc<dyn ControlStore>, stop: CancellationToken) {
             actor: "retention".into(),
             at: clock::now_ms(),
             precondition: Precondition::None,
-            judged_at: None,
+            evaluated_at: None,
         };
         match store.prune(&change, KEEP_AUDIT).await {
             Ok(0) => {}

@@ -198,7 +198,7 @@ async fn store_server(
             return Err(Problem::breaking(changes));
         }
         servers::admit(&existing, server)?;
-        let change = Change { judged_at: Some(loaded.revision), ..change.clone() };
+        let change = Change { evaluated_at: Some(loaded.revision), ..change.clone() };
         tries += 1;
         match state.store.put_server(&change, name, files, &server.content_hash).await {
             Err(StoreError::Moved) if tries < MAX_TRIES => {}

@@ -169,6 +169,7 @@ mod tests {
         Admin { name: "ops".into(), role: Role::parse(role).unwrap() }
     }
 
+    /// Invariant I-4.
     #[tokio::test]
     async fn an_org_has_one_turn_at_a_time_and_a_bounded_number_that_wait() {
         let turns = Turns::new();

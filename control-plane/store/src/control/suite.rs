@@ -27,7 +27,7 @@ pub async fn run(store: &dyn ControlStore) {
 }
 
 fn change() -> Change {
-    Change { actor: "suite".into(), at: 1_000, precondition: Precondition::None, judged_at: None }
+    Change { actor: "suite".into(), at: 1_000, precondition: Precondition::None, evaluated_at: None }
 }
 
 fn change_if(precondition: Precondition) -> Change {
@@ -86,7 +86,7 @@ async fn preconditions_hold_or_refuse(store: &dyn ControlStore) {
 
 async fn a_server_that_was_judged_beside_others_is_refused_when_they_changed(store: &dyn ControlStore) {
     let seen = store.revision().await.unwrap();
-    let judged = |at| Change { judged_at: Some(at), ..change() };
+    let judged = |at| Change { evaluated_at: Some(at), ..change() };
     let other = store.put_server(&judged(seen), "other", &files("o"), "o1").await.unwrap();
     let late = store.put_server(&judged(seen), "third", &files("t"), "t1").await;
     assert!(matches!(late, Err(StoreError::Moved)), "{late:?}");

@@ -30,8 +30,8 @@ pub(super) async fn put(
 ) -> Result<Written, StoreError> {
     let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
     let mut write = store.write(change, format!("server/{name}")).await?;
-    if let Some(judged_at) = change.judged_at {
-        unmoved(&mut write.tx, judged_at).await?;
+    if let Some(evaluated_at) = change.evaluated_at {
+        unmoved(&mut write.tx, evaluated_at).await?;
     }
     let stored = sqlx::query("SELECT sources, content_hash FROM servers WHERE name = $1")
         .bind(name)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Api, DEMO, sample};
 
 fn change() -> Change {
-    Change { actor: "older version".into(), at: 1, precondition: Precondition::None, judged_at: None }
+    Change { actor: "older version".into(), at: 1, precondition: Precondition::None, evaluated_at: None }
 }
 
 async fn text(api: &Api, path: &str) -> (StatusCode, String) {
