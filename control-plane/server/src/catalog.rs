@@ -132,9 +132,9 @@ impl Compiler {
             let faults: Vec<String> = report.iter().map(describe).collect();
             format!("it does not compile: {}", faults.join("; "))
         });
-        let judged = compiled.and_then(|server| self.accepts(&server).map(|()| server));
+        let evaluated = compiled.and_then(|server| self.accepts(&server).map(|()| server));
         let revision = record.revision;
-        match judged {
+        match evaluated {
             Ok(server) => Compiled { revision, good: Some(server), fault: None },
             Err(fault) => Compiled { revision, good: before, fault: Some(fault) },
         }

@@ -1,7 +1,7 @@
 //! The control role: what admins and primitives say becomes the snapshots that edges and gateways follow.
 //!
-//! Owns the admin API, the judgement of writes, the catalog of compiled servers, the publisher and the xDS server.
-//! Refuses: judging calls, which is the gateway's, and settings, which the binary reads.
+//! Owns the admin API, the evaluation of writes, the catalog of compiled servers, the publisher and the xDS server.
+//! Refuses: evaluating calls, which is the gateway's, and settings, which the binary reads.
 
 pub mod admin;
 pub mod admin_role;

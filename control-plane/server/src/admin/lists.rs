@@ -1,7 +1,7 @@
 //! The lists that an org's policy is made of: one way to put, get and delete.
 //!
-//! Owns the order: the org and the role, what the body says, the precondition, the org's turn, the judgement, the store,
-//! and the list as it is then. What a list's entries are is [`PolicyList`]'s.
+//! Owns the order: the org and the role, what the body says, the precondition, the org's turn, the evaluation, the
+//! store, and the list as it is then. What a list's entries are is [`PolicyList`]'s.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ use crate::catalog::{self, servers};
 /// The MCP revision that `compile` shows unless asked otherwise.
 pub const DEFAULT_REVISION: &str = "2026-07-28";
 
-/// How often a server is judged anew because others change meanwhile.
+/// How often a server is evaluated anew because others change meanwhile.
 const MAX_TRIES: u32 = 5;
 
 /// Broken changes that the audit names; a whole rewritten server has thousands.
@@ -176,7 +176,7 @@ async fn note_force(
     Ok(())
 }
 
-/// Stores a server that fits beside the others. It is judged again when one of them changes meanwhile.
+/// Stores a server that fits beside the others. It is evaluated again when one of them changes meanwhile.
 async fn store_server(
     state: &AdminState,
     change: &Change,

@@ -68,7 +68,7 @@ impl Turn {
 }
 
 /// Brings a write to its end, whether or not its caller waits for it: the turn lasts as long, and what was begun is not
-/// broken off between its judgement and the store.
+/// broken off between its evaluation and the store.
 pub async fn write<T: Send + 'static>(
     turn: Option<Turn>,
     work: impl Future<Output = T> + Send + 'static,
@@ -78,7 +78,10 @@ pub async fn write<T: Send + 'static>(
         work.await
     });
     ended.await.map_err(|error| {
-        tracing::error!(%error, "a write was aborted and its caller got an internal error; a panic is logged above, report it");
+        tracing::error!(
+            %error,
+            "a write was aborted and its caller got an internal error; a panic is logged above, report it"
+        );
         Problem::new(Code::Internal, "")
     })
 }

@@ -40,7 +40,7 @@ pub fn build(
     let builder = Builder { state, compiler, last, servers: settled.servers, revoked };
     let mut built = builder.attempt(&BTreeMap::new());
     if edge(&built.snapshot).is_err() {
-        // What every write was judged by refuses it all the same: find whose part it is.
+        // What every write was evaluated by refuses it all the same: find whose part it is.
         built = builder.attempt(&builder.refused());
         edge(&built.snapshot).context("the edges would refuse the snapshot")?;
     }

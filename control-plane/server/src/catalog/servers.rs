@@ -1,6 +1,6 @@
 //! Which of the stored servers can be published together.
 //!
-//! A write is judged beside the others before it is stored; this is for what older versions or another process
+//! A write is evaluated beside the others before it is stored; this is for what older versions or another process
 //! stored nevertheless.
 
 use std::collections::{HashMap, HashSet};

@@ -1,6 +1,6 @@
 //! How many bytes of a snapshot every org takes, as far as this process knows.
 //!
-//! Owns the totals that writes are judged by. They are those of the state that was built last, and what this process
+//! Owns the totals that writes are evaluated by. They are those of the state that was built last, and what this process
 //! has written since. Keeps true: a write that is under way counts, so that two that fit alone do not pass together;
 //! nobody waits for anybody here. What another process writes to the same database counts from the next look at the
 //! store on ([`crate::publisher::POLL`]): two processes together may exceed a budget by what comes within that time.

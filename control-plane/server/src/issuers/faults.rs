@@ -12,7 +12,7 @@ use super::{Entry, File, Jwks, admin, client};
 use crate::catalog::budget;
 use crate::trusted_issuer::{DEVELOPMENT_ISS, DEVELOPMENT_NAME};
 
-/// Any origin: the edge wants one to judge a snapshot.
+/// Any origin: the edge wants one to evaluate a snapshot.
 const ORIGIN: &str = "http://localhost";
 
 /// Every fault, each once; `dev`: the development issuer is trusted too.
@@ -76,8 +76,8 @@ fn at_the_edge(entry: &Entry) -> Result<(), String> {
     };
     let alone =
         EdgeSnapshot { public_url: ORIGIN.to_owned(), issuers: vec![issuer], ..EdgeSnapshot::default() };
-    let judged = asp_edge::Snapshot::from_message(alone).map(drop);
-    judged.map_err(|fault| format!("key {} cannot be used: {fault}", kids.join(", ")))
+    let evaluated = asp_edge::Snapshot::from_message(alone).map(drop);
+    evaluated.map_err(|fault| format!("key {} cannot be used: {fault}", kids.join(", ")))
 }
 
 /// Names, issuers and admin keys that are given twice.

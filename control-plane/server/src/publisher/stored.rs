@@ -21,7 +21,7 @@ pub struct StoreSource {
 
 impl StoreSource {
     /// The compiler is shared with the admin API, so that a server is compiled once; `usage` is what writes there are
-    /// judged by, and follows what is read here.
+    /// evaluated by, and follows what is read here.
     pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> StoreSource {
         StoreSource { store, compiler, usage }
     }

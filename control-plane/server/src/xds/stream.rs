@@ -179,7 +179,10 @@ impl StreamState {
             }
             Event::Acknowledged { revision } => self.entry.acknowledged(kind, revision),
             Event::Rejected { revision, reason } => {
-                tracing::error!(node = %self.node.id, kind = kind.as_str(), revision, %reason, "a subscriber rejected the snapshot and keeps its last one; the reason says what to mend");
+                tracing::error!(
+                    node = %self.node.id, kind = kind.as_str(), revision, %reason,
+                    "a subscriber rejected the snapshot and keeps its last one; the reason says what to mend"
+                );
                 self.entry.rejected(kind, revision, &reason);
             }
             Event::Ignored => {}
@@ -211,15 +214,15 @@ impl StreamState {
     /// Refuses the stream where this kind of resource, or the address at which it wants requests, is not for
     /// this caller.
     async fn authorize(&self, kind: Kind) -> Result<(), Status> {
-        let mut judged = self.caller.may_subscribe(kind);
+        let mut evaluated = self.caller.may_subscribe(kind);
         let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
-        if judged.is_ok()
+        if evaluated.is_ok()
             && kind == Kind::Gateway
             && let Ok(address) = address.parse()
         {
-            judged = self.caller.may_advertise(address).await;
+            evaluated = self.caller.may_advertise(address).await;
         }
-        judged.map_err(|reason| {
+        evaluated.map_err(|reason| {
             tracing::warn!(
                 caller = %self.caller, node = %self.node.id, kind = kind.as_str(), address, %reason,
                 "subscription refused: nothing is sent to it, and no request is routed to its address"
@@ -238,7 +241,10 @@ impl StreamState {
         match address.parse::<SocketAddr>() {
             Ok(address) => self.presence = Presence::Serving(self.endpoints.join(pool, address)),
             Err(_) => {
-                tracing::warn!(node = %self.node.id, address, "a gateway advertises no <ip>:<port>: Envoy is not told of it");
+                tracing::warn!(
+                    node = %self.node.id, address,
+                    "a gateway advertises no <ip>:<port>: Envoy is not told of it; set its ASP_ADVERTISE"
+                );
             }
         }
     }

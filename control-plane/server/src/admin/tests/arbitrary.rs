@@ -118,7 +118,7 @@ fn revocation(dice: &mut Dice, org: &str, number: usize) -> Value {
     }
 }
 
-/// Waits for the write's publication and judges what is published.
+/// Waits for the write's publication and evaluates what is published.
 async fn is_published(api: &mut Api, what: &str) {
     let stored = api.store.revision().await.unwrap();
     let standing = api.standing.wait_for(|standing| standing.covers >= stored || standing.fault.is_some());
