@@ -1,6 +1,6 @@
 //! What a new version of a server changes for its callers.
 //!
-//! Owns the mechanical judgement of breaking changes: a caller that was right before the change must be
+//! Owns the mechanical evaluation of breaking changes: a caller that was right before the change must be
 //! right after it. Keeps true: what cannot be proved compatible counts as breaking. A breaking change is
 //! fine when the primitive's major version rises with it (Semantic Versioning 2.0.0, rule 8).
 

@@ -190,10 +190,10 @@ fn check_places(spec: &Spec, findings: &mut Findings<'_>) {
         }
     }
     let Some(template) = &spec.schema.uri_template else { return };
-    let judged = UriTemplate::parse_matching(template)
+    let parsed = UriTemplate::parse_matching(template)
         .map_err(|fault| fault.to_string())
         .and_then(|template| uri::resource_uri(&template.filled()));
-    if let Err(reason) = judged {
+    if let Err(reason) = parsed {
         let hint = "use plain {name} expressions (RFC 6570 level 1), e.g. demo://items/{id}";
         findings.add(FaultCode::BadUriTemplate, "/primitiveSchema/uriTemplate", reason, hint);
     }

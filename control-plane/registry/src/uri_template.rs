@@ -192,11 +192,11 @@ impl<'a> Filling<'a> {
             match character {
                 '/' => {
                     self.is_in_path = true;
-                    self.judge()?;
+                    self.check_segment()?;
                     self.is_over = false;
                 }
                 '?' | '#' | '&' if !self.is_over => {
-                    self.judge()?;
+                    self.check_segment()?;
                     self.is_over = true;
                 }
                 _ if !self.is_over => self.segment.push(character),
@@ -216,7 +216,7 @@ impl<'a> Filling<'a> {
         self.done.extend(encoded);
     }
 
-    fn judge(&mut self) -> Result<(), ExpandFault> {
+    fn check_segment(&mut self) -> Result<(), ExpandFault> {
         let segment = std::mem::take(&mut self.segment);
         let names = std::mem::take(&mut self.names);
         if names.is_empty() || !self.is_in_path {
@@ -230,7 +230,7 @@ impl<'a> Filling<'a> {
     }
 
     fn done(mut self) -> Result<String, ExpandFault> {
-        self.judge()?;
+        self.check_segment()?;
         Ok(self.done)
     }
 }

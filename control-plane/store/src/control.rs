@@ -2,7 +2,7 @@
 //!
 //! Owns the records and what a write promises: it happens whole or not at all, it is audited in the same
 //! transaction, and it bumps one monotone revision (invariants I-5 and I-6).
-//! Refuses: any judgement of what a record means; the caller has validated it.
+//! Refuses: any evaluation of what a record means; the caller has validated it.
 //! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every backend.
 
 #[cfg(any(test, feature = "testing"))]

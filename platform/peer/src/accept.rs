@@ -52,7 +52,7 @@ async fn accept(listener: TcpListener, peer: &Peer, roles: &'static [Role], prov
             // The peer's fault: it is gone already.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                tracing::error!(%error, "accept failed; raise the limit on open files if it is reached");
+                tracing::error!(%error, "a connection could not be accepted and the next try comes after a pause: if the limit on open files is reached, raise it");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -81,7 +81,7 @@ async fn prove(
     let stream = match timeout(HANDSHAKE, TlsAcceptor::from(peer.server()).accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            tracing::info!(peer = %address, %error, "connection refused: no certificate of the platform's authority");
+            tracing::info!(peer = %address, %error, "connection refused: no certificate of the platform's authority; give that process one, if it is the platform's");
             return None;
         }
         Err(_) => {
@@ -93,7 +93,7 @@ async fn prove(
     match peer.admit(certificate, roles) {
         Ok(_) => Some(stream),
         Err(reason) => {
-            tracing::warn!(peer = %address, %reason, "connection refused: its certificate is not for this");
+            tracing::warn!(peer = %address, %reason, "connection refused: its certificate is not for this; give that process one whose role may connect here, or stop it");
             None
         }
     }

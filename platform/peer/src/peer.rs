@@ -1,7 +1,7 @@
 //! This process's own certificate and the authority it trusts, read from files and read again when they change.
 //!
 //! Owns: the TLS settings of both sides. Keeps true: files that were renewed are used from the next connection
-//! on; files that are broken, half written or of somebody else leave the former ones in use; the private key is
+//! on; files that are broken, half written or of somebody else leave the previous ones in use; the private key is
 //! never shown.
 
 use std::fs;
@@ -111,11 +111,11 @@ impl Peer {
             }) {
                 Ok(settings) => {
                     current.settings = settings;
-                    tracing::info!(certificate = %files.certificate.display(), "renewed peer certificate is in use");
+                    tracing::info!(certificate = %files.certificate.display(), "the renewed certificate is in use");
                 }
                 Err(error) => tracing::warn!(
                     %error,
-                    "renewed peer certificate cannot be used, the former one stays in use; mend the files"
+                    "the renewed certificate cannot be used and the previous one stays in use until it expires: mend its files"
                 ),
             }
         }

@@ -87,7 +87,10 @@ impl Queue {
             // Err: nobody reads the log any more, and there is nowhere to say so.
             let _ = out.write_all(&lines);
             if dropped > 0 {
-                tracing::warn!(dropped, "log lines were dropped: standard error was read too slowly");
+                tracing::warn!(
+                    dropped,
+                    "log lines were dropped because standard error is read too slowly: read it faster or log less"
+                );
             }
         }
     }

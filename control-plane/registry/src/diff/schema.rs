@@ -39,17 +39,17 @@ const UPPER_BOUNDS: [&str; 5] = ["maximum", "exclusiveMaximum", "maxLength", "ma
 const LOWER_BOUNDS: [&str; 5] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"];
 
 pub(super) fn differences(old: &Value, new: &Value, direction: Direction) -> Vec<Difference> {
-    let mut judge = Judge { direction, found: Vec::new() };
-    judge.schema(old, new, "");
-    judge.found
+    let mut comparison = Comparison { direction, found: Vec::new() };
+    comparison.schema(old, new, "");
+    comparison.found
 }
 
-struct Judge {
+struct Comparison {
     direction: Direction,
     found: Vec<Difference>,
 }
 
-impl Judge {
+impl Comparison {
     // Recursion is bounded by the depth the registry accepts.
     fn schema(&mut self, old: &Value, new: &Value, path: &str) {
         if old == new {

@@ -4,7 +4,7 @@
 //! oldest events first where it is full; what is removed by age goes in small batches; what is free for long goes back
 //! to the disk.
 
-mod former;
+mod previous_format;
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +30,8 @@ const SWEEP_PAGES: i64 = 256;
 const SWEEP_REST: Duration = Duration::from_millis(10);
 /// Of the bound, how much of the file may lie free for the events to come.
 const FREE_SHARE: i64 = 8;
-/// The number of the log's next own event, which begin at 1: SQLite would count on below zero where only former ones are.
+/// The number of the log's next own event, which begin at 1: where only those of the previous format are, SQLite would
+/// count on below zero.
 const NEXT: &str = "(SELECT MAX(COALESCE(MAX(seq), 0), 0) + 1 FROM events)";
 /// The migrations, oldest first. A published one is never edited.
 const MIGRATIONS: [(i64, &str, &str); 2] = [
@@ -76,7 +77,7 @@ impl SqliteAudit {
 
     /// Brings the events that an earlier version kept beside the ledger, few at a time, and returns how many.
     pub async fn take_over(&self, calls: &SqliteCalls) -> Result<usize, OpenError> {
-        former::take_over(calls, &self.write, self.max_bytes).await
+        previous_format::take_over(calls, &self.write, self.max_bytes).await
     }
 
     /// Deletes what is past its retention or beyond the bound, and gives back what is free; run from time to time.

@@ -14,7 +14,7 @@ pub async fn run(store: &dyn ControlStore) {
     assert_eq!(store.revision().await.unwrap(), 0, "an empty store is at revision 0");
     servers_are_idempotent_by_content(store).await;
     preconditions_hold_or_refuse(store).await;
-    a_server_that_was_judged_beside_others_is_refused_when_they_changed(store).await;
+    a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
     exposure_is_upserted_by_key(store).await;
     bindings_are_upserted_by_key(store).await;
     one_binding_is_removed_by_its_key(store).await;
@@ -84,17 +84,17 @@ async fn preconditions_hold_or_refuse(store: &dyn ControlStore) {
     assert!(second.revision > first.revision);
 }
 
-async fn a_server_that_was_judged_beside_others_is_refused_when_they_changed(store: &dyn ControlStore) {
+async fn a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store: &dyn ControlStore) {
     let seen = store.revision().await.unwrap();
-    let judged = |at| Change { evaluated_at: Some(at), ..change() };
-    let other = store.put_server(&judged(seen), "other", &files("o"), "o1").await.unwrap();
-    let late = store.put_server(&judged(seen), "third", &files("t"), "t1").await;
+    let evaluated = |at| Change { evaluated_at: Some(at), ..change() };
+    let other = store.put_server(&evaluated(seen), "other", &files("o"), "o1").await.unwrap();
+    let late = store.put_server(&evaluated(seen), "third", &files("t"), "t1").await;
     assert!(matches!(late, Err(StoreError::Moved)), "{late:?}");
     assert_eq!(store.revision().await.unwrap(), other.revision, "a refused write leaves no trace");
     let policy =
         ExposureRecord { org: "moved".into(), server: "other".into(), protocol: "mcp".into(), enabled: true };
     store.put_exposure(&change(), &policy).await.unwrap();
-    let fits = store.put_server(&judged(other.revision), "third", &files("t"), "t1").await.unwrap();
+    let fits = store.put_server(&evaluated(other.revision), "third", &files("t"), "t1").await.unwrap();
     assert!(fits.changed, "policy is no server");
     for name in ["other", "third"] {
         store.delete_server(&change(), name).await.unwrap();

@@ -32,8 +32,8 @@ pub(crate) fn without_nullable(schema: &Value) -> Value {
 
 fn union_with_null(mut schema: Map<String, Value>) -> Value {
     // Another keyword could still refuse null, so such a schema becomes one branch of two.
-    let judged_elsewhere = ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "const"];
-    let is_plain = !judged_elsewhere.iter().any(|keyword| schema.contains_key(*keyword));
+    let evaluated_elsewhere = ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "const"];
+    let is_plain = !evaluated_elsewhere.iter().any(|keyword| schema.contains_key(*keyword));
     match schema.get_mut("type") {
         Some(Value::String(name)) if is_plain => {
             let union = json!([name, "null"]);

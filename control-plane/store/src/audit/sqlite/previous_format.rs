@@ -1,7 +1,7 @@
 //! The events that an earlier version keeps in the file of the ledger, brought into the audit log's own.
 //!
 //! Keeps true: an event is deleted there only when it is durable here, and one that is found there again after a crash
-//! is kept once, known by what it says: the former table counts from 1 again whenever it is empty, so its numbers name
+//! is kept once, known by what it says: the previous table counts from 1 again whenever it is empty, so its numbers name
 //! nothing. Neither file's writer is held for longer than a few hundred rows take.
 
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(super) async fn take_over(
     Ok(moved)
 }
 
-/// The oldest events of the former table.
+/// The oldest events of the previous table.
 async fn batch(calls: &SqliteCalls, rows: i64) -> Result<Vec<StoredEvent>, OpenError> {
     let rows = sqlx::query("SELECT seq, at_ms, org, event FROM call_events ORDER BY seq LIMIT $1")
         .bind(rows)
