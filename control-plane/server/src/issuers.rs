@@ -257,7 +257,7 @@ fn key(entry: &Entry, value: &Value) -> Result<Key, String> {
     Ok(Key { kid, alg, algorithm, jwk: value.clone(), decoding })
 }
 
-/// Whether an elliptic key is a point of its algorithm's curve (RFC 7518 section 6.2); no signature would ever fit another.
+/// Whether an elliptic key is a point of its algorithm's curve (RFC 7518 section 6.2): no signature ever fits another.
 fn is_on_its_curve(algorithm: Algorithm, key: &DecodingKey) -> bool {
     let curve = match algorithm {
         Algorithm::ES256 => &ECDSA_P256_SHA256_FIXED,

@@ -252,7 +252,11 @@ impl From<PackageError> for Problem {
             PackageError::Quota { .. } => Problem::new(Code::LimitReached, error.to_string()),
             PackageError::Mismatch { .. } => Problem::new(Code::DigestMismatch, error.to_string()),
             PackageError::Unavailable(fault) => {
-                tracing::error!(%fault, "the artifact store failed and an admin's request got an internal error; check the disk of the state directory");
+                tracing::error!(
+                    %fault,
+                    "the artifact store failed and an admin's request got an internal error; check the disk of the \
+                     state directory"
+                );
                 Problem::new(Code::Internal, "")
             }
         }

@@ -56,7 +56,11 @@ pub async fn list(
     let org = params.org.or_else(|| admin.role.org().map(str::to_owned));
     let query = AuditQuery { org, before: params.before, limit: params.limit.unwrap_or(PAGE) };
     let page = state.calls.page(&query).await.map_err(|error| {
-        tracing::error!(%error, "the audit log of calls cannot be read and an admin was told so; calls go on. Check the audit file and its disk");
+        tracing::error!(
+            %error,
+            "the audit log of calls cannot be read and an admin was told so; calls go on. Check the audit file and \
+             its disk"
+        );
         Problem::new(Code::Internal, "the audit log cannot be read at the moment")
     })?;
     Ok(Json(page.into_iter().map(CallRecord::of).collect()))

@@ -136,7 +136,10 @@ async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
     };
     let change = state.change(admin, Precondition::None);
     if let Err(error) = state.store.note(&change, note).await {
-        tracing::error!(%actor, path, what, %error, "a refused write could not be audited; it stays refused. Check the database and its disk");
+        tracing::error!(
+            %actor, path, what, %error,
+            "a refused write could not be audited; it stays refused. Check the database and its disk"
+        );
     }
 }
 

@@ -162,7 +162,11 @@ fn status(health: RuntimeHealth) -> RuntimeStatus {
         stats => match serde_json::from_value::<Report>(stats) {
             Ok(report) => Some(report.bounded()),
             Err(error) => {
-                tracing::warn!(runtime = %url, %error, "a runtime's stats cannot be read, so it is listed without them; its version may differ from this process's");
+                tracing::warn!(
+                    runtime = %url, %error,
+                    "a runtime's stats cannot be read, so it is listed without them; its version may differ from \
+                     this process's"
+                );
                 None
             }
         },
