@@ -118,7 +118,8 @@ impl Gateway {
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
         let previous = config.seal_keys.previous.as_ref().map(|key| key.expose_secret());
         let sealer = Arc::new(Sealer::new(config.seal_keys.current.expose_secret(), previous)?);
-        let (metrics, runtimes) = (Arc::new(Metrics::default()), Arc::new(config.runtimes));
+        let metrics = Arc::new(Metrics::default());
+        let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
         let active = Arc::new(ActiveTable::new(config.stores.active, sealer.clone()));
@@ -162,7 +163,8 @@ impl Gateway {
     /// Applies a snapshot whole; `Err` is the reason for the NACK, and what was known stays.
     pub fn apply(&self, snapshot: GatewaySnapshot) -> Result<(), String> {
         let _one_at_a_time = self.applying.lock();
-        let (known, offered) = (self.revision(), snapshot.revision);
+        let known = self.revision();
+        let offered = snapshot.revision;
         if offered < known {
             return Err(format!("revision {offered} is older than {known}"));
         }

@@ -110,7 +110,8 @@ impl Minter {
     /// who the caller is.
     pub(crate) fn access(&self, execution: Execution<'_>) -> Option<SecretString> {
         let mut claims = self.claims(execution)?;
-        let (caller, declared) = (&execution.call.caller, &execution.call.entry.primitive.scopes);
+        let caller = &execution.call.caller;
+        let declared = &execution.call.entry.primitive.scopes;
         let both: Vec<&str> =
             declared.iter().filter(|scope| caller.scopes.contains(scope)).map(String::as_str).collect();
         claims.scope = both.join(" ");

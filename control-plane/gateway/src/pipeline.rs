@@ -150,9 +150,10 @@ impl Pipeline {
                 let running = Running { pipeline: self.clone(), call: call.clone(), _place: Some(place) };
                 self.running.enter(&call, &snapshot);
                 let Invocation { arguments, idempotency_key, .. } = invocation;
-                let (lasting, driven) = (call.clone(), async move {
+                let lasting = call.clone();
+                let driven = async move {
                     running.drive(snapshot, entitled, arguments, idempotency_key).await;
-                });
+                };
                 self.calls.spawn(async move {
                     tokio::select! {
                         () = driven => {}
@@ -245,7 +246,9 @@ impl Running {
         mut arguments: Value,
         key: Option<IdempotencyKey>,
     ) -> Result<(Output, bool), Refusal> {
-        let (call, pipeline, metrics) = (&self.call, &self.pipeline, &self.pipeline.metrics);
+        let call = &self.call;
+        let pipeline = &self.pipeline;
+        let metrics = &self.pipeline.metrics;
         let started = Instant::now();
         let granted = pipeline.limiter.admit(snapshot, &call.server, &call.caller, &call.entry).await;
         metrics.stage(Stage::Limits, started);
@@ -279,7 +282,8 @@ impl Running {
 
     /// The ledger stage. While a call that was taken over holds the key, this one shows what it does.
     async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Value) -> Result<Entered, Refusal> {
-        let (call, pipeline) = (&self.call, &self.pipeline);
+        let call = &self.call;
+        let pipeline = &self.pipeline;
         let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
         let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
         tokio::select! {

@@ -66,8 +66,10 @@ impl AbandonedCall {
 
 impl ActiveTable {
     pub fn new(store: Arc<dyn ActiveCalls>, sealer: Arc<Sealer>) -> ActiveTable {
-        let (owner, ending) = (OwnerId(rand::random()), TaskTracker::new());
-        let (kept, held_until) = (Mutex::default(), Mutex::default());
+        let owner = OwnerId(rand::random());
+        let ending = TaskTracker::new();
+        let kept = Mutex::default();
+        let held_until = Mutex::default();
         ActiveTable { store, sealer, owner, kept, held_until, unsure: AtomicBool::new(false), ending }
     }
 
@@ -132,7 +134,9 @@ impl ActiveTable {
         if call.ownership.is_passed_on() || !call.ownership.may_be_kept() {
             return;
         }
-        let (store, owner, id) = (self.store.clone(), self.owner, call.id);
+        let store = self.store.clone();
+        let owner = self.owner;
+        let id = call.id;
         self.ending.spawn(async move {
             if let Err(error) = in_time(store.end(*id.as_bytes(), owner)).await {
                 // The row's own time ends it.

@@ -99,7 +99,8 @@ impl Relay<'_> {
         for question in self.call.questions.pending() {
             self.ask(question);
         }
-        let (mut more, mut cancelled) = (true, false);
+        let mut more = true;
+        let mut cancelled = false;
         loop {
             tokio::select! {
                 event = events.next(), if more => match event {

@@ -60,7 +60,8 @@ impl Delegates {
     /// Answers on the platform; ends by itself with the call, and when there is no time left.
     pub async fn answer(&self, way: Way, delegation: &Delegation) -> Result<Answered, Fault> {
         let delegate = delegation.delegate()?;
-        let (snapshot, call) = (&delegation.snapshot, &delegation.call);
+        let snapshot = &delegation.snapshot;
+        let call = &delegation.call;
         if !is_allowed(snapshot, call, delegate) {
             return Err(Fault::Refused);
         }

@@ -138,7 +138,8 @@ impl Plugins {
         let minter = self.minter.clone();
         let delegates = self.delegates.clone();
         let job = Job { execution, plugin, language, primitive, hints, runtime, minter, delegates };
-        let (mut attempt_state, mut recovery) = (AttemptState::default(), Recovery::default());
+        let mut attempt_state = AttemptState::default();
+        let mut recovery = Recovery::default();
         if let Some(resume_state) = &execution.resume_state {
             attempt_state = AttemptState::restored(&resume_state.state, resume_state.seq);
             if attempt_state.taken > MAX_TAKEN {

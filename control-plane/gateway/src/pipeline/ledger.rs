@@ -82,7 +82,8 @@ pub async fn enter(
         return Ok(Entered::Keyless);
     }
     let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
-    let (hashed, hash) = (scope(call, key), request_hash(call, arguments));
+    let hashed = scope(call, key);
+    let hash = request_hash(call, arguments);
     // A duplicate JSON-RPC id of a running request is an error of the client, not a retry to wait for.
     let until = match key {
         IdempotencyKey::Explicit(_) => call.deadline(),
@@ -154,7 +155,8 @@ impl Ledgers {
         claim: LedgerClaim,
     ) -> Result<Option<Held>, LedgerError> {
         let ledger = if claim.mutating { &self.durable } else { &self.quick };
-        let (key, holder) = (LedgerKey(claim.key), self.holder(call));
+        let key = LedgerKey(claim.key);
+        let holder = self.holder(call);
         let held = if claim.mutating {
             ledger.seize(key, claim.hash, holder, lease(call)).await?
         } else {

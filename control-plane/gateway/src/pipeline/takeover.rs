@@ -173,7 +173,8 @@ impl Running {
 
     async fn again(&self, snapshot: &Arc<Snapshot>, abandoned: AbandonedCall) -> Result<Output, Refusal> {
         let call = &self.call;
-        let (caller, entry) = (&call.caller, &call.entry);
+        let caller = &call.caller;
+        let entry = &call.entry;
         let entitled = entitlement::entitle(snapshot, &call.server, caller, entry, call.protocol);
         if entitled.is_err() || snapshot.edge.revoked(caller) {
             tracing::warn!(call = %call.id, "a call is not taken over, because its caller was revoked or is not allowed any more; its outcome is unknown");

@@ -42,7 +42,8 @@ fn the_id_carries_the_edges_key_and_is_visible_ascii() {
 #[test]
 fn another_replica_opens_the_session_with_what_was_negotiated() {
     let sealer = Arc::new(Sealer::new(&[7; 32], None).unwrap());
-    let (first, second) = (Sessions::new(sealer.clone()), Sessions::new(sealer));
+    let first = Sessions::new(sealer.clone());
+    let second = Sessions::new(sealer);
     let minted = first.create(None, "demo", &caller("alice"), profile()).unwrap();
     let session = second.find(&minted.token, "demo", &caller("alice")).unwrap();
     assert_eq!(session.profile, profile());

@@ -148,7 +148,8 @@ impl Health {
 async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<Entry>, health: Arc<Health>) {
     let mut held = Vec::with_capacity(BATCH);
     while entries.recv_many(&mut held, BATCH).await > 0 {
-        let (mut events, mut flushes) = (Vec::with_capacity(held.len()), Vec::new());
+        let mut events = Vec::with_capacity(held.len());
+        let mut flushes = Vec::new();
         for entry in held.drain(..) {
             match entry {
                 Entry::Event(event) => events.push(event),

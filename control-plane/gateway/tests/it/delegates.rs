@@ -147,7 +147,8 @@ struct Once {
 
 impl Once {
     fn of(snapshot: GatewaySnapshot, endpoints: Endpoints) -> Once {
-        let (capabilities, input) = (json!({}), json!({"text": "hello"}));
+        let capabilities = json!({});
+        let input = json!({"text": "hello"});
         Once { snapshot, endpoints, capabilities, input, timeout: Duration::ZERO }
     }
 
@@ -157,7 +158,8 @@ impl Once {
         let heard: Arc<Mutex<Option<Result<Value, String>>>> = Arc::default();
         let hears = heard.clone();
         let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
-            let (hears, input) = (hears.clone(), input.clone());
+            let hears = hears.clone();
+            let input = input.clone();
             async move {
                 let invoke = worker.begin(&[]).await;
                 worker.say(asks(&invoke.request_id, "d-1", &input, timeout)).await;

@@ -152,7 +152,8 @@ async fn serve(
     let path = if id.is_empty() { path } else { path.replace(&id, "{id}") };
     let is_cancel = path.ends_with("/cancel");
     let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    let (method, at) = (method.to_string(), Instant::now());
+    let method = method.to_string();
+    let at = Instant::now();
     service.seen.send_modify(|seen| seen.push(Seen { method, path, id, headers, body, at }));
     let step = if is_cancel { state("canceled", json!({})) } else { service.next() };
     match step {

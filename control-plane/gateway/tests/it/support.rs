@@ -50,7 +50,8 @@ fn signer() -> &'static Signer {
         .unwrap();
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref()).unwrap();
         let point = pair.public_key().as_ref();
-        let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..]));
+        let x = URL_SAFE_NO_PAD.encode(&point[1..33]);
+        let y = URL_SAFE_NO_PAD.encode(&point[33..]);
         let jwk = json!({"kty": "EC", "crv": "P-256", "x": x, "y": y}).to_string();
         Signer { pkcs8: pkcs8.as_ref().to_vec(), jwk }
     })

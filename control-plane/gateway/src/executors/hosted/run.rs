@@ -193,7 +193,8 @@ impl<'a> Hosted<'a> {
         let given = asking::ask(self.execution, self.delegates, &known.resource).await?;
         self.expired = given.expired;
         let body = given.body(known.resource.server_data.as_deref())?;
-        let (mut etag, mut unsure) = (known.etag.clone(), false);
+        let mut etag = known.etag.clone();
+        let mut unsure = false;
         for _ in 0..MAX_ADVANCES {
             match self.bring(etag.as_ref(), &body).await? {
                 Brought::Taken(next) => return Ok(*next),

@@ -176,7 +176,8 @@ async fn answer(request: RequestBuilder) -> Result<Answer, Fault> {
         true => Fault::NotDelivered,
         false => Fault::Lost("the service did not answer"),
     })?;
-    let (status, headers) = (response.status(), response.headers().clone());
+    let status = response.status();
+    let headers = response.headers().clone();
     let body = client::body(response, MAX_RESPONSE).await.map_err(Fault::Lost)?;
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     Ok(Answer {

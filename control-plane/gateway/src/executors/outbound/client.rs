@@ -196,7 +196,8 @@ mod tests {
             assert_eq!(answer.status(), 204, "the proxy answered");
             return;
         }
-        let (target, proxy) = (answering(204).await, answering(502).await);
+        let target = answering(204).await;
+        let proxy = answering(502).await;
         let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
         again.args([
             "--exact",

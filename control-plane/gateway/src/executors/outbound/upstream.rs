@@ -24,7 +24,9 @@ pub(crate) fn deadline_ms(call: &Call) -> String {
 /// same do not meet at a service that knows neither. Without one, the call's id.
 pub(crate) fn idempotency_key(call: &Call) -> String {
     let Some(key) = &call.idempotency_key else { return call.id.to_string() };
-    let (caller, server, primitive) = (&call.caller, &call.server.message.name, &call.entry.primitive.id);
+    let caller = &call.caller;
+    let server = &call.server.message.name;
+    let primitive = &call.entry.primitive.id;
     let hashed = digest::of_parts(&[&caller.issuer, &caller.org, &caller.user, server, primitive, key]);
     hashed.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -118,7 +118,8 @@ async fn drain(told: &Told) {
         graceful: true,
         deadline: prost_types::Duration::try_from(limit).ok(),
     };
-    let (id, version) = (&told.plugin.id, &told.plugin.version);
+    let id = &told.plugin.id;
+    let version = &told.plugin.version;
     match tokio::time::timeout(limit + DRAIN_SLACK, client.drain(request)).await {
         Ok(Ok(_)) => tracing::info!(plugin = %id, %version, "plugin version drained"),
         Ok(Err(status)) => {

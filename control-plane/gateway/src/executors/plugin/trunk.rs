@@ -65,7 +65,8 @@ impl Trunk {
         let opened = tokio::time::timeout(OPEN_TIMEOUT, client.proxy_ppp(ReceiverStream::new(frames))).await;
         let opened = opened.unwrap_or_else(|_| Err(Status::unavailable("no stream in time")))?;
         let trunk = Trunk { outgoing, lanes: Arc::default(), closing: Arc::default(), next: Arc::default() };
-        let (lanes, closing) = (trunk.lanes.clone(), trunk.closing.clone());
+        let lanes = trunk.lanes.clone();
+        let closing = trunk.closing.clone();
         let back = trunk.outgoing.downgrade();
         tokio::spawn(async move {
             let back = Back { outgoing: back, closing };

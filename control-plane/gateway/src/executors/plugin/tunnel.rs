@@ -134,7 +134,8 @@ impl Tunnel {
         let tunnel_id = allocation.tunnel_id.clone();
         lane.rename(&tunnel_id);
         let ready = allocation.place.is_none();
-        let (reason, metrics) = ("client_closed", closing.metrics);
+        let reason = "client_closed";
+        let metrics = closing.metrics;
         let tunnel = EndedTunnel { id: tunnel_id, language, reason, metrics };
         let seat = Seat { runtime, tunnel, mcp_request_id, ready };
         let lease = Lease { seat: Some(seat), trunk: lane.trunk().clone(), tasks: closing.tasks };
@@ -255,7 +256,8 @@ impl Drop for Tunnel {
         }
         let Ok(runtime) = Handle::try_current() else { return };
         let mut lane = self.lane.detach();
-        let (trunk, tasks) = (self.lease.trunk.clone(), self.lease.tasks.clone());
+        let trunk = self.lease.trunk.clone();
+        let tasks = self.lease.tasks.clone();
         let lease = Lease { seat: self.lease.seat.take(), trunk, tasks: tasks.clone() };
         tasks.spawn_on(
             async move {

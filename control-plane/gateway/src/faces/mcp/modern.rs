@@ -185,7 +185,8 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
     }
     let state = state.as_str().ok_or_else(invalid)?;
     let key = Suspended::digest(message.params.as_ref());
-    let (gateway, server) = (&request.gateway, &request.server.message.name);
+    let gateway = &request.gateway;
+    let server = &request.server.message.name;
     let opened = Suspended::open(&gateway.sealer, state, &request.caller, server, key);
     let (id, from_event) = opened.ok_or_else(invalid)?;
     let (call, from_event) = match gateway.suspended.find(id) {

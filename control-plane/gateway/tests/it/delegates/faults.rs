@@ -179,8 +179,10 @@ impl Drop for Gone {
 
 #[tokio::test]
 async fn a_cancel_ends_the_request() {
-    let (asked, gone) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (tells, goes) = (asked.clone(), gone.clone());
+    let asked = Arc::new(Notify::new());
+    let gone = Arc::new(Notify::new());
+    let tells = asked.clone();
+    let goes = gone.clone();
     let model = Model::start(move |_| {
         let gone = Gone(goes.clone());
         tells.notify_one();
@@ -196,7 +198,8 @@ async fn a_cancel_ends_the_request() {
         while worker.next().await.is_some() {}
     }));
     let fixture = Fixture::with_models(snapshot(), 7, runtime.runtimes(), model.endpoints());
-    let (calling, request) = (fixture.clone(), sweep(json!({})));
+    let calling = fixture.clone();
+    let request = sweep(json!({}));
     let call = tokio::spawn(async move { request.send(&calling).await });
     asked.notified().await;
     let cancelled = Instant::now();

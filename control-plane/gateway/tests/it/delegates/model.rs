@@ -145,7 +145,8 @@ async fn a_key_is_not_sent_beyond_its_origin() {
 
 #[tokio::test]
 async fn the_operators_key_does_not_go_to_a_specs_endpoint() {
-    let (own, specs) = (Model::saying("own").await, Model::saying("specs").await);
+    let own = Model::saying("own").await;
+    let specs = Model::saying("specs").await;
     let snapshot = with_openai(&specs, ProxyOpenai::default());
     let (answer, _) = Once::of(snapshot, own.endpoints()).run().await;
     assert_eq!(answer.unwrap()["text"], "specs");

@@ -35,9 +35,12 @@ async fn run(
 ) -> (Result<Value, String>, Fixture, Vec<InvokeRequest>) {
     let heard: Arc<Mutex<Option<Result<Value, String>>>> = Arc::default();
     let invokes: Arc<Mutex<Vec<InvokeRequest>>> = Arc::default();
-    let (hears, sees) = (heard.clone(), invokes.clone());
+    let hears = heard.clone();
+    let sees = invokes.clone();
     let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
-        let (hears, sees, input) = (hears.clone(), sees.clone(), input.clone());
+        let hears = hears.clone();
+        let sees = sees.clone();
+        let input = input.clone();
         async move {
             let invoke = worker.begin(&[]).await;
             sees.lock().push(invoke.clone());
@@ -175,10 +178,13 @@ async fn calls_within_calls_end_at_a_depth() {
 
 #[tokio::test]
 async fn it_ends_with_the_call_it_is_for() {
-    let (begun, cancelled) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (begins, cancels) = (begun.clone(), cancelled.clone());
+    let begun = Arc::new(Notify::new());
+    let cancelled = Arc::new(Notify::new());
+    let begins = begun.clone();
+    let cancels = cancelled.clone();
     let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
-        let (begins, cancels) = (begins.clone(), cancels.clone());
+        let begins = begins.clone();
+        let cancels = cancels.clone();
         async move {
             let invoke = worker.begin(&[]).await;
             if invoke.primitive == "sweep" {
@@ -193,7 +199,8 @@ async fn it_ends_with_the_call_it_is_for() {
         }
     }));
     let fixture = Fixture::with_models(answered_by("order"), 7, runtime.runtimes(), Endpoints::default());
-    let (calling, request) = (fixture.clone(), sweep(json!({})));
+    let calling = fixture.clone();
+    let request = sweep(json!({}));
     let call = tokio::spawn(async move { request.send(&calling).await });
     begun.notified().await;
     call.abort();

@@ -135,7 +135,8 @@ async fn a_service_is_told_at_once_that_nobody_can_be_asked_and_what_it_may_not_
         .into_iter()
         .map(|body| (body["error"]["code"].clone(), body["result"]["action"].clone()))
         .collect();
-    let (cancel, none) = (json!("cancel"), Value::Null);
+    let cancel = json!("cancel");
+    let none = Value::Null;
     assert_eq!(
         told,
         [

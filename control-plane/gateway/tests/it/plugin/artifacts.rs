@@ -33,7 +33,8 @@ fn artifact(request_id: &str, uri: &str, size: u64) -> ArtifactEmitted {
 async fn an_artifact_is_linked_in_the_result_and_read_by_its_owner_only() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[]).await;
-        let (id, uri) = (invoke.request_id.clone(), "report://T1/rows.csv");
+        let id = invoke.request_id.clone();
+        let uri = "report://T1/rows.csv";
         worker.say(artifact_data(&id, uri, 0, b"a,b\n")).await;
         worker.say(artifact_data(&id, uri, 4, b"1,2\n")).await;
         worker.say(Payload::Artifact(artifact(&id, uri, 8))).await;
@@ -104,7 +105,8 @@ async fn an_artifact_that_is_not_what_it_says_ends_its_worker() {
     for fault in ["gap", "size", "digest", "link"] {
         let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
             let invoke = worker.begin(&[]).await;
-            let (id, uri) = (invoke.request_id.clone(), "report://T1/x");
+            let id = invoke.request_id.clone();
+            let uri = "report://T1/x";
             worker.say(artifact_data(&id, uri, 0, b"abc")).await;
             let mut end = artifact(&id, uri, 3);
             match fault {

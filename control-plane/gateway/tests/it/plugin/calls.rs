@@ -263,7 +263,8 @@ async fn the_plugins_of_a_snapshot_are_prepared_before_anybody_calls_them() {
 
 #[tokio::test]
 async fn a_runtime_on_the_network_takes_only_gateways_its_authority_knows() {
-    let (ours, theirs) = (Authority::new(), Authority::new());
+    let ours = Authority::new();
+    let theirs = Authority::new();
     let script = Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[]).await;
         worker.complete(&invoke, &json!({"ok": true})).await;

@@ -110,7 +110,8 @@ async fn calls_that_nobody_can_read_hide_no_other() {
     let _waiting = send(request("order", Some("k")), &first);
     row(&first, &dead, |row| row.seq == 1).await;
     for n in 0..200 {
-        let (org, plugin) = ("acme".to_owned(), "sweep@1.0.0".to_owned());
+        let org = "acme".to_owned();
+        let plugin = "sweep@1.0.0".to_owned();
         let key = ActiveKey { call: [n; 16], org, plugin, expires_ms: i64::MAX };
         first.active.put(&key, OwnerId([9; 16]), "not sealed".into()).await.unwrap();
     }

@@ -52,7 +52,8 @@ async fn a_plugin_with_allowed_domains_gets_a_token_for_them_that_only_narrows()
         }
     }));
     let fixture = fixture(&runtime);
-    let (from, deadline) = (now(), (now() + 30) * 1000);
+    let from = now();
+    let deadline = (now() + 30) * 1000;
     let request = fetch("x:read x:write admin").with("x-deadline-ms", &deadline.to_string());
     let result = request.send(&fixture).await.json()["result"].clone();
     assert_eq!(result["structuredContent"]["ok"], true, "{result}");
@@ -63,7 +64,8 @@ async fn a_plugin_with_allowed_domains_gets_a_token_for_them_that_only_narrows()
     assert_eq!(claims["act"], json!({"sub": "plugin:fetch@1.0.0"}));
     assert_eq!(claims["aud"], json!([SERVICE, "https://files.example.org"]));
     assert_eq!(claims["scope"], "x:read", "the caller's and the primitive's");
-    let (iat, exp) = (claims["iat"].as_u64().unwrap(), claims["exp"].as_u64().unwrap());
+    let iat = claims["iat"].as_u64().unwrap();
+    let exp = claims["exp"].as_u64().unwrap();
     assert!(iat >= from && exp <= deadline / 1000 && exp > iat, "{claims}");
     // Without a deadline of the caller's: the spec's bound, which is below 15 minutes here.
     fetch("x:read").send(&fixture).await;

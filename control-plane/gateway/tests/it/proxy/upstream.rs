@@ -157,7 +157,8 @@ async fn upstream_sessions_are_ended_when_the_gateway_ends() {
 async fn forgetful(told: watch::Receiver<bool>) -> (SocketAddr, Heard) {
     let (sender, heard) = watch::channel(Vec::new());
     let sender = Arc::new(sender);
-    let (greeted, late) = (Arc::new(Mutex::new(0)), Arc::new(tokio::sync::Barrier::new(2)));
+    let greeted = Arc::new(Mutex::new(0));
+    let late = Arc::new(tokio::sync::Barrier::new(2));
     let router = axum::Router::new().fallback(async move |request: Request| {
         let session = request.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
         let session = session.unwrap_or_default();

@@ -76,7 +76,8 @@ fn begin(
     attempt_state: &mut AttemptState,
     requested: DelegationRequested,
 ) -> Result<Answering, Fault> {
-    let (call, execution) = (job.call(), job.execution);
+    let call = job.call();
+    let execution = job.execution;
     let declared = call.entry.primitive.delegations.contains(&requested.delegate_id);
     let found = execution.snapshot.dependencies.get(&requested.delegate_id);
     let delegate = found.filter(|found| declared && found.kind == Kind::Delegate).ok_or(Fault::Undeclared)?;

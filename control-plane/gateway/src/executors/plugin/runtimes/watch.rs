@@ -60,7 +60,8 @@ async fn listen(mut client: Client, languages: &[String], metrics: &PluginMetric
 
 fn take(event: MetricsEvent, metrics: &PluginMetrics) {
     let label = |name: &str| event.labels.get(name).map(String::as_str).unwrap_or_default();
-    let (plugin, language) = (label("plugin"), label("language"));
+    let plugin = label("plugin");
+    let language = label("language");
     let figures = json(event.fields.clone().unwrap_or_default());
     match (language_name(language), serde_json::from_value::<PluginSample>(figures)) {
         (Some(language), Ok(sample)) => metrics.hear(plugin, language, sample),

@@ -211,7 +211,9 @@ impl Client {
         let status = response.status();
         let wait = retry_after(response.headers());
         let broken = |why: &str| Fault::Lost(why.to_owned());
-        let (mut frames, mut body, mut total) = (Frames::default(), Vec::new(), 0);
+        let mut frames = Frames::default();
+        let mut body = Vec::new();
+        let mut total = 0;
         while let Some(chunk) =
             response.chunk().await.map_err(|_| broken("the service broke off its answer"))?
         {
