@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Api, DEMO, sample};
 
 #[tokio::test]
-async fn the_bodies_of_the_first_seed_are_taken_as_json_and_as_yaml() {
+async fn policy_bodies_are_taken_as_json_and_as_yaml() {
     let mut api = Api::start().await;
     let exposure = json!({ "server": "demo", "protocol": "a2a", "enabled": false });
     let answer = api.put("platform", "/api/policy/orgs/acme/exposure", exposure.clone()).await;
