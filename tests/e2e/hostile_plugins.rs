@@ -28,7 +28,7 @@ version: 1.0.0
 owner: a@example.com
 summary: Does what it can.
 mutation: read_only
-capabilities: {supportsProgress: true, maxRuntimeSeconds: 5}
+capabilities: {supportsProgress: true, maxRuntimeSeconds: 30}
 primitiveSchema:
   input_schema: {type: object, properties: {name: {type: string}, text: {type: string}}}
   output_schema: {type: object}
