@@ -206,7 +206,8 @@ impl Cgroup {
                 (anonymous, number(dir, "memory.usage_in_bytes"), number(dir, "memory.max_usage_in_bytes"))
             }
         };
-        let (pids, oom_kills) = (self.tasks(), self.oom_kills());
+        let pids = self.tasks();
+        let oom_kills = self.oom_kills();
         Stats { cpu_ms, rss_bytes, memory_bytes, memory_peak_bytes, pids, oom_kills }
     }
 

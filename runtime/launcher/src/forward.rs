@@ -82,7 +82,8 @@ impl Connection {
     }
 
     fn interest(&self) -> (PollFlags, PollFlags) {
-        let (mut client, mut proxy) = (PollFlags::empty(), PollFlags::empty());
+        let mut client = PollFlags::empty();
+        let mut proxy = PollFlags::empty();
         client.set(PollFlags::IN, self.out.wants_more());
         proxy.set(PollFlags::OUT, self.out.has_more());
         proxy.set(PollFlags::IN, self.back.wants_more());

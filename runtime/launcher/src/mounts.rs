@@ -158,7 +158,8 @@ impl Root {
         fs::create_dir_all(&target).map_err(|error| at(&target, error))?;
         let size = sandbox.limits.disk_bytes;
         let inodes = (size / BYTES_PER_INODE).clamp(INODES.0, INODES.1);
-        let (uid, gid) = (sandbox.uid, sandbox.gid);
+        let uid = sandbox.uid;
+        let gid = sandbox.gid;
         let options = format!("mode=0700,uid={uid},gid={gid},size={size},nr_inodes={inodes}");
         mount_tmpfs(&target, &options, MsFlags::MS_NODEV)
     }

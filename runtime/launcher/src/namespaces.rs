@@ -72,7 +72,8 @@ pub(crate) fn count_apart(sandbox: &Sandbox) -> Result<Counted, Failure> {
 /// The namespace belongs to who makes it: the worker's user, who may map himself, with the privilege of root to make
 /// one where others may not.
 fn take_user(sandbox: &Sandbox) -> Result<(), Failure> {
-    let (uid, gid) = (Uid::from_raw(sandbox.uid), Gid::from_raw(sandbox.gid));
+    let uid = Uid::from_raw(sandbox.uid);
+    let gid = Gid::from_raw(sandbox.gid);
     setgroups(&[]).during("user")?;
     setresgid(gid, gid, gid).during("user")?;
     seteuid(uid).during("user")?;

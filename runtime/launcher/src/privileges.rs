@@ -17,7 +17,8 @@ pub(crate) fn drop_all(sandbox: &Sandbox) -> Result<(), Failure> {
     if geteuid().is_root() {
         setgroups(&[]).during("user")?;
     }
-    let (uid, gid) = (Uid::from_raw(sandbox.uid), Gid::from_raw(sandbox.gid));
+    let uid = Uid::from_raw(sandbox.uid);
+    let gid = Gid::from_raw(sandbox.gid);
     setresgid(gid, gid, gid).during("user")?;
     setresuid(uid, uid, uid).during("user")?;
     if geteuid() != uid || getegid() != gid {

@@ -185,7 +185,8 @@ async fn take(payload: In, out: &Sender, calls: &Answers) {
         In::Invoke(invoke) => {
             let (answers, inbox) = mpsc::channel(16);
             calls.lock().unwrap().insert(invoke.request_id.clone(), answers);
-            let (out, calls) = (out.clone(), Arc::clone(calls));
+            let out = out.clone();
+            let calls = Arc::clone(calls);
             let invoke = invoke.clone();
             tokio::spawn(async move {
                 run(&invoke, &out, inbox).await;
@@ -327,7 +328,8 @@ async fn give_way(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>) {
     say(out, progress(id, 1.0)).await;
     let Some(In::Cancel(cancel)) = inbox.recv().await else { return };
     let yielded = cancel.mode() == Mode::Preempt;
-    let (request_id, code) = (id.to_owned(), "CANCELLED".to_owned());
+    let request_id = id.to_owned();
+    let code = "CANCELLED".to_owned();
     say(out, Out::Failed(Failed { request_id, code, yielded, ..Failed::default() })).await;
 }
 
@@ -365,7 +367,8 @@ async fn cancelled(inbox: &mut mpsc::Receiver<In>) {
 }
 
 async fn ask(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, elicitation_id: &str) {
-    let (request_id, elicitation_id) = (id.to_owned(), elicitation_id.to_owned());
+    let request_id = id.to_owned();
+    let elicitation_id = elicitation_id.to_owned();
     let asked = ElicitationRequested { request_id, elicitation_id, ..ElicitationRequested::default() };
     say(out, Out::Elicitation(asked)).await;
     match inbox.recv().await {
@@ -382,7 +385,9 @@ async fn artifact(id: &str, out: &Sender, gap: u64) {
     let uri = "report://task/data".to_owned();
     for piece in 0..3 {
         let offset = piece * (1000 + gap);
-        let (request_id, uri, data) = (id.to_owned(), uri.clone(), vec![7; 1000]);
+        let request_id = id.to_owned();
+        let uri = uri.clone();
+        let data = vec![7; 1000];
         say(out, Out::ArtifactData(ArtifactData { request_id, uri, offset, data })).await;
     }
     let request_id = id.to_owned();

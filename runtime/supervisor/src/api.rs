@@ -100,7 +100,8 @@ impl RuntimeSupervisor for Api {
         let attached = self.0.handles.attach(&peer, &id).map_err(no_handle)?;
         let (sender, stream) = outbox(&id, &self.0.outboxes);
         let tunnel = Tunnel::new(id, Inbound::new(first, frames), sender);
-        let (handles, metrics) = (Arc::clone(&self.0.handles), self.0.machine.metrics.clone());
+        let handles = Arc::clone(&self.0.handles);
+        let metrics = self.0.machine.metrics.clone();
         self.0.tasks.spawn(tunnel.run(attached, handles, metrics));
         Ok(Response::new(Box::pin(stream)))
     }

@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn a_full_heap_is_told_from_other_ends() {
         let peak = |memory_peak_bytes| Stats { memory_peak_bytes, ..Stats::default() };
-        let (java, node) = (FullHeap::Exit(3), FullHeap::Abort { above: 100 });
+        let java = FullHeap::Exit(3);
+        let node = FullHeap::Abort { above: 100 };
         for (status, peak_bytes, full_heap, cause) in [
             (exited(3), 0, java, Cause::Oom),
             (exited(3), 0, node, Cause::Exit(3)),

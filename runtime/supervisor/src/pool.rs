@@ -422,7 +422,8 @@ impl Inner {
 }
 
 fn rules(plugin: &Plugin) -> Rules {
-    let (manifest, limits) = (&plugin.manifest, &plugin.manifest.limits);
+    let manifest = &plugin.manifest;
+    let limits = &plugin.manifest.limits;
     Rules {
         max_runtime: Duration::from_secs(limits.max_runtime_seconds),
         input_timeout: Duration::from_secs(limits.input_timeout_seconds),

@@ -384,7 +384,8 @@ mod tests {
     #[test]
     fn a_socket_and_two_directories_are_enough() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, state) = (dir.path().to_str().unwrap(), dir.path().join("state"));
+        let path = dir.path().to_str().unwrap();
+        let state = dir.path().join("state");
         let settings = parse(&[
             "--plugins",
             path,

@@ -114,7 +114,8 @@ impl Tunnel {
             Ok(worker) => worker,
             Err(error) => return (Outcome::Abandoned, Err(error)),
         };
-        let (before, began) = (worker.stats(), Instant::now());
+        let before = worker.stats();
+        let began = Instant::now();
         let served = self.serve(&worker, attached).await;
         stats.duration = began.elapsed();
         let after = worker.stats();

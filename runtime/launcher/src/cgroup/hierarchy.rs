@@ -55,7 +55,8 @@ fn mount_of(mountinfo: &str, controller: Option<&str>, group: &Path) -> Option<P
         let mut mount = mount.split(' ').skip(3);
         let (Some(root), Some(point)) = (mount.next(), mount.next()) else { continue };
         let mut filesystem = filesystem.split(' ');
-        let (kind, options) = (filesystem.next(), filesystem.nth(1).unwrap_or_default());
+        let kind = filesystem.next();
+        let options = filesystem.nth(1).unwrap_or_default();
         let wanted = match controller {
             None => kind == Some("cgroup2"),
             Some(name) => kind == Some("cgroup") && options.split(',').any(|option| option == name),

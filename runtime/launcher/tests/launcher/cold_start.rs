@@ -51,7 +51,8 @@ fn sandboxes_of_every_level_start_and_end_again_and_again() {
 
 /// Runs a command to its end: milliseconds by the clock and of processor time.
 fn timed(prepare: impl FnOnce() -> Command) -> (f64, f64) {
-    let (begin, used) = (Instant::now(), children_ms());
+    let begin = Instant::now();
+    let used = children_ms();
     assert!(prepare().stdin(Stdio::null()).status().unwrap().success());
     (begin.elapsed().as_secs_f64() * 1000.0, children_ms() - used)
 }

@@ -46,7 +46,8 @@ impl Cell {
         let scratch = scratch();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let uid = FIRST_UID + std::process::id() % 0x10000 * 0x100 + number % 0x100;
-        let (work_dir, run_dir) = (scratch.path().join("work"), scratch.path().join("run"));
+        let work_dir = scratch.path().join("work");
+        let run_dir = scratch.path().join("run");
         for dir in [&work_dir, &run_dir] {
             fs::create_dir(dir).unwrap();
             if is_root() {

@@ -118,8 +118,10 @@ fn calls_newer_than_the_list_do_not_exist() {
     fs::write(&script, call).unwrap();
     let outside = Command::new(&python().program).arg(&script).output().unwrap();
     let inside = Cell::python(Level::L2, &script, &[]).output();
-    let (outside, inside) = (stdout(&outside), stdout(&inside));
-    let (outside, inside): (Vec<_>, Vec<_>) = (outside.lines().collect(), inside.lines().collect());
+    let outside = stdout(&outside);
+    let inside = stdout(&inside);
+    let outside: Vec<_> = outside.lines().collect();
+    let inside: Vec<_> = inside.lines().collect();
     assert_eq!(inside[..2], outside[..2]);
     assert_eq!(inside[2..], ["True"; 5], "outside: {outside:?}");
 }
@@ -267,8 +269,9 @@ impl Outside {
     fn start() -> Outside {
         let dir = scratch();
         let path = |name: &str| dir.path().join(name);
-        let (script, path_socket, holder) =
-            (path("isolation.py"), path("outside.sock"), path("neighbour.py"));
+        let script = path("isolation.py");
+        let path_socket = path("outside.sock");
+        let holder = path("neighbour.py");
         fs::write(&script, include_str!("isolation.py")).unwrap();
         fs::write(path("secret"), "secret").unwrap();
         fs::create_dir(path("code")).unwrap();

@@ -115,7 +115,8 @@ fn the_worker_starts_in_its_directory_as_its_user_under_its_host_name() {
     let mut cell =
         shell(Level::L3, "pwd; id -u; id -g; id -G; cat /proc/sys/kernel/hostname; uname -n; id -un");
     let output = cell.output();
-    let (uid, work_dir) = (cell.sandbox.uid, cell.sandbox.work_dir.display());
+    let uid = cell.sandbox.uid;
+    let work_dir = cell.sandbox.work_dir.display();
     // `/proc/sys` is not there; `id -un` finds the written /etc/passwd.
     let expected = format!("{work_dir}\n{uid}\n{uid}\n{uid}\nworker\nworker\n");
     assert_eq!(stdout(&output), expected, "{}", stderr(&output));
@@ -186,7 +187,8 @@ fn every_mount_but_the_workers_own_is_read_only_and_none_lends_rights() {
         let own = path == cell.sandbox.work_dir || path == cell.sandbox.run_dir || path == Path::new("/proc");
         assert!(own || options.contains(&"ro"), "{}: {options:?}", path.display());
         assert!(options.contains(&"nosuid"), "{}: {options:?}", path.display());
-        let (device, programs) = (path.starts_with("/dev"), path.starts_with("/usr"));
+        let device = path.starts_with("/dev");
+        let programs = path.starts_with("/usr");
         assert!(device || options.contains(&"nodev"), "{}: {options:?}", path.display());
         assert!(!programs || !options.contains(&"noexec"), "{}: {options:?}", path.display());
     }

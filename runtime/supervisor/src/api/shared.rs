@@ -94,8 +94,9 @@ impl Reader {
             Ok(stream) => stream,
             Err(NoStream) => return refuse(full()),
         };
-        let (runtime, peer, multiplexer) =
-            (Arc::clone(&self.runtime), self.peer.clone(), Arc::clone(&self.multiplexer));
+        let runtime = Arc::clone(&self.runtime);
+        let peer = self.peer.clone();
+        let multiplexer = Arc::clone(&self.multiplexer);
         self.runtime.tasks.spawn(begin(runtime, peer, multiplexer, stream, (name, request)));
     }
 
@@ -116,7 +117,8 @@ impl Reader {
         };
         ppp.into_iter().for_each(|any| stream.put(any));
         let tunnel = tunnel(tunnel_id, &stream);
-        let (handles, metrics) = (Arc::clone(&self.runtime.handles), self.runtime.machine.metrics.clone());
+        let handles = Arc::clone(&self.runtime.handles);
+        let metrics = self.runtime.machine.metrics.clone();
         self.runtime.tasks.spawn(tunnel.run(attached, handles, metrics));
     }
 
@@ -136,7 +138,8 @@ impl Reader {
                 self.multiplexer.stray(any_frame(tunnel_id, answer), false);
             }
             Ok(later) => {
-                let (multiplexer, tunnel_id) = (Arc::clone(&self.multiplexer), tunnel_id.to_owned());
+                let multiplexer = Arc::clone(&self.multiplexer);
+                let tunnel_id = tunnel_id.to_owned();
                 self.runtime.tasks.spawn(async move {
                     let answer = supervisor_message(&later.answer().await);
                     multiplexer.stray(any_frame(&tunnel_id, answer), false);
@@ -184,7 +187,8 @@ async fn begin(
     };
     // A worker that has its work goes on meanwhile.
     multiplexer.stray(answer, !(assigned && stream.inbox.has_news()));
-    let (handles, metrics) = (Arc::clone(&runtime.handles), runtime.machine.metrics.clone());
+    let handles = Arc::clone(&runtime.handles);
+    let metrics = runtime.machine.metrics.clone();
     // In a box: the task would be moved about with it.
     Box::pin(tunnel(&id, &stream).run(attached, handles, metrics)).await;
 }

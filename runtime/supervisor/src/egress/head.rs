@@ -18,7 +18,9 @@ impl Head {
         let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() <= MAX_HEAD)?;
         let (line, headers) = text.split_once("\r\n")?;
         let mut words = line.split(' ');
-        let (method, target, version) = (words.next()?, words.next()?, words.next()?);
+        let method = words.next()?;
+        let target = words.next()?;
+        let version = words.next()?;
         let token = |byte: u8| byte.is_ascii_uppercase();
         if words.next().is_some() || !is_plain(target, version) || !method.bytes().all(token) {
             return None;

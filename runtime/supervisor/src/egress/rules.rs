@@ -20,7 +20,8 @@ pub struct Rules {
 impl Rules {
     /// `domains` is the manifest's `allowedDomains`, checked there.
     pub fn new(domains: &[String]) -> Rules {
-        let (mut exact, mut suffixes) = (Vec::new(), Vec::new());
+        let mut exact = Vec::new();
+        let mut suffixes = Vec::new();
         for domain in domains {
             match domain.strip_prefix('*') {
                 Some(suffix) => suffixes.push(suffix.to_owned()),

@@ -85,7 +85,8 @@ impl Pool {
                 self.machine.metrics.emit("worker_gone", labels, fields([("lived_ms", number(lived_ms))]));
             }
             Some(cause) if !cause.is_crash() => {
-                let (name, why) = (cause.name(), cause.to_string());
+                let name = cause.name();
+                let why = cause.to_string();
                 tracing::warn!(
                     runtime = true,
                     plugin,

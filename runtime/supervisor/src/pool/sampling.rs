@@ -128,7 +128,8 @@ fn object_of(stats: StatFields) -> Struct {
 
 impl Reading {
     fn stats(&self) -> StatFields {
-        let (stats, worker) = (&self.stats, &self.worker);
+        let stats = &self.stats;
+        let worker = &self.worker;
         let latency = worker.observed.latency();
         let mut stats = fields([
             ("age_ms", milliseconds(worker.observed.age())),

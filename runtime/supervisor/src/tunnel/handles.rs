@@ -149,7 +149,8 @@ impl Handles {
                 Ok(Some(entry.stats.subscribe()))
             }
             State::Ended { outbox, .. } => {
-                let (stats, outbox) = (entry.stats.subscribe(), outbox.clone());
+                let stats = entry.stats.subscribe();
+                let outbox = outbox.clone();
                 entries.remove(id);
                 drop(entries);
                 outbox.discard();

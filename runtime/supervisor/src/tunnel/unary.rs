@@ -50,7 +50,8 @@ impl Tunnel {
             }
             Ok(())
         };
-        let (began, end) = (Instant::now(), self.carry(worker, &call, attached, work).await);
+        let began = Instant::now();
+        let end = self.carry(worker, &call, attached, work).await;
         end.inspect(|end| subject.ended(*end, began.elapsed()))
     }
 
@@ -74,7 +75,8 @@ impl Tunnel {
             forwarded.forward(&prompt).await;
             Ok(())
         };
-        let (began, end) = (Instant::now(), self.carry(worker, &call, attached, work).await);
+        let began = Instant::now();
+        let end = self.carry(worker, &call, attached, work).await;
         end.inspect(|end| subject.ended(*end, began.elapsed()))
     }
 

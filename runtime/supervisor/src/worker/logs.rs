@@ -147,7 +147,8 @@ mod tests {
     async fn a_flood_is_slowed_down_and_every_byte_of_it_is_counted() {
         const FLOOD: usize = 32 << 20;
         let (mut writer, reader) = tokio::io::duplex(READ_SIZE);
-        let (began, rate) = (Instant::now(), 1000);
+        let began = Instant::now();
+        let rate = 1000;
         let reading = tokio::spawn(follow(reader, "stdout", meter(rate)));
         tokio::io::AsyncWriteExt::write_all(&mut writer, &vec![b'x'; FLOOD]).await.unwrap();
         drop(writer);

@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_call_in_between_begins_the_check_anew() {
-        let (mut watch, start) = (Watch::new(Some(2), 64), Instant::now());
+        let mut watch = Watch::new(Some(2), 64);
+        let start = Instant::now();
         let busy = |passed: Duration| activity(2, 3, passed);
         for step in 0..40 {
             // A call ends every step; nothing can be said of a worker that is used all the time.

@@ -17,7 +17,8 @@ fn ack(request_id: &str, seq: u64) -> In {
 
 /// Acknowledges every checkpoint, as a gateway does whose store takes no time; how many there were.
 async fn acknowledge(tunnel: &mut Tunnel, request_id: &str) -> (usize, Vec<Said>) {
-    let (mut count, mut said) = (0, Vec::new());
+    let mut count = 0;
+    let mut said = Vec::new();
     loop {
         match tunnel.next().await {
             Said::Message(Out::Checkpoint(checkpoint)) => {
@@ -120,7 +121,8 @@ async fn a_python_plugin_that_is_drained_yields_after_its_step() {
 async fn a_drain_asks_who_saves_to_yield_and_tells_the_others_to_end() {
     let saves = json!({"entrypoint": "saves.py", "pool": {"concurrency": 1}});
     let stack = start(&[("saves", saves), ("forgets", json!({}))]).await;
-    let (mut saving, mut finishing) = (stack.tunnel("saves").await, stack.tunnel("saves").await);
+    let mut saving = stack.tunnel("saves").await;
+    let mut finishing = stack.tunnel("saves").await;
     saving.invoke("one", &json!({"mode": "yield"})).await;
     finishing.invoke("two", &json!({"mode": "slow", "ms": 500})).await;
     let mut forgetting = stack.tunnel("forgets").await;

@@ -18,7 +18,8 @@ pub(super) fn descendants(of: u32) -> Vec<u32> {
     for (pid, parent) in pids.filter_map(|pid| Some((pid, parent(pid)?))) {
         children.entry(parent).or_default().push(pid);
     }
-    let (mut all, mut open) = (Vec::new(), vec![of]);
+    let mut all = Vec::new();
+    let mut open = vec![of];
     while let Some(parent) = open.pop() {
         let found = children.remove(&parent).unwrap_or_default();
         open.extend(&found);

@@ -73,7 +73,9 @@ async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let (certificate, key, ca) = (write("cert", &certificate), write("key", &key), write("ca", &authority));
+    let certificate = write("cert", &certificate);
+    let key = write("key", &key);
+    let ca = write("ca", &authority);
     let flags =
         ["--listen", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key, "--tls-client-ca", &ca];
     let stack = start_with(&[("echo", json!({}))], &flags).await;

@@ -118,14 +118,16 @@ fn uid_base() -> u32 {
 pub(super) async fn launch(dir: tempfile::TempDir, mut command: Command, flags: &[&str]) -> Stack {
     let launcher = target().join("worker-init");
     assert!(launcher.is_file(), "cargo build -p asp-launcher makes {}", launcher.display());
-    let (installed, state) = (dir.path().join("plugins"), dir.path().join("state"));
+    let installed = dir.path().join("plugins");
+    let state = dir.path().join("state");
     let socket = dir.path().join("runtime.sock");
     command.arg("--plugins").arg(&installed).arg("--state").arg(&state).arg("--socket").arg(&socket);
     command.args(flags).env("ASP_LOG", "debug,h2=info,hyper=info,tower=info");
     command.env("ASP_RUNTIME_UID_BASE", uid_base().to_string());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let log = Arc::new(Mutex::new(Vec::new()));
-    let (lines, stderr) = (Arc::clone(&log), child.stderr.take().unwrap());
+    let lines = Arc::clone(&log);
+    let stderr = child.stderr.take().unwrap();
     std::thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             lines.lock().unwrap().push(line);

@@ -36,7 +36,9 @@ pub(crate) const ENVIRONMENT: [&str; 10] = [
 
 /// The list. `do` names the attempt; what else it needs is where the thing stands that it must not reach.
 fn probes(outside: &Outside, neighbour: &Neighbour, stack: &Stack, id: &str) -> Value {
-    let (pid, runtime, home) = (neighbour.pid, stack.child.id(), neighbour.home.as_str());
+    let pid = neighbour.pid;
+    let runtime = stack.child.id();
+    let home = neighbour.home.as_str();
     let package = stack.plugins().join(id).join("1.0.0/package");
     let code = stack.plugins().join(id).join("1.0.0/plugin.json");
     let dir = outside.dir.path();
@@ -136,7 +138,8 @@ async fn reaches_nothing(
         command
     };
     let stack = start(plugins, secretive).await;
-    let (outside, neighbour) = (Outside::start(), Neighbour::start(&stack).await);
+    let outside = Outside::start();
+    let neighbour = Neighbour::start(&stack).await;
     let wanted = json!({ "attempts": probes(&outside, &neighbour, &stack, "probe") });
 
     let inside = ask(&stack, "probe", &wanted).await;
@@ -173,8 +176,8 @@ impl Neighbour {
         let pid = *descendants(stack.child.id()).last().expect("it runs");
         let homes: Vec<_> = std::fs::read_dir(stack.state.join("w")).unwrap().flatten().collect();
         let [home] = homes.as_slice() else { panic!("one worker has one directory: {homes:?}") };
-        let (id, home) =
-            (home.file_name().into_string().unwrap(), home.path().into_os_string().into_string().unwrap());
+        let id = home.file_name().into_string().unwrap();
+        let home = home.path().into_os_string().into_string().unwrap();
         std::fs::write(format!("/proc/{pid}/root{home}/d/secret"), NEIGHBOURS_SECRET).unwrap();
         Neighbour { pid, id, home, _call: call }
     }

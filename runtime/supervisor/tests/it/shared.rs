@@ -175,7 +175,8 @@ async fn tunnels_of_handles_and_of_requests_share_a_stream() {
     let mut shared = Shared::open(&stack).await;
     shared.invoke(&handle, "by handle", &json!({"text": "by handle"})).await;
     for number in 0..6 {
-        let (name, id) = (format!("+{number}"), format!("call-{number}"));
+        let name = format!("+{number}");
+        let id = format!("call-{number}");
         shared.begin(&name, "echo", &id, &json!({"mode": "slow", "ms": 20 - number})).await;
     }
     for number in 0..6 {

@@ -16,7 +16,8 @@ const CLASS_ARCHIVE: &str = "worker.jsa";
 
 pub(super) fn command(java: &Path, shim: &Path, memory: u64) -> Command {
     let mebibytes = memory / MEBIBYTE;
-    let (heap, metaspace) = ((mebibytes / 2).max(16), (mebibytes / 4).clamp(64, 256));
+    let heap = (mebibytes / 2).max(16);
+    let metaspace = (mebibytes / 4).clamp(64, 256);
     let mut argv = vec![
         text(java),
         format!("-Xmx{heap}m"),

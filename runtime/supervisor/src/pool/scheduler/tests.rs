@@ -114,7 +114,8 @@ fn a_crashed_worker_is_replaced_after_its_backoff() {
 fn a_crash_loop_starts_five_workers_in_a_minute_and_then_refuses_everyone() {
     let mut rig = rig(policy());
     rig.call("t", false).unwrap();
-    let (mut starts, mut refused) = (0, Vec::new());
+    let mut starts = 0;
+    let mut refused = Vec::new();
     for _ in 0..6000 {
         for action in rig.pump() {
             match action {

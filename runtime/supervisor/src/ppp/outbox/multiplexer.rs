@@ -305,7 +305,8 @@ mod tests {
     #[tokio::test]
     async fn tunnels_take_turns() {
         let (multiplexer, mut merged) = multiplexer(&Arc::default());
-        let ((_a, one), (_b, two)) = (stream(&multiplexer, "a"), stream(&multiplexer, "b"));
+        let (_a, one) = stream(&multiplexer, "a");
+        let (_b, two) = stream(&multiplexer, "b");
         for _ in 0..3 {
             one.offer_now(frame("a", ""));
         }
@@ -319,8 +320,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_tunnel_that_is_not_read_holds_up_itself_alone() {
         let (multiplexer, mut merged) = multiplexer(&Arc::default());
-        let ((slow_stream, slow), (_stream, other)) =
-            (stream(&multiplexer, "slow"), stream(&multiplexer, "other"));
+        let (slow_stream, slow) = stream(&multiplexer, "slow");
+        let (_stream, other) = stream(&multiplexer, "other");
         let text = "x".repeat(WINDOW / 4);
         for _ in 0..6 {
             slow.offer_now(frame("slow", &text));

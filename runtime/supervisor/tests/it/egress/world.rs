@@ -62,10 +62,12 @@ impl World {
             let listener = within(runtime, move || std::net::TcpListener::bind(("0.0.0.0", port)).unwrap());
             listener.set_nonblocking(true).unwrap();
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            let (tls, served) = (self.tls.clone(), Arc::clone(&self.served));
+            let tls = self.tls.clone();
+            let served = Arc::clone(&self.served);
             tokio::spawn(async move {
                 while let Ok((stream, _)) = listener.accept().await {
-                    let (tls, served) = (tls.clone(), Arc::clone(&served));
+                    let tls = tls.clone();
+                    let served = Arc::clone(&served);
                     tokio::spawn(async move {
                         if port == 80 {
                             answer(stream, &served).await;
