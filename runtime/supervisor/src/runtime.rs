@@ -220,7 +220,8 @@ impl Runtime {
             pool.plan.plugin.check_reference(wanted)?;
             return Ok(pool);
         }
-        let (plugins, asked) = (self.machine.settings.plugins.clone(), wanted.clone());
+        let plugins = self.machine.settings.plugins.clone();
+        let asked = wanted.clone();
         let loaded = tokio::task::spawn_blocking(move || Plugin::load(&plugins, &asked)).await;
         let plugin = loaded.map_err(|_| Refusal::NotInstalled("it could not be read".to_owned()))??;
         let pool = Pool::new(&self.machine, plugin, self.tasks.clone())?;
@@ -254,7 +255,8 @@ impl Runtime {
 /// Waits until the draining `pools` are `done`, at most for `limit`; false when they are not. What runs then is
 /// ended by the caller, so its calls are told before: they go on elsewhere, or clean up.
 async fn wind_down(pools: &[Arc<Pool>], limit: Duration, done: impl Fn() -> bool) -> bool {
-    let (to_yield, to_end) = (YIELD_WITHIN.min(limit / 4), GRACE.min(limit / 4));
+    let to_yield = YIELD_WITHIN.min(limit / 4);
+    let to_end = GRACE.min(limit / 4);
     let within = async |limit| {
         let wait = async {
             while !done() {

@@ -45,7 +45,8 @@ const CONNECTION_WINDOW: u32 = 64 << 20;
 
 /// Runs until SIGTERM or SIGINT, then lets running calls finish. `aside` carries what must not hold up calls.
 pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let socket = settings.socket.clone();
     let tls = settings.tls.clone().map(open).transpose()?;
     let runtime = Runtime::new(Machine::open(settings, aside.clone())?);

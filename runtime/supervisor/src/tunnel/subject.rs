@@ -81,7 +81,9 @@ impl Subject {
 /// Trace and span of a `traceparent`.
 fn parent(value: &str) -> Option<(&str, &str)> {
     let mut parts = value.split('-');
-    let (_version, trace, span) = (parts.next()?, parts.next()?, parts.next()?);
+    let _version = parts.next()?;
+    let trace = parts.next()?;
+    let span = parts.next()?;
     let hex = |text: &str, digits: usize| {
         let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         text.len() == digits && text.bytes().all(is_hex) && text.bytes().any(|byte| byte != b'0')
@@ -99,7 +101,8 @@ mod tests {
 
     #[test]
     fn only_a_trace_is_logged_as_one() {
-        let (trace, span) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
+        let trace = "0af7651916cd43dd8448eb211c80319c";
+        let span = "b7ad6b7169203331";
         assert_eq!(parent(&format!("00-{trace}-{span}-01")), Some((trace, span)));
         for text in [
             String::new(),

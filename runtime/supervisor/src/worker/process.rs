@@ -408,7 +408,8 @@ impl Process {
         // Err: the kernel is busy with it, and reaps it later.
         let _ = timeout(REAP_WITHIN, self.child.wait()).await;
         let cgroup = self.accounting.cgroup.lock().take();
-        let (home, lease) = (self.home, self.lease);
+        let home = self.home;
+        let lease = self.lease;
         // Waits for the kernel to let go of the control group.
         let cleared = tokio::task::spawn_blocking(move || {
             if let Some(Err(error)) = cgroup.map(Cgroup::remove) {
