@@ -81,14 +81,7 @@ pub(super) async fn start(
         peer: process.peer.clone(),
         stop: process.stop_background.clone(),
     };
-    process.tasks.spawn(async move {
-        if let Err(error) = service::run(listeners.xds, xds).await {
-            tracing::error!(
-                %error,
-                "the xDS server ended: edges and gateways keep their last snapshot and get no new one. Restart this process"
-            );
-        }
-    });
+    process.tasks.spawn(serve_xds(listeners.xds, xds));
     let admin = AdminState {
         admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
         store,
@@ -106,6 +99,15 @@ pub(super) async fn start(
     };
     drains.spawn(listen::serve(listeners.admin, admin::router(Arc::new(admin)), process.stop.clone(), GRACE));
     Ok(())
+}
+
+async fn serve_xds(listener: tokio::net::TcpListener, xds: XdsContext) {
+    if let Err(error) = service::run(listener, xds).await {
+        tracing::error!(
+            %error,
+            "the xDS server ended: edges and gateways keep their last snapshot and get no new one. Restart this process"
+        );
+    }
 }
 
 /// The public keys of what this process signs: the development issuer's tokens and those of plugins.

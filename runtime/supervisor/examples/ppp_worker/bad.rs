@@ -1,6 +1,9 @@
 //! What the worker does that no plugin should.
 
-use super::*;
+use super::{
+    DEAF, Duration, In, Ordering, Out, Pong, Sender, ServerMessage, Status, Value, Write, cancelled,
+    completed, failed, json, mpsc, progress, raw, say,
+};
 
 /// Takes every byte of the disk that it can have, and every file.
 pub(super) fn hoard(home: &std::path::Path) {
