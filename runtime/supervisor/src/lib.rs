@@ -43,7 +43,10 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(settings) => settings,
         Err(faults) => {
             for fault in faults {
-                tracing::error!(fault, "bad setting");
+                tracing::error!(
+                    fault,
+                    "a setting is wrong: the runtime does not start; mend it and start again"
+                );
             }
             return ExitCode::from(EXIT_BAD_CONFIGURATION);
         }
@@ -51,7 +54,10 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     match serve(settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "the runtime ended");
+            tracing::error!(
+                error = format!("{error:#}"),
+                "the runtime ended by an error, and its workers with it; mend what the error names and start it again"
+            );
             ExitCode::FAILURE
         }
     }

@@ -125,12 +125,16 @@ impl Runtime {
         pools.iter().for_each(Pool::drain);
         let idle = || pools.iter().map(|pool| pool.stats()).all(|stats| stats.active + stats.queued == 0);
         if !wind_down(&pools, limit, idle).await {
-            tracing::warn!("calls were still running after the grace period");
+            tracing::warn!(
+                "calls were still running when the time for the drain was over: they end with their workers"
+            );
         }
         pools.iter().for_each(Pool::stop);
         self.tasks.close();
         if timeout(STOP_WITHIN, self.tasks.wait()).await.is_err() {
-            tracing::warn!("workers were still there after the grace period");
+            tracing::warn!(
+                "workers were still there when the time for the drain was over: the kernel ends them with the runtime"
+            );
         }
         self.stopped.cancel();
     }

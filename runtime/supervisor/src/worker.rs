@@ -3,6 +3,7 @@
 //! Owns the heartbeat and the judgement why a worker ended. Keeps true: when a worker ends, for whatever
 //! reason, its calls hear of it before its slot is given to another.
 
+pub mod accounting;
 pub mod budget;
 pub mod call;
 pub mod disk;
@@ -39,13 +40,14 @@ use crate::plugin::installed::Plugin;
 use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
 use crate::telemetry::totals::WorkerStats;
+use crate::worker::accounting::Accounting;
 use crate::worker::budget::Lease;
 use crate::worker::call::Rules;
 use crate::worker::executions::Executions;
 use crate::worker::heartbeat::PING_EVERY;
 use crate::worker::logs::Rate;
 use crate::worker::opening::{WorkerEndpoint, open};
-use crate::worker::process::{Accounting, EXIT_WITHIN, Machine, Process};
+use crate::worker::process::{EXIT_WITHIN, Machine, Process};
 use crate::worker::residual_work::{Idle, Quiescence, Watch};
 use crate::worker::session::Session;
 use crate::worker::stdio::Inbox;

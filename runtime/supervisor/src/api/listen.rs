@@ -84,7 +84,10 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
             }
         }
     }
-    tracing::info!(runtime = true, "draining");
+    tracing::info!(
+        runtime = true,
+        "the runtime was told to end: it takes no new call, lets the running ones finish or go on elsewhere, and ends"
+    );
     // The gateways can still reach their tunnels meanwhile.
     runtime.shut_down(DRAIN).await;
     stop.cancel();

@@ -69,12 +69,16 @@ impl Subject {
 
     /// The call is cancelled, and why.
     pub(super) fn told_to_end(&self, reason: &str) {
-        line!(info, self, reason, "a call is told to end");
+        line!(info, self, reason, "a call is told to end; its worker has a short grace");
     }
 
     /// The call did not end by its cancel.
     pub(super) fn did_not_end(&self) {
-        line!(warn, self, "a call ignores its cancel");
+        line!(
+            warn,
+            self,
+            "a call ignores its cancel: its worker is killed with all its calls; the plugin should heed cancels"
+        );
     }
 }
 

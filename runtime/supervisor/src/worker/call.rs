@@ -317,8 +317,7 @@ impl Call {
         tracing::warn!(
             runtime = true,
             call = self.request_id,
-            seconds = PATIENCE.as_secs(),
-            "{text}: the call is ended"
+            "{text}: the call is ended, so that others of its worker go on; see whether the gateway or its caller hangs"
         );
         let frame = event_frame(self.outbox.tunnel_id(), Type::RuntimeOverload, text, None);
         self.outbox.give_up(frame);

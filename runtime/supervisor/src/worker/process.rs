@@ -12,9 +12,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_launcher::{
-    Activity, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox, Stats,
-};
+use asp_launcher::{Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox};
 use asp_platform::secret::{Secret, random_hex};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
@@ -31,6 +29,7 @@ use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
 use crate::settings::Settings;
 use crate::telemetry::metrics::Metrics;
+use crate::worker::accounting::Accounting;
 use crate::worker::budget::{Budget, Lease};
 use crate::worker::disk::{self, FullDisk};
 use crate::worker::logs;
@@ -101,14 +100,6 @@ struct Home {
     path: PathBuf,
 }
 
-/// What a worker uses: its control group, as long as it lives, or else its processes.
-#[derive(Clone, Debug, Default)]
-pub struct Accounting {
-    cgroup: Arc<Mutex<Option<Cgroup>>>,
-    /// Its outermost process.
-    root: Option<u32>,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("{step}: {source}")]
@@ -154,7 +145,11 @@ impl Machine {
         make_dir(&homes, 0o711)?;
         let probe = asp_launcher::probe(&settings.worker_init, &settings.state);
         for (level, reason) in &probe.missing {
-            tracing::warn!(level = level.number(), reason, "a sandbox level is not to be had here");
+            tracing::warn!(
+                level = level.number(),
+                reason,
+                "plugins that need this sandbox level are refused"
+            );
         }
         let Some(level) = probe.level else { anyhow::bail!("no sandbox level works here") };
         if !probe.own_user {
@@ -166,7 +161,7 @@ impl Machine {
         let cgroups = match Cgroups::open() {
             Ok(cgroups) => Some(cgroups),
             Err(error) if level < Level::L3 => {
-                tracing::warn!(%error, "workers have no control groups");
+                tracing::warn!(%error, "workers have no control groups: what they use is not counted");
                 None
             }
             Err(error) => anyhow::bail!("open the control groups: {error}"),
@@ -314,7 +309,7 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            tracing::warn!(worker = self.id, %error, "a worker's directory was not removed");
+            tracing::warn!(worker = self.id, %error, "a worker's directory was not removed: remove it by hand");
         }
     }
 }
@@ -377,7 +372,7 @@ impl Process {
         }
         let told = |worker: &str, done: Result<(), CgroupError>| {
             if let Err(error) = done {
-                tracing::error!(worker, %error, "a worker's control group was not killed");
+                tracing::error!(worker, %error, "a worker's control group was not killed: kill what is left in it");
             }
         };
         if let Some(cgroup) = &*self.accounting.cgroup.lock() {
@@ -413,7 +408,7 @@ impl Process {
         // Waits for the kernel to let go of the control group.
         let cleared = tokio::task::spawn_blocking(move || {
             if let Some(Err(error)) = cgroup.map(Cgroup::remove) {
-                tracing::warn!(worker = home.id, %error, "a worker's control group was not removed");
+                tracing::warn!(worker = home.id, %error, "a worker's control group was not removed: see what is in it");
             }
             drop(home);
             // Last: the user's number is free for another worker now.
@@ -444,21 +439,6 @@ impl Process {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             done => done,
         }
-    }
-}
-
-// === impl Accounting ===
-
-impl Accounting {
-    /// What the worker used so far; zeros when it is gone or has no control group.
-    pub fn stats(&self) -> Stats {
-        self.cgroup.lock().as_ref().map(Cgroup::stats).unwrap_or_default()
-    }
-
-    /// What the worker runs at this moment.
-    pub fn activity(&self) -> Activity {
-        let told = self.cgroup.lock().as_ref().map(Cgroup::activity);
-        told.or_else(|| self.root.map(Activity::below)).unwrap_or_default()
     }
 }
 
