@@ -1,10 +1,16 @@
 //! Peer certificates: who may subscribe to what, and whose snapshots are taken.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use asp_peer::{Peer, PeerFiles, Role};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 
 use crate::support::{Control, Gateway};
+
+/// A hang guard, not an expectation.
+const GUARD: Duration = Duration::from_secs(60);
 
 /// An authority and what it signed, as PEM files.
 struct Authority {
@@ -85,17 +91,38 @@ async fn a_gateway_takes_snapshots_of_a_control_plane_only() {
     let own = Authority::new();
     for (role, taken) in [(Role::Gateway, false), (Role::Control, true)] {
         let control = Control::start_at("127.0.0.1:0", Some(own.peer(role, "localhost", &own))).await;
-        let url = format!("https://{}", control.address);
+        let (between, mut attempts) = counted(control.address).await;
         let peer = own.peer(Role::Gateway, "127.0.0.1", &own);
-        let gateway = Gateway::start_as(url, "127.0.0.1:4711", Some(peer));
+        let gateway = Gateway::start_as(format!("https://{between}"), "127.0.0.1:4711", Some(peer));
         if taken {
             gateway.has(1).await;
         } else {
-            // Long enough for several attempts.
-            tokio::time::sleep(Duration::from_secs(3)).await;
+            // The next attempt comes after the one before has failed.
+            for _ in 0..3 {
+                let attempt = tokio::time::timeout(GUARD, attempts.recv()).await;
+                assert_eq!(attempt.expect("another attempt"), Some(()));
+            }
             assert!(gateway.applied.lock().is_empty(), "{role}");
         }
     }
+}
+
+/// An address that passes every connection on to `target`, and tells of each.
+async fn counted(target: SocketAddr) -> (SocketAddr, mpsc::UnboundedReceiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let _ = tell.send(());
+            tokio::spawn(async move {
+                if let Ok(mut server) = TcpStream::connect(target).await {
+                    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                }
+            });
+        }
+    });
+    (address, told)
 }
 
 #[tokio::test]
