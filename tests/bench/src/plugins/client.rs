@@ -23,7 +23,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
-use super::link::{Heard, Lane, Link, plugin_message};
+use super::link::{CallStream, Heard, Link, plugin_message};
 
 pub(super) const VERSION: &str = "1.0.0";
 /// Hang guard of one call.
@@ -50,7 +50,7 @@ pub(super) struct Answered {
     /// Whether it met a worker that ran already and had a place.
     pub warm: bool,
     /// Its place is being given back.
-    pub closing: Lane,
+    pub closing: CallStream,
 }
 
 /// The endpoint of a Unix socket.
@@ -162,14 +162,14 @@ impl Client {
         let began = Instant::now();
         // A process that has not started takes nothing: its work follows.
         let along = if fresh { [].as_slice() } else { work.as_slice() };
-        let mut lane = link.begin(self.request(fresh)?, along).await?;
+        let mut stream = link.begin(self.request(fresh)?, along).await?;
         let mut warm = false;
         let mut ready = None;
         loop {
-            match lane.next().await? {
+            match stream.next().await? {
                 Heard::Allocated(answer) => {
                     let (handle, worker) = handle(answer)?;
-                    lane.name(&handle);
+                    stream.name(&handle);
                     warm = worker;
                 }
                 Heard::Event(event) => match event.r#type() {
@@ -177,7 +177,7 @@ impl Client {
                         ready = Some(began.elapsed());
                         if fresh || !warm {
                             for message in &work {
-                                lane.send(message.clone()).await?;
+                                stream.send(message.clone()).await?;
                             }
                         }
                     }
@@ -191,8 +191,8 @@ impl Client {
                     anyhow::ensure!(ended == request_id, "{request_id} got the end of {ended}");
                     check(request_id, &output)?;
                     let ready = ready.context("the worker was there before the call was answered")?;
-                    lane.close();
-                    return Ok(Answered { latency, ready, warm, closing: lane });
+                    stream.close();
+                    return Ok(Answered { latency, ready, warm, closing: stream });
                 }
                 Heard::Closed => bail!("closed before it was answered"),
             }

@@ -1,4 +1,4 @@
-//! The one ProxyPpp stream that the bench's calls share, as those of a gateway do: each call has a lane of its own.
+//! The one ProxyPpp stream that the bench's calls share, as those of a gateway do: each call has a stream of its own.
 //!
 //! Keeps true: a call is asked for, begun and closed by messages on the stream; a frame that belongs to no call ends
 //! the measurement.
@@ -31,7 +31,7 @@ const INCOMING: usize = 512;
 #[derive(Clone)]
 pub(super) struct Link {
     outgoing: mpsc::Sender<PppClientFrame>,
-    lanes: Arc<Lanes>,
+    streams: Arc<StreamTable>,
     /// Requests to close tunnels, which nobody waits for: they go with the next call's frames.
     closing: Arc<Mutex<Vec<PppClientFrame>>>,
     next: Arc<AtomicU64>,
@@ -39,10 +39,10 @@ pub(super) struct Link {
 
 /// Where the frames of each call go: by its own name, then by the tunnel's handle.
 #[derive(Default)]
-struct Lanes(Mutex<HashMap<String, mpsc::Sender<Heard>>>);
+struct StreamTable(Mutex<HashMap<String, mpsc::Sender<Heard>>>);
 
 /// One call's part of it.
-pub(super) struct Lane {
+pub(super) struct CallStream {
     link: Link,
     name: String,
     incoming: mpsc::Receiver<Heard>,
@@ -66,36 +66,36 @@ impl Link {
         outgoing.send(first).await.context("the stream is closed")?;
         let answered = client.proxy_ppp(ReceiverStream::new(frames)).await.context("open the stream")?;
         let mut incoming = answered.into_inner();
-        let link = Link { outgoing, lanes: Arc::default(), closing: Arc::default(), next: Arc::default() };
-        let lanes = link.lanes.clone();
+        let link = Link { outgoing, streams: Arc::default(), closing: Arc::default(), next: Arc::default() };
+        let streams = link.streams.clone();
         tokio::spawn(async move {
             let ended = async {
                 while let Some(frame) = incoming.message().await.context("read the stream")? {
-                    lanes.pass(frame)?;
+                    streams.pass(frame)?;
                 }
                 anyhow::Ok(())
             };
             if let Err(error) = ended.await {
                 eprintln!("bench: the shared stream: {error:#}");
             }
-            // Every call hears that its lane ended.
-            lanes.all().clear();
+            // Every call hears that its stream ended.
+            streams.all().clear();
         });
         Ok(link)
     }
 
-    /// Asks for a place; `work` goes along, for a worker that has one at once.
-    pub(super) async fn begin(&self, request: AllocateWorkerRequest, work: &[Any]) -> Result<Lane> {
+    /// Asks for a worker; `work` goes along, for a worker that has one at once.
+    pub(super) async fn begin(&self, request: AllocateWorkerRequest, work: &[Any]) -> Result<CallStream> {
         let name = format!("+{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (sender, incoming) = mpsc::channel(INCOMING);
-        self.lanes.all().insert(name.clone(), sender);
+        self.streams.all().insert(name.clone(), sender);
         self.flush().await?;
-        let lane = Lane { link: self.clone(), name, incoming };
-        lane.send(pack(API, "AllocateWorkerRequest", &request)).await?;
+        let stream = CallStream { link: self.clone(), name, incoming };
+        stream.send(pack(API, "AllocateWorkerRequest", &request)).await?;
         for message in work {
-            lane.send(message.clone()).await?;
+            stream.send(message.clone()).await?;
         }
-        Ok(lane)
+        Ok(stream)
     }
 }
 
@@ -110,7 +110,7 @@ impl Link {
     }
 }
 
-impl Lanes {
+impl StreamTable {
     fn all(&self) -> MutexGuard<'_, HashMap<String, mpsc::Sender<Heard>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,20 +119,20 @@ impl Lanes {
     fn pass(&self, frame: PppServerFrame) -> Result<()> {
         let name = frame.tunnel_id;
         let heard = read(frame.payload.context("an empty frame")?)?;
-        let mut lanes = self.all();
+        let mut streams = self.all();
         // What follows the answer comes by the handle.
         let handle = match &heard {
             Heard::Allocated(answer) => answer.handle.as_ref().map(|handle| handle.tunnel_id.clone()),
             _ => None,
         };
         if let Some(handle) = handle
-            && let Some(lane) = lanes.remove(&name)
+            && let Some(stream) = streams.remove(&name)
         {
             // Err: nobody listens any more.
-            let _ = lane.try_send(heard);
-            lanes.insert(handle, lane);
-        } else if let Some(lane) = lanes.get(&name) {
-            match lane.try_send(heard) {
+            let _ = stream.try_send(heard);
+            streams.insert(handle, stream);
+        } else if let Some(stream) = streams.get(&name) {
+            match stream.try_send(heard) {
                 Err(TrySendError::Full(_)) => bail!("{name} does not read"),
                 Ok(()) | Err(TrySendError::Closed(_)) => {}
             }
@@ -161,7 +161,7 @@ fn read(payload: ppp_server_frame::Payload) -> Result<Heard> {
     }
 }
 
-impl Lane {
+impl CallStream {
     pub(super) async fn send(&self, message: Any) -> Result<()> {
         let frame = PppClientFrame { tunnel_id: self.name.clone(), ppp: Some(message), keepalive: false };
         self.link.outgoing.send(frame).await.map_err(|_| anyhow!("the stream is closed"))
@@ -192,9 +192,9 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for CallStream {
     fn drop(&mut self) {
-        self.link.lanes.all().remove(&self.name);
+        self.link.streams.all().remove(&self.name);
     }
 }
 
