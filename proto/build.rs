@@ -18,7 +18,9 @@ fn grpc() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(["plugin.proto", "supervisor.proto"], ["."])?;
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("grpc.fds"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
+    let mut config = prost_build::Config::new();
+    config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
+    tonic_prost_build::configure().btree_map(".").compile_fds_with_config(descriptors, config)?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The contracts between the parts of the platform, as generated Rust types.
 //!
-//! Owns nothing but the generated code: what a message means is written in the `.proto` file beside
+//! Owns nothing but the generated code and the envelope of a tunnel's messages: what a message means is written in the `.proto` file beside
 //! this crate. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC
 //! contracts are behind the feature `grpc`.
 
@@ -23,6 +23,9 @@ pub mod supervisor {
     #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
     include!(concat!(env!("OUT_DIR"), "/asp.runtime.supervisor.v1.rs"));
 }
+
+#[cfg(feature = "grpc")]
+pub mod envelope;
 
 /// Both gRPC contracts as an encoded `google.protobuf.FileDescriptorSet`, for checks of the wire format.
 #[cfg(feature = "grpc")]

@@ -6,13 +6,9 @@ pub mod outbox;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use asp_proto::plugin::{
-    ClientMessage, ContentChunk, GetPromptRequest, GetPromptResponse, ReadResourceRequest, ServerMessage,
-};
+use asp_proto::plugin::{ClientMessage, GetPromptRequest, ReadResourceRequest};
 use asp_proto::supervisor::tunnel_event::Type;
-use asp_proto::supervisor::{
-    AllocateWorkerResponse, CloseTunnelResponse, PppServerFrame, TunnelEvent, ppp_server_frame,
-};
+use asp_proto::supervisor::{PppServerFrame, TunnelEvent, ppp_server_frame};
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Any, ListValue, Struct, Timestamp, Value};
@@ -31,38 +27,6 @@ pub enum FromGateway {
     Message(ClientMessage),
     Read(ReadResourceRequest),
     Prompt(GetPromptRequest),
-}
-
-/// What a worker sends back, as a gateway reads it.
-pub trait ToGateway: Message + Sized {
-    /// Of its `Any`.
-    const URL: &'static str;
-}
-
-/// An answer of the API itself on a shared stream.
-pub trait Answer: Message {
-    /// Of its `Any`.
-    const URL: &'static str;
-}
-
-impl Answer for AllocateWorkerResponse {
-    const URL: &'static str = "type.googleapis.com/asp.runtime.supervisor.v1.AllocateWorkerResponse";
-}
-
-impl Answer for CloseTunnelResponse {
-    const URL: &'static str = "type.googleapis.com/asp.runtime.supervisor.v1.CloseTunnelResponse";
-}
-
-impl ToGateway for ServerMessage {
-    const URL: &'static str = "type.googleapis.com/asp.plugin.v1.ServerMessage";
-}
-
-impl ToGateway for ContentChunk {
-    const URL: &'static str = "type.googleapis.com/asp.plugin.v1.ContentChunk";
-}
-
-impl ToGateway for GetPromptResponse {
-    const URL: &'static str = "type.googleapis.com/asp.plugin.v1.GetPromptResponse";
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -91,12 +55,6 @@ pub fn decode(any: &Any) -> Result<FromGateway, FrameError> {
     })
 }
 
-/// A frame with a worker's message.
-pub fn message_frame<M: ToGateway>(tunnel_id: &str, message: &M) -> PppServerFrame {
-    let any = Any { type_url: M::URL.to_owned(), value: message.encode_to_vec() };
-    PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload: Some(ppp_server_frame::Payload::Ppp(any)) }
-}
-
 /// A frame with an event of the tunnel itself.
 pub fn event_frame(tunnel_id: &str, kind: Type, message: &str, details: Option<Struct>) -> PppServerFrame {
     let event = TunnelEvent {
@@ -117,16 +75,6 @@ pub fn closed_frame(tunnel_id: &str, end: &Result<(), Status>) -> PppServerFrame
             event_frame(tunnel_id, Type::TunnelClosed, status.message(), Some(details))
         }
     }
-}
-
-/// A frame with a message as it is.
-pub fn any_frame(tunnel_id: &str, any: Any) -> PppServerFrame {
-    PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload: Some(ppp_server_frame::Payload::Ppp(any)) }
-}
-
-/// A message of the Runtime Supervisor API itself, for a frame.
-pub fn supervisor_message<M: Answer>(message: &M) -> Any {
-    Any { type_url: M::URL.to_owned(), value: message.encode_to_vec() }
 }
 
 /// Bytes of a frame's payload, for bounds and statistics.

@@ -26,7 +26,7 @@ use crate::pool::scheduler::QueuePosition;
 use crate::pool::{Pool, TicketState};
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
-use crate::ppp::{FromGateway, closed_frame, event_frame, fields, message_frame, milliseconds, number, text};
+use crate::ppp::{FromGateway, closed_frame, event_frame, fields, milliseconds, number, text};
 use crate::refusal::Refusal;
 use crate::telemetry::metrics::Metrics;
 use crate::tunnel::handles::{Attached, Handles, TunnelStats};
@@ -198,7 +198,7 @@ impl Tunnel {
             if std::mem::take(&mut self.init) {
                 let answer = InitResponse { ok: true, caps: worker.caps.clone(), ..InitResponse::default() };
                 let message = ServerMessage { payload: Some(Payload::Init(answer)) };
-                self.tell(message_frame(&self.id, &message)).await?;
+                self.tell(PppServerFrame::carrying(&self.id, &message)).await?;
             }
             if let Some(work) = self.work.take() {
                 break work;
@@ -234,7 +234,7 @@ impl Tunnel {
             Some(client_message::Payload::Invoke(_)) => return self.keep(message),
             Some(client_message::Payload::Ping(ping)) => {
                 let pong = ServerMessage { payload: Some(Payload::Pong(Pong { nonce: ping.nonce.clone() })) };
-                self.outbox.offer_now(message_frame(&self.id, &pong));
+                self.outbox.offer_now(PppServerFrame::carrying(&self.id, &pong));
             }
             // Nothing runs yet, so nothing has to be stopped.
             Some(client_message::Payload::Cancel(cancel)) => {
@@ -245,7 +245,7 @@ impl Tunnel {
                     ..Failed::default()
                 };
                 let message = ServerMessage { payload: Some(Payload::Failed(failed)) };
-                self.outbox.send_last(message_frame(&self.id, &message));
+                self.outbox.send_last(PppServerFrame::carrying(&self.id, &message));
                 return Err(TunnelError::Quiet);
             }
             _ => return Err(Status::failed_precondition("the call has not begun").into()),

@@ -12,7 +12,6 @@ use asp_proto::supervisor::{
     ppp_server_frame, tunnel_event,
 };
 use prost::Message;
-use prost_types::Any;
 use prost_types::value::Kind;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -22,7 +21,6 @@ use tonic::Streaming;
 
 use crate::bed::{Client, reference};
 
-const CLIENT_MESSAGE: &str = "type.googleapis.com/asp.plugin.v1.ClientMessage";
 /// A call sends its init and its invoke.
 const OUTGOING: usize = 4;
 /// Hang guard: nothing here may take that long.
@@ -140,9 +138,8 @@ impl Admitted {
         for payload in
             [client_message::Payload::Init(InitRequest::default()), client_message::Payload::Invoke(invoke)]
         {
-            let value = ClientMessage { payload: Some(payload) }.encode_to_vec();
-            let ppp = Some(Any { type_url: CLIENT_MESSAGE.into(), value });
-            let frame = PppClientFrame { tunnel_id: self.tunnel.clone(), ppp, keepalive: false };
+            let message = ClientMessage { payload: Some(payload) };
+            let frame = PppClientFrame::carrying(&self.tunnel, &message);
             outgoing.send(frame).await.map_err(|_| anyhow!("the tunnel is closed"))?;
         }
         let opened =

@@ -18,8 +18,7 @@ use asp_proto::supervisor::{
     AllocateWorkerRequest, Context as Caller, PluginRef, PppClientFrame, TunnelEvent, admission,
     ppp_server_frame, tunnel_event,
 };
-use prost::Message;
-use prost_types::Any;
+use prost::{Message, Name};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -33,8 +32,6 @@ use super::{Existing, Installed, Unit, install, output};
 /// A runtime starts in well under a second.
 const START: Duration = Duration::from_secs(20);
 const CONNECT_EVERY: Duration = Duration::from_millis(20);
-const CLIENT_MESSAGE: &str = "type.googleapis.com/asp.plugin.v1.ClientMessage";
-const SERVER_MESSAGE: &str = "type.googleapis.com/asp.plugin.v1.ServerMessage";
 const REQUEST: &str = "local";
 /// Frames on their way to the runtime: a call has few at a time.
 const OUTGOING: usize = 16;
@@ -165,7 +162,7 @@ impl Local {
         let mut incoming = answered.context("open the tunnel")?.into_inner();
         while let Some(frame) = incoming.message().await.context("read the tunnel")? {
             match frame.payload {
-                Some(ppp_server_frame::Payload::Ppp(any)) if any.type_url == SERVER_MESSAGE => {
+                Some(ppp_server_frame::Payload::Ppp(any)) if any.type_url == ServerMessage::type_url() => {
                     let message = ServerMessage::decode(any.value.as_slice()).context("read the worker")?;
                     let Some(payload) = message.payload else { continue };
                     if let Some(ended) = ended(&payload)? {
@@ -286,10 +283,11 @@ struct Sender {
 
 impl Sender {
     async fn send(&mut self, payload: client_message::Payload) -> anyhow::Result<()> {
-        let value = ClientMessage { payload: Some(payload) }.encode_to_vec();
-        let ppp = Some(Any { type_url: CLIENT_MESSAGE.into(), value });
-        let frame = PppClientFrame { tunnel_id: self.tunnel.clone(), ppp, keepalive: false };
-        self.frames.send(frame).await.map_err(|_| anyhow!("the tunnel is closed"))
+        let message = ClientMessage { payload: Some(payload) };
+        self.frames
+            .send(PppClientFrame::carrying(&self.tunnel, &message))
+            .await
+            .map_err(|_| anyhow!("the tunnel is closed"))
     }
 
     /// Nobody is there to ask, and nothing keeps checkpoints.

@@ -27,6 +27,7 @@ mod ended;
 mod job;
 mod lease;
 mod memory;
+mod multiplexer;
 mod prepare;
 mod reads;
 mod recovery;
@@ -35,7 +36,6 @@ pub(super) mod results;
 pub mod runtimes;
 mod saved;
 mod session;
-mod trunk;
 mod tunnel;
 
 pub use crate::telemetry::metrics::workers::Stats;

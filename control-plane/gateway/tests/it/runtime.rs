@@ -85,13 +85,13 @@ fn handle(n: usize) -> Option<TunnelHandle> {
 }
 
 /// With a worker, which takes the work that came along.
-fn seated(n: usize) -> Option<TunnelHandle> {
+fn assigned(n: usize) -> Option<TunnelHandle> {
     handle(n).map(|handle| TunnelHandle { worker_local_id: "w".into(), ..handle })
 }
 
 pub(crate) fn admitted(n: usize) -> AllocateWorkerResponse {
     let admission = Admission { status: admission::Status::Admitted.into(), ..Admission::default() };
-    AllocateWorkerResponse { admission: Some(admission), handle: seated(n), queue: None }
+    AllocateWorkerResponse { admission: Some(admission), handle: assigned(n), queue: None }
 }
 
 pub(crate) fn queued(n: usize, position: f64, depth: f64) -> AllocateWorkerResponse {
@@ -342,11 +342,11 @@ impl SharedStream {
         tokio::time::sleep(self.script.delay).await;
         let (n, answer) = allocate(&self.script, &self.told, request);
         let handle = answer.handle.clone();
-        let seated = handle.as_ref().is_some_and(|handle| !handle.worker_local_id.is_empty());
+        let assigned = handle.as_ref().is_some_and(|handle| !handle.worker_local_id.is_empty());
         self.say(name.clone(), "AllocateWorkerResponse", answer.encode_to_vec()).await;
         let Some(TunnelHandle { tunnel_id, .. }) = handle else { return };
         let (sender, frames) = mpsc::unbounded_channel();
-        if seated {
+        if assigned {
             self.tunnels.insert(name, sender.clone());
         }
         self.tunnels.insert(tunnel_id.clone(), sender);

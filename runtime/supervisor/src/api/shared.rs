@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 
-use asp_proto::supervisor::{AllocateWorkerRequest, CloseTunnelRequest, PppClientFrame};
+use asp_proto::supervisor::{AllocateWorkerRequest, CloseTunnelRequest, PppClientFrame, PppServerFrame};
 use prost::Message;
 use prost_types::Any;
 use tonic::{Status, Streaming};
 
 use crate::api::allocation::{self, Closed, no_handle};
 use crate::pool::TicketState;
+use crate::ppp::closed_frame;
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
 use crate::ppp::outbox::multiplexer::{Merged, Multiplexer, NoStream, TunnelStream, multiplexer};
-use crate::ppp::{any_frame, closed_frame, supervisor_message};
 use crate::runtime::Runtime;
 use crate::tunnel::Tunnel;
 use crate::tunnel::peer::Peer;
@@ -134,15 +134,15 @@ impl Reader {
         match closed {
             Err(status) => self.multiplexer.stray(closed_frame(tunnel_id, &Err(status)), true),
             Ok(Closed::Now(stats)) => {
-                let answer = supervisor_message(&allocation::closed(&stats));
-                self.multiplexer.stray(any_frame(tunnel_id, answer), false);
+                let answer = allocation::closed(&stats);
+                self.multiplexer.stray(PppServerFrame::carrying(tunnel_id, &answer), false);
             }
             Ok(later) => {
                 let multiplexer = Arc::clone(&self.multiplexer);
                 let tunnel_id = tunnel_id.to_owned();
                 self.runtime.tasks.spawn(async move {
-                    let answer = supervisor_message(&later.answer().await);
-                    multiplexer.stray(any_frame(&tunnel_id, answer), false);
+                    let answer = later.answer().await;
+                    multiplexer.stray(PppServerFrame::carrying(&tunnel_id, &answer), false);
                 });
             }
         }
@@ -165,7 +165,7 @@ async fn begin(
             return multiplexer.stray(closed_frame(&name, &Err(status)), true);
         }
     };
-    let answer = any_frame(&name, supervisor_message(&answer));
+    let answer = PppServerFrame::carrying(&name, &answer);
     let Some(allocation) = allocation else {
         multiplexer.forget(&stream.queue);
         return multiplexer.stray(answer, true);

@@ -10,13 +10,14 @@ use std::time::Duration;
 use asp_proto::plugin::cancel_request::Mode;
 use asp_proto::plugin::client_message::Payload;
 use asp_proto::plugin::{CancelRequest, ClientMessage, InvokeRequest, Pong, ServerMessage, server_message};
+use asp_proto::supervisor::PppServerFrame;
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
 use super::grace::Grace;
 use super::subject::Subject;
 use super::{Attached, End, FromGateway, Tunnel, TunnelError};
-use crate::ppp::{MAX_QUEUED_BYTES, message_frame, until};
+use crate::ppp::{MAX_QUEUED_BYTES, until};
 use crate::worker::Worker;
 use crate::worker::call::{Call, GRACE};
 use crate::worker::executions::StillRuns;
@@ -196,7 +197,7 @@ impl Tunnel {
             Payload::Ping(ping) => {
                 let pong = server_message::Payload::Pong(Pong { nonce: ping.nonce.clone() });
                 let pong = ServerMessage { payload: Some(pong) };
-                self.outbox.offer_now(message_frame(&self.id, &pong));
+                self.outbox.offer_now(PppServerFrame::carrying(&self.id, &pong));
                 return;
             }
             Payload::Init(_) => return,

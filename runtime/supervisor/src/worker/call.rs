@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{ArtifactData, ArtifactEmitted, Checkpoint, ServerMessage};
+use asp_proto::supervisor::PppServerFrame;
 use asp_proto::supervisor::tunnel_event::Type;
 use parking_lot::Mutex;
+use prost::Name;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +25,7 @@ pub use stall::{Stall, Stalled};
 
 use crate::cause::Cause;
 use crate::ppp::outbox::{Outbox, Unsent};
-use crate::ppp::{ToGateway, boolean, event_frame, fields, message_frame, text};
+use crate::ppp::{boolean, event_frame, fields, text};
 
 /// Between a cancel and the end of a worker that ignores it.
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -174,12 +176,12 @@ impl Call {
     }
 
     /// Passes an event to the gateway, waiting as long as it reads; ends the call for one that does not.
-    pub async fn forward<M: ToGateway>(&self, message: &M) {
+    pub async fn forward<M: Name>(&self, message: &M) {
         self.pass(message, None).await;
     }
 
     /// `stall`: of the stream that nobody reads meanwhile.
-    async fn pass<M: ToGateway>(&self, message: &M, stall: Option<&Stall>) {
+    async fn pass<M: Name>(&self, message: &M, stall: Option<&Stall>) {
         {
             let mut state = self.state.lock();
             state.last_event = Instant::now();
@@ -187,7 +189,7 @@ impl Call {
                 return;
             }
         }
-        let frame = message_frame(self.outbox.tunnel_id(), message);
+        let frame = PppServerFrame::carrying(self.outbox.tunnel_id(), message);
         let Err(frame) = self.outbox.try_send(frame) else { return };
         let stalled = Stalled::on(stall);
         let sent = tokio::select! {
@@ -207,9 +209,9 @@ impl Call {
     }
 
     /// Passes the call's last message to the gateway, whether it reads or not.
-    pub fn conclude<M: ToGateway>(&self, message: &M) {
+    pub fn conclude<M: Name>(&self, message: &M) {
         if !self.state.lock().muted {
-            self.outbox.send_last(message_frame(self.outbox.tunnel_id(), message));
+            self.outbox.send_last(PppServerFrame::carrying(self.outbox.tunnel_id(), message));
         }
     }
 

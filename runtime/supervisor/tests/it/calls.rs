@@ -97,7 +97,7 @@ async fn resources_are_read_and_prompts_are_got() {
     let mut tunnel = stack.tunnel("echo").await;
     let request =
         ReadResourceRequest { uri: "test://x".into(), request_id: "one".into(), ..Default::default() };
-    tunnel.frame("ReadResourceRequest", &request).await;
+    tunnel.frame(&request).await;
     let said = tunnel.rest().await;
     let chunks: Vec<ContentChunk> = said
         .iter()
@@ -109,7 +109,7 @@ async fn resources_are_read_and_prompts_are_got() {
     assert_eq!(chunks.len(), 3, "{said:?}");
     let mut tunnel = stack.tunnel("echo").await;
     let request = GetPromptRequest { name: "greet".into(), request_id: "two".into(), ..Default::default() };
-    tunnel.frame("GetPromptRequest", &request).await;
+    tunnel.frame(&request).await;
     let said = tunnel.rest().await;
     let prompt = said.iter().find_map(|said| match said {
         Said::Other(any) => Some(GetPromptResponse::decode(any.value.as_slice()).unwrap()),
@@ -122,7 +122,7 @@ async fn resources_are_read_and_prompts_are_got() {
         request_id: "three".into(),
         ..Default::default()
     };
-    tunnel.frame("ReadResourceRequest", &missing).await;
+    tunnel.frame(&missing).await;
     assert!(tunnel.rest().await.iter().any(|said| said.failed() == Some("NOT_FOUND")));
 }
 

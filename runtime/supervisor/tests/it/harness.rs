@@ -19,7 +19,7 @@ use asp_proto::supervisor::{
     AllocateWorkerRequest, AllocateWorkerResponse, Context, HealthRequest, PluginRef, PppClientFrame,
     PppServerFrame, TunnelEvent,
 };
-use prost::Message;
+use prost::{Message, Name};
 use prost_types::Any;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
@@ -321,16 +321,14 @@ pub(super) async fn open(client: &mut Client, tunnel_id: &str) -> Result<Tunnel,
 }
 
 impl Tunnel {
-    pub(super) async fn frame(&self, name: &str, message: &impl Message) {
-        let type_url = format!("type.googleapis.com/asp.plugin.v1.{name}");
-        let ppp = Some(Any { type_url, value: message.encode_to_vec() });
-        let frame = PppClientFrame { tunnel_id: self.id.clone(), ppp, keepalive: false };
+    pub(super) async fn frame(&self, message: &impl Name) {
+        let frame = PppClientFrame::carrying(&self.id, message);
         // Err: the runtime ended the tunnel, which the frames tell.
         let _ = self.send.as_ref().unwrap().send(frame).await;
     }
 
     pub(super) async fn say(&self, payload: In) {
-        self.frame("ClientMessage", &ClientMessage { payload: Some(payload) }).await;
+        self.frame(&ClientMessage { payload: Some(payload) }).await;
     }
 
     pub(super) async fn invoke(&self, request_id: &str, arguments: &Value) {

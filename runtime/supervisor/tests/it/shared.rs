@@ -12,8 +12,7 @@ use asp_proto::supervisor::{
     AllocateWorkerResponse, CloseTunnelRequest, CloseTunnelResponse, PppClientFrame, PppServerFrame,
     admission,
 };
-use prost::Message;
-use prost_types::Any;
+use prost::{Message, Name};
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -22,9 +21,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use super::harness::{PATIENCE, Stack, eventually, start, wanted};
-
-const API: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
-const PPP: &str = "type.googleapis.com/asp.plugin.v1.";
 
 /// A gateway's end of a shared stream.
 pub(super) struct Shared {
@@ -42,9 +38,8 @@ impl Shared {
         Shared { send, frames, kept: HashMap::new() }
     }
 
-    async fn put(&self, name: &str, package: &str, kind: &str, message: &impl Message) {
-        let ppp = Some(Any { type_url: format!("{package}{kind}"), value: message.encode_to_vec() });
-        self.send.send(PppClientFrame { tunnel_id: name.into(), ppp, keepalive: false }).await.unwrap();
+    async fn put(&self, name: &str, message: &impl Name) {
+        self.send.send(PppClientFrame::carrying(name, message)).await.unwrap();
     }
 
     pub(super) async fn invoke(&self, name: &str, request_id: &str, arguments: &Value) {
@@ -54,12 +49,12 @@ impl Shared {
             ..InvokeRequest::default()
         };
         let message = ClientMessage { payload: Some(In::Invoke(invoke)) };
-        self.put(name, PPP, "ClientMessage", &message).await;
+        self.put(name, &message).await;
     }
 
     /// Asks for a worker and sends work along.
     pub(super) async fn begin(&self, name: &str, plugin: &str, request_id: &str, arguments: &Value) {
-        self.put(name, API, "AllocateWorkerRequest", &wanted(plugin, "tenant")).await;
+        self.put(name, &wanted(plugin, "tenant")).await;
         self.invoke(name, request_id, arguments).await;
     }
 
@@ -81,7 +76,7 @@ impl Shared {
     /// The answer to the request for a worker: its handle, and whether a worker took what came along.
     pub(super) async fn allocated(&mut self, name: &str) -> (String, bool) {
         let Payload::Ppp(any) = self.of(name).await else { panic!("no answer") };
-        assert_eq!(any.type_url, format!("{API}AllocateWorkerResponse"));
+        assert_eq!(any.type_url, AllocateWorkerResponse::type_url());
         let handle = AllocateWorkerResponse::decode(any.value.as_slice()).unwrap().handle.unwrap();
         (handle.tunnel_id, !handle.worker_local_id.is_empty())
     }
@@ -126,10 +121,10 @@ impl Shared {
 
     async fn close(&mut self, id: &str) -> CloseTunnelResponse {
         let request = CloseTunnelRequest { tunnel_id: id.into(), reason: "completed".into() };
-        self.put(id, API, "CloseTunnelRequest", &request).await;
+        self.put(id, &request).await;
         loop {
             if let Payload::Ppp(any) = self.of(id).await
-                && any.type_url == format!("{API}CloseTunnelResponse")
+                && any.type_url == CloseTunnelResponse::type_url()
             {
                 return CloseTunnelResponse::decode(any.value.as_slice()).unwrap();
             }
@@ -199,15 +194,15 @@ async fn a_wrong_frame_is_answered_under_its_name_and_hurts_nothing_else() {
     let closed = shared.until_event(&unknown, Type::TunnelClosed).await;
     assert_eq!(code(&closed), Some(Code::NotFound), "{closed:?}");
     let request = CloseTunnelRequest { tunnel_id: unknown.clone(), reason: String::new() };
-    shared.put(&unknown, API, "CloseTunnelRequest", &request).await;
+    shared.put(&unknown, &request).await;
     assert_eq!(code(&shared.until_event(&unknown, Type::TunnelClosed).await), Some(Code::NotFound));
-    shared.put("+2", API, "AllocateWorkerRequest", &wanted("nobody", "t")).await;
+    shared.put("+2", &wanted("nobody", "t")).await;
     let Payload::Ppp(any) = shared.of("+2").await else { panic!() };
     let refused = AllocateWorkerResponse::decode(any.value.as_slice()).unwrap();
     assert_eq!(refused.admission.unwrap().status(), admission::Status::Rejected);
     shared.begin("+3", "echo", "three", &json!({"mode": "slow", "ms": 5000})).await;
     let (wrong, _) = shared.allocated("+3").await;
-    shared.put(&wrong, PPP, "ServerMessage", &ServerMessage::default()).await;
+    shared.put(&wrong, &ServerMessage::default()).await;
     assert_eq!(code(&shared.until_event(&wrong, Type::TunnelClosed).await), Some(Code::InvalidArgument));
     assert_eq!(shared.output(&id).await, json!({"slept": 200}), "the call beside goes on");
 }
@@ -218,7 +213,7 @@ async fn a_tunnel_whose_events_are_not_acknowledged_ends_alone() {
     let mut shared = Shared::open(&stack).await;
     let mut flooded = String::new();
     for (name, arguments) in [("+1", json!({"mode": "flood"})), ("+2", json!({"text": "x"}))] {
-        shared.put(name, API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
+        shared.put(name, &wanted("echo", "t")).await;
         let (id, _) = shared.allocated(name).await;
         shared.until_event(&id, Type::TunnelReady).await;
         shared.invoke(&id, name, &arguments).await;
@@ -250,7 +245,7 @@ async fn a_tunnel_whose_events_are_not_acknowledged_ends_alone() {
 async fn a_tunnel_that_is_acknowledged_gets_more_than_a_window() {
     let stack = start(&[("echo", json!({}))]).await;
     let mut shared = Shared::open(&stack).await;
-    shared.put("+1", API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
+    shared.put("+1", &wanted("echo", "t")).await;
     let (id, _) = shared.allocated("+1").await;
     shared.until_event(&id, Type::TunnelReady).await;
     shared.invoke(&id, "one", &json!({"mode": "flood"})).await;
@@ -304,7 +299,7 @@ async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
     drop(lost);
     // At once, on another worker: the former execution ignores its cancel and is killed first.
     let mut shared = Shared::open(&stack).await;
-    shared.put("+1", API, "AllocateWorkerRequest", &wanted("echo", "t")).await;
+    shared.put("+1", &wanted("echo", "t")).await;
     let (id, _) = shared.allocated("+1").await;
     shared.until_event(&id, Type::TunnelReady).await;
     shared.invoke(&id, "one", &json!({"text": "again"})).await;

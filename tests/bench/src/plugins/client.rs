@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use asp_proto::envelope::packed;
 use asp_proto::plugin::{
     ClientMessage, InitRequest, InvokeRequest, Json, ServerMessage, client_message, server_message,
 };
@@ -23,7 +24,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
-use super::link::{CallStream, Heard, Link, plugin_message};
+use super::link::{CallStream, Heard, Link};
 
 pub(super) const VERSION: &str = "1.0.0";
 /// Hang guard of one call.
@@ -157,7 +158,7 @@ impl Client {
 
     async fn call_unguarded(&self, request_id: &str, fresh: bool) -> Result<Answered> {
         let work = [client_message::Payload::Init(InitRequest::default()), invoke(&self.plugin, request_id)]
-            .map(|payload| plugin_message("ClientMessage", &ClientMessage { payload: Some(payload) }));
+            .map(|payload| packed(&ClientMessage { payload: Some(payload) }));
         let link = self.link.get_or_try_init(|| Link::open(self.supervisor.clone())).await?;
         let began = Instant::now();
         // A process that has not started takes nothing: its work follows.

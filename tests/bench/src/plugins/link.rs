@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
+use asp_proto::envelope::packed;
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{
     AllocateWorkerRequest, AllocateWorkerResponse, CloseTunnelRequest, CloseTunnelResponse, PppClientFrame,
@@ -20,8 +21,6 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
-const API: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
-const PPP: &str = "type.googleapis.com/asp.plugin.v1.";
 /// Frames of all calls that wait for the connection.
 const OUTGOING: usize = 64;
 /// Frames of one call that it has not read.
@@ -91,7 +90,7 @@ impl Link {
         self.streams.all().insert(name.clone(), sender);
         self.flush().await?;
         let stream = CallStream { link: self.clone(), name, incoming };
-        stream.send(pack(API, "AllocateWorkerRequest", &request)).await?;
+        stream.send(packed(&request)).await?;
         for message in work {
             stream.send(message.clone()).await?;
         }
@@ -179,8 +178,7 @@ impl CallStream {
     /// Asks for the end of the tunnel, with the next frames of the stream.
     pub(super) fn close(&self) {
         let request = CloseTunnelRequest { tunnel_id: self.name.clone(), reason: "completed".into() };
-        let ppp = Some(pack(API, "CloseTunnelRequest", &request));
-        let frame = PppClientFrame { tunnel_id: self.name.clone(), ppp, keepalive: false };
+        let frame = PppClientFrame::carrying(&self.name, &request);
         self.link.closing.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
     }
 
@@ -196,13 +194,4 @@ impl Drop for CallStream {
     fn drop(&mut self) {
         self.link.streams.all().remove(&self.name);
     }
-}
-
-/// A message of a worker's protocol.
-pub(super) fn plugin_message(name: &str, message: &impl Message) -> Any {
-    pack(PPP, name, message)
-}
-
-fn pack(package: &str, name: &str, message: &impl Message) -> Any {
-    Any { type_url: format!("{package}{name}"), value: message.encode_to_vec() }
 }

@@ -26,7 +26,7 @@ pub(super) struct Allocation {
     /// The place in the queue; `None` when a worker is there or on its way.
     pub place: Option<Place>,
     /// A worker is there, and took the work that came along.
-    pub seated: bool,
+    pub assigned: bool,
 }
 
 /// A place in a runtime's queue.
@@ -115,13 +115,13 @@ pub(super) fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejecti
     match (admission.status(), handle) {
         (Admitted::Admitted, Some(handle)) => {
             // Named only when the call has its place with it already (supervisor.proto).
-            let seated = !handle.worker_local_id.is_empty();
-            Ok(Allocation { tunnel_id: handle.tunnel_id, place: None, seated })
+            let assigned = !handle.worker_local_id.is_empty();
+            Ok(Allocation { tunnel_id: handle.tunnel_id, place: None, assigned })
         }
         (Admitted::Queued, Some(handle)) => {
             let mut place = answer.queue.as_ref().map(place).unwrap_or_default();
             place.eta = place.eta.or(delay);
-            Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place), seated: false })
+            Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place), assigned: false })
         }
         (Admitted::Rejected, _) => Err(Rejection::of_reason(&admission.reason, delay)),
         _ => Err(Rejection::Unusable("runtime gives no handle".into())),

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use asp_proto::envelope::packed;
 use asp_proto::plugin::{self as ppp, client_message};
 use asp_proto::snapshot::{Kind, RiskClass};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
@@ -81,8 +82,8 @@ impl Job<'_> {
     /// The message that begins the work.
     pub(super) fn work(&self, attempt_state: &AttemptState, resume: Option<ppp::Resume>) -> Any {
         match self.call().entry.primitive.kind() {
-            Kind::Resource | Kind::ResourceTemplate => tunnel::pack_as("ReadResourceRequest", &self.read()),
-            Kind::Prompt => tunnel::pack_as("GetPromptRequest", &self.prompt()),
+            Kind::Resource | Kind::ResourceTemplate => packed(&self.read()),
+            Kind::Prompt => packed(&self.prompt()),
             _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(attempt_state, resume))),
         }
     }

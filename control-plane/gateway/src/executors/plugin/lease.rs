@@ -11,8 +11,8 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 use super::ended::EndedTunnel;
+use super::multiplexer::Multiplexer;
 use super::runtimes::Runtime;
-use super::trunk::Trunk;
 use crate::telemetry::metrics::Metrics;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,15 +24,15 @@ pub(super) struct Closing {
     pub metrics: Arc<Metrics>,
 }
 
-/// The duty to give a seat back; dropping it does.
+/// The duty to give an assignment back; dropping it does.
 pub(super) struct Lease {
-    pub seat: Option<Seat>,
-    pub trunk: Trunk,
+    pub assignment: Option<Assignment>,
+    pub multiplexer: Multiplexer,
     pub tasks: TaskTracker,
 }
 
 /// A handle and what its closing needs.
-pub(super) struct Seat {
+pub(super) struct Assignment {
     pub runtime: Arc<Runtime>,
     pub tunnel: EndedTunnel,
     pub mcp_request_id: String,
@@ -41,20 +41,20 @@ pub(super) struct Seat {
 
 impl Lease {
     pub(super) fn reason(&mut self, reason: &'static str) {
-        if let Some(seat) = &mut self.seat {
-            seat.tunnel.reason = reason;
+        if let Some(assignment) = &mut self.assignment {
+            assignment.tunnel.reason = reason;
         }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let Some(mut seat) = self.seat.take() else { return };
-        if seat.ready {
+        let Some(mut assignment) = self.assignment.take() else { return };
+        if assignment.ready {
             // On the tunnel's own stream that is one frame.
-            match self.trunk.close(seat.tunnel, self.tasks.token()) {
+            match self.multiplexer.close(assignment.tunnel, self.tasks.token()) {
                 Ok(()) => return,
-                Err(tunnel) => seat.tunnel = tunnel,
+                Err(tunnel) => assignment.tunnel = tunnel,
             }
         }
         // Without a runtime the process is ending, and the socket with it.
@@ -62,9 +62,9 @@ impl Drop for Lease {
         // Off the call's path: the caller has its answer already.
         self.tasks.spawn_on(
             async move {
-                if tokio::time::timeout(CLOSE_TIMEOUT, close(&seat)).await.is_err() {
+                if tokio::time::timeout(CLOSE_TIMEOUT, close(&assignment)).await.is_err() {
                     tracing::debug!(
-                        language = seat.tunnel.language,
+                        language = assignment.tunnel.language,
                         "runtime did not close a tunnel in time"
                     );
                 }
@@ -75,20 +75,23 @@ impl Drop for Lease {
 }
 
 /// Gives the place back by calls of their own: of a tunnel that was never used, or whose stream is full or gone.
-async fn close(seat: &Seat) {
+async fn close(assignment: &Assignment) {
     // A runtime that is gone has no place to give back.
-    let Some(mut client) = seat.runtime.client() else { return };
-    if !seat.ready {
+    let Some(mut client) = assignment.runtime.client() else { return };
+    if !assignment.ready {
         let request = CancelAllocationRequest {
-            tunnel_id: seat.tunnel.id.clone(),
-            mcp_request_id: seat.mcp_request_id.clone(),
+            tunnel_id: assignment.tunnel.id.clone(),
+            mcp_request_id: assignment.mcp_request_id.clone(),
         };
         // An allocation that became ready meanwhile is closed below.
         let _ = client.cancel_allocation(request).await;
     }
-    let request = CloseTunnelRequest { tunnel_id: seat.tunnel.id.clone(), reason: seat.tunnel.reason.into() };
+    let request = CloseTunnelRequest {
+        tunnel_id: assignment.tunnel.id.clone(),
+        reason: assignment.tunnel.reason.into(),
+    };
     match client.close_tunnel(request).await {
-        Ok(answer) => seat.tunnel.closed(answer.get_ref()),
+        Ok(answer) => assignment.tunnel.closed(answer.get_ref()),
         Err(status) => tracing::debug!(code = ?status.code(), "tunnel was gone before it was closed"),
     }
 }

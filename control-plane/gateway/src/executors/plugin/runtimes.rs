@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tonic::transport::{Endpoint, Uri};
 use tonic::{Code, Status};
 
-use super::trunk::{Client, Trunk};
+use super::multiplexer::{Client, Multiplexer};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A runtime that vanished silently is noticed after the two together.
@@ -104,7 +104,7 @@ pub(super) struct Runtime {
     client: Client,
     link: Mutex<Link>,
     /// The stream that tunnels share; opened when it is needed.
-    trunk: tokio::sync::Mutex<Option<Trunk>>,
+    multiplexer: tokio::sync::Mutex<Option<Multiplexer>>,
 }
 
 struct Link {
@@ -141,16 +141,16 @@ impl Runtime {
             .max_decoding_message_size(MAX_MESSAGE)
             .max_encoding_message_size(MAX_MESSAGE);
         let link = Mutex::new(Link { state: RuntimeState::Unused, failures: 0, retry_at: None });
-        Ok(Runtime { languages, url, client, link, trunk: tokio::sync::Mutex::default() })
+        Ok(Runtime { languages, url, client, link, multiplexer: tokio::sync::Mutex::default() })
     }
 
     /// The stream for a new tunnel. `Unavailable` at once when the runtime is known not to answer.
-    pub(super) async fn trunk(self: &Arc<Self>) -> Result<Trunk, Status> {
+    pub(super) async fn multiplexer(self: &Arc<Self>) -> Result<Multiplexer, Status> {
         let unavailable = || Status::unavailable("the runtime does not answer");
         let client = self.client().ok_or_else(unavailable)?;
         // Only one opens it; the others wait, which they would do for their own as well.
-        let mut trunk = self.trunk.lock().await;
-        if let Some(open) = trunk.as_ref().filter(|trunk| !trunk.is_over()) {
+        let mut multiplexer = self.multiplexer.lock().await;
+        if let Some(open) = multiplexer.as_ref().filter(|multiplexer| !multiplexer.is_over()) {
             return Ok(open.clone());
         }
         let listener = Arc::downgrade(self);
@@ -159,9 +159,9 @@ impl Runtime {
                 runtime.heard(Some(fault));
             }
         };
-        let opened = Trunk::open(client, heard).await;
+        let opened = Multiplexer::open(client, heard).await;
         self.heard(opened.as_ref().err());
-        Ok(trunk.insert(opened?).clone())
+        Ok(multiplexer.insert(opened?).clone())
     }
 
     /// A client, unless the runtime is known not to answer.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_proto::envelope::packed;
 use asp_proto::plugin::{
     ClientMessage, ContentChunk, GetPromptResponse, ServerMessage, client_message, server_message,
 };
@@ -20,9 +21,9 @@ use tonic::{Code, Status};
 
 use super::admission::{self, Allocation, Rejection};
 use super::ended::EndedTunnel;
-use super::lease::{Closing, Lease, Seat};
+use super::lease::{Assignment, Closing, Lease};
+use super::multiplexer::{Arrived, MAX_MESSAGE, TunnelStream};
 use super::runtimes::Runtime;
-use super::trunk::{Arrived, Lane, MAX_MESSAGE, api_message};
 use crate::call::Call;
 
 /// How long the runtime may take to decide on an allocation.
@@ -31,7 +32,6 @@ const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_secs(5);
 /// Work up to this size goes along with the request for a place: it is lost when there is none at once.
 const EARLY: usize = 64 << 10;
-const TYPE_PREFIX: &str = "type.googleapis.com/asp.plugin.v1.";
 
 /// What came through the tunnel.
 #[derive(Debug)]
@@ -55,9 +55,9 @@ pub(super) enum TunnelFault {
 
 /// A worker's place, from the allocation to its closing.
 pub(super) struct Tunnel {
-    // Before the lane: closing takes its place on the stream over.
+    // Before the stream: closing takes its place on the stream over.
     lease: Lease,
-    lane: Lane,
+    stream: TunnelStream,
     /// The runtime has said that nothing follows.
     over: bool,
     /// What no worker was given yet.
@@ -109,8 +109,8 @@ impl Tunnel {
         if work.value.len() > MAX_MESSAGE {
             return Err(Rejection::Unusable("the call is too large for a plugin".into()).into());
         }
-        let trunk = runtime.trunk().await.map_err(|status| Rejection::of_status(&status))?;
-        let mut lane = trunk.lane().map_err(|status| Rejection::of_status(&status))?;
+        let multiplexer = runtime.multiplexer().await.map_err(|status| Rejection::of_status(&status))?;
+        let mut stream = multiplexer.stream().map_err(|status| Rejection::of_status(&status))?;
         // A fresh process is never there at once.
         let early = !request.force_fresh_process && work.value.len() <= EARLY;
         let mut held = vec![init, work];
@@ -119,7 +119,7 @@ impl Tunnel {
         if early {
             call.hand_over();
         }
-        let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut lane, request, along)).await;
+        let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, request, along)).await;
         let decided = decided.unwrap_or_else(|_| Err(Undecided::Lost(no_decision(&runtime))));
         let allocation = match decided {
             Ok(allocation) => allocation,
@@ -132,21 +132,25 @@ impl Tunnel {
         };
         runtime.heard(None);
         let tunnel_id = allocation.tunnel_id.clone();
-        lane.rename(&tunnel_id);
+        stream.rename(&tunnel_id);
         let ready = allocation.place.is_none();
         let reason = "client_closed";
         let metrics = closing.metrics;
         let tunnel = EndedTunnel { id: tunnel_id, language, reason, metrics };
-        let seat = Seat { runtime, tunnel, mcp_request_id, ready };
-        let lease = Lease { seat: Some(seat), trunk: lane.trunk().clone(), tasks: closing.tasks };
-        match (early, allocation.seated) {
+        let assignment = Assignment { runtime, tunnel, mcp_request_id, ready };
+        let lease = Lease {
+            assignment: Some(assignment),
+            multiplexer: stream.multiplexer().clone(),
+            tasks: closing.tasks,
+        };
+        match (early, allocation.assigned) {
             (true, true) => held.clear(),
             // It was dropped unread.
             (true, false) => give_back(call, before),
             (false, _) => {}
         }
-        let mut tunnel = Tunnel { lease, lane, over: false, held, stopping: false };
-        if allocation.seated {
+        let mut tunnel = Tunnel { lease, stream, over: false, held, stopping: false };
+        if allocation.assigned {
             let sent = tunnel.ready(call).await;
             sent.map_err(|_| OpenFault::Lost(Status::unavailable("the stream is over")))?;
         }
@@ -155,8 +159,8 @@ impl Tunnel {
 
     /// The worker is attached: work that waited for it gets on its way.
     pub(super) async fn ready(&mut self, call: &Call) -> Result<(), TunnelFault> {
-        if let Some(seat) = &mut self.lease.seat {
-            seat.ready = true;
+        if let Some(assignment) = &mut self.lease.assignment {
+            assignment.ready = true;
         }
         let held = std::mem::take(&mut self.held);
         if !held.is_empty() {
@@ -169,7 +173,7 @@ impl Tunnel {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.lease.seat.as_ref().is_some_and(|seat| seat.ready)
+        self.lease.assignment.as_ref().is_some_and(|assignment| assignment.ready)
     }
 
     /// Why the tunnel is closed, for the runtime.
@@ -189,7 +193,7 @@ impl Tunnel {
     }
 
     async fn send_any(&mut self, ppp: Any) -> Result<(), TunnelFault> {
-        self.lane.send(ppp).await.map_err(TunnelFault::Cut)
+        self.stream.send(ppp).await.map_err(TunnelFault::Cut)
     }
 
     /// The next thing heard. May be dropped while it waits.
@@ -197,7 +201,7 @@ impl Tunnel {
         if self.over {
             return Ok(Heard::End);
         }
-        let heard = read(self.lane.next().await);
+        let heard = read(self.stream.next().await);
         self.over = !matches!(heard, Ok(ref heard) if !matches!(heard, Heard::End));
         heard
     }
@@ -225,15 +229,15 @@ enum Undecided {
 
 /// Asks for a place; `along` is taken by a worker that is there at once.
 async fn allocate(
-    lane: &mut Lane,
+    stream: &mut TunnelStream,
     request: AllocateWorkerRequest,
     along: Vec<Any>,
 ) -> Result<Allocation, Undecided> {
-    lane.send(api_message("AllocateWorkerRequest", &request)).await.map_err(Undecided::Lost)?;
+    stream.send(packed(&request)).await.map_err(Undecided::Lost)?;
     for message in along {
-        lane.send(message).await.map_err(Undecided::Lost)?;
+        stream.send(message).await.map_err(Undecided::Lost)?;
     }
-    match lane.next().await {
+    match stream.next().await {
         Arrived::Allocated(answer) => admission::read(answer).map_err(Undecided::Rejected),
         Arrived::End(status) => {
             Err(Undecided::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
@@ -255,18 +259,18 @@ impl Drop for Tunnel {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
-        let mut lane = self.lane.detach();
-        let trunk = self.lease.trunk.clone();
+        let mut stream = self.stream.detach();
+        let multiplexer = self.lease.multiplexer.clone();
         let tasks = self.lease.tasks.clone();
-        let lease = Lease { seat: self.lease.seat.take(), trunk, tasks: tasks.clone() };
+        let lease = Lease { assignment: self.lease.assignment.take(), multiplexer, tasks: tasks.clone() };
         tasks.spawn_on(
             async move {
                 let stopped =
-                    async { while !read(lane.next().await).map_or(true, |heard| heard.is_end()) {} };
+                    async { while !read(stream.next().await).map_or(true, |heard| heard.is_end()) {} };
                 // Either it has stopped, or the close makes the runtime stop it.
                 let _ = timeout(LINGER, stopped).await;
                 drop(lease);
-                drop(lane);
+                drop(stream);
             },
             &runtime,
         );
@@ -292,13 +296,7 @@ impl Heard {
 
 /// A client message in its envelope.
 pub(super) fn pack(message: client_message::Payload) -> Any {
-    let message = ClientMessage { payload: Some(message) };
-    pack_as("ClientMessage", &message)
-}
-
-/// A message of the PPP package, by its name there.
-pub(super) fn pack_as(name: &str, message: &impl Message) -> Any {
-    Any { type_url: format!("{TYPE_PREFIX}{name}"), value: message.encode_to_vec() }
+    packed(&ClientMessage { payload: Some(message) })
 }
 
 /// What a TUNNEL_CLOSED says went wrong (supervisor.proto).

@@ -19,7 +19,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::Status;
 
 use super::api_name;
-use super::lane::Arrived;
+use super::tunnel_stream::Arrived;
 use crate::executors::plugin::ended::EndedTunnel;
 
 /// What a runtime sends of one tunnel before it is told that it was read (supervisor.proto).
@@ -35,7 +35,7 @@ const MAX_LANES: usize = 10_000;
 const FORGET: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
-pub(super) struct Lanes(Mutex<State>);
+pub(super) struct StreamTable(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -84,7 +84,7 @@ pub(super) fn cost(payload: &Payload) -> usize {
 
 type Added = (mpsc::Receiver<Arrived>, Arc<AtomicUsize>);
 
-impl Lanes {
+impl StreamTable {
     pub(super) fn add(&self, name: &str) -> Result<Added, Status> {
         let mut state = self.0.lock();
         if state.ended {
@@ -135,7 +135,7 @@ impl Lanes {
         let mut state = self.0.lock();
         match (state.entries.remove(name), handle) {
             (Some(Entry::Open { sender, unread }), handle) => {
-                // Err: the call has just gone; its lane leaves by the old name.
+                // Err: the call has just gone; its stream leaves by the old name.
                 let gone = sender.try_send(Arrived::Allocated(answer)).is_err();
                 match handle {
                     Some(tunnel_id) if gone => return Passed::Unwanted { tunnel_id },

@@ -4,8 +4,8 @@
 //! its frames. Keeps true: a tunnel that is not read holds up no other, and no more waits for it than its window; a
 //! place that is answered for a call that is gone is closed at once; when the stream ends, every tunnel hears of it.
 
-mod lane;
-mod lanes;
+mod stream_table;
+mod tunnel_stream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,6 @@ use std::time::Duration;
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{CloseTunnelRequest, PppClientFrame};
 use parking_lot::Mutex;
-use prost::Message;
 use prost_types::Any;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::WeakSender;
@@ -29,9 +28,9 @@ use super::ended::EndedTunnel;
 /// A client of the Runtime Supervisor API.
 pub(super) type Client = RuntimeSupervisorClient<Channel>;
 
-pub(super) use lane::{Arrived, Lane};
-pub(super) use lanes::MAX_MESSAGE;
-use lanes::{Closing, Lanes, Passed};
+pub(super) use stream_table::MAX_MESSAGE;
+use stream_table::{Closing, Passed, StreamTable};
+pub(super) use tunnel_stream::{Arrived, TunnelStream};
 
 /// Frames of all tunnels that wait for the connection. Each may be large, so they are few.
 const OUTGOING: usize = 64;
@@ -41,52 +40,52 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 const SWEEP: Duration = Duration::from_millis(250);
 /// Closings that wait for a frame to go along with.
 const MAX_WAITING: usize = OUTGOING / 2;
-const API_PREFIX: &str = "type.googleapis.com/asp.runtime.supervisor.v1.";
 
 /// A shared stream.
 #[derive(Clone)]
-pub(super) struct Trunk {
+pub(super) struct Multiplexer {
     outgoing: mpsc::Sender<PppClientFrame>,
-    lanes: Arc<Lanes>,
+    streams: Arc<StreamTable>,
     /// Requests to close tunnels: nobody waits for them, so they go with the next frame, or at the next sweep.
     closing: Arc<Mutex<Vec<PppClientFrame>>>,
     next: Arc<AtomicU64>,
 }
 
-impl Trunk {
+impl Multiplexer {
     /// Opens a stream and reads it in a task of its own. `heard` learns how it ended.
     pub(super) async fn open(
         mut client: Client,
         heard: impl FnOnce(Option<&Status>) + Send + 'static,
-    ) -> Result<Trunk, Status> {
+    ) -> Result<Multiplexer, Status> {
         let (outgoing, frames) = mpsc::channel(OUTGOING);
         // What tells the runtime that many tunnels follow. The channel is new.
         let _ = outgoing.try_send(PppClientFrame { keepalive: true, ..PppClientFrame::default() });
         let opened = tokio::time::timeout(OPEN_TIMEOUT, client.proxy_ppp(ReceiverStream::new(frames))).await;
         let opened = opened.unwrap_or_else(|_| Err(Status::unavailable("no stream in time")))?;
-        let trunk = Trunk { outgoing, lanes: Arc::default(), closing: Arc::default(), next: Arc::default() };
-        let lanes = trunk.lanes.clone();
-        let closing = trunk.closing.clone();
-        let back = trunk.outgoing.downgrade();
+        let multiplexer =
+            Multiplexer { outgoing, streams: Arc::default(), closing: Arc::default(), next: Arc::default() };
+        let streams = multiplexer.streams.clone();
+        let closing = multiplexer.closing.clone();
+        let back = multiplexer.outgoing.downgrade();
         tokio::spawn(async move {
             let back = Back { outgoing: back, closing };
-            let end = read(opened.into_inner(), &lanes, &back).await;
+            let end = read(opened.into_inner(), &streams, &back).await;
             heard(end.as_ref());
-            lanes.end(end);
+            streams.end(end);
         });
-        Ok(trunk)
+        Ok(multiplexer)
     }
 
     /// Whether it takes no more tunnels.
     pub(super) fn is_over(&self) -> bool {
-        self.lanes.has_ended()
+        self.streams.has_ended()
     }
 
-    /// A lane for a new tunnel, under a name of this stream.
-    pub(super) fn lane(&self) -> Result<Lane, Status> {
+    /// A stream for a new tunnel, under a name of this stream.
+    pub(super) fn stream(&self) -> Result<TunnelStream, Status> {
         let name = format!("+{}", self.next.fetch_add(1, Ordering::Relaxed));
-        let (incoming, unread) = self.lanes.add(&name)?;
-        Ok(Lane::new(self.clone(), name, incoming, unread))
+        let (incoming, unread) = self.streams.add(&name)?;
+        Ok(TunnelStream::new(self.clone(), name, incoming, unread))
     }
 
     /// Asks for the end of a tunnel; the figures are taken note of when they come. Gives the tunnel back when the
@@ -97,7 +96,7 @@ impl Trunk {
         if waiting.len() >= MAX_WAITING && !flush(&mut waiting, &self.outgoing) {
             return Err(tunnel);
         }
-        self.lanes.close(tunnel, closing)?;
+        self.streams.close(tunnel, closing)?;
         waiting.push(frame);
         Ok(())
     }
@@ -112,7 +111,7 @@ impl Trunk {
 /// Reads the stream to its end; `None` is a good one.
 async fn read(
     mut incoming: Streaming<asp_proto::supervisor::PppServerFrame>,
-    lanes: &Lanes,
+    streams: &StreamTable,
     back: &Back,
 ) -> Option<Status> {
     let mut sweep = interval(SWEEP);
@@ -121,14 +120,14 @@ async fn read(
         let frame = tokio::select! {
             frame = incoming.message() => frame,
             _ = sweep.tick() => {
-                lanes.sweep();
+                streams.sweep();
                 back.flush();
                 continue;
             }
         };
         match frame {
             Ok(Some(frame)) => {
-                if let Passed::Unwanted { tunnel_id } = lanes.pass(frame) {
+                if let Passed::Unwanted { tunnel_id } = streams.pass(frame) {
                     back.send(close_frame(&tunnel_id, "abandoned"));
                 }
             }
@@ -171,13 +170,7 @@ fn flush(waiting: &mut Vec<PppClientFrame>, outgoing: &mpsc::Sender<PppClientFra
 
 fn close_frame(tunnel_id: &str, reason: &str) -> PppClientFrame {
     let request = CloseTunnelRequest { tunnel_id: tunnel_id.to_owned(), reason: reason.to_owned() };
-    let ppp = Some(api_message("CloseTunnelRequest", &request));
-    PppClientFrame { tunnel_id: tunnel_id.to_owned(), ppp, keepalive: false }
-}
-
-/// A message of the Runtime Supervisor API in its envelope.
-pub(super) fn api_message(name: &str, message: &impl Message) -> Any {
-    Any { type_url: format!("{API_PREFIX}{name}"), value: message.encode_to_vec() }
+    PppClientFrame::carrying(tunnel_id, &request)
 }
 
 /// The name of a message of the API itself.

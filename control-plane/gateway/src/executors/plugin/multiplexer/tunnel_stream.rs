@@ -10,8 +10,8 @@ use prost_types::Any;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::lanes::{MAX_MESSAGE, WINDOW, cost};
-use super::{Trunk, close_frame};
+use super::stream_table::{MAX_MESSAGE, WINDOW, cost};
+use super::{Multiplexer, close_frame};
 
 /// What came for a tunnel.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub(in super::super) enum Arrived {
     End(Option<Status>),
 }
 
-pub(in super::super) struct Lane {
-    trunk: Trunk,
+pub(in super::super) struct TunnelStream {
+    multiplexer: Multiplexer,
     /// Of this stream until the tunnel has its handle.
     name: String,
     incoming: mpsc::Receiver<Arrived>,
@@ -34,24 +34,24 @@ pub(in super::super) struct Lane {
     untold: usize,
 }
 
-impl Lane {
+impl TunnelStream {
     pub(super) fn new(
-        trunk: Trunk,
+        multiplexer: Multiplexer,
         name: String,
         incoming: mpsc::Receiver<Arrived>,
         unread: Arc<AtomicUsize>,
-    ) -> Lane {
-        Lane { trunk, name, incoming, unread, untold: 0 }
+    ) -> TunnelStream {
+        TunnelStream { multiplexer, name, incoming, unread, untold: 0 }
     }
 
-    pub(in super::super) fn trunk(&self) -> &Trunk {
-        &self.trunk
+    pub(in super::super) fn multiplexer(&self) -> &Multiplexer {
+        &self.multiplexer
     }
 
-    /// Takes the lane out; what is left hears and says nothing.
-    pub(in super::super) fn detach(&mut self) -> Lane {
-        let left = Lane {
-            trunk: self.trunk.clone(),
+    /// Takes the stream out; what is left hears and says nothing.
+    pub(in super::super) fn detach(&mut self) -> TunnelStream {
+        let left = TunnelStream {
+            multiplexer: self.multiplexer.clone(),
             name: String::new(),
             incoming: mpsc::channel(1).1,
             unread: Arc::default(),
@@ -77,7 +77,7 @@ impl Lane {
     async fn send_frame(&self, ppp: Option<Any>) -> Result<(), Status> {
         let keepalive = ppp.is_none();
         let frame = PppClientFrame { tunnel_id: self.name.clone(), ppp, keepalive };
-        let sent = self.trunk.send(frame).await;
+        let sent = self.multiplexer.send(frame).await;
         sent.map_err(|_| Status::unavailable("the stream takes no more frames"))
     }
 
@@ -90,7 +90,7 @@ impl Lane {
             self.untold -= WINDOW / 2;
         }
         let Some(arrived) = self.incoming.recv().await else {
-            return Arrived::End(self.trunk.lanes.ended_with());
+            return Arrived::End(self.multiplexer.streams.ended_with());
         };
         if let Arrived::Payload(payload) = &arrived {
             let cost = cost(payload);
@@ -101,17 +101,17 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for TunnelStream {
     fn drop(&mut self) {
-        // From now on an answer for this lane is unwanted; one that has come already is so too.
+        // From now on an answer for this stream is unwanted; one that has come already is so too.
         self.incoming.close();
         while let Ok(arrived) = self.incoming.try_recv() {
             if let Arrived::Allocated(AllocateWorkerResponse { handle: Some(handle), .. }) = arrived {
                 self.name = handle.tunnel_id;
                 // Without room the runtime ends it when it is not used.
-                let _ = self.trunk.outgoing.try_send(close_frame(&self.name, "abandoned"));
+                let _ = self.multiplexer.outgoing.try_send(close_frame(&self.name, "abandoned"));
             }
         }
-        self.trunk.lanes.leave(&self.name);
+        self.multiplexer.streams.leave(&self.name);
     }
 }
