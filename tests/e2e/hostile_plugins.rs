@@ -70,7 +70,7 @@ async def run(args, ctx):
     await ctx.progress(1, "deaf from now on")
     while True:
         try:
-            streams[-1]._outbox.urgent(wire.ServerMessage(pong=wire.Pong(nonce=7)))
+            streams[-1]._outbox.urgent(wire.ServerMessage(pong=wire.Pong(nonce="7")))
             await asyncio.sleep(0.5)
         except asyncio.CancelledError:
             pass
