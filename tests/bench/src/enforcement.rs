@@ -82,12 +82,16 @@ pub(crate) async fn measure(path: &Path, flips: u32) -> Result<Vec<Enforcement>>
         probe: &list,
         is_off: vanished,
     };
-    Ok(vec![
+    let at_edge = of_exposure("list refused at the edge", stack.edge(), &list);
+    let mut measured = vec![
         of_exposure("call refused at the edge", stack.edge(), &call).time(&admin, flips).await?,
-        of_exposure("list refused at the edge", stack.edge(), &list).time(&admin, flips).await?,
+        at_edge.time(&admin, flips).await?,
         of_exposure("call refused at the gateway", stack.gateway(), &call).time(&admin, flips).await?,
-        entry.time(&admin, flips).await?,
-    ])
+    ];
+    // The last switch was awaited at the gateway alone, and the edge may hear of it later.
+    at_edge.until_settled(false, Instant::now()).await?;
+    measured.push(entry.time(&admin, flips).await?);
+    Ok(measured)
 }
 
 impl Flip<'_> {
