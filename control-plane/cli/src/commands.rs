@@ -9,6 +9,7 @@ pub mod import;
 pub mod lint;
 pub mod plugin;
 pub mod policy;
+mod specs;
 pub mod status;
 pub mod token;
 

@@ -9,6 +9,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::{AdminClient, api_path, block_on, change_in_words};
+use super::specs;
 use crate::args::{ApplyArgs, DiffArgs};
 use crate::failure::Failure;
 use crate::print;
@@ -140,14 +141,6 @@ fn shown(name: &str, difference: &Difference) -> Value {
 }
 
 fn read(directory: &Path) -> Result<Vec<Bundle>, Failure> {
-    let sources =
-        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
-    let report = asp_registry::check(&sources);
-    let Some(found) = report.catalog else {
-        for fault in &report.faults {
-            print::error(&catalog::describe(fault));
-        }
-        return Err(Failure::Refused);
-    };
+    let (sources, found) = specs::checked(directory)?;
     Ok(catalog::bundles(&sources, found))
 }

@@ -1,25 +1,16 @@
 //! `asp compile`: what clients and the runtime would get of a directory of primitives. Offline.
 
-use anyhow::Context;
 use asp_control::admin::registry::{DEFAULT_REVISION, compiled};
-use asp_control::catalog;
 use serde_json::Value;
 
+use super::specs;
 use crate::args::CompileArgs;
 use crate::failure::Failure;
 use crate::print;
 
 /// Compiles and prints; fails when there is a fault or no such server.
 pub fn run(args: &CompileArgs) -> Result<(), Failure> {
-    let sources = asp_registry::read_dir(&args.directory)
-        .with_context(|| format!("read {}", args.directory.display()))?;
-    let report = asp_registry::check(&sources);
-    let Some(found) = report.catalog else {
-        for fault in &report.faults {
-            print::error(&catalog::describe(fault));
-        }
-        return Err(Failure::Refused);
-    };
+    let (_, found) = specs::checked(&args.directory)?;
     let mut servers = found.servers;
     if let Some(name) = &args.server {
         servers.retain(|server| server.server.name == *name);

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_control::catalog;
 use asp_proto::plugin::server_message::Payload;
 use asp_registry::Source;
 use serde_json::Value;
 
 use super::client::block_on;
+use super::specs;
 use crate::args::plugin::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
 use crate::failure::Failure;
 use crate::packaging::languages::Languages;
@@ -186,15 +186,7 @@ fn show(message: &Payload) {
 
 /// The specs of a directory, and what there is to build and install.
 fn read(directory: &Path) -> Result<(Vec<Source>, Vec<Unit>), Failure> {
-    let sources =
-        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
-    let report = asp_registry::check(&sources);
-    let Some(found) = report.catalog else {
-        for fault in &report.faults {
-            print::error(&catalog::describe(fault));
-        }
-        return Err(Failure::Refused);
-    };
+    let (sources, found) = specs::checked(directory)?;
     let units = packaging::units(&found.servers, Some(directory));
     Ok((sources, units))
 }

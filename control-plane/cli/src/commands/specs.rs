@@ -1,0 +1,24 @@
+//! The specs of a directory, as the commands read them that need them whole.
+
+use std::path::Path;
+
+use anyhow::Context;
+use asp_control::catalog;
+use asp_registry::{Catalog, Source};
+
+use crate::failure::Failure;
+use crate::print;
+
+/// The files and what they make; else every fault is told, and the command is refused.
+pub(super) fn checked(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
+    let sources =
+        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let report = asp_registry::check(&sources);
+    let Some(found) = report.catalog else {
+        for fault in &report.faults {
+            print::error(&catalog::describe(fault));
+        }
+        return Err(Failure::Refused);
+    };
+    Ok((sources, found))
+}
