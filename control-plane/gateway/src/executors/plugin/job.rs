@@ -107,6 +107,7 @@ impl Job<'_> {
             idempotency_key: call.idempotency_key.clone().unwrap_or_default(),
             mcp_request_id: call.protocol_request_id.clone(),
             resume,
+            describe: false,
         }
     }
 

@@ -48,7 +48,7 @@ class InitRequest(_message.Message):
     def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class InvokeRequest(_message.Message):
-    __slots__ = ("ctx", "primitive", "version", "arguments", "request_id", "task_id", "attrs", "deadline", "budget", "access_token", "idempotency_key", "mcp_request_id", "resume")
+    __slots__ = ("ctx", "primitive", "version", "arguments", "request_id", "task_id", "attrs", "deadline", "budget", "access_token", "idempotency_key", "mcp_request_id", "resume", "describe")
     class AttrsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,7 @@ class InvokeRequest(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     MCP_REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_FIELD_NUMBER: _ClassVar[int]
     ctx: Context
     primitive: str
     version: str
@@ -82,7 +83,8 @@ class InvokeRequest(_message.Message):
     idempotency_key: str
     mcp_request_id: str
     resume: Resume
-    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., primitive: _Optional[str] = ..., version: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., budget: _Optional[int] = ..., access_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., mcp_request_id: _Optional[str] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+    describe: bool
+    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., primitive: _Optional[str] = ..., version: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., budget: _Optional[int] = ..., access_token: _Optional[str] = ..., idempotency_key: _Optional[str] = ..., mcp_request_id: _Optional[str] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., describe: _Optional[bool] = ...) -> None: ...
 
 class Resume(_message.Message):
     __slots__ = ("capsule", "seq", "attempt", "user_inputs", "delegation_results", "resume_token")
