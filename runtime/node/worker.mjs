@@ -42,5 +42,5 @@ async function load() {
   await routeThroughProxy();
   const manifest = readManifest(process.env.ASP_PLUGIN_MANIFEST);
   const definition = await loadPlugin(manifest, process.env.ASP_PLUGIN_CODE);
-  return { manifest, definition, schemas: compileSchemas(manifest), workDirectory: process.env.ASP_WORK_DIR };
+  return { manifest, definition, schemas: compileSchemas(manifest, definition), workDirectory: process.env.ASP_WORK_DIR };
 }

@@ -2,6 +2,10 @@
  * Types of `@asp/plugin`: what a plugin's author writes against. Kept by hand beside index.mjs; a test compiles a
  * plugin against them and checks that both export the same names.
  */
+import type { z } from 'zod';
+
+/** zod 4, for plugins that install nothing; with one of your own, `import { z } from 'zod'` does as well. */
+export { z } from 'zod';
 
 /** A value that JSON can hold. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json | undefined };
@@ -123,9 +127,27 @@ export interface Definition<Kind extends 'tool' | 'resource' | 'prompt'> {
   readonly __kind?: Kind;
 }
 
+type Schema = z.core.$ZodType;
+type Returned<Value> = Value | ToolResult | Promise<Value | ToolResult>;
+
+/**
+ * A tool whose types are zod schemas: they are its JSON Schema (`asp plugin build` writes it), the arguments come
+ * converted, and what the handler returns goes out as `output` makes it.
+ */
+export function tool<Input extends Schema, Output extends Schema, State = Json>(
+  types: { input: Input; output: Output; /** As below. */ checkpoint?: boolean },
+  handler: (args: z.core.output<Input>, ctx: Context<State>) => Returned<z.core.input<Output>>,
+): Definition<'tool'>;
+
+/** As above, and the spec says what comes out. */
+export function tool<Input extends Schema, State = Json>(
+  types: { input: Input; output?: undefined; checkpoint?: boolean },
+  handler: (args: z.core.output<Input>, ctx: Context<State>) => unknown,
+): Definition<'tool'>;
+
 /** One function of the arguments (valid against the input schema) and the context; returns the output. */
 export function tool<Args = any, Output = unknown, State = Json>(
-  handler: (args: Args, ctx: Context<State>) => Output | ToolResult | Promise<Output | ToolResult>,
+  handler: (args: Args, ctx: Context<State>) => Returned<Output>,
   options?: { /** The plugin saves checkpoints and can resume. */ checkpoint?: boolean },
 ): Definition<'tool'>;
 

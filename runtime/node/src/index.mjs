@@ -1,19 +1,27 @@
 //! What a plugin's author imports: `tool`, `resource`, `prompt`, `result` and the errors a handler may throw.
-//! It imports nothing but the errors, so that a plugin that bundles its own copy still fits the worker: the two
-//! know each other by registered symbols, never by class.
+//! It imports nothing of the worker, so that a plugin that bundles its own copy still fits it: the two know each
+//! other by registered symbols, never by class.
 import { CallError, ToolError, isCancelled } from './errors.mjs';
+import { z } from './zod.mjs';
 
-export { CallError, ToolError, isCancelled };
+export { CallError, ToolError, isCancelled, z };
 
 /** Marks a definition; the worker reads it. */
 const DEFINITION = Symbol.for('asp.plugin.definition');
 /** Marks a result made by `result()`. */
 const RESULT = Symbol.for('asp.plugin.result');
 
-/** A tool or a task: one function of the validated arguments and the context. */
-export function tool(handler, options = {}) {
-  requireFunction(handler, 'tool(handler)');
-  return define('tool', { call: handler, checkpoint: options.checkpoint === true });
+/**
+ * A tool or a task: `tool(handler, {checkpoint})`, one function of the validated arguments and the context; or
+ * `tool({input, output, checkpoint}, handler)` with zod schemas, which are its schema and convert both ways.
+ */
+export function tool(first, second) {
+  const typed = typeof first !== 'function';
+  const [handler, options = {}] = typed ? [second, first ?? undefined] : [first, second];
+  requireFunction(handler, typed ? 'tool({input, output}, handler)' : 'tool(handler)');
+  for (const side of ['input', 'output']) requireSchema(options[side], side);
+  const { input, output } = options;
+  return define('tool', { call: handler, checkpoint: options.checkpoint === true, input, output });
 }
 
 /** A resource or a resource template: a reader, or `{read, list, subscribe}`. */
@@ -46,4 +54,11 @@ function define(kind, parts) {
 
 function requireFunction(value, where) {
   if (typeof value !== 'function') throw new TypeError(`${where} needs a function`);
+}
+
+/** zod 4 marks its schemas with `_zod`; zod 3 has no JSON Schema to give. */
+function requireSchema(value, side) {
+  if (value === undefined || value?._zod !== undefined) return;
+  const elder = value?._def === undefined ? 'is no zod schema: write z.object({...})' : 'is of zod 3: install zod 4';
+  throw new TypeError(`tool({${side}}) ${elder}`);
 }

@@ -13,9 +13,16 @@ const OPTIONS = { strict: false, allErrors: false, logger: false, validateSchema
 /** Faults named in one answer. */
 const MAX_FAULTS = 5;
 
-/** Returns `{input, output, artifact}`: each `(value) => fault text | undefined`. */
-export function compileSchemas(manifest) {
-  const schemas = [manifest.inputSchema, manifest.outputSchema, artifactItem(manifest.artifactSchema)];
+/**
+ * Returns `{input, output, artifact}`: each `(value) => {text, pointer} | undefined`. Where the definition has types the
+ * schema was made of them, and they judge in its place: what a worker loads for both would double its start.
+ */
+export function compileSchemas(manifest, definition) {
+  const schemas = [
+    definition.input ? undefined : manifest.inputSchema,
+    definition.output ? undefined : manifest.outputSchema,
+    artifactItem(manifest.artifactSchema),
+  ];
   if (schemas.every((schema) => schema === undefined)) {
     return { input: accept, output: accept, artifact: accept };
   }
@@ -41,7 +48,7 @@ export function readArguments(message, schemas) {
     throw new CallError('INVALID_ARGUMENT', 'arguments: not JSON');
   }
   const fault = schemas.input(args);
-  if (fault) throw new CallError('INVALID_ARGUMENT', `arguments: ${fault}`);
+  if (fault) throw new CallError('INVALID_ARGUMENT', `arguments: ${fault.text}`, { details: { pointer: fault.pointer } });
   return args;
 }
 
@@ -52,7 +59,8 @@ function accept() {
 function validator(validate) {
   return (value) => {
     if (validate(value)) return undefined;
-    return validate.errors.slice(0, MAX_FAULTS).map(describe).join('; ');
+    const { errors } = validate;
+    return { text: errors.slice(0, MAX_FAULTS).map(describe).join('; '), pointer: errors[0].instancePath };
   };
 }
 

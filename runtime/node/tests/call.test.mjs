@@ -115,7 +115,7 @@ test('an artifact may be a foreign address', async () => {
 test('an artifact above the disk limit is refused before any byte is sent', async () => {
   for (const act of [{ act: 'artifact', name: 'a', size: 1024 * 1024 + 1 }, { act: 'file', size: 1024 * 1024 + 1 }]) {
     const { failed } = await run(act);
-    assert.equal(failed.code, 'INVALID_OUTPUT');
+    assert.equal(failed.code, 'ARTIFACT_REFUSED');
     assert.match(failed.message, /1048577 bytes, allowed are 1048576/);
     assert.equal(worker.inbox.length, 0);
   }
@@ -129,7 +129,7 @@ test('an artifact outside the work directory, without a plain name or sent twice
     { act: 'twice' },
   ]) {
     const { failed } = await run(act);
-    assert.ok(['INTERNAL', 'FAILED_PRECONDITION'].includes(failed.code), failed.code);
+    assert.ok(['INTERNAL', 'ARTIFACT_REFUSED'].includes(failed.code), failed.code);
     worker.inbox.length = 0;
   }
 });

@@ -18,8 +18,9 @@ test('a TypeScript plugin compiles against the types and its mistakes are found'
 
 test('the types declare what the package exports', () => {
   const types = readFileSync(path('../src/index.d.ts'), 'utf8');
-  const declared = [...types.matchAll(/^export (?:function|class) (\w+)/gm)].map((match) => match[1]);
-  assert.deepEqual(declared.sort(), Object.keys(api).sort());
+  const declared = [...types.matchAll(/^export (?:function|class|\{) ?(\w+)/gm)].map((match) => match[1]);
+  // A function with several signatures is declared as often.
+  assert.deepEqual([...new Set(declared)].sort(), Object.keys(api).sort());
 });
 
 test('the descriptor is the one of proto/plugin.proto', () => {

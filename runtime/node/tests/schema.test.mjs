@@ -80,7 +80,7 @@ test('an artifact is judged by the items of the artifact schema', async () => {
   assert.ok((await run({ artifact: { name: 'a.csv', type: 'csv', data: 'x' } })).completed);
   worker.inbox.length = 0;
   const { failed } = await run({ artifact: { name: 'b.exe', type: 'exe', data: 'x' } });
-  assert.equal(failed.code, 'INVALID_OUTPUT');
+  assert.equal(failed.code, 'ARTIFACT_REFUSED');
   assert.match(failed.message, /artifact b\.exe: \/type/);
   assert.ok(!worker.inbox.some((message) => message.artifactData));
 });

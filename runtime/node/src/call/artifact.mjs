@@ -54,14 +54,14 @@ function judge(call, spec, emitted) {
   const seen = { type: emitted.type, uri: emitted.uri, contentType: emitted.contentType };
   if (spec.description !== undefined) seen.description = emitted.description;
   const fault = call.schemas.artifact(seen);
-  if (fault) throw new CallError('INVALID_OUTPUT', `artifact ${spec.name ?? emitted.uri}: ${fault}`);
+  if (fault) throw new CallError('ARTIFACT_REFUSED', `artifact ${spec.name ?? emitted.uri}: ${fault.text}`);
 }
 
 /** The platform joins the pieces by URI, so a second artifact of the same name would corrupt the first. */
 function reserve(call, name) {
-  if (call.artifactNames.has(name)) throw new CallError('FAILED_PRECONDITION', `artifact ${name} was sent already`);
+  if (call.artifactNames.has(name)) throw new CallError('ARTIFACT_REFUSED', `artifact ${name} was sent already`);
   if (call.artifactNames.size >= call.limits.artifacts) {
-    throw new CallError('OVERLOADED', `more than ${call.limits.artifacts} artifacts in a call`);
+    throw new CallError('ARTIFACT_REFUSED', `more than ${call.limits.artifacts} artifacts in a call`);
   }
   call.artifactNames.add(name);
 }
@@ -105,7 +105,7 @@ async function* filePieces(call, spec) {
 
 function refuseTooLarge(call, name, size) {
   if (size <= call.limits.artifactBytes) return;
-  throw new CallError('INVALID_OUTPUT', `artifact ${name} has ${size} bytes, allowed are ${call.limits.artifactBytes}`);
+  throw new CallError('ARTIFACT_REFUSED', `artifact ${name} has ${size} bytes, allowed are ${call.limits.artifactBytes}`);
 }
 
 async function sendBytes(call, uri, source) {

@@ -47,7 +47,7 @@ async function elicit(call, { asked, kept, id, question }) {
   const answer = earlier ?? (await ask(call, call.questions, inputKey(id), elicitation(call, id, question)));
   if (answer.error) {
     const [code, message] = NO_USER[answer.error] ?? ['INPUT_UNSUPPORTED', 'the question could not be asked'];
-    throw new CallError(code, message, { reason: answer.error });
+    throw because(code, message, answer.error);
   }
   // Only answers are kept by the platform, so only answers count.
   asked.set(id, (asked.get(id) ?? 0) + 1);
@@ -78,7 +78,7 @@ async function delegate(call, { delegated, kept, id, input, options }) {
   kept.results.delete(correlationId);
   const answer = earlier ?? (await askInTime(call, { id, correlationId, body, options }));
   if (answer.error) {
-    throw new CallError('DELEGATION_FAILED', `delegation ${id}: ${answer.error}`, { reason: answer.error });
+    throw delegationFailed(id, answer.error);
   }
   return parseJson(answer.result);
 }
@@ -102,7 +102,7 @@ async function askInTime(call, { id, correlationId, body, options }) {
   if (seconds === undefined) return ask(call, call.questions, key, { delegation });
   if (!(Number.isFinite(seconds) && seconds > 0)) throw new TypeError('delegate: timeoutSeconds must be above 0');
   delegation.timeout = duration(seconds);
-  const expired = new CallError('DELEGATION_FAILED', `delegation ${id}: timeout`, { reason: 'timeout' });
+  const expired = delegationFailed(id, 'expired');
   const timer = setTimeout(() => call.questions.refuse(key, expired), Math.min(seconds * 1000, 2 ** 31 - 1));
   try {
     return await ask(call, call.questions, key, { delegation });
@@ -118,9 +118,19 @@ async function checkpoint(call, asked, state) {
   const seq = call.seq;
   const message = { checkpoint: { requestId: call.requestId, seq, capsule } };
   const { error } = await ask(call, call.checkpoints, checkpointKey(seq), message);
-  if (error) throw new CallError('CHECKPOINT_FAILED', `checkpoint: ${error}`, { reason: error });
+  if (error) throw because('CHECKPOINT_FAILED', `checkpoint: ${error}`, error);
   call.saved = true;
   call.checkYield();
+}
+
+/** After `failed: ` the platform says more, in the words of whoever was asked. */
+function delegationFailed(id, said) {
+  return because('DELEGATION_FAILED', `delegation ${id}: ${said}`, said.startsWith('failed: ') ? 'failed' : said);
+}
+
+/** An error whose reason the handler can read, and the caller in the details. */
+function because(code, message, reason) {
+  return new CallError(code, message, { reason, details: { reason } });
 }
 
 async function ask(call, questions, key, message) {

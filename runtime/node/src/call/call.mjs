@@ -3,6 +3,7 @@
 import { CallError, isCallError, isCancelled, isToolError } from '../errors.mjs';
 import { operatorLine, within } from '../logs.mjs';
 import { readArguments } from '../schema.mjs';
+import { callTyped } from '../typed.mjs';
 import { LOG_LEVELS, MAX_LOG_BYTES, epochMs, json, now, truncate } from '../wire/messages.mjs';
 import { createContext } from './context.mjs';
 import { Questions } from './questions.mjs';
@@ -52,12 +53,16 @@ export class Call {
   /** Runs the call; resolves after its result was sent. Never rejects. */
   async run() {
     try {
+      if (this.request.describe) {
+        await this.#describe();
+        return;
+      }
       this.capsule = readCapsule(this.request.resume);
       this.saved = this.capsule !== undefined;
       const args = readArguments(this.request.arguments, this.schemas);
       this.#startClock();
       const context = createContext(this);
-      const returned = await within(this, async () => this.plugin.definition.call(args, context));
+      const returned = await within(this, () => callTyped(this.plugin.definition, args, context));
       this.#succeed(returned);
     } catch (error) {
       this.#fail(error);
@@ -127,6 +132,13 @@ export class Call {
     return true;
   }
 
+  /** Answers what the types say; loaded only here, when a plugin is built. */
+  async #describe() {
+    const { describe: description } = await import('../describe.mjs');
+    const output = json(description(this.plugin.definition), 'the description');
+    this.#end({ completed: { requestId: this.requestId, taskId: this.taskId, output } });
+  }
+
   #startClock() {
     if (this.deadlineMs === undefined) return;
     const left = this.deadlineMs - Date.now();
@@ -147,11 +159,11 @@ export class Call {
     const { output, content, isError } = own ? returned : { output: returned };
     if (!isError) {
       const fault = this.schemas.output(output === undefined ? null : output);
-      if (fault) throw new CallError('INVALID_OUTPUT', `result: ${fault}`);
+      if (fault) throw new CallError('INVALID_OUTPUT', `result: ${fault.text}`, { details: { pointer: fault.pointer } });
     }
     const completed = { requestId: this.requestId, taskId: this.taskId, isError: isError === true };
-    if (!isError || output !== undefined) completed.output = json(output, 'the result');
-    if (content !== undefined) completed.content = json(content, 'the content');
+    if (!isError || output !== undefined) completed.output = json(output, 'the result', 'INVALID_OUTPUT');
+    if (content !== undefined) completed.content = json(content, 'the content', 'INVALID_OUTPUT');
     this.#end({ completed });
   }
 

@@ -11,7 +11,7 @@ export function writeCapsule(state, asked) {
   const capsule = Buffer.from(text, 'utf8');
   if (capsule.length > MAX_CAPSULE_BYTES) {
     const reason = `the checkpoint has ${capsule.length} bytes, allowed are ${MAX_CAPSULE_BYTES}`;
-    throw new CallError('CHECKPOINT_FAILED', reason, { reason: 'too_large' });
+    throw new CallError('CHECKPOINT_FAILED', reason, { reason: 'too_large', details: { reason: 'too_large' } });
   }
   return capsule;
 }

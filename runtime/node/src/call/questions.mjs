@@ -10,7 +10,7 @@ export class Questions {
 
   /** Returns the promise of the answer; throws when the key is open already or there are too many. */
   open(key) {
-    if (this.#open.has(key)) throw new CallError('FAILED_PRECONDITION', `${key} is already being asked`);
+    if (this.#open.has(key)) throw new CallError('ALREADY_ASKED', `${key} is already being asked`);
     if (this.#open.size >= MAX_OPEN) throw new CallError('OVERLOADED', `more than ${MAX_OPEN} open questions`);
     return new Promise((resolve, reject) => this.#open.set(key, { resolve, reject }));
   }

@@ -33,11 +33,11 @@ export function methods(service) {
   }));
 }
 
-/** Returns a `Json` message; throws when the value is no JSON or does not fit into a message. */
-export function json(value, what) {
+/** Returns a `Json` message; throws when the value is no JSON, or with `tooLarge` when it does not fit into one. */
+export function json(value, what, tooLarge = 'TOO_LARGE') {
   const bytes = Buffer.from(stringify(value === undefined ? null : value, what), 'utf8');
   if (bytes.length > MAX_JSON_BYTES) {
-    throw new CallError('INVALID_OUTPUT', `${what} has ${bytes.length} bytes of JSON, allowed are ${MAX_JSON_BYTES}`);
+    throw new CallError(tooLarge, `${what} has ${bytes.length} bytes of JSON, allowed are ${MAX_JSON_BYTES}`);
   }
   return { value: bytes };
 }

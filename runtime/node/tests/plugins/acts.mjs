@@ -1,6 +1,7 @@
 //! The tests' puppet: does what `act` says. `release` ends what another call waits for.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
+import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CallError, ToolError, isCancelled, result, tool } from '@asp/plugin';
 
@@ -9,6 +10,7 @@ const waiting = new Map();
 const ACTS = {
   echo: (args) => ({ echo: args.value ?? null }),
   nothing: () => undefined,
+  libraries: () => ({ files: Object.keys(createRequire(import.meta.url).cache) }),
   litter() {
     for (let round = 0; round < 200; round += 1) Array.from({ length: 20_000 }, () => ({ round }));
     return {};

@@ -1,5 +1,6 @@
 // A TypeScript author's plugin. It is compiled, not run; each @ts-expect-error is a mistake the types must find.
-import { CallError, ToolError, isCancelled, prompt, resource, result, tool, type Context } from '@asp/plugin';
+import { CallError, ToolError, isCancelled, prompt, resource, result, tool, z, type Context } from '@asp/plugin';
+import { callTool, fakeContext } from '@asp/plugin/testing';
 
 interface Args { city: string; days?: number }
 interface State { done: number }
@@ -55,4 +56,29 @@ export const odd = prompt(() => [{ role: 'system', content: 'x' }]);
 
 export function helper(ctx: Context): string {
   return ctx.caller.tenant;
+}
+
+const Input = z.strictObject({ city: z.string(), days: z.int().min(1).default(3), unit: z.enum(['C', 'F']).optional() });
+const Output = z.object({ max: z.number(), note: z.string().default('') });
+
+export const typed = tool({ input: Input, output: Output, checkpoint: true }, async ({ city, days, unit }, ctx) => {
+  const whole: number = days;
+  // @ts-expect-error it may be absent
+  const known: 'C' | 'F' = unit;
+  // @ts-expect-error no such argument
+  ctx.progress(whole, `${city}${known}`.concat(({} as z.output<typeof Input>).country));
+  if (ctx.cancelled) return result({ output: { max: 0 } });
+  return { max: whole };
+});
+// @ts-expect-error max is a number
+export const mistyped = tool({ input: Input, output: Output }, ({ city }) => ({ max: city }));
+// @ts-expect-error a schema of zod
+export const untyped = tool({ input: { city: 'string' } }, () => ({}));
+export const inputAlone = tool({ input: Input }, ({ days }) => ({ anything: days.toFixed() }));
+
+export async function check(): Promise<number> {
+  const ctx = fakeContext({ answers: { which_unit: { unit: 'C' }, sure: 'decline' }, delegations: { judge: 'unavailable' } });
+  await callTool(typed, { city: 'Oslo' }, ctx);
+  ctx.cancel('soft');
+  return ctx.recorded.progress.length + ctx.recorded.artifacts.reduce((sum, { data }) => sum + (data?.length ?? 0), 0);
 }
