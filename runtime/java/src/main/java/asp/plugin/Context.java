@@ -35,7 +35,7 @@ public interface Context {
      * Sends bytes as an artifact.
      *
      * @return the URI under which the platform keeps it, until the call's owner reads it
-     * @throws PluginException ARTIFACT_TOO_LARGE when the call's artifacts pass the plugin's disk limit
+     * @throws PluginException ARTIFACT_REFUSED when the call's artifacts pass the plugin's disk limit, or the name is taken
      */
     String artifact(Artifact about, byte[] data);
 
@@ -56,23 +56,22 @@ public interface Context {
     /**
      * Asks the user the declared question `id`. Waits for the answer; at most 16 questions of a call may be open.
      *
-     * @throws PluginException UNDECLARED when the spec does not list `id`; UNSUPPORTED or EXPIRED when nobody could be
-     *         asked
+     * @throws PluginException UNDECLARED when the spec does not list `id`; INPUT_UNSUPPORTED when nobody can be asked,
+     *         INPUT_EXPIRED when nobody answered in time
      */
     Answer elicit(String id, Question question);
 
     /**
      * Asks the declared delegate `id`, a model or another primitive, and waits for its result.
      *
-     * @throws PluginException UNDECLARED; DELEGATION_TIMEOUT after `timeout`; DELEGATION_FAILED with
-     *         the platform's `reason` in its details
+     * @throws PluginException UNDECLARED; DELEGATION_FAILED with the `reason` in its details, `expired` after `timeout`
      */
     JsonNode delegate(String id, Object input, Duration timeout);
 
     /**
      * Saves the state another worker can go on from, as JSON of at most 64 KiB. Returns when it is stored.
      *
-     * @throws PluginException CHECKPOINT_TOO_LARGE, CHECKPOINT_STALE or CHECKPOINT_UNAVAILABLE
+     * @throws PluginException CHECKPOINT_FAILED with the `reason` in its details: too_large, stale or unavailable
      */
     void checkpoint(Object state);
 

@@ -124,7 +124,7 @@ class CallTest {
     @Test
     void anArtifactPastTheDiskLimitIsRefused() throws Exception {
         List<ServerMessage> all = worker.call("large", Map.of("act", "bytes", "size", 1_000_001));
-        assertEquals("ARTIFACT_TOO_LARGE", last(all).getFailed().getCode());
+        assertEquals("ARTIFACT_REFUSED", last(all).getFailed().getCode());
         assertFalse(all.stream().anyMatch(ServerMessage::hasArtifact));
     }
 
@@ -135,7 +135,7 @@ class CallTest {
         assertTrue(missing.getMessage().contains("act"), missing.getMessage());
         Failed format = failed(worker.call("format", Map.of("act", "echo", "mail", "nobody")));
         assertEquals("INVALID_ARGUMENT", format.getCode());
-        assertEquals("/mail", WorkerProcess.tree(format.getDetails()).get(0).get("path").asText());
+        assertEquals("/mail", WorkerProcess.tree(format.getDetails()).get("pointer").asText());
         assertEquals("INVALID_ARGUMENT", failed(worker.call("array", List.of())).getCode());
     }
 

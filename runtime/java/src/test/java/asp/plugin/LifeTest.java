@@ -168,7 +168,7 @@ class LifeTest {
     void aPluginThatCannotBeLoadedEndsWith78AndOneLine() throws Exception {
         Map<String, String> reasons = Map.of(
                 "Nowhere", "there is no class asp.plugin.fixtures.Nowhere in the package; runtime.entrypoint names it",
-                "Pages", "asp.plugin.fixtures.Pages does not implement asp.plugin.Tool",
+                "Pages", "asp.plugin.fixtures.Pages does not implement asp.plugin.Tool or asp.plugin.TypedTool",
                 "Unmakeable", "asp.plugin.fixtures.Unmakeable cannot be made: java.lang.IllegalStateException: no way",
                 "NeedsLibrary",
                         "asp.plugin.fixtures.NeedsLibrary needs the class org.junit.jupiter.api.Assertions, which is"

@@ -50,7 +50,13 @@ class QuestionTest {
         worker.invoke("expired", Map.of("act", "ask", "id", "first"));
         worker.next(ServerMessage::hasElicitation);
         answer("expired", "first", input(Action.ACCEPT, "expired"));
-        assertEquals("EXPIRED", failed(worker.end()).getCode());
+        var failed = failed(worker.end());
+        assertEquals("INPUT_EXPIRED", failed.getCode());
+        assertEquals("expired", WorkerProcess.tree(failed.getDetails()).get("reason").asText());
+        worker.invoke("nobody", Map.of("act", "ask", "id", "first"));
+        worker.next(ServerMessage::hasElicitation);
+        answer("nobody", "first", input(Action.ACCEPT, "unsupported"));
+        assertEquals("INPUT_UNSUPPORTED", failed(worker.end()).getCode());
     }
 
     @Test
@@ -106,11 +112,15 @@ class QuestionTest {
         result("good", asked, good);
         assertEquals("ok", text(worker.end()));
 
-        result("bad", delegate("bad"), DeliverDelegationResult.newBuilder().setError("no model"));
-        assertEquals("DELEGATION_FAILED", failed(worker.end()).getCode());
+        result("bad", delegate("bad"), DeliverDelegationResult.newBuilder().setError("failed: no model"));
+        var bad = failed(worker.end());
+        assertEquals("DELEGATION_FAILED", bad.getCode());
+        assertEquals("failed", WorkerProcess.tree(bad.getDetails()).get("reason").asText());
 
         worker.invoke("late", Map.of("act", "delegate", "id", "judge", "timeout", 50));
-        assertEquals("DELEGATION_TIMEOUT", failed(worker.end()).getCode());
+        var late = failed(worker.end());
+        assertEquals("DELEGATION_FAILED", late.getCode());
+        assertEquals("expired", WorkerProcess.tree(late.getDetails()).get("reason").asText());
     }
 
     @Test
@@ -131,9 +141,14 @@ class QuestionTest {
         worker.invoke("stale", Map.of("act", "checkpoint"));
         worker.next(ServerMessage::hasCheckpoint);
         acknowledge("stale", 1, "stale");
-        assertEquals("CHECKPOINT_STALE", failed(worker.end()).getCode());
+        assertEquals("{\"reason\":\"stale\"}", checkpointFailed(worker.end()));
         worker.invoke(resumed("large", 3, Map.of("act", "checkpoint", "large", true)));
-        assertEquals("CHECKPOINT_TOO_LARGE", failed(worker.end()).getCode());
+        assertEquals("{\"reason\":\"too_large\"}", checkpointFailed(worker.end()));
+    }
+
+    private static String checkpointFailed(List<ServerMessage> all) {
+        assertEquals("CHECKPOINT_FAILED", failed(all).getCode());
+        return failed(all).getDetails().getValue().toStringUtf8();
     }
 
     @Test

@@ -27,7 +27,6 @@ import java.net.URI;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Instant;
-import java.util.Locale;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
@@ -115,7 +114,7 @@ final class CallContext implements Context {
             given = call.inputs().await(id, answer, 0);
         }
         if (!given.getError().isEmpty()) {
-            throw new PluginException(word(given.getError()), "nobody answered `" + id + "`: " + given.getError());
+            throw Reasons.noInput(id, given.getError());
         }
         replay.had(id);
         Answer.Action action = switch (given.getAction()) {
@@ -151,13 +150,10 @@ final class CallContext implements Context {
             given = call.delegations().await(correlation, answer, Math.max(1, timeout.toMillis()));
         }
         if (given == null) {
-            throw new PluginException("DELEGATION_TIMEOUT", "`" + id + "` did not answer in " + timeout);
+            throw Reasons.noDelegation(id, "expired");
         }
         if (!given.getError().isEmpty()) {
-            throw new PluginException(
-                    "DELEGATION_FAILED",
-                    "`" + id + "` failed: " + given.getError(),
-                    Map.of("reason", given.getError()));
+            throw Reasons.noDelegation(id, given.getError());
         }
         return parse(given.getResult());
     }
@@ -167,7 +163,7 @@ final class CallContext implements Context {
         events();
         byte[] capsule = replay.capsule(state);
         if (capsule.length > Limits.CAPSULE_BYTES) {
-            throw new PluginException("CHECKPOINT_TOO_LARGE", "a checkpoint has at most 64 KiB");
+            throw Reasons.noCheckpoint("too_large");
         }
         // One at a time, so that the numbers rise on the wire.
         synchronized (checkpointOrder) {
@@ -181,8 +177,7 @@ final class CallContext implements Context {
                     .build());
             CheckpointAck ack = call.checkpoints().await(key, stored, 0);
             if (!ack.getError().isEmpty()) {
-                throw new PluginException(
-                        "CHECKPOINT_" + word(ack.getError()), "the checkpoint was not stored: " + ack.getError());
+                throw Reasons.noCheckpoint(ack.getError());
             }
             call.saved();
         }
@@ -273,7 +268,7 @@ final class CallContext implements Context {
 
     private static void declared(boolean declared, String id) {
         if (!declared) {
-            throw new PluginException("UNDECLARED", "the spec does not declare `" + id + "`");
+            throw Reasons.undeclared(id);
         }
     }
 
@@ -289,11 +284,5 @@ final class CallContext implements Context {
         } catch (IOException fault) {
             throw new IllegalStateException("the platform sent no JSON", fault);
         }
-    }
-
-    /** Turns the platform's lower-case reasons into codes. */
-    private static String word(String reason) {
-        String word = reason.toUpperCase(Locale.ROOT).replaceAll("[^A-Z0-9]+", "_");
-        return word.matches("[A-Z].{0,40}") ? word : "UNAVAILABLE";
     }
 }

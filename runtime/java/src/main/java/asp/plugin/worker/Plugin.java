@@ -3,6 +3,8 @@ package asp.plugin.worker;
 import asp.plugin.Prompt;
 import asp.plugin.Resource;
 import asp.plugin.Tool;
+import asp.plugin.TypedTool;
+import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.net.MalformedURLException;
 import java.net.URL;
@@ -24,10 +26,13 @@ final class Plugin {
 
     private final Manifest manifest;
     private final Object instance;
+    /** Null for a plugin that declares no types. */
+    private final Typed typed;
 
     private Plugin(Manifest manifest, Object instance) {
         this.manifest = manifest;
         this.instance = instance;
+        this.typed = instance instanceof TypedTool<?, ?> tool ? Typed.of(tool) : null;
     }
 
     static Plugin load(Manifest manifest, Path code) throws Exit.Refusal {
@@ -35,13 +40,14 @@ final class Plugin {
         // Libraries that look for services or configuration ask the thread's loader.
         Thread.currentThread().setContextClassLoader(loader);
         Object instance = instance(manifest.entrypoint(), loader);
-        Class<?> wanted = switch (manifest.kind()) {
-            case TOOL -> Tool.class;
-            case RESOURCE -> Resource.class;
-            case PROMPT -> Prompt.class;
+        List<Class<?>> wanted = switch (manifest.kind()) {
+            case TOOL -> List.of(Tool.class, TypedTool.class);
+            case RESOURCE -> List.of(Resource.class);
+            case PROMPT -> List.of(Prompt.class);
         };
-        if (!wanted.isInstance(instance)) {
-            throw refusal(manifest.entrypoint() + " does not implement " + wanted.getName());
+        if (wanted.stream().noneMatch(type -> type.isInstance(instance))) {
+            throw refusal(manifest.entrypoint() + " does not implement "
+                    + String.join(" or ", wanted.stream().map(Class::getName).toList()));
         }
         return new Plugin(manifest, instance);
     }
@@ -52,7 +58,12 @@ final class Plugin {
 
     /** Returns the tool, or null when the plugin is of another kind; so do the two below. */
     Tool tool() {
-        return instance instanceof Tool tool ? tool : null;
+        return instance instanceof Tool tool ? tool : typed;
+    }
+
+    /** Returns what its types say, as `describe` wants it. */
+    JsonNode description() {
+        return Typed.description(typed);
     }
 
     Resource resource() {

@@ -28,10 +28,10 @@ final class Questions<A> {
             throw new CancelledException(closed);
         }
         if (open.containsKey(key)) {
-            throw new PluginException("QUESTION_OPEN", "`" + key + "` is asked already and not answered");
+            throw new PluginException("ALREADY_ASKED", "`" + key + "` is asked already and not answered");
         }
         if (open.size() >= bound) {
-            throw new PluginException("TOO_MANY_QUESTIONS", "a call has at most " + bound + " open questions");
+            throw new PluginException("OVERLOADED", "a call has at most " + bound + " open questions");
         }
         CompletableFuture<A> answer = new CompletableFuture<>();
         open.put(key, answer);

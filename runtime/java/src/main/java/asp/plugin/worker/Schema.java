@@ -10,6 +10,7 @@ import com.networknt.schema.SpecificationVersion;
 import com.networknt.schema.regex.RegularExpression;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 
 /**
  * A JSON Schema 2020-12 that is compiled once. Formats are asserted, references stay inside the schema, and patterns
@@ -55,6 +56,11 @@ final class Schema {
             faults.add(new Fault(error.getInstanceLocation().toString(), error.getMessage()));
         }
         return faults;
+    }
+
+    /** Says where the first fault is, as the details of a failure. */
+    static Map<String, String> place(List<Fault> faults) {
+        return Map.of("pointer", faults.get(0).path());
     }
 
     /** Joins faults to one sentence for a caller. */

@@ -30,7 +30,8 @@ record Serving(Plugin plugin, Schema input, Schema output, Calls calls) {
         JsonNode json = tree(request.arguments());
         List<Schema.Fault> faults = input.check(json);
         if (!faults.isEmpty()) {
-            throw new Failure("INVALID_ARGUMENT", Schema.sentence("the arguments do not fit", faults), faults, false);
+            String message = Schema.sentence("the arguments do not fit", faults);
+            throw new Failure("INVALID_ARGUMENT", message, Schema.place(faults), false);
         }
         return Arguments.of(json);
     }

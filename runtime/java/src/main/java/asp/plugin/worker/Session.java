@@ -3,6 +3,7 @@ package asp.plugin.worker;
 import asp.plugin.Arguments;
 import asp.plugin.Json;
 import asp.plugin.Result;
+import asp.plugin.ToolException;
 import asp.plugin.v1.CancelRequest;
 import asp.plugin.v1.CheckpointAck;
 import asp.plugin.v1.ClientMessage;
@@ -17,6 +18,7 @@ import io.grpc.stub.StreamObserver;
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
 
@@ -91,15 +93,16 @@ final class Session implements StreamObserver<ClientMessage> {
             System.err.println("call " + id + " runs already; its second invoke is dropped");
             return;
         }
-        if (!serving.calls().start(call, () -> run(call))) {
+        Callable<ServerMessage> work = invoke.getDescribe() ? () -> describe(call) : () -> answer(call);
+        if (!serving.calls().start(call, () -> run(call, work))) {
             finish(call, Events.failed(call.request(), new Failure("OVERLOADED", "the worker has no thread for this call")));
         }
     }
 
-    private void run(Call call) {
+    private void run(Call call, Callable<ServerMessage> work) {
         ServerMessage end;
         try {
-            end = call.execute(() -> answer(call));
+            end = call.execute(work);
         } catch (Failure failure) {
             end = Events.failed(call.request(), failure);
         }
@@ -112,20 +115,37 @@ final class Session implements StreamObserver<ClientMessage> {
         call.end(end);
     }
 
+    /** Says what the plugin's types say; its handler does not run. */
+    private ServerMessage describe(Call call) {
+        byte[] description = Json.bytes(serving.plugin().description());
+        return Events.completed(call.request(), description, Result.of(null));
+    }
+
     private ServerMessage answer(Call call) throws Exception {
         if (serving.plugin().tool() == null) {
             throw new Failure("UNSUPPORTED", "this plugin is no tool");
         }
         Request request = call.request();
         Arguments arguments = serving.arguments(request);
-        Object returned = serving.plugin().tool().run(arguments, new CallContext(call, serving.manifest()));
-        Result result = returned instanceof Result made ? made : Result.of(returned);
+        Result result = result(arguments, new CallContext(call, serving.manifest()));
         byte[] output = output(result);
         ServerMessage completed = content(request, output, result);
         if (completed.getSerializedSize() > Limits.PAYLOAD_BYTES) {
             throw new Failure("INVALID_OUTPUT", "the result is larger than " + Limits.PAYLOAD_BYTES + " bytes");
         }
         return completed;
+    }
+
+    private Result result(Arguments arguments, CallContext context) throws Exception {
+        try {
+            Object returned = serving.plugin().tool().run(arguments, context);
+            return returned instanceof Result made ? made : Result.of(returned);
+        } catch (ToolException failed) {
+            if (context.cancelled()) {
+                throw failed;
+            }
+            return Result.error(Events.cut(failed.getMessage()));
+        }
     }
 
     /** A failure the model should read needs no output; a result has one, and it fits the schema. */
@@ -142,7 +162,7 @@ final class Session implements StreamObserver<ClientMessage> {
         }
         List<Schema.Fault> faults = serving.output().check(tree);
         if (!faults.isEmpty()) {
-            throw new Failure("INVALID_OUTPUT", Schema.sentence("the result does not fit", faults), faults, false);
+            throw new Failure("INVALID_OUTPUT", Schema.sentence("the result does not fit", faults), Schema.place(faults), false);
         }
         return Json.bytes(tree);
     }

@@ -86,10 +86,10 @@ final class Uploads {
     /** Two artifacts of one name would be one URI with two beginnings. */
     private synchronized void reserve(String name) {
         if (names.size() >= MAX_ARTIFACTS) {
-            throw new PluginException("TOO_MANY_ARTIFACTS", "a call has at most " + MAX_ARTIFACTS + " artifacts");
+            throw new PluginException("ARTIFACT_REFUSED", "a call has at most " + MAX_ARTIFACTS + " artifacts");
         }
         if (!names.add(name)) {
-            throw new PluginException("ARTIFACT_EXISTS", "the call has an artifact `" + name + "` already");
+            throw new PluginException("ARTIFACT_REFUSED", "the call has an artifact `" + name + "` already");
         }
     }
 
@@ -102,7 +102,7 @@ final class Uploads {
 
     private PluginException tooLarge() {
         return new PluginException(
-                "ARTIFACT_TOO_LARGE", "the artifacts of a call hold at most " + bound + " bytes together");
+                "ARTIFACT_REFUSED", "the artifacts of a call hold at most " + bound + " bytes together");
     }
 
     private static MessageDigest sha256() {

@@ -1,0 +1,46 @@
+package asp.plugin.testing;
+
+import asp.plugin.Artifact;
+import asp.plugin.Question;
+import com.fasterxml.jackson.databind.JsonNode;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
+
+/** What a handler told its {@link FakeContext}, each kind in its order. */
+public record Recorded(
+        List<Progress> progress,
+        List<JsonNode> chunks,
+        List<Sent> artifacts,
+        List<Line> logs,
+        List<Status> statuses,
+        List<JsonNode> checkpoints,
+        List<Asked> questions,
+        List<Delegated> delegations) {
+
+    public record Progress(double percent, String message, Map<String, Double> gauges) {}
+
+    /** An artifact; `data` is null where an existing URI was named. */
+    @SuppressWarnings("ArrayRecordComponent")
+    public record Sent(Artifact about, String uri, byte[] data) {}
+
+    public record Line(System.Logger.Level level, String message) {}
+
+    public record Status(String phase, JsonNode metadata) {}
+
+    public record Asked(String id, Question question) {}
+
+    public record Delegated(String id, JsonNode input) {}
+
+    Recorded() {
+        this(
+                new CopyOnWriteArrayList<>(),
+                new CopyOnWriteArrayList<>(),
+                new CopyOnWriteArrayList<>(),
+                new CopyOnWriteArrayList<>(),
+                new CopyOnWriteArrayList<>(),
+                new CopyOnWriteArrayList<>(),
+                new CopyOnWriteArrayList<>(),
+                new CopyOnWriteArrayList<>());
+    }
+}
