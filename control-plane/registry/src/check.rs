@@ -15,6 +15,7 @@ use crate::findings::Findings;
 use crate::link::{self, Declared, Index};
 use crate::published::{server_validator, spec_validator};
 use crate::rules;
+use crate::schema_file::{self, Written};
 use crate::server_file::ServerFile;
 use crate::source::{MAX_FILES, Source};
 use crate::spec::Spec;
@@ -44,6 +45,17 @@ struct Parsed<'a> {
 
 /// Checks and compiles all sources together.
 pub fn check(sources: &[Source]) -> Report {
+    check_all(sources, true)
+}
+
+/// As [`check`], without the schemas that plugins' code says: what makes them needs to know which plugins there are
+/// before they exist, and while they are out of date.
+pub fn check_before_build(sources: &[Source]) -> Report {
+    let written: Vec<Source> = sources.iter().filter(|source| !source.is_schema_file()).cloned().collect();
+    check_all(&written, false)
+}
+
+fn check_all(sources: &[Source], is_built: bool) -> Report {
     let mut faults = Vec::new();
     let mut parsed = Vec::new();
     for source in sources.iter().take(MAX_FILES) {
@@ -55,7 +67,7 @@ pub fn check(sources: &[Source]) -> Report {
         }
     }
     faults.extend(check_file_set(sources));
-    let (servers, specs) = decode(&parsed);
+    let (servers, specs) = decode(&parsed, is_built, &mut faults);
     let catalog = link_and_compile(servers, specs, &mut faults);
     drop_echoes(&mut faults);
     let (mut warnings, mut faults): (Vec<_>, Vec<_>) =
@@ -87,9 +99,15 @@ struct Decoded<'a, T> {
     findings: Findings<'a>,
 }
 
-fn decode<'a>(parsed: &'a [Parsed<'a>]) -> (Vec<Decoded<'a, ServerFile>>, Vec<Decoded<'a, Spec>>) {
+fn decode<'a>(
+    parsed: &'a [Parsed<'a>],
+    is_built: bool,
+    faults: &mut Vec<Fault>,
+) -> (Vec<Decoded<'a, ServerFile>>, Vec<Decoded<'a, Spec>>) {
     let mut servers = Vec::new();
     let mut specs = Vec::new();
+    let (made, parsed): (Vec<_>, Vec<_>) = parsed.iter().partition(|file| file.source.is_schema_file());
+    let mut made: Vec<_> = made.iter().map(|file| Written::read(file.source, &file.document)).collect();
     for file in parsed {
         let mut findings = Findings::new(&file.source.path, &file.document);
         rules::check_texts(&file.document, &mut findings);
@@ -101,13 +119,15 @@ fn decode<'a>(parsed: &'a [Parsed<'a>]) -> (Vec<Decoded<'a, ServerFile>>, Vec<De
             }
             servers.push(Decoded { source: file.source, value, findings });
         } else {
-            let value: Option<Spec> = structure::decode(&json, spec_validator(), &mut findings);
-            if let Some(spec) = &value {
+            let mut value: Option<Spec> = structure::decode(&json, spec_validator(), &mut findings);
+            if let Some(spec) = &mut value {
+                schema_file::complete(spec, file.source.folder(), &mut made, is_built, &mut findings);
                 rules::check_spec(spec, &mut findings);
             }
             specs.push(Decoded { source: file.source, value, findings });
         }
     }
+    faults.extend(made.into_iter().flat_map(|written| written.into_findings().into_list()));
     (servers, specs)
 }
 

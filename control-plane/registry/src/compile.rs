@@ -18,7 +18,7 @@ use crate::elicitation::requested_schema;
 use crate::rules::{quantity, schema};
 use crate::spec::{
     Body, HttpProxy, Kind, Mode, Mutation, OpenaiProxy, Pool, PoolMode, Prefer, RiskClass, Runtime, Sampling,
-    Scheme, Spec,
+    Scheme, Spec, bare_id,
 };
 
 /// Compiles one primitive.
@@ -73,11 +73,6 @@ fn scopes(spec: &Spec) -> &[String] {
 
 fn ids(dependencies: &[crate::spec::Dependency]) -> Vec<String> {
     dependencies.iter().map(|dependency| bare_id(&dependency.id).to_string()).collect()
-}
-
-/// `folder/id` → `id`.
-pub(crate) fn bare_id(reference: &str) -> &str {
-    reference.rsplit('/').next().unwrap_or(reference)
 }
 
 fn kind(kind: Kind) -> snapshot::Kind {

@@ -77,6 +77,8 @@ pub enum FaultCode {
     SchemaPattern,
     /// A tool schema whose root is not `type: object`.
     SchemaRoot,
+    /// A schema of the spec that the one made from the plugin's code contradicts.
+    SchemaConflict,
     /// An `x-mcp-header` against the rules of MCP 2026-07-28.
     BadHeaderAnnotation,
     /// A default its own schema refuses.
@@ -170,6 +172,7 @@ impl FaultCode {
         FaultCode::SchemaLoop,
         FaultCode::SchemaPattern,
         FaultCode::SchemaRoot,
+        FaultCode::SchemaConflict,
         FaultCode::BadHeaderAnnotation,
         FaultCode::BadDefault,
         FaultCode::BadExample,
@@ -237,6 +240,7 @@ impl FaultCode {
             FaultCode::SchemaLoop => "schema_loop",
             FaultCode::SchemaPattern => "schema_pattern",
             FaultCode::SchemaRoot => "schema_root",
+            FaultCode::SchemaConflict => "schema_conflict",
             FaultCode::BadHeaderAnnotation => "bad_header_annotation",
             FaultCode::BadDefault => "bad_default",
             FaultCode::BadExample => "bad_example",

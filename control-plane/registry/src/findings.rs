@@ -8,11 +8,31 @@ pub(crate) struct Findings<'a> {
     file: &'a str,
     document: &'a Document,
     list: Vec<Fault>,
+    elsewhere: Vec<Elsewhere<'a>>,
+}
+
+/// A value that stands in another file: its place here, that file, its place there.
+struct Elsewhere<'a> {
+    here: &'static str,
+    file: &'a str,
+    document: &'a Document,
+    there: &'static str,
 }
 
 impl<'a> Findings<'a> {
     pub(crate) fn new(file: &'a str, document: &'a Document) -> Findings<'a> {
-        Findings { file, document, list: Vec::new() }
+        Findings { file, document, list: Vec::new(), elsewhere: Vec::new() }
+    }
+
+    /// What is found at `here` and below is told of `file`, at `there`.
+    pub(crate) fn stands_in(
+        &mut self,
+        here: &'static str,
+        file: &'a str,
+        document: &'a Document,
+        there: &'static str,
+    ) {
+        self.elsewhere.push(Elsewhere { here, file, document, there });
     }
 
     /// Adds a fault at the value (or the key, when the value is missing) that `path` points to.
@@ -26,11 +46,17 @@ impl<'a> Findings<'a> {
         if self.list.len() >= MAX_FAULTS {
             return;
         }
+        let moved = self.elsewhere.iter().find_map(|place| {
+            let rest =
+                path.strip_prefix(place.here).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
+            Some((place.file, place.document, format!("{}{rest}", place.there)))
+        });
+        let (file, document, path) = moved.unwrap_or((self.file, self.document, path.to_string()));
         self.list.push(Fault {
             code,
-            file: self.file.to_string(),
-            line: self.document.line_at(path),
-            path: path.to_string(),
+            file: file.to_string(),
+            line: document.line_at(&path),
+            path,
             message: shortened(message.into()),
             hint: hint.into(),
         });

@@ -1,6 +1,6 @@
 //! The primitive registry: specs in, a compiled catalog or every fault of them out.
 //!
-//! Owns the two file formats (`server.yaml` and the primitive spec), their validation, the compilation to
+//! Owns the file formats (`server.yaml`, the primitive spec and the schemas made from code), their validation, the compilation to
 //! MCP definitions, A2A cards and runtime manifests, and the assembly of snapshots. Refuses I/O beyond
 //! [`read_dir`], clocks, async and SQL, so that `asp lint` and the admin API run the same code.
 //! Keeps true (I-5): what comes out is immutable, complete and reproducible byte for byte.
@@ -19,6 +19,7 @@ mod link;
 mod manifest;
 mod published;
 mod rules;
+mod schema_file;
 mod server_file;
 mod source;
 mod spec;
@@ -26,7 +27,7 @@ mod structure;
 pub mod uri_template;
 
 pub use assemble::{Inputs, assemble};
-pub use check::{Catalog, Report, check};
+pub use check::{Catalog, Report, check, check_before_build};
 pub use compile::compile_mcp;
 pub use compiled::CompiledServer;
 pub use conflict::conflicts;
@@ -37,5 +38,6 @@ pub use manifest::{
     stdio_manifest, stdio_package,
 };
 pub use published::{server_schema, spec_schema};
+pub use schema_file::{schema_file, schema_file_name};
 pub use server_file::is_served;
 pub use source::{MAX_FILES, ReadError, Source, read_dir};

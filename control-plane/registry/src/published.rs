@@ -36,7 +36,8 @@ pub(crate) fn server_validator() -> Option<&'static Validator> {
     VALIDATOR.get_or_init(|| jsonschema::options().offline().build(&server_schema()).ok()).as_ref()
 }
 
-fn generate<T: JsonSchema>(title: &str) -> Value {
+/// The JSON Schema 2020-12 of a file format.
+pub(crate) fn generate<T: JsonSchema>(title: &str) -> Value {
     let settings =
         SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null as fn(&mut Schema)));
     let mut schema = settings.into_generator().into_root_schema_for::<T>();

@@ -18,12 +18,14 @@ mod uri;
 pub(crate) use name::is_server_name;
 pub(crate) use server::check_server;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::document::Document;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Scheme, Spec};
+use crate::spec::{Dependency, Scheme, Spec, bare_id};
 use crate::uri_template::UriTemplate;
 
 /// An example shows a call; judging a large one against a large schema takes long.
@@ -99,6 +101,7 @@ fn check_examples(
                 "add `text` or `input`",
             );
         }
+        check_answers(spec, &format!("/examples/{index}/answers"), &example.answers, findings);
         for (key, value, validator) in [("input", &example.input, input), ("output", &example.output, output)]
         {
             let (Some(value), Some(validator)) = (value, validator) else { continue };
@@ -112,6 +115,29 @@ fn check_examples(
                 let hint = format!("correct the example or the {key} schema");
                 findings.add(FaultCode::BadExample, &path, error.to_string(), hint);
             }
+        }
+    }
+}
+
+/// Scripted answers go to questions the spec declares, in a form a user's client could send.
+fn check_answers(spec: &Spec, path: &str, answers: &BTreeMap<String, Value>, findings: &mut Findings<'_>) {
+    let declared =
+        |dependencies: &[Dependency], id: &str| dependencies.iter().any(|one| bare_id(&one.id) == id);
+    for (id, answer) in answers {
+        let path = format!("{path}/{}", crate::document::escape(id));
+        let fits = answer.is_object() || answer == "decline" || answer == "cancel";
+        if answer.to_string().len() > MAX_EXAMPLE_BYTES {
+            let message = format!("the answer is larger than {MAX_EXAMPLE_BYTES} bytes");
+            findings.add(FaultCode::BadExample, &path, message, "shorten the answer");
+        } else if declared(&spec.dependencies.elicitations, id) {
+            if !fits {
+                let hint = "write an object of its fields, \"decline\" or \"cancel\"";
+                findings.add(FaultCode::BadExample, &path, "this is no answer of a user", hint);
+            }
+        } else if !declared(&spec.dependencies.delegations, id) {
+            let message = format!("`{}` is not declared", name::shown(id));
+            let hint = "name an id of `primitiveDependencies`";
+            findings.add(FaultCode::BadExample, &path, message, hint);
         }
     }
 }

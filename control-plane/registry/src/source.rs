@@ -61,6 +61,14 @@ impl Source {
         matches!(self.file_name(), "server.yaml" | "server.yml" | "server.json")
     }
 
+    /// How the name of a file ends that holds the schemas of a plugin's code.
+    pub(crate) const SCHEMA_FILE: &'static str = ".schema.json";
+
+    /// Whether `asp plugin build` wrote it: the schemas that a plugin's code says.
+    pub fn is_schema_file(&self) -> bool {
+        self.path.ends_with(Source::SCHEMA_FILE)
+    }
+
     pub(crate) fn is_spec_name(name: &str) -> bool {
         name.ends_with(".yaml") || name.ends_with(".yml") || name.ends_with(".json")
     }

@@ -25,6 +25,8 @@ pub(crate) use schema::{
     ContentType, Contents, Field, FieldType, Message, Prefer, PrimitiveSchema, Role, Sampling,
 };
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -76,6 +78,9 @@ pub(crate) struct Spec {
     pub icons: Vec<Icon>,
     #[serde(default)]
     pub idempotency: Option<Idempotency>,
+    /// The file beside it that some of its schemas come from.
+    #[serde(skip)]
+    pub schema_file: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
@@ -95,6 +100,12 @@ impl Spec {
     pub(crate) fn changes(&self) -> Mutation {
         let unstated = if self.kind.is_tool() { Mutation::Destructive } else { Mutation::ReadOnly };
         self.mutation.unwrap_or(unstated)
+    }
+
+    /// Whether code may say its schemas: a tool or task that a plugin runs.
+    pub(crate) fn has_code(&self) -> bool {
+        let is_plugin = self.runtime.as_ref().is_some_and(|runtime| runtime.mode == Mode::Plugin);
+        self.kind.is_tool() && is_plugin
     }
 }
 
@@ -192,6 +203,11 @@ pub(crate) struct Dependencies {
 pub(crate) struct Dependency {
     /// The id of a primitive in the same folder, or `folder/id`.
     pub id: String,
+}
+
+/// `folder/id` → `id`.
+pub(crate) fn bare_id(reference: &str) -> &str {
+    reference.rsplit('/').next().unwrap_or(reference)
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -333,6 +349,10 @@ pub(crate) struct Example {
     /// The result; checked against the output schema.
     #[serde(default)]
     pub output: Option<Value>,
+    /// What `asp plugin test` answers the plugin's questions with, by the id of the elicitation (an object of its
+    /// fields, "decline" or "cancel") or delegate (a text, or any other value as its JSON).
+    #[serde(default)]
+    pub answers: BTreeMap<String, Value>,
 }
 
 /// An icon (MCP 2025-11-25).

@@ -54,7 +54,10 @@ pub(crate) fn compile_server(
     let edge = edge_server(file);
     let content_hash = content_hash(&edge, &server, &primitives, &agent_card);
     let mut files = BTreeSet::from([path.to_string()]);
-    files.extend(members.iter().chain(needed).map(|member| member.file.to_string()));
+    for member in members.iter().chain(needed) {
+        files.insert(member.file.to_string());
+        files.extend(member.spec.schema_file.clone());
+    }
     CompiledServer { edge, server, primitives, agent_card, content_hash, files: files.into_iter().collect() }
 }
 

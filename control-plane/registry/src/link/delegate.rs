@@ -6,10 +6,10 @@
 use std::collections::HashSet;
 
 use super::{Declared, Index};
-use crate::compile::{Member, bare_id};
+use crate::compile::Member;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Kind, Spec};
+use crate::spec::{Kind, Spec, bare_id};
 
 /// What answers for the delegate, as its spec writes it.
 fn target(spec: &Spec) -> Option<&str> {

@@ -40,7 +40,8 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
         }
     }
     let required: &[(&str, bool)] = match spec.kind {
-        Tool | Task => &[("input_schema", schema.input_schema.is_some())],
+        // A plugin's may come from its code.
+        Tool | Task => &[("input_schema", schema.input_schema.is_some() || spec.has_code())],
         Resource => &[("uri", schema.uri.is_some())],
         ResourceTemplate => &[("uriTemplate", schema.uri_template.is_some())],
         Elicitation => &[("fields", schema.fields.is_some() || schema.requested_schema.is_some())],

@@ -9,11 +9,12 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PrimitiveSchema {
-    /// tool, task, delegate: JSON Schema 2020-12 of the arguments, served as written.
+    /// tool, task, delegate: JSON Schema 2020-12 of the arguments, served as written. A plugin's may be left to the
+    /// types of its code: `asp plugin build` writes them to `<id>.schema.json` beside the spec.
     #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub input_schema: Option<Value>,
-    /// tool, task, delegate: JSON Schema 2020-12 of the structured result.
+    /// tool, task, delegate: JSON Schema 2020-12 of the structured result; a plugin's likewise.
     #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub output_schema: Option<Value>,
