@@ -3,6 +3,7 @@
 //! Owns the package files and what is made of them. Keeps true: a package file's SHA-256 names the plugin's
 //! code from the build to the worker, wherever it was on the way.
 
+pub mod answers;
 pub mod build;
 pub mod examples;
 pub mod folder;
@@ -12,6 +13,7 @@ pub mod local;
 pub mod output;
 pub mod pack;
 pub mod scaffold;
+pub mod schemas;
 pub mod stdio;
 mod unit;
 pub mod unpack;

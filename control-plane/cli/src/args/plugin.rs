@@ -4,13 +4,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use serde_json::Value;
+
+use crate::packaging::answers;
 use crate::packaging::scaffold::Language;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum PluginCommand {
     /// Makes a server with one tool that works, to change step by step
     New(PluginNewArgs),
-    /// Builds the plugins and makes a package file of each: wheel, npm tarball, jar or MCP bundle
+    /// Builds the plugins, writes the schemas their code says beside the specs, and makes a package file of each:
+    /// wheel, npm tarball, jar or MCP bundle
     Build(PluginBuildArgs),
     /// Sends package files to the control plane's artifact store (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Push(PluginPushArgs),
@@ -41,6 +45,9 @@ pub struct PluginBuildArgs {
     /// Where the package files go, each with its SHA-256 beside it
     #[arg(long, value_name = "DIR", default_value = "dist")]
     pub out: PathBuf,
+    /// Writes no file, and fails where a file of schemas is not what the code says
+    #[arg(long, conflicts_with_all = ["out", "json"])]
+    pub check: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,
@@ -77,6 +84,9 @@ pub struct PluginRunArgs {
     /// A JSON object
     #[arg(long, value_name = "JSON", default_value = "{}")]
     pub arguments: String,
+    /// Answers a question: of an elicitation its fields, "decline" or "cancel", of a delegate what it says; once an id
+    #[arg(long = "answer", value_name = "ID=JSON", value_parser = answers::parse)]
+    pub answers: Vec<(String, Value)>,
     /// Seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub timeout: u64,

@@ -43,7 +43,13 @@ fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
 
 fn alone(path: &Path, name: &str) -> anyhow::Result<(Vec<Source>, Report)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-    let sources = vec![Source { path: name.to_owned(), text }];
+    let mut sources = vec![Source { path: name.to_owned(), text }];
+    // The schemas of its code, which belong to it.
+    let beside = path.with_extension("schema.json");
+    if let Ok(text) = std::fs::read_to_string(&beside) {
+        let name = Path::new(name).with_extension("schema.json").display().to_string();
+        sources.push(Source { path: name, text });
+    }
     let mut report = asp_registry::check(&sources);
     // It has no place yet.
     report.faults.retain(|fault| fault.code != FaultCode::BadPath);

@@ -14,8 +14,9 @@ use super::client::block_on;
 use super::specs;
 use crate::args::plugin::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
 use crate::failure::Failure;
+use crate::packaging::answers::Answers;
 use crate::packaging::languages::Languages;
-use crate::packaging::local::{Ended, Local};
+use crate::packaging::local::{Ended, Local, Request};
 use crate::packaging::{self, Unit, build, examples, scaffold};
 use crate::print;
 
@@ -29,7 +30,7 @@ const MAX_SHOWN: usize = 1000;
 pub fn run(command: &PluginCommand) -> Result<(), Failure> {
     match command {
         PluginCommand::New(args) => new(args),
-        PluginCommand::Build(args) => packages::build(args),
+        PluginCommand::Build(args) => block_on(packages::build(args)),
         PluginCommand::Push(args) => block_on(packages::push(args)),
         PluginCommand::Test(args) => block_on(test(args)),
         PluginCommand::Run(args) => block_on(call(args)),
@@ -61,7 +62,8 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
             let Some(input) = &example.input else { continue };
             let title = format!("{}: {}", plugin.id, example.text);
             let mut log = Vec::new();
-            let ended = local.call(&plugin, input, EXAMPLE, &mut |message| keep_log(message, &mut log)).await;
+            let request = Request { arguments: input, answers: &example.answers, timeout: EXAMPLE };
+            let ended = local.call(&plugin, &request, &mut |message| keep_log(message, &mut log)).await;
             match fault(ended, example.output.as_ref()) {
                 None => {
                     passed += 1;
@@ -123,6 +125,9 @@ fn way_out(code: &str) -> &'static str {
     match code {
         "INVALID_ARGUMENT" => " (the input must fit input_schema)",
         "INVALID_OUTPUT" => " (return what output_schema says, or change it; at most 4 MiB)",
+        "INPUT_UNSUPPORTED" | "DELEGATION_FAILED" => {
+            " (nobody is asked here: give --answer ID=JSON, or `answers` in the example)"
+        }
         "UNDECLARED" => " (name it in the spec's primitiveDependencies)",
         "DEADLINE" => " (end sooner, or raise capabilities.maxRuntimeSeconds)",
         _ => "",
@@ -150,8 +155,12 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
             format!("`{}` is no plugin of {}", args.id, args.directory.display()),
         ));
     };
-    let timeout = Duration::from_secs(args.timeout);
-    let ended = local.call(&plugin, &arguments, timeout, &mut |message| show(message)).await;
+    let request = Request {
+        arguments: &arguments,
+        answers: &Answers::new(&args.answers),
+        timeout: Duration::from_secs(args.timeout),
+    };
+    let ended = local.call(&plugin, &request, &mut |message| show(message)).await;
     match ended {
         Ok(Ended::Completed(output)) => {
             print::json(&output);
@@ -176,8 +185,8 @@ fn show(message: &Payload) {
             format!("artifact {} {} ({} bytes)", artifact.r#type, artifact.uri, artifact.size)
         }
         Payload::ArtifactData(data) => format!("artifact bytes {}+{}", data.offset, data.data.len()),
-        Payload::Elicitation(asked) => format!("asks {} (nobody answers here)", asked.elicitation_id),
-        Payload::Delegation(asked) => format!("delegates to {} (nobody answers here)", asked.delegate_id),
+        Payload::Elicitation(asked) => format!("asks {}", asked.elicitation_id),
+        Payload::Delegation(asked) => format!("delegates to {}", asked.delegate_id),
         Payload::Checkpoint(saved) => format!("checkpoint {} ({} bytes)", saved.seq, saved.capsule.len()),
         _ => return,
     };

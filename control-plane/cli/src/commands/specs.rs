@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use asp_control::catalog;
-use asp_registry::{Catalog, Source};
+use asp_registry::{Catalog, Report, Source};
 
 use crate::failure::Failure;
 use crate::print;
@@ -14,6 +14,18 @@ pub(super) fn checked(directory: &Path) -> Result<(Vec<Source>, Catalog), Failur
     let sources =
         asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     let report = asp_registry::check(&sources);
+    found(sources, report)
+}
+
+/// As [`checked`], without the schemas that plugins' code says: they are about to be made.
+pub(super) fn before_build(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
+    let sources =
+        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let report = asp_registry::check_before_build(&sources);
+    found(sources, report)
+}
+
+fn found(sources: Vec<Source>, report: Report) -> Result<(Vec<Source>, Catalog), Failure> {
     let Some(found) = report.catalog else {
         for fault in &report.faults {
             print::error(&catalog::describe(fault));

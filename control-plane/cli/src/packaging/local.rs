@@ -1,7 +1,7 @@
 //! A language runtime for one command: plugins installed in a temporary directory, called as a gateway calls them.
 //!
 //! Owns the child and its directory; both are gone when it is dropped. Nobody can be asked here: questions and
-//! delegations of a plugin are answered with `unsupported`.
+//! delegations of a plugin get scripted answers, or `unsupported`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,8 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail};
 use asp_proto::plugin::{
-    self, ClientMessage, DeliverDelegationResult, DeliverUserInput, InvokeRequest, Json, ServerMessage,
-    client_message, server_message,
+    self, ClientMessage, InvokeRequest, Json, ServerMessage, client_message, server_message,
 };
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
@@ -26,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
+use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
 use super::{Existing, Installed, Unit, install, output};
 
@@ -36,6 +36,8 @@ const REQUEST: &str = "local";
 /// Frames on their way to the runtime: a call has few at a time.
 const OUTGOING: usize = 16;
 const LOG_TAIL: usize = 20;
+/// How long code may take to say its schemas, its own imports included.
+const DESCRIBE: Duration = Duration::from_secs(60);
 
 /// How a call ended.
 #[derive(Debug)]
@@ -59,6 +61,15 @@ pub struct Callable {
     /// How long a call of it may take.
     max_runtime: Option<Duration>,
     installed: Installed,
+}
+
+/// What a plugin is called with.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub arguments: &'a Value,
+    pub answers: &'a Answers,
+    /// At most so long, and at most what the spec allows.
+    pub timeout: Duration,
 }
 
 /// A runtime with the plugins of one directory of primitives.
@@ -143,21 +154,36 @@ impl Local {
         lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
     }
 
-    /// Calls a plugin, for at most `timeout` and what its spec allows; `heard` gets every message of the worker
-    /// before the end.
+    /// Calls a plugin; `heard` gets every message of the worker before the end.
     pub async fn call(
         &mut self,
         plugin: &Callable,
-        arguments: &Value,
-        timeout: Duration,
+        request: &Request<'_>,
         heard: &mut dyn FnMut(&server_message::Payload),
     ) -> anyhow::Result<Ended> {
-        let timeout = plugin.max_runtime.map_or(timeout, |most| most.min(timeout));
+        let timeout = plugin.max_runtime.map_or(request.timeout, |most| most.min(request.timeout));
+        let invoke = invoke(plugin, request.arguments, timeout);
+        self.converse(plugin, (invoke, timeout), request.answers, heard).await
+    }
+
+    /// Asks the plugin's code for its schemas; its handler does not run.
+    pub async fn describe(&mut self, plugin: &Callable) -> anyhow::Result<Ended> {
+        let invoke = InvokeRequest { describe: true, ..invoke(plugin, &Value::Null, DESCRIBE) };
+        self.converse(plugin, (invoke, DESCRIBE), &Answers::default(), &mut |_| ()).await
+    }
+
+    async fn converse(
+        &mut self,
+        plugin: &Callable,
+        (invoke, timeout): (InvokeRequest, Duration),
+        answers: &Answers,
+        heard: &mut dyn FnMut(&server_message::Payload),
+    ) -> anyhow::Result<Ended> {
         let tunnel = self.allocate(plugin, timeout).await?;
         let (frames, outgoing) = mpsc::channel(OUTGOING);
         let mut sender = Sender { frames, tunnel };
         sender.send(client_message::Payload::Init(plugin::InitRequest::default())).await?;
-        sender.send(client_message::Payload::Invoke(invoke(plugin, arguments, timeout))).await?;
+        sender.send(client_message::Payload::Invoke(invoke)).await?;
         let answered = self.client.proxy_ppp(ReceiverStream::new(outgoing)).await;
         let mut incoming = answered.context("open the tunnel")?.into_inner();
         while let Some(frame) = incoming.message().await.context("read the tunnel")? {
@@ -168,8 +194,8 @@ impl Local {
                     if let Some(ended) = ended(&payload)? {
                         return Ok(ended);
                     }
-                    sender.answer(&payload).await?;
                     heard(&payload);
+                    sender.answer(&payload, answers).await?;
                 }
                 Some(ppp_server_frame::Payload::Event(event)) => refuse_end(&event)?,
                 _ => bail!("the runtime sent a frame that is no message of a worker"),
@@ -291,26 +317,13 @@ impl Sender {
     }
 
     /// Nobody is there to ask, and nothing keeps checkpoints.
-    async fn answer(&mut self, payload: &server_message::Payload) -> anyhow::Result<()> {
-        let unsupported = || "unsupported".to_owned();
+    async fn answer(&mut self, payload: &server_message::Payload, answers: &Answers) -> anyhow::Result<()> {
         let answer = match payload {
             server_message::Payload::Elicitation(asked) => {
-                client_message::Payload::UserInput(DeliverUserInput {
-                    request_id: asked.request_id.clone(),
-                    task_id: asked.task_id.clone(),
-                    elicitation_id: asked.elicitation_id.clone(),
-                    error: unsupported(),
-                    ..DeliverUserInput::default()
-                })
+                client_message::Payload::UserInput(answers.to_user(asked)?)
             }
             server_message::Payload::Delegation(asked) => {
-                client_message::Payload::DelegationResult(DeliverDelegationResult {
-                    request_id: asked.request_id.clone(),
-                    task_id: asked.task_id.clone(),
-                    correlation_id: asked.correlation_id.clone(),
-                    error: unsupported(),
-                    ..DeliverDelegationResult::default()
-                })
+                client_message::Payload::DelegationResult(answers.to_delegation(asked))
             }
             server_message::Payload::Checkpoint(saved) => {
                 client_message::Payload::CheckpointAck(plugin::CheckpointAck {

@@ -13,10 +13,12 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::super::client::{AdminClient, api_path, block_on};
+use super::super::specs;
 use super::read;
 use crate::args::plugin::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
 use crate::failure::Failure;
 use crate::packaging::pack::{PackageFile, digest, pack};
+use crate::packaging::schemas::{self, Schemas};
 use crate::packaging::{self, Existing, Installed, Outcome, Unit, build as sources};
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
@@ -32,9 +34,37 @@ struct Built {
     sha256: String,
 }
 
-pub(super) fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
-    let (_, units) = read(&args.directory)?;
+pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
+    let (files, found) = specs::before_build(&args.directory)?;
+    let units = packaging::units(&found.servers, Some(&args.directory));
     sources::all(&units, None)?;
+    let mut stale = schemas::of_code(&args.directory, &files, &units).await?;
+    stale.retain(|schemas| !schemas.is_current());
+    if args.check {
+        return check(&stale, args);
+    }
+    for schemas in &stale {
+        schemas.write()?;
+        print::error(&format!("wrote {}", schemas.path.display()));
+    }
+    pack_all(args)
+}
+
+/// Tells which files of schemas are not what the code says.
+fn check(stale: &[Schemas], args: &PluginBuildArgs) -> Result<(), Failure> {
+    if stale.is_empty() {
+        // What else is wrong with schemas and specs together, as for every other command.
+        return read(&args.directory).map(|_| ());
+    }
+    for schemas in stale {
+        print::error(&schemas.difference());
+    }
+    print::error(&format!("run `asp plugin build {}` and commit what it writes", args.directory.display()));
+    Err(Failure::Refused)
+}
+
+fn pack_all(args: &PluginBuildArgs) -> Result<(), Failure> {
+    let (_, units) = read(&args.directory)?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("make {}", args.out.display()))?;
     let mut built = Vec::new();
     for unit in &units {

@@ -1,0 +1,132 @@
+//! Scripted answers: what stands in for the user and for models where nobody is there.
+//!
+//! Owns their spelling, `its_id=JSON` on a command line and `answers` in an example. Keeps true: a question
+//! without an answer is told that nobody can be asked.
+
+use std::collections::BTreeMap;
+
+use anyhow::bail;
+use asp_proto::plugin::{
+    DelegationRequested, DeliverDelegationResult, DeliverUserInput, ElicitationRequested, Json,
+    deliver_user_input::Action,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+/// Why nobody answered (plugin.proto).
+const UNSUPPORTED: &str = "unsupported";
+
+/// By the id of an elicitation or delegate.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Answers(BTreeMap<String, Value>);
+
+/// `its_id=JSON` of a command line.
+pub fn parse(given: &str) -> Result<(String, Value), String> {
+    let (id, answer) = given.split_once('=').ok_or("write its_id=JSON")?;
+    let answer = serde_json::from_str(answer).map_err(|error| {
+        format!("`{answer}` is no JSON ({error}); a text stands in quotes: {id}='\"yes\"'")
+    })?;
+    Ok((id.to_owned(), answer))
+}
+
+impl Answers {
+    /// The last answer to an id counts.
+    pub fn new(given: &[(String, Value)]) -> Answers {
+        Answers(given.iter().cloned().collect())
+    }
+
+    /// What a user's client would say: an object accepts with these fields, the words decline and cancel do not.
+    pub(super) fn to_user(&self, asked: &ElicitationRequested) -> anyhow::Result<DeliverUserInput> {
+        let mut answer = DeliverUserInput {
+            request_id: asked.request_id.clone(),
+            task_id: asked.task_id.clone(),
+            elicitation_id: asked.elicitation_id.clone(),
+            ..DeliverUserInput::default()
+        };
+        match self.0.get(&asked.elicitation_id) {
+            None => answer.error = UNSUPPORTED.to_owned(),
+            Some(fields @ Value::Object(_)) => answer.fields = Some(json(fields)),
+            Some(word) if word == "decline" => answer.action = Action::Decline.into(),
+            Some(word) if word == "cancel" => answer.action = Action::Cancel.into(),
+            Some(other) => bail!(
+                "the answer to {} is {other}: write an object of its fields, \"decline\" or \"cancel\"",
+                asked.elicitation_id
+            ),
+        }
+        Ok(answer)
+    }
+
+    /// What a delegate would say, as the platform hands it on: `text`, and `json` where the text is JSON.
+    pub(super) fn to_delegation(&self, asked: &DelegationRequested) -> DeliverDelegationResult {
+        let mut answer = DeliverDelegationResult {
+            request_id: asked.request_id.clone(),
+            task_id: asked.task_id.clone(),
+            correlation_id: asked.correlation_id.clone(),
+            ..DeliverDelegationResult::default()
+        };
+        let Some(said) = self.0.get(&asked.delegate_id) else {
+            answer.error = UNSUPPORTED.to_owned();
+            return answer;
+        };
+        let text = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+        let mut result = Map::new();
+        if let Ok(value) = serde_json::from_str::<Value>(&text) {
+            result.insert("json".into(), value);
+        }
+        result.insert("text".into(), text.into());
+        answer.result = Some(json(&Value::Object(result)));
+        answer
+    }
+}
+
+fn json(value: &Value) -> Json {
+    Json { value: value.to_string().into_bytes() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answers(given: &[&str]) -> Answers {
+        Answers::new(&given.iter().map(|given| parse(given).unwrap()).collect::<Vec<_>>())
+    }
+
+    fn question(id: &str) -> ElicitationRequested {
+        ElicitationRequested { elicitation_id: id.into(), ..ElicitationRequested::default() }
+    }
+
+    fn read(json: Option<Json>) -> Value {
+        json.map(|json| serde_json::from_slice(&json.value).unwrap()).unwrap_or_default()
+    }
+
+    #[test]
+    fn an_object_accepts_two_words_do_not_and_no_answer_is_nobody() {
+        let answers = answers(&[r#"city={"name": "Oslo"}"#, r#"no="decline""#, r#"away="cancel""#, "bad=3"]);
+        let said = |id: &str| answers.to_user(&question(id)).unwrap();
+        assert_eq!(read(said("city").fields), json!({"name": "Oslo"}));
+        let actions = ["city", "no", "away"].map(|id| said(id).action());
+        assert_eq!(actions, [Action::Accept, Action::Decline, Action::Cancel]);
+        assert_eq!(said("other").error, "unsupported");
+        assert!(answers.to_user(&question("bad")).unwrap_err().to_string().contains("answer to bad is 3"));
+    }
+
+    #[test]
+    fn a_delegate_says_text_and_its_json_where_it_is_some() {
+        let answers = answers(&[r#"topic="billing""#, r#"tones=["calm"]"#]);
+        let said = |id: &str| {
+            let asked = DelegationRequested { delegate_id: id.into(), ..DelegationRequested::default() };
+            answers.to_delegation(&asked)
+        };
+        assert_eq!(read(said("topic").result), json!({"text": "billing"}));
+        assert_eq!(read(said("tones").result), json!({"text": "[\"calm\"]", "json": ["calm"]}));
+        assert_eq!(said("other").error, "unsupported");
+    }
+
+    #[test]
+    fn what_is_no_answer_says_how_one_is_written() {
+        assert_eq!(parse("city").unwrap_err(), "write its_id=JSON");
+        assert!(parse("city=Oslo").unwrap_err().contains("city='\"yes\"'"));
+    }
+}

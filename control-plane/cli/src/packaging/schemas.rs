@@ -1,0 +1,154 @@
+//! The schemas of plugins' code: asked of the code in its sandbox, written beside the specs, compared.
+//!
+//! Owns which plugins are asked: those whose spec leaves the arguments to the code, and those that have a file
+//! already. Keeps true: a file holds what the code says now, or is told to differ.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use asp_proto::snapshot::{Kind, runtime::Mode};
+use asp_registry::{Source, schema_file, schema_file_name};
+use serde_json::Value;
+
+use super::local::{Ended, Local};
+use super::{Unit, examples};
+
+/// Lines of one difference that a person reads.
+const MAX_SHOWN: usize = 40;
+
+/// The schemas of one plugin, as its code says them and as they are committed.
+#[derive(Debug)]
+pub struct Schemas {
+    pub id: String,
+    pub path: PathBuf,
+    /// The text of the file; `None` when the code says nothing.
+    said: Option<String>,
+    /// `None` when there is no file.
+    committed: Option<String>,
+}
+
+/// Asks the code of every unit that is to have such a file. `sources` are the files of `root` that they come from.
+pub async fn of_code(root: &Path, sources: &[Source], units: &[Unit]) -> anyhow::Result<Vec<Schemas>> {
+    let specs = examples::spec_files(sources)?;
+    let mut asked = Vec::new();
+    let mut places = Vec::new();
+    for unit in units.iter().filter(|unit| unit.folder.is_some()) {
+        let Some(primitive) = unit.primitives.first() else { continue };
+        let is_tool = matches!(primitive.kind(), Kind::Tool | Kind::Task);
+        let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+        let Some(spec) = specs.get(&unit.id).filter(|_| is_tool && matches!(mode, Some(Mode::Plugin(_))))
+        else {
+            continue;
+        };
+        let path = root.join(spec).with_file_name(schema_file_name(&unit.id));
+        let committed = read(&path)?;
+        if primitive.input_schema.is_empty() || committed.is_some() {
+            asked.push(unit.clone());
+            places.push((path, committed));
+        }
+    }
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut local = Local::start(&asked).await?;
+    let mut found = Vec::new();
+    for (unit, (path, committed)) in asked.iter().zip(places) {
+        let described = describe(&mut local, unit).await;
+        let described = described.with_context(|| format!("{}: ask the code for its schemas", unit.id))?;
+        found.push(Schemas { id: unit.id.clone(), path, said: schema_file(&unit.id, &described), committed });
+    }
+    Ok(found)
+}
+
+async fn describe(local: &mut Local, unit: &Unit) -> anyhow::Result<Value> {
+    let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == unit.id).cloned() else {
+        bail!("plugins in {} cannot run here", unit.language);
+    };
+    match local.describe(&plugin).await {
+        Ok(Ended::Completed(said)) if said.get("format") == Some(&1.into()) => Ok(said),
+        Ok(Ended::Completed(_) | Ended::Error(_)) => {
+            bail!("the plugin's library is too old to be asked; install the one of this asp")
+        }
+        Ok(Ended::Failed { code, message }) => bail!("{code}: {message}"),
+        Err(error) => {
+            let wrote = local.plugin_output().join("\n");
+            Err(if wrote.is_empty() {
+                error
+            } else {
+                error.context(format!("the plugin's output:\n{wrote}"))
+            })
+        }
+    }
+}
+
+impl Schemas {
+    pub fn is_current(&self) -> bool {
+        self.said == self.committed
+    }
+
+    /// Makes the file what the code says.
+    pub fn write(&self) -> anyhow::Result<()> {
+        let done = match &self.said {
+            Some(text) => fs::write(&self.path, text),
+            None => fs::remove_file(&self.path),
+        };
+        done.with_context(|| format!("write {}", self.path.display()))
+    }
+
+    /// What is committed (`-`) and what the code says (`+`), where they part.
+    pub fn difference(&self) -> String {
+        let path = self.path.display();
+        match (&self.committed, &self.said) {
+            (None, _) => format!("{path} is missing"),
+            (Some(_), None) => format!("{path} is there, and the code of {} says nothing any more", self.id),
+            (Some(committed), Some(said)) => {
+                format!("{path} differs from the code:\n{}", lines(committed, said))
+            }
+        }
+    }
+}
+
+fn lines(old: &str, new: &str) -> String {
+    let old: Vec<&str> = old.lines().collect();
+    let new: Vec<&str> = new.lines().collect();
+    let same = |(old, new): &(&&str, &&str)| old == new;
+    let before = old.iter().zip(&new).take_while(same).count();
+    let left = old.len().min(new.len()) - before;
+    let after = old.iter().rev().zip(new.iter().rev()).take(left).take_while(same).count();
+    let parted = |sign: char, lines: &[&str]| -> Vec<String> {
+        let changed = lines.get(before..lines.len() - after).unwrap_or_default();
+        changed.iter().map(|line| format!("{sign} {line}")).collect()
+    };
+    let mut shown = [parted('-', &old), parted('+', &new)].concat();
+    let more = shown.len().saturating_sub(MAX_SHOWN);
+    shown.truncate(MAX_SHOWN);
+    if more > 0 {
+        shown.push(format!("… and {more} more lines"));
+    }
+    shown.join("\n")
+}
+
+fn read(path: &Path) -> anyhow::Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_shows_the_lines_that_part_and_no_others() {
+        let old = "{\n  \"a\": 1,\n  \"b\": 2\n}\n";
+        let new = "{\n  \"a\": 1,\n  \"b\": 3,\n  \"c\": 4\n}\n";
+        assert_eq!(lines(old, new), "-   \"b\": 2\n+   \"b\": 3,\n+   \"c\": 4");
+        assert_eq!(lines("a\na\n", "a\n"), "- a");
+        assert_eq!(lines("a\n", "a\n"), "");
+        let many: String = (0..100).map(|n| format!("{n}\n")).collect();
+        assert!(lines("", &many).ends_with("… and 60 more lines"));
+    }
+}
