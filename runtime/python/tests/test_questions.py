@@ -212,7 +212,7 @@ def test_a_delegate_answers_fails_or_is_silent():
                 # Below zero even with the slack the worker grants the platform.
                 await stream.invoke({"timeout": -1.9})
                 asked = (await stream.next("delegation")).delegation
-                assert await stream.output() == "timeout"
+                assert await stream.output() == "expired"
                 await stream.send(delegation_result=result(asked.correlation_id, "too late"))
                 await stream.invoke({"timeout": 30})
                 assert (await stream.next("delegation")).delegation.delegate_id == "model"

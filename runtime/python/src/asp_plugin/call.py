@@ -35,6 +35,8 @@ MAX_LOG = 16 * 1024
 MAX_CODE = 64
 MAX_FAILURE = 4096
 MAX_DETAILS = 64 * 1024
+# What a result may be without a look at its type; a list may hold values of the plugin's own.
+JSON_TYPES = (dict, str, int, float, bool)
 
 # The call whose handler runs, for the logging handler.
 current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("asp_plugin_call", default=None)
@@ -127,6 +129,8 @@ class Call:
     async def _outcome(self) -> wire.ServerMessage:
         if self._stopping is not None:
             return self._stopped()
+        if self.invoke.describe:
+            return self._described()
         try:
             arguments = json_text.from_bytes(self.invoke.arguments.value)
         except ValueError:
@@ -134,7 +138,10 @@ class Call:
         schemas = await self.worker.schemas()
         fault = schemas.input_fault(arguments)
         if fault is not None:
-            return self._failed("INVALID_ARGUMENT", fault)
+            return self._failed("INVALID_ARGUMENT", *fault)
+        read = self.worker.reader()
+        if read is not None:
+            arguments = read(arguments, "")
         context = Context(self)
         if self.invoke.HasField("resume"):
             await self._restore(context)
@@ -286,13 +293,19 @@ class Call:
     def _completed(self, returned: Any, schemas: Any) -> wire.ServerMessage:
         result = returned if isinstance(returned, Result) else Result(returned)
         end = wire.Completed(request_id=self.request_id, task_id=self.task_id, is_error=result.is_error)
+        output = result.output
+        if output is not None and type(output) not in JSON_TYPES:
+            # Here and not above: a plugin without types need not load it.
+            from .convert import plain
+
+            output = plain(output)
         try:
-            if result.output is not None or not result.is_error:
-                fault = schemas.output_fault(result.output)
+            if output is not None or not result.is_error:
+                fault = schemas.output_fault(output)
                 if fault is not None:
-                    return self._failed("INVALID_OUTPUT", fault)
-            if result.output is not None:
-                end.output.value = json_text.to_bytes(result.output)
+                    return self._failed("INVALID_OUTPUT", *fault)
+            if output is not None:
+                end.output.value = json_text.to_bytes(output)
             if result.content is not None:
                 end.content.value = json_text.to_bytes(result.content)
         except (TypeError, ValueError) as error:
@@ -302,6 +315,14 @@ class Call:
         if message.ByteSize() > MAX_MESSAGE:
             return self._failed("INVALID_OUTPUT", "the result is larger than the protocol allows")
         return message
+
+    def _described(self) -> wire.ServerMessage:
+        """What the handler's types say; nothing of the plugin's runs but what makes its defaults."""
+        from .describe import describe
+
+        end = wire.Completed(request_id=self.request_id, task_id=self.task_id)
+        end.output.value = json_text.to_bytes(describe(self.worker.plugin.handler))
+        return wire.ServerMessage(completed=end)
 
     def _stopped(self) -> wire.ServerMessage:
         ending = self.wants_to_stop()

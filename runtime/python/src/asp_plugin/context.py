@@ -214,7 +214,7 @@ class Context:
                     timeout + DELEGATION_SLACK_SECONDS,
                 )
             except TimeoutError:
-                raise DelegationError(delegate_id, "timeout") from None
+                raise DelegationError(delegate_id, "expired") from None
         if answer.error:
             raise DelegationError(delegate_id, answer.error)
         return json_text.from_bytes(answer.result.value)

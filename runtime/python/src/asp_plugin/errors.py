@@ -25,20 +25,20 @@ class PluginError(Exception):
 
 
 class ElicitationError(PluginError):
-    """Nobody could be asked. `reason`: unsupported, expired or undeclared."""
+    """Nobody answered. `reason`: unsupported, expired or undeclared; the codes are those of every language."""
 
     def __init__(self, elicitation_id: str, reason: str) -> None:
-        code = "UNDECLARED" if reason == "undeclared" else "ELICITATION_FAILED"
-        super().__init__(code, f"elicitation {elicitation_id}: {reason}")
+        code = {"undeclared": "UNDECLARED", "expired": "INPUT_EXPIRED"}.get(reason, "INPUT_UNSUPPORTED")
+        super().__init__(code, f"elicitation {elicitation_id}: {reason}", {"reason": reason})
         self.reason = reason
 
 
 class DelegationError(PluginError):
-    """The delegate gave no result. `reason`: unsupported, timeout, undeclared, or the platform's words."""
+    """The delegate gave no result. `reason`: a word of runtime/README.md, e.g. unsupported or expired."""
 
     def __init__(self, delegate_id: str, reason: str) -> None:
         code = "UNDECLARED" if reason == "undeclared" else "DELEGATION_FAILED"
-        super().__init__(code, f"delegation {delegate_id}: {reason}")
+        super().__init__(code, f"delegation {delegate_id}: {reason}", {"reason": reason})
         self.reason = reason
 
 
@@ -46,7 +46,7 @@ class CheckpointError(PluginError):
     """The state was not saved. `reason`: too_large, stale or unavailable."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__("CHECKPOINT_FAILED", f"checkpoint: {reason}")
+        super().__init__("CHECKPOINT_FAILED", f"checkpoint: {reason}", {"reason": reason})
         self.reason = reason
 
 

@@ -119,7 +119,7 @@ class Reads:
         arguments = {} if arguments is None else arguments
         fault = (await self._worker.schemas()).input_fault(arguments)
         if fault is not None:
-            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, fault)
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, fault.message)
         return await self._worker.call(plugin.handler, arguments, ReadContext(request))
 
     async def _listed(self, kind: str, request: Any, context: Any) -> list[dict[str, str]]:

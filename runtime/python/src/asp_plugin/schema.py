@@ -6,6 +6,8 @@ gateway does, and what a message says of a result does not repeat the result.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .errors import LoadError
 
 TYPE_CHECKING = False
@@ -17,6 +19,13 @@ if TYPE_CHECKING:
 MAX_MESSAGE = 1024
 
 
+class Fault(NamedTuple):
+    """What does not fit: a sentence that begins with the place, and the place alone (RFC 6901)."""
+
+    message: str
+    details: dict[str, str]
+
+
 class Schemas:
     """The compiled schemas of a plugin."""
 
@@ -24,11 +33,11 @@ class Schemas:
         self._input = _compile("inputSchema", manifest.input_schema, mask=None)
         self._output = _compile("outputSchema", manifest.output_schema, mask="the value")
 
-    def input_fault(self, arguments: Any) -> str | None:
-        """What is wrong with the arguments, naming the place; None when nothing is."""
+    def input_fault(self, arguments: Any) -> Fault | None:
+        """What is wrong with the arguments; None when nothing is."""
         return _fault(self._input, arguments)
 
-    def output_fault(self, output: Any) -> str | None:
+    def output_fault(self, output: Any) -> Fault | None:
         """The same of a result."""
         return _fault(self._output, output)
 
@@ -51,11 +60,11 @@ def _compile(name: str, schema: Any, mask: str | None) -> Any:
         raise LoadError(f"{name}: {str(error).splitlines()[0]}") from error
 
 
-def _fault(validator: Any, instance: Any) -> str | None:
+def _fault(validator: Any, instance: Any) -> Fault | None:
     # `is_valid` is the fast path: no error object is built.
     if validator is None or validator.is_valid(instance):
         return None
     error = next(iter(validator.iter_errors(instance)))
-    place = "".join(f"/{part}" for part in error.instance_path)
+    place = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
     message = f"{place or '/'}: {error.message}"
-    return message[:MAX_MESSAGE]
+    return Fault(message[:MAX_MESSAGE], {"pointer": place})

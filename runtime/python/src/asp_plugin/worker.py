@@ -46,6 +46,7 @@ class Worker:
         self._async: dict[Any, bool] = {}
         self._compiling: asyncio.Future[Schemas] | None = None
         self._schemas: Schemas | None = None
+        self._reader: list[Any] = []
 
     async def schemas(self) -> Schemas:
         """The compiled schemas; ends the process when they cannot be compiled."""
@@ -59,6 +60,23 @@ class Worker:
             except LoadError as error:
                 leave(EXIT_LOAD, f"cannot load the plugin: {error}")
         return self._schemas
+
+    def reader(self) -> Any:
+        """What makes the arguments the handler's declared type; None where it takes JSON as it is."""
+        if not self._reader:
+            from .declared import Declared, NoSchema
+
+            try:
+                declared = Declared(self.plugin.handler).arguments
+            except NoSchema:
+                # A name for type checkers only: the handler gets what a handler without types gets.
+                declared = None
+            if declared is not None:
+                from .convert import reader
+
+                declared = reader(declared)
+            self._reader.append(declared)
+        return self._reader[0]
 
     def is_async(self, function: Any) -> bool:
         """Whether a handler is awaited (its call returns at once) or needs a thread."""
