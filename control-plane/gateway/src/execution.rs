@@ -36,6 +36,19 @@ pub struct ResumeState {
     pub state: Vec<u8>,
 }
 
+/// Whether a plugin can run, as its runtime says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Availability {
+    /// It has not answered yet.
+    Unheard,
+    /// A worker waits, or starts with the first call.
+    Ready,
+    /// Not now, as the text says: calls are tried, and told why.
+    Troubled(String),
+    /// Not as things stand: `<reason>: <sentence>` of the contract (`Admission.reason`, supervisor.proto).
+    Impossible(String),
+}
+
 /// What runs calls, as the pipeline sees it.
 #[async_trait]
 pub trait Executor: Send + Sync {
@@ -44,6 +57,13 @@ pub trait Executor: Send + Sync {
 
     /// Whether a call whose gateway is gone can go on here.
     fn runs(&self, primitive: &Primitive) -> bool;
+
+    /// Whether the primitive may run here. One that cannot as things stand is as unknown to callers as one that is
+    /// hidden from them (I-10).
+    fn offers(&self, primitive: &Primitive) -> bool;
+
+    /// What is known of the plugin behind a primitive; `None` for one that needs none.
+    fn availability(&self, primitive: &Primitive) -> Option<Availability>;
 
     /// Prepares what the primitives of a new snapshot run on.
     fn prepare(&self, primitives: &[Primitive]);

@@ -11,7 +11,7 @@ use asp_snapshot::artifact;
 use async_trait::async_trait;
 
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Execution, Executor};
+use crate::execution::{Availability, Execution, Executor};
 use crate::executors::outbound::client::OutboundError;
 
 pub mod artifacts;
@@ -62,11 +62,18 @@ impl Executors {
 impl Executor for Executors {
     fn runs(&self, primitive: &Primitive) -> bool {
         match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
-            Some(Mode::Plugin(plugin)) => self.plugins.speaks(&plugin.language),
-            Some(Mode::McpStdio(_)) => self.plugins.speaks("mcp-stdio"),
+            Some(Mode::Plugin(_) | Mode::McpStdio(_)) => self.plugins.offers(primitive),
             Some(Mode::ProxyCalls(_)) => true,
             _ => false,
         }
+    }
+
+    fn offers(&self, primitive: &Primitive) -> bool {
+        self.plugins.offers(primitive)
+    }
+
+    fn availability(&self, primitive: &Primitive) -> Option<Availability> {
+        self.plugins.availability(primitive)
     }
 
     fn prepare(&self, primitives: &[Primitive]) {

@@ -39,6 +39,8 @@ use crate::suspended::Suspended;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;
 
+pub mod standing;
+
 /// How often idle sessions and ended calls are forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
-use asp_snapshot::Snapshot;
+use asp_snapshot::{ListedPrimitive, Snapshot};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -128,7 +128,10 @@ impl Pipeline {
     ) -> Result<Arc<Call>, Refusal> {
         let started = Instant::now();
         let Invocation { server, caller, entry, protocol, .. } = &invocation;
-        let entitled = entitlement::entitle(&snapshot, server, caller, entry, *protocol);
+        let entitled = match self.offers(entry) {
+            true => entitlement::entitle(&snapshot, server, caller, entry, *protocol),
+            false => Err(Refusal::Unknown),
+        };
         let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
         let longest = started + lifetime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
@@ -163,6 +166,12 @@ impl Pipeline {
                 Ok(call)
             }
         }
+    }
+
+    /// Whether the primitive may run here. What cannot run as things stand is in no list and unknown to every call,
+    /// whoever asks (I-10).
+    pub fn offers(&self, entry: &ListedPrimitive) -> bool {
+        self.executor.offers(&entry.primitive)
     }
 
     /// Where nothing can wait for the audit queue.

@@ -108,6 +108,10 @@ impl Snapshot {
         Ok(Snapshot { revision, edge, issuers, policy, upstreams, dependencies, limits, servers })
     }
 
+    pub fn servers(&self) -> impl Iterator<Item = &Arc<VirtualServer>> {
+        self.servers.values()
+    }
+
     pub fn server(&self, name: &str) -> Option<&Arc<VirtualServer>> {
         self.servers.get(name)
     }

@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 use super::artifacts::Artifacts;
 use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::Execution;
-use crate::executors::plugin::reference::{language_name, plugin_ref, stdio_ref};
+use crate::execution::{Availability, Execution};
+use crate::executors::plugin::reference::{language_name, plugin_ref, run_by, stdio_ref};
 use crate::minting::Minter;
 use crate::telemetry::metrics::Metrics;
 
@@ -23,6 +23,7 @@ mod admission;
 mod artifacts;
 mod asking;
 mod attempt_state;
+mod availability;
 mod ended;
 mod job;
 mod lease;
@@ -39,6 +40,7 @@ mod session;
 mod tunnel;
 
 pub use crate::telemetry::metrics::workers::Stats;
+pub use reference::plugin_language;
 pub use saved::Saved;
 
 use admission::Rejection;
@@ -92,9 +94,22 @@ impl Plugins {
         }
     }
 
-    /// Whether a runtime of this language is configured.
-    pub fn speaks(&self, language: &str) -> bool {
-        self.runtimes.get(language).is_some()
+    /// Whether a runtime may run the primitive, if it needs one: its language has a runtime, and that did not say that
+    /// it cannot.
+    pub fn offers(&self, primitive: &Primitive) -> bool {
+        let Some(language) = plugin_language(primitive) else { return true };
+        let key = || run_by(primitive).map(|(plugin, _)| availability::key(&plugin));
+        self.runtimes.get(language).is_some() && !self.preparing.known.is_impossible(key)
+    }
+
+    /// What is known of the plugin behind a primitive; `None` for one that needs none.
+    pub fn availability(&self, primitive: &Primitive) -> Option<Availability> {
+        let (plugin, _) = run_by(primitive)?;
+        if self.runtimes.get(&plugin.language).is_none() {
+            let reason = format!("language_absent: no runtime for {} is configured", plugin.language);
+            return Some(Availability::Impossible(reason));
+        }
+        Some(self.preparing.known.state(&availability::key(&plugin)))
     }
 
     /// Lets the runtimes prepare the plugins of a new snapshot.
@@ -168,6 +183,7 @@ impl Plugins {
                 attempt_state.lost += 1;
                 self.closing.metrics.worker_lost(job.language);
             }
+            self.note(job, &ended);
             match recovery.after(&execution.call, attempt_state, ended) {
                 Next::Done(result) => return result,
                 Next::Again { at } => {
@@ -182,6 +198,19 @@ impl Plugins {
                     }
                 }
             }
+        }
+    }
+
+    /// What a refusal says of the plugin, beyond this call.
+    fn note(&self, job: &Job<'_>, ended: &AttemptOutcome) {
+        match ended {
+            AttemptOutcome::Rejected(Rejection::Impossible(reason)) => {
+                self.preparing.refused(&job.plugin, reason);
+            }
+            AttemptOutcome::Rejected(Rejection::Unusable(why)) => {
+                tracing::warn!(call = %job.execution.call.id, plugin = %job.plugin.id, version = %job.plugin.version, %why, "a call is refused, because its plugin cannot run as it is installed or configured");
+            }
+            _ => {}
         }
     }
 

@@ -46,12 +46,14 @@ pub(crate) struct Told {
 
 type Play = Arc<dyn Fn(usize, Worker) -> BoxFuture<'static, ()> + Send + Sync>;
 type Admit = Arc<dyn Fn(usize) -> AllocateWorkerResponse + Send + Sync>;
+type Ensure = Arc<dyn Fn(PluginRef) -> BoxFuture<'static, Result<(), Status>> + Send + Sync>;
 
 /// The scripts of a runtime: how it admits and what its workers do, by the number of the allocation from 0.
 #[derive(Clone)]
 pub(crate) struct Script {
     pub admit: Admit,
     pub play: Play,
+    pub ensure: Ensure,
     /// How long an admission takes.
     pub delay: Duration,
 }
@@ -64,11 +66,21 @@ impl Script {
         Played: Future<Output = ()> + Send + 'static,
     {
         let play: Play = Arc::new(move |n, worker| Box::pin(play(n, worker)));
-        Script { admit: Arc::new(admitted), play, delay: Duration::ZERO }
+        let ensure: Ensure = Arc::new(|_| Box::pin(async { Ok(()) }));
+        Script { admit: Arc::new(admitted), play, ensure, delay: Duration::ZERO }
     }
 
     pub(crate) fn taking(self, delay: Duration) -> Script {
         Script { delay, ..self }
+    }
+
+    /// What EnsurePlugin says.
+    pub(crate) fn ensuring<F, Ensured>(self, ensure: F) -> Script
+    where
+        F: Fn(PluginRef) -> Ensured + Send + Sync + 'static,
+        Ensured: Future<Output = Result<(), Status>> + Send + 'static,
+    {
+        Script { ensure: Arc::new(move |plugin| Box::pin(ensure(plugin))), ..self }
     }
 
     pub(crate) fn admitting(
@@ -440,7 +452,10 @@ impl RuntimeSupervisor for Scripted {
         &self,
         request: Request<EnsurePluginRequest>,
     ) -> Result<Response<EnsurePluginResponse>, Status> {
-        self.told.ensured.lock().push(request.into_inner());
+        let request = request.into_inner();
+        let plugin = request.plugin.clone().unwrap();
+        self.told.ensured.lock().push(request);
+        (self.script.ensure)(plugin).await?;
         Ok(Response::new(EnsurePluginResponse::default()))
     }
 

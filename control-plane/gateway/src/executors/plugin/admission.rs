@@ -11,6 +11,7 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use tonic::{Code, Status};
 
+use super::availability::{is_impossible, word};
 use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::outcome::Refusal;
@@ -55,6 +56,8 @@ pub(super) enum Rejection {
     PutOff(String),
     /// The runtime's machine cannot start a worker, as the text says; the next attempt may.
     Host(String),
+    /// No runtime can run it as things stand, as the contract's reason says: the primitive is hidden from now on.
+    Impossible(String),
     /// It cannot run as it is installed or configured; for the operator.
     Unusable(String),
 }
@@ -74,19 +77,23 @@ impl Rejection {
 
     /// `<reason>: <sentence>`, as `Admission.reason` and a late rejection's message have it.
     pub(super) fn of_reason(reason: &str, retry_after: Option<Duration>) -> Rejection {
-        match reason.split(':').next().unwrap_or_default().trim() {
+        match word(reason) {
             "throttled" | "overload" => Rejection::Busy { retry_after: retry_after.unwrap_or(DEFAULT_RETRY) },
             "draining" => Rejection::Draining,
             "quarantined" | "breaker_open" => Rejection::Unhealthy,
             "tenant_quarantined" => Rejection::PutOff(reason.to_owned()),
             "host_trouble" => Rejection::Host(reason.to_owned()),
+            _ if is_impossible(reason) => Rejection::Impossible(reason.to_owned()),
             _ => Rejection::Unusable(format!("runtime refuses the plugin: {reason}")),
         }
     }
 
     /// Whether another attempt may go better within the call's time.
     pub(super) fn passes(&self) -> bool {
-        !matches!(self, Rejection::Unusable(_) | Rejection::Unhealthy | Rejection::PutOff(_))
+        !matches!(
+            self,
+            Rejection::Impossible(_) | Rejection::Unusable(_) | Rejection::Unhealthy | Rejection::PutOff(_)
+        )
     }
 
     pub(super) fn refusal(self) -> Refusal {
@@ -101,8 +108,20 @@ impl Rejection {
             Rejection::Unhealthy => Refusal::Upstream("the plugin fails too often at the moment".into()),
             Rejection::PutOff(why) => Refusal::Upstream(why),
             Rejection::Host(why) => Refusal::Upstream(format!("{why}; try again")),
-            Rejection::Unusable(why) => Refusal::Internal(why),
+            // Paths and versions of the runtime's machine are for the log.
+            Rejection::Impossible(reason) => Refusal::Upstream(in_public(&reason).into()),
+            Rejection::Unusable(_) => Refusal::Upstream("the plugin cannot run as it is set up".into()),
         }
+    }
+}
+
+/// What a caller is told who was faster than the news that the plugin cannot run.
+fn in_public(reason: &str) -> &'static str {
+    match word(reason) {
+        "language_absent" => "the plugin's language is not on its runtime",
+        "isolation" => "the plugin's runtime cannot isolate it as it demands",
+        "digest_mismatch" => "another package of the plugin is installed than its spec pins",
+        _ => "the plugin is not installed on its runtime",
     }
 }
 
@@ -234,15 +253,17 @@ mod tests {
             ("draining", "upstream_unavailable"),
             ("tenant_quarantined: next try in 30 s", "upstream_unavailable"),
             ("host_trouble: no space left on device", "upstream_unavailable"),
-            ("not_installed: cdcsr 1.0.1", "internal"),
-            ("digest_mismatch", "internal"),
-            ("language_absent", "internal"),
-            ("isolation", "internal"),
-            ("something new", "internal"),
+            ("not_installed: cdcsr 1.0.1", "upstream_unavailable"),
+            ("digest_mismatch", "upstream_unavailable"),
+            ("language_absent", "upstream_unavailable"),
+            ("isolation", "upstream_unavailable"),
+            ("something new", "upstream_unavailable"),
         ];
         for (reason, expected) in rows {
             let rejection = read(answer(admission::Status::Rejected, reason)).unwrap_err();
-            assert_eq!(rejection.refusal().reason().as_str(), expected, "{reason}");
+            let refusal = rejection.refusal();
+            assert_eq!(refusal.reason().as_str(), expected, "{reason}");
+            assert!(!refusal.public_message().contains("cdcsr"), "{refusal}");
         }
     }
 

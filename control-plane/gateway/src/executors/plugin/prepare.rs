@@ -1,26 +1,29 @@
 //! Tells the runtimes which plugins a snapshot has, so that a worker waits before the first call does, and which
-//! it has no more.
+//! it has no more; and asks again for those that cannot run, because they may be installed later.
 //!
 //! Keeps true: a later snapshot replaces what an earlier one still asks for; a version is drained after its
-//! successor is ready and nobody can ask for it any more; no call waits for any of this.
+//! successor was answered for and nobody can ask for it any more; no call waits for any of this; a runtime that does
+//! not answer keeps no other from being asked.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Primitive;
-use asp_proto::snapshot::runtime::Mode;
-use asp_proto::supervisor::{DrainRequest, EnsurePluginRequest, PluginRef, RuntimeHints};
+use asp_proto::supervisor::{DrainRequest, EnsurePluginRequest, PluginRef};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::Code;
+use tonic::{Code, Status};
 
+use super::availability::{Key, Known, KnownPlugins, is_impossible};
 use super::runtimes::{Runtime, Runtimes};
 use crate::call::bounds::lifetime_bound;
-use crate::executors::plugin::reference::{plugin_ref, stdio_ref};
+use crate::execution::Availability;
+use crate::executors::plugin::reference::run_by;
 
 /// How many plugins are prepared at a time: starting workers costs the machine that also serves calls.
 const AT_A_TIME: usize = 2;
@@ -28,58 +31,42 @@ const AT_A_TIME: usize = 2;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two attempts at a runtime that does not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Between two questions for plugins that cannot run: they appear this soon after they were installed.
+const ASK_AGAIN: Duration = Duration::from_secs(3);
+/// A pause is at least so many times as long as the questions before it took: asking for thousands of plugins that
+/// cannot run must not keep gateway and runtime busy.
+const SPARING: u32 = 9;
 
 /// After a snapshot: for calls that were resolved in the one before, on this gateway and on others.
 const DRAIN_AFTER: Duration = Duration::from_secs(10);
 /// Beyond the longest call of a version that is drained.
 const DRAIN_SLACK: Duration = Duration::from_secs(10);
 
-/// A plugin's id and version.
-type Key = (String, String);
-/// The plugins that runtimes were told of and that were not drained since.
-type Known = Arc<Mutex<HashMap<Key, Told>>>;
-
 /// What is being prepared.
 #[derive(Default)]
 pub(super) struct Preparing {
     current: Mutex<CancellationToken>,
-    known: Known,
-}
-
-/// A plugin of a snapshot.
-#[derive(Clone)]
-struct Told {
-    runtime: Arc<Runtime>,
-    plugin: PluginRef,
-    hints: RuntimeHints,
-    /// How long a call of it may run.
-    longest: Duration,
-    ready: bool,
+    pub known: Arc<KnownPlugins>,
 }
 
 impl Preparing {
     /// Begins to prepare the plugins of a snapshot, and to drain those that it has no more.
-    pub(super) fn begin(&self, runtimes: &Arc<Runtimes>, tasks: &TaskTracker, primitives: &[Primitive]) {
+    pub(super) fn begin(&self, runtimes: &Runtimes, tasks: &TaskTracker, primitives: &[Primitive]) {
         let stop = CancellationToken::new();
         std::mem::replace(&mut *self.current.lock(), stop.clone()).cancel();
-        let wanted = wanted(runtimes, primitives);
-        let (new, gone) = {
-            let mut known = self.known.lock();
-            let gone: Vec<Key> = known.keys().filter(|key| !wanted.contains_key(*key)).cloned().collect();
-            for (key, told) in wanted {
-                known.entry(key).or_insert(told);
-            }
-            let new: Vec<Key> =
-                known.iter().filter(|(_, told)| !told.ready).map(|(key, _)| key.clone()).collect();
-            (new, gone)
-        };
+        self.known.replace(wanted(runtimes, primitives));
         let Ok(handle) = Handle::try_current() else { return };
-        if new.is_empty() && gone.is_empty() {
-            return;
+        for runtime in runtimes.all() {
+            let stop = stop.clone();
+            let converging = converge(Arc::clone(&self.known), Arc::clone(runtime));
+            tasks.spawn_on(async move { stop.run_until_cancelled(converging).await }, &handle);
         }
-        let known = self.known.clone();
-        let work = async move { stop.run_until_cancelled(converge(known, new, gone)).await };
-        tasks.spawn_on(work, &handle);
+    }
+
+    /// A runtime has refused a call of the plugin with a reason that makes it impossible: nobody is told of it from
+    /// now on until it can run.
+    pub(super) fn refused(&self, plugin: &PluginRef, reason: &str) {
+        learn(&self.known, plugin, Availability::Impossible(reason.to_owned()));
     }
 
     pub(super) fn stop(&self) {
@@ -87,39 +74,73 @@ impl Preparing {
     }
 }
 
-async fn converge(known: Known, new: Vec<Key>, gone: Vec<Key>) {
-    let new: Vec<&Key> = new.iter().filter(|key| !gone.contains(key)).collect();
-    let known = &known;
-    futures::stream::iter(new)
-        .for_each_concurrent(AT_A_TIME, |key| async move {
-            let Some(told) = known.lock().get(key).cloned() else { return };
-            ensure(&told).await;
-            if let Some(told) = known.lock().get_mut(key) {
-                told.ready = true;
-            }
-        })
-        .await;
-    if gone.is_empty() {
-        return;
+impl Drop for Preparing {
+    fn drop(&mut self) {
+        self.stop();
     }
-    tokio::time::sleep(DRAIN_AFTER).await;
-    for key in gone {
-        let Some(told) = known.lock().remove(&key) else { continue };
-        drain(&told).await;
+}
+
+/// Prepares what one runtime runs, for as long as the snapshot is in force.
+async fn converge(known: Arc<KnownPlugins>, runtime: Arc<Runtime>) {
+    let answered = CancellationToken::new();
+    let draining = async {
+        answered.cancelled().await;
+        tokio::time::sleep(DRAIN_AFTER).await;
+        while let Some(plugin) = known.take_gone(&runtime) {
+            drain(&plugin).await;
+        }
+    };
+    tokio::join!(keep_asking(&known, &runtime, &answered), draining);
+}
+
+/// Asks for every plugin until the runtime has it ready; never ends, because a call may find that one is not any more.
+async fn keep_asking(known: &KnownPlugins, runtime: &Arc<Runtime>, answered: &CancellationToken) {
+    loop {
+        let began = Instant::now();
+        let ask = |plugin: Known| async move {
+            if let Some(state) = ensure(&plugin).await {
+                learn(known, &plugin.plugin, state);
+            }
+        };
+        futures::stream::iter(known.open(runtime)).for_each_concurrent(AT_A_TIME, ask).await;
+        let unheard = known.open(runtime).iter().any(|plugin| plugin.state == Availability::Unheard);
+        if !unheard {
+            answered.cancel();
+        }
+        let pause = if unheard { RETRY_AFTER } else { ASK_AGAIN };
+        tokio::time::sleep(pause.max(began.elapsed() * SPARING)).await;
+    }
+}
+
+/// Takes note of an answer, and says what it changes.
+fn learn(known: &KnownPlugins, plugin: &PluginRef, state: Availability) {
+    let Some(before) = known.learn(plugin, state.clone()) else { return };
+    let PluginRef { id, version, .. } = plugin;
+    match state {
+        Availability::Impossible(reason) => {
+            tracing::warn!(plugin = %id, %version, %reason, "a plugin cannot run on its runtime: its primitives are hidden, and unknown to callers, until that is mended; the runtime is asked again every few seconds");
+        }
+        Availability::Troubled(reason) if !matches!(before, Availability::Troubled(_)) => {
+            tracing::warn!(plugin = %id, %version, %reason, "a plugin is not ready on its runtime: its primitives stay listed, and calls are refused with the reason as long as it lasts");
+        }
+        Availability::Ready if before != Availability::Unheard => {
+            tracing::info!(plugin = %id, %version, "a plugin that could not run can run now; its primitives are listed");
+        }
+        Availability::Ready | Availability::Troubled(_) | Availability::Unheard => {}
     }
 }
 
 /// Lets the calls of a version end and its workers go.
-async fn drain(told: &Told) {
-    let Some(mut client) = told.runtime.client() else { return };
-    let limit = told.longest + DRAIN_SLACK;
+async fn drain(known: &Known) {
+    let Some(mut client) = known.runtime.client() else { return };
+    let limit = known.longest + DRAIN_SLACK;
     let request = DrainRequest {
-        plugin: Some(told.plugin.clone()),
+        plugin: Some(known.plugin.clone()),
         graceful: true,
         deadline: prost_types::Duration::try_from(limit).ok(),
     };
-    let id = &told.plugin.id;
-    let version = &told.plugin.version;
+    let id = &known.plugin.id;
+    let version = &known.plugin.version;
     match tokio::time::timeout(limit + DRAIN_SLACK, client.drain(request)).await {
         Ok(Ok(_)) => tracing::info!(plugin = %id, %version, "plugin version drained"),
         Ok(Err(status)) => {
@@ -131,58 +152,79 @@ async fn drain(told: &Told) {
     }
 }
 
-/// Each plugin once, with the runtime of its language; one without a runtime is told to whoever calls it.
-fn wanted(runtimes: &Runtimes, primitives: &[Primitive]) -> HashMap<Key, Told> {
-    let mut wanted: HashMap<Key, Told> = HashMap::new();
+/// Each plugin once, with the runtime of its language; one without a runtime is nothing to ask for.
+fn wanted(runtimes: &Runtimes, primitives: &[Primitive]) -> HashMap<Key, Known> {
+    let mut wanted: HashMap<Key, Known> = HashMap::new();
     for primitive in primitives {
-        let (plugin, hints) = match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
-            Some(Mode::Plugin(plugin)) => plugin_ref(primitive, plugin),
-            Some(Mode::McpStdio(target)) => stdio_ref(primitive, target),
-            _ => continue,
-        };
+        let Some((plugin, hints)) = run_by(primitive) else { continue };
         let Some(runtime) = runtimes.get(&plugin.language).cloned() else { continue };
         let longest = lifetime_bound(primitive, true);
-        let told = wanted.entry((plugin.id.clone(), plugin.version.clone())).or_insert(Told {
-            runtime,
-            plugin,
-            hints,
-            longest,
-            ready: false,
-        });
-        told.longest = told.longest.max(longest);
+        let state = Availability::Unheard;
+        let known = Known { runtime, plugin, hints, longest, state, gone: false };
+        let known = wanted.entry(known.key()).or_insert(known);
+        known.longest = known.longest.max(longest);
     }
     wanted
 }
 
-/// Asks until the runtime answers.
-async fn ensure(told: &Told) {
-    let Told { runtime, plugin, hints, .. } = told;
+/// Asks once; `None` when nothing was heard.
+async fn ensure(known: &Known) -> Option<Availability> {
+    let Known { runtime, plugin, hints, .. } = known;
     let request = EnsurePluginRequest {
         plugin: Some(plugin.clone()),
         hints: Some(hints.clone()),
         prewarm: true,
         ..EnsurePluginRequest::default()
     };
-    loop {
-        if let Some(mut client) = runtime.client() {
-            let asked = tokio::time::timeout(TIMEOUT, client.ensure_plugin(request.clone())).await;
-            match asked {
-                Ok(Ok(answer)) => {
-                    runtime.heard(None);
-                    for warning in answer.into_inner().warnings {
-                        tracing::warn!(plugin = %plugin.id, version = %plugin.version, %warning, "a plugin is ready, and its runtime warns of something that its owner should mend");
-                    }
-                    return;
-                }
-                Ok(Err(status)) if status.code() != Code::Unavailable => {
-                    runtime.heard(None);
-                    tracing::warn!(plugin = %plugin.id, version = %plugin.version, reason = status.message(), "a plugin cannot run on its runtime: calls of its primitives are refused as not available until it is mended");
-                    return;
-                }
-                Ok(Err(status)) => runtime.heard(Some(&status)),
-                Err(_) => {}
+    let mut client = runtime.client()?;
+    let asked = tokio::time::timeout(TIMEOUT, client.ensure_plugin(request)).await.ok()?;
+    match asked {
+        Ok(answer) => {
+            runtime.heard(None);
+            for warning in answer.into_inner().warnings {
+                tracing::warn!(plugin = %plugin.id, version = %plugin.version, %warning, "a plugin is ready, and its runtime warns of something that its owner should mend");
             }
+            Some(Availability::Ready)
         }
-        tokio::time::sleep(RETRY_AFTER).await;
+        Err(status) if status.code() == Code::Unavailable => {
+            runtime.heard(Some(&status));
+            None
+        }
+        Err(status) => {
+            runtime.heard(None);
+            Some(verdict(&status))
+        }
+    }
+}
+
+/// What a refusal of EnsurePlugin means: FAILED_PRECONDITION has a reason of the contract, everything else is trouble.
+fn verdict(status: &Status) -> Availability {
+    let reason = status.message().to_owned();
+    if status.code() == Code::FailedPrecondition && is_impossible(&reason) {
+        Availability::Impossible(reason)
+    } else {
+        Availability::Troubled(reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_an_operator_must_mend_makes_a_plugin_impossible() {
+        for reason in
+            ["language_absent: no java", "isolation: 3", "not_installed: x@1", "digest_mismatch: other"]
+        {
+            let heard = verdict(&Status::failed_precondition(reason));
+            assert_eq!(heard, Availability::Impossible(reason.into()));
+            // A runtime whose words are another protocol's is not believed.
+            let heard = verdict(&Status::internal(reason));
+            assert_eq!(heard, Availability::Troubled(reason.into()));
+        }
+        for reason in ["draining: x", "quarantined: x", "host_trouble: x", "overload: x", "tomorrow: x", ""] {
+            let heard = verdict(&Status::failed_precondition(reason));
+            assert_eq!(heard, Availability::Troubled(reason.into()));
+        }
     }
 }

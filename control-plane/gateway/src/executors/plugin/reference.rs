@@ -1,10 +1,29 @@
 //! What a primitive says of its plugin, as the runtime is told.
 
+use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{McpStdio, Plugin, Primitive};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 
 /// The language of stdio MCP servers, whatever they are written in.
 pub(crate) const STDIO: &str = "mcp-stdio";
+
+/// What a runtime runs the primitive by; `None` for one that needs no runtime.
+pub(crate) fn run_by(primitive: &Primitive) -> Option<(PluginRef, RuntimeHints)> {
+    match primitive.runtime.as_ref()?.mode.as_ref()? {
+        Mode::Plugin(plugin) => Some(plugin_ref(primitive, plugin)),
+        Mode::McpStdio(target) => Some(stdio_ref(primitive, target)),
+        _ => None,
+    }
+}
+
+/// The language of the runtime that the primitive needs, if it needs one.
+pub fn plugin_language(primitive: &Primitive) -> Option<&str> {
+    match primitive.runtime.as_ref()?.mode.as_ref()? {
+        Mode::Plugin(plugin) => Some(&plugin.language),
+        Mode::McpStdio(_) => Some(STDIO),
+        _ => None,
+    }
+}
 
 /// What a primitive's plugin is called and may need.
 pub(crate) fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, RuntimeHints) {

@@ -87,6 +87,11 @@ impl Runtimes {
         Ok(runtimes)
     }
 
+    /// Each of them once.
+    pub(super) fn all(&self) -> &[Arc<Runtime>] {
+        &self.all
+    }
+
     pub(super) fn get(&self, language: &str) -> Option<&Arc<Runtime>> {
         self.by_language.get(language)
     }

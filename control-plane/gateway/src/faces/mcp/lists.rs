@@ -71,13 +71,13 @@ pub(super) fn page(
             .and_then(|start| usize::try_from(start).ok())
             .ok_or_else(|| Failure::with(Reason::InvalidParams, "the cursor is not valid"))?,
     };
-    let mut view = View::of(&request.snapshot, &request.server, &request.caller, Protocol::Mcp);
+    let mut view = view(request);
     let visible: Vec<_> = request
         .server
         .entries
         .iter()
         .filter(|entry| !entry.listing.mcp_name.is_empty() && list.holds(entry))
-        .filter(|entry| view.shows(entry))
+        .filter(|entry| view.shows(entry) && request.gateway.pipeline.offers(entry))
         .collect();
     let mut result = Map::new();
     let end = visible.len().min(start.saturating_add(PAGE));
@@ -95,6 +95,15 @@ pub(super) fn page(
         result.insert("nextCursor".into(), cursor.into());
     }
     Ok(result)
+}
+
+/// Whether the caller can see `entry`.
+pub(super) fn shows(request: &McpRequest, entry: &ListedPrimitive) -> bool {
+    view(request).shows(entry) && request.gateway.pipeline.offers(entry)
+}
+
+fn view(request: &McpRequest) -> View<'_> {
+    View::of(&request.snapshot, &request.server, &request.caller, Protocol::Mcp)
 }
 
 /// A cursor holds for one list of one server, for one org and user.

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_edge::Reason;
 use asp_proto::snapshot::Protocol;
+use asp_snapshot::ListedPrimitive;
 use asp_snapshot::mcp_revision::Revision;
 use http::StatusCode;
 use serde_json::{Map, Value};
@@ -73,8 +74,39 @@ fn begin(
         "prompt" => (Target::Prompt(name), Asked::Other),
         _ => (Target::Resource(name), Asked::Other),
     };
-    let (entry, variables) =
-        resolve(&request.server, target).map_err(|_| results::unknown(what, name, context.revision))?;
+    let unknown = || results::unknown(what, name, context.revision);
+    let (entry, variables) = resolve(&request.server, target).map_err(|_| unknown())?;
+    let named = Named { what, name, entry: &entry, variables };
+    let invocation = match invocation(request, message, context, named) {
+        Ok(invocation) => invocation,
+        // What is wrong with a request tells nothing of a primitive that its caller cannot see (I-10).
+        Err(_) if !lists::shows(request, &entry) => return Err(unknown()),
+        Err(failure) => return Err(failure),
+    };
+    match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
+        Ok(call) => Ok(Answer::Call(call, asked)),
+        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
+        Err(_) => Err(unknown()),
+    }
+}
+
+/// What a request names, by the words of its method.
+struct Named<'a> {
+    what: &'a str,
+    name: &'a str,
+    entry: &'a Arc<ListedPrimitive>,
+    /// Of a matched URI template.
+    variables: Map<String, Value>,
+}
+
+/// The call that a request asks for, as far as its form goes.
+fn invocation(
+    request: &McpRequest,
+    message: &Message,
+    context: &Context,
+    named: Named<'_>,
+) -> Result<Invocation, Failure> {
+    let Named { what, name, entry, variables } = named;
     let mut arguments = match message.param("arguments") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(arguments)) => arguments.clone(),
@@ -92,7 +124,7 @@ fn begin(
             Failure::with(Reason::HeaderMismatch, &format!("header {header} does not match the body"))
         })?;
     }
-    let invocation = Invocation {
+    Ok(Invocation {
         caller: request.caller.clone(),
         server: request.server.clone(),
         protocol: Protocol::Mcp,
@@ -103,7 +135,7 @@ fn begin(
             &entry.primitive.idempotency_argument,
             &arguments,
         )?,
-        entry,
+        entry: entry.clone(),
         arguments,
         protocol_request_id: message.id_text().unwrap_or_default().into(),
         deadline: deadline(request),
@@ -112,12 +144,7 @@ fn begin(
         traceparent: traceparent(request, message),
         bytes_in: request.body.len(),
         parent: None,
-    };
-    match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
-        Ok(call) => Ok(Answer::Call(call, asked)),
-        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
-        Err(_) => Err(results::unknown(what, name, context.revision)),
-    }
+    })
 }
 
 /// A missing scope is a 403 challenge with every scope of the operation, so that the client can step up

@@ -121,7 +121,12 @@ async fn a_refused_allocation_has_the_refusal_of_its_reason() {
     for reason in ["not_installed: sweep 1.0.0", "digest_mismatch", "language_absent", "isolation", "?"] {
         let runtime = Runtime::start(Script::of(|_, _| async {}).admitting(move |_| rejected(reason)));
         let answer = sweep(&fixture(&runtime)).await;
-        assert_eq!(answer.reason(), "internal", "{reason}");
+        let result = answer.json()["result"].clone();
+        assert_eq!(
+            (&result["isError"], &result["_meta"]["asp/reason"]),
+            (&json!(true), &json!("upstream_unavailable")),
+            "{reason}"
+        );
         assert!(!answer.text.contains("sweep"), "{}", answer.text);
     }
 }

@@ -1,0 +1,78 @@
+//! What of the snapshot in force works on this gateway, for people: each server and its plugins.
+//!
+//! Refuses a part in any call: lists and calls ask the executors themselves.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{Primitive, Protocol};
+use asp_snapshot::ListedPrimitive;
+
+use super::Gateway;
+use crate::execution::Availability;
+use crate::executors::plugin::plugin_language;
+
+/// A server of the snapshot.
+#[derive(Clone, Debug)]
+pub struct ServerStanding {
+    pub name: String,
+    /// Whether the org that was asked for sees it over MCP.
+    pub is_exposed: bool,
+    /// How many primitives it lists.
+    pub listed: usize,
+    pub plugins: Vec<PluginStanding>,
+    /// The hosts of the services it passes calls on to.
+    pub upstreams: BTreeSet<String>,
+}
+
+/// A primitive that a plugin runs.
+#[derive(Clone, Debug)]
+pub struct PluginStanding {
+    /// Of the primitive.
+    pub id: String,
+    pub version: String,
+    /// `python`, `node`, `java` or `mcp-stdio`.
+    pub language: String,
+    pub availability: Availability,
+}
+
+impl Gateway {
+    /// The servers of the snapshot in force by name, as `org` has them; none before the first snapshot.
+    pub fn standing(&self, org: &str) -> Vec<ServerStanding> {
+        let Some(snapshot) = self.snapshot() else { return Vec::new() };
+        let executor = &self.pipeline.executor;
+        let plugin = |entry: &Arc<ListedPrimitive>| {
+            let primitive = &entry.primitive;
+            Some(PluginStanding {
+                availability: executor.availability(primitive)?,
+                language: plugin_language(primitive)?.to_owned(),
+                id: primitive.id.clone(),
+                version: primitive.version.clone(),
+            })
+        };
+        let mut servers: Vec<ServerStanding> = snapshot
+            .servers()
+            .map(|server| ServerStanding {
+                name: server.message.name.clone(),
+                is_exposed: snapshot.edge.exposed(&server.message.name, org, Protocol::Mcp),
+                listed: server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty()).count(),
+                plugins: server.entries.iter().filter_map(plugin).collect(),
+                upstreams: server.entries.iter().filter_map(|entry| host(&entry.primitive)).collect(),
+            })
+            .collect();
+        servers.sort_by(|one, other| one.name.cmp(&other.name));
+        servers
+    }
+}
+
+fn host(primitive: &Primitive) -> Option<String> {
+    let url = match primitive.runtime.as_ref()?.mode.as_ref()? {
+        Mode::ProxyHttp(target) => &target.url,
+        Mode::ProxyMcp(target) => &target.url,
+        Mode::ProxyCalls(target) => &target.url,
+        _ => return None,
+    };
+    let rest = url.split_once("://")?.1;
+    rest.split(['/', ':', '?', '#']).next().map(str::to_owned)
+}
