@@ -3,6 +3,7 @@
 //! Owns the listeners, the tasks and the signals. Keeps true: every port is bound before anything is told
 //! to anyone, and a stop lets open requests finish for at most [`GRACE`].
 
+mod announce;
 mod control;
 mod gateway;
 mod ports;
@@ -10,11 +11,12 @@ mod runtimes;
 mod stack;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Context;
 use asp_control::clock;
+use asp_gateway::gateway::Gateway;
 use asp_gateway::minting::TokenKeys;
 use asp_peer::{Peer, PeerFiles, Role};
 use asp_platform::telemetry;
@@ -58,6 +60,8 @@ struct Process {
     token_keys: Option<Arc<TokenKeys>>,
     /// How the platform's processes prove themselves to each other.
     peer: Option<Peer>,
+    /// The gateway, once it is there, for whoever asks how it does.
+    gateway: Arc<OnceLock<Weak<Gateway>>>,
     /// The language runtime that `--stack` starts.
     runtime: Option<LocalRuntime>,
     tasks: TaskTracker,
@@ -82,6 +86,7 @@ async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
     let process = Process {
         settings,
         peer,
+        gateway: Arc::default(),
         runtime,
         public_url,
         ports,
@@ -94,13 +99,16 @@ async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
     ports::write(&process)?;
     let drains = TaskTracker::new();
     let audit = gateway::open_audit(&process.settings).await?;
+    let mut not_installed = Vec::new();
     if let Some(listeners) = listeners.control {
-        control::start(&process, listeners, audit.clone(), &drains).await?;
+        not_installed = control::start(&process, listeners, audit.clone(), &drains).await?;
     }
     if let Some(listener) = listeners.gateway {
-        gateway::start(&process, listener, audit, &drains).await?;
+        let gateway = gateway::start(&process, listener, audit, &drains).await?;
+        // Err: there is one gateway.
+        let _ = process.gateway.set(Arc::downgrade(&gateway));
     }
-    let mut stack = Stack::start(&process)?;
+    let mut stack = Stack::start(&process, not_installed)?;
     let outcome = tokio::select! {
         outcome = wait_for_stop() => outcome,
         error = stack.failed() => Err(error),

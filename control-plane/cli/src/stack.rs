@@ -5,8 +5,10 @@
 
 pub mod child;
 pub mod everything;
+pub mod plugins;
 pub mod ready;
 pub mod runtime;
+pub mod table;
 pub mod template;
 
 use std::path::Path;

@@ -32,6 +32,7 @@ use super::ports::ControlListeners;
 use super::{GRACE, Process, runtimes};
 use crate::settings::{Database, Settings};
 use crate::stack::everything;
+use crate::stack::plugins::NotInstalled;
 
 /// How often expired revocations and old audit rows are looked for.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -40,13 +41,13 @@ const PACKAGES: &str = "packages";
 /// Audit rows kept.
 const KEEP_AUDIT: u64 = 1_000_000;
 
-/// Starts the control role; returns when it is listening.
+/// Starts the control role; returns when it is listening, with the plugins of `--stack` that could not be installed.
 pub(super) async fn start(
     process: &Process,
     listeners: ControlListeners,
     calls: Arc<dyn AuditLog>,
     drains: &TaskTracker,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<NotInstalled>> {
     let settings = &process.settings;
     let issuers = issuers(process)?;
     let store = open_store(settings).await?;
@@ -59,10 +60,11 @@ pub(super) async fn start(
         upstreams: upstreams(process),
     };
     let compiler = Compiler::new(config);
+    let mut not_installed = Vec::new();
     if let Some(directory) = &settings.primitives {
         let catalog = apply::directory(store.as_ref(), &compiler, directory).await?;
         if let Some(runtime) = &process.runtime {
-            runtime.install(&catalog, directory)?;
+            not_installed = runtime.install(&catalog, directory);
         }
     }
     let endpoints = Endpoints::new();
@@ -98,7 +100,7 @@ pub(super) async fn start(
         dev: settings.dev,
     };
     drains.spawn(listen::serve(listeners.admin, admin::router(Arc::new(admin)), process.stop.clone(), GRACE));
-    Ok(())
+    Ok(not_installed)
 }
 
 async fn serve_xds(listener: tokio::net::TcpListener, xds: XdsContext) {

@@ -45,7 +45,7 @@ pub(super) async fn start(
     listener: TcpListener,
     audit: Arc<SqliteAudit>,
     drains: &TaskTracker,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Arc<Gateway>> {
     let settings = &process.settings;
     let file = settings.state_dir.join(CALLS_FILE);
     let calls = Arc::new(SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?);
@@ -96,7 +96,7 @@ pub(super) async fn start(
         process.stop.clone(),
         GRACE,
     ));
-    Ok(())
+    Ok(gateway)
 }
 
 /// Where this gateway gets its snapshots, and how it names itself there.

@@ -1,14 +1,16 @@
 //! Starts the processes of `--stack` and tells when the whole path answers.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Process;
+use super::announce::{Died, announce};
 use crate::stack::child::{Program, supervise};
-use crate::stack::{self, EnvoyPorts, everything, ready};
+use crate::stack::plugins::NotInstalled;
+use crate::stack::{self, EnvoyPorts, everything};
 
 /// The children and the announcement. Ends early only by a failure.
 pub(super) struct Stack {
@@ -22,7 +24,8 @@ impl Stack {
         Stack { tasks: JoinSet::new(), stop: CancellationToken::new() }
     }
 
-    pub(super) fn start(process: &Process) -> anyhow::Result<Stack> {
+    /// `not_installed`: what the announcement is to tell of the plugins.
+    pub(super) fn start(process: &Process, not_installed: Vec<NotInstalled>) -> anyhow::Result<Stack> {
         let mut stack = Stack::none();
         let Some(section) = &process.settings.stack else {
             return Ok(stack);
@@ -33,10 +36,11 @@ impl Stack {
         if let Some(program) = everything::program(section, process.ports.everything) {
             stack.keep(program);
         }
+        let died = Died::default();
         if let Some(runtime) = &process.runtime {
-            stack.keep_if_it_works(runtime.program()?);
+            stack.keep_if_it_works(runtime.program()?, Arc::clone(&died));
         }
-        let announced = announce(process);
+        let announced = announce(process, not_installed, died);
         stack.tasks.spawn(until(stack.stop.clone(), announced));
         Ok(stack)
     }
@@ -46,12 +50,15 @@ impl Stack {
     }
 
     /// A program without which the rest still works, such as a runtime on a machine that has no sandbox.
-    fn keep_if_it_works(&mut self, program: Program) {
+    fn keep_if_it_works(&mut self, program: Program, died: Died) {
         let name = program.name;
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             if let Err(error) = supervise(program, stop).await {
-                tracing::error!(error = format!("{error:#}"), "{name} is off; the rest goes on");
+                let why = format!("{error:#}");
+                tracing::error!(error = why, "{name} is off; the rest goes on");
+                // Err: it is set once.
+                let _ = died.set(why);
             }
             Ok(())
         });
@@ -87,28 +94,5 @@ async fn until(
     tokio::select! {
         () = stop.cancelled() => Ok(()),
         done = work => done,
-    }
-}
-
-fn announce(process: &Process) -> impl Future<Output = anyhow::Result<()>> + 'static {
-    let listen = &process.settings.listen;
-    let urls = ready::Urls {
-        edge: process.public_url.clone(),
-        admin: format!("http://{}", SocketAddr::new(listen.admin, process.ports.admin)),
-        probe: match process.settings.tls {
-            None => format!("http://{}/healthz", SocketAddr::new(listen.bind, process.ports.edge)),
-            // Its certificate may be anybody's; Envoy itself says whether its listeners are up.
-            Some(_) => format!("http://127.0.0.1:{}/ready", process.ports.envoy_admin),
-        },
-    };
-    let state_dir = process.settings.state_dir.clone();
-    let issuer = process.dev_issuer.clone();
-    async move {
-        ready::wait(&urls).await?;
-        if let Some(issuer) = issuer {
-            ready::write_env(&state_dir, &urls, &issuer)?;
-        }
-        ready::announce(&state_dir, &urls);
-        Ok(())
     }
 }

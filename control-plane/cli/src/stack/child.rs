@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -13,6 +14,7 @@ use rand::Rng;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +26,8 @@ pub const DEATH_WINDOW: Duration = Duration::from_secs(60);
 /// First and longest wait before a restart.
 const BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// Bytes of its last line that are kept.
+const MAX_WORDS: usize = 4096;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -38,8 +42,9 @@ pub struct Program {
 /// Keeps `program` running until `stop` is cancelled; `Err` when it cannot be kept running.
 pub async fn supervise(program: Program, stop: CancellationToken) -> anyhow::Result<()> {
     let mut deaths: VecDeque<Instant> = VecDeque::with_capacity(MAX_DEATHS);
+    let last_words = LastWords::default();
     loop {
-        let mut child = spawn(&program)?;
+        let mut child = spawn(&program, &last_words)?;
         tracing::info!(child = program.name, pid = child.id(), "started");
         let status = tokio::select! {
             () = stop.cancelled() => {
@@ -54,10 +59,11 @@ pub async fn supervise(program: Program, stop: CancellationToken) -> anyhow::Res
         deaths.retain(|death| now.duration_since(*death) < DEATH_WINDOW);
         if deaths.len() >= MAX_DEATHS {
             bail!(
-                "{} died {} times within {} s (last: {status}); see its lines above",
+                "{} died {} times within {} s (last: {status}): {}",
                 program.name,
                 deaths.len(),
-                DEATH_WINDOW.as_secs()
+                DEATH_WINDOW.as_secs(),
+                told(&last_words.borrow())
             );
         }
         tokio::select! {
@@ -67,13 +73,24 @@ pub async fn supervise(program: Program, stop: CancellationToken) -> anyhow::Res
     }
 }
 
+/// What a child said last on standard error; no longer than [`MAX_WORDS`].
+type LastWords = Arc<watch::Sender<String>>;
+
+/// What a line says went wrong: of the platform's own JSON the error, else all of it.
+fn told(line: &str) -> String {
+    let parsed: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+    let member = |name: &str| parsed.get(name).and_then(serde_json::Value::as_str);
+    let said = member("error").or_else(|| member("fault")).or_else(|| member("message"));
+    said.unwrap_or(if line.is_empty() { "it said nothing" } else { line }).to_owned()
+}
+
 /// Doubles with each recent death, half of it random.
 fn backoff(deaths: usize) -> Duration {
     let doubled = BACKOFF.saturating_mul(1 << deaths.min(8)).min(MAX_BACKOFF);
     doubled / 2 + doubled.mul_f64(rand::rng().random_range(0.0..0.5))
 }
 
-fn spawn(program: &Program) -> anyhow::Result<Child> {
+fn spawn(program: &Program, last_words: &LastWords) -> anyhow::Result<Child> {
     let mut command = Command::new(&program.path);
     command
         .args(&program.arguments)
@@ -94,10 +111,10 @@ fn spawn(program: &Program) -> anyhow::Result<Child> {
     let mut child =
         command.spawn().with_context(|| format!("start {} ({})", program.name, program.path.display()))?;
     if let Some(stdout) = child.stdout.take() {
-        tokio::spawn(log_lines(program.name, stdout));
+        tokio::spawn(log_lines(program.name, stdout, LastWords::default()));
     }
     if let Some(stderr) = child.stderr.take() {
-        tokio::spawn(log_lines(program.name, stderr));
+        tokio::spawn(log_lines(program.name, stderr, Arc::clone(last_words)));
     }
     Ok(child)
 }
@@ -132,11 +149,13 @@ async fn end(program: &Program, child: &mut Child) {
 }
 
 /// Logs each line; a line that is JSON already passes as it is, as a field.
-async fn log_lines(child: &'static str, output: impl AsyncRead + Unpin) {
+async fn log_lines(child: &'static str, output: impl AsyncRead + Unpin, last: LastWords) {
     let mut lines = BufReader::new(output).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
+    while let Ok(Some(mut line)) = lines.next_line().await {
         if !line.trim().is_empty() {
             tracing::info!(child, line, "output");
+            line.truncate(line.floor_char_boundary(MAX_WORDS));
+            last.send_replace(line);
         }
     }
 }
@@ -158,12 +177,16 @@ mod tests {
     async fn a_child_that_keeps_dying_ends_the_supervision_with_its_name() {
         let error = tokio::time::timeout(
             Duration::from_secs(60),
-            supervise(shell("exit 3"), CancellationToken::new()),
+            supervise(
+                shell("echo '{\"message\":\"m\",\"error\":\"no sandbox\"}' >&2; exit 3"),
+                CancellationToken::new(),
+            ),
         )
         .await
         .unwrap()
         .unwrap_err();
-        assert!(error.to_string().contains("sample died 5 times"), "{error}");
+        let error = error.to_string();
+        assert!(error.contains("sample died 5 times") && error.ends_with(": no sandbox"), "{error}");
     }
 
     #[tokio::test]

@@ -15,6 +15,9 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Whom the client token in `env` is for.
+pub const ORG: &str = "acme";
+
 /// Where the stack is.
 #[derive(Clone, Debug)]
 pub struct Urls {
@@ -50,7 +53,7 @@ pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
 /// Writes `env` (0600) into the state directory: a shell file that exports the addresses and two tokens.
 pub fn write_env(state_dir: &Path, urls: &Urls, issuer: &DevIssuer) -> anyhow::Result<()> {
     let client = ClientToken {
-        org: "acme".into(),
+        org: ORG.into(),
         user: "alice".into(),
         scopes: Vec::new(),
         groups: Vec::new(),

@@ -10,8 +10,9 @@ use asp_registry::Catalog;
 use sha2::{Digest, Sha256};
 
 use super::child::Program;
+use super::plugins::{self, NotInstalled};
+use crate::packaging::MCP_STDIO;
 use crate::packaging::languages::Languages;
-use crate::packaging::{self, Existing, MCP_STDIO, build};
 use crate::settings::Settings;
 use crate::settings::runtimes::RuntimeAddress;
 use crate::settings::stack::StackSection;
@@ -62,24 +63,10 @@ impl LocalRuntime {
         }
     }
 
-    /// Builds and installs the plugins of a directory of primitives, those whose language is there; code that
-    /// changed takes the place of what was there.
-    pub fn install(&self, catalog: &Catalog, primitives: &Path) -> anyhow::Result<()> {
-        let languages = Some(self.languages.as_slice());
-        let units = packaging::units(&catalog.servers, Some(primitives));
-        for unit in units.iter().filter(|unit| !unit.is_in(languages)) {
-            tracing::warn!(id = %unit.id, language = %unit.language, "plugin is off: its language is not here");
-        }
-        build::all(&units, languages)?;
-        let report = packaging::install(&units, &self.plugins, Existing::Replace, languages)
-            .context("install the plugins")?;
-        for plugin in &report.installed {
-            tracing::info!(id = %plugin.id, version = %plugin.version, language = %plugin.language, "plugin installed");
-        }
-        for id in &report.without_code {
-            tracing::warn!(id, "plugin has no code beside its spec and is not installed");
-        }
-        Ok(())
+    /// Builds and installs the plugins of a directory of primitives, those whose language is there; returns those that
+    /// could not be.
+    pub fn install(&self, catalog: &Catalog, primitives: &Path) -> Vec<NotInstalled> {
+        plugins::install(catalog, primitives, &self.plugins, &self.languages)
     }
 
     pub fn program(&self) -> anyhow::Result<Program> {
