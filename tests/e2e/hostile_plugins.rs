@@ -104,6 +104,7 @@ async fn primitives(code: &str) -> Result<TempDir> {
         asp(&["plugin", "new", id, "--language", "python"], primitives.path()).await?;
     }
     fs::write(primitives.path().join("bad/bad.yaml"), BAD_SPEC)?;
+    fs::remove_file(primitives.path().join("bad/bad.schema.json"))?;
     fs::write(primitives.path().join("bad/plugins/bad/main.py"), code)?;
     Ok(primitives)
 }

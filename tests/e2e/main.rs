@@ -21,6 +21,7 @@ mod partition;
 mod peers;
 mod plugin_delegates;
 mod plugin_loss;
+mod plugin_schemas;
 mod plugin_wire;
 mod plugins;
 mod policy;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     trials.extend(plugins::trials(&shared));
     trials.extend(plugin_delegates::trials(&shared));
     trials.extend(packages::trials(&shared));
+    trials.extend(plugin_schemas::trials(&shared));
     trials.extend(plugin_wire::trials(&shared));
     trials.extend(slow_store::trials(&shared));
     trials.extend(hostile_plugins::trials(&shared));

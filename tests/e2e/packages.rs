@@ -152,8 +152,9 @@ fn pin(source: &Path, built: &[(String, String)]) -> Result<()> {
         let files = if id == "reference" { vec![named("sum"), named("slow")] } else { vec![named("")] };
         for file in files {
             let spec = fs::read_to_string(&file)?;
-            let pinned =
-                spec.replacen("runtime:\n", &format!("runtime:\n  artifactSha256: \"{digest}\"\n"), 1);
+            let pinned = spec
+                .replacen("runtime:\n", &format!("runtime:\n  artifactSha256: \"{digest}\"\n"), 1)
+                .replacen("runtime: {", &format!("runtime: {{artifactSha256: \"{digest}\", "), 1);
             ensure!(pinned != spec, "{} has no runtime", file.display());
             fs::write(&file, pinned)?;
         }

@@ -171,6 +171,7 @@ async fn queued() -> Result<()> {
     let primitives = tempfile::tempdir()?;
     asp(&["plugin", "new", "hold", "--language", "python"], primitives.path()).await?;
     fs::write(primitives.path().join("hold/hold.yaml"), HOLD_SPEC)?;
+    fs::remove_file(primitives.path().join("hold/hold.schema.json"))?;
     fs::write(primitives.path().join("hold/plugins/hold/main.py"), HOLD_CODE)?;
     let stack = start(&primitives).await?;
     for (mode, protocol) in MODES {

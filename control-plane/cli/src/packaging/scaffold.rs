@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 const SERVER: &str = include_str!("../../templates/server.yaml");
 const TOOL: &str = include_str!("../../templates/tool.yaml");
+/// What `asp plugin build` makes of the code in each language.
+const SCHEMAS: &str = include_str!("../../templates/schema.json");
 
 /// What a plugin is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -46,7 +48,8 @@ pub enum ScaffoldError {
     Io { path: PathBuf, source: std::io::Error },
 }
 
-/// Writes `<root>/<server>/{server.yaml, <id>.yaml, plugins/<id>/…}` and returns the files, in that order.
+/// Writes `<root>/<server>/{server.yaml, <id>.yaml, <id>.schema.json, plugins/<id>/…}` and returns the files, in that
+/// order.
 pub fn new(root: &Path, id: &str, language: Language) -> Result<Vec<PathBuf>, ScaffoldError> {
     let server = id.replace('_', "-");
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
@@ -65,6 +68,7 @@ pub fn new(root: &Path, id: &str, language: Language) -> Result<Vec<PathBuf>, Sc
     let files = [
         (folder.join("server.yaml"), filled(SERVER)),
         (folder.join(format!("{id}.yaml")), filled(TOOL)),
+        (folder.join(asp_registry::schema_file_name(id)), filled(SCHEMAS)),
         (folder.join("plugins").join(id).join(file), code.to_owned()),
     ];
     if let Some((path, _)) = files.iter().find(|(path, _)| path.exists()) {
@@ -98,6 +102,19 @@ mod tests {
             let report = asp_registry::check(&asp_registry::read_dir(root.path()).unwrap());
             assert!(report.faults.is_empty() && report.warnings.is_empty(), "{report:?}");
             assert_eq!(report.catalog.unwrap().servers[0].server.name, "greet-all");
+        }
+    }
+
+    #[test]
+    fn a_first_tool_is_twelve_lines_of_code_and_fifteen_of_yaml_without_a_schema() {
+        for language in [Language::Python, Language::Node, Language::Java] {
+            let root = tempfile::tempdir().unwrap();
+            let files = new(root.path(), "greet", language).unwrap();
+            let text = |index: usize| fs::read_to_string(&files[index]).unwrap();
+            assert!(text(0).lines().count() + text(1).lines().count() <= 15, "{language:?}");
+            assert!(!text(1).contains("chema"), "{}", text(1));
+            let says_what = |line: &&str| !line.is_empty() && !line.starts_with(['/', '"']);
+            assert!(text(3).lines().filter(says_what).count() <= 12, "{}", text(3));
         }
     }
 

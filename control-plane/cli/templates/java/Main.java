@@ -1,14 +1,15 @@
-import asp.plugin.Arguments;
 import asp.plugin.Context;
-import asp.plugin.Tool;
+import asp.plugin.TypedTool;
 
 /** Greets someone by name. */
-public final class Main implements Tool {
-    record Greeting(String greeting) {}
+public final class Main implements TypedTool<Main.Input, Main.Output> {
+    record Input(String name) {}
+
+    record Output(String greeting) {}
 
     @Override
-    public Object run(Arguments arguments, Context context) {
+    public Output run(Input input, Context context) {
         context.progress(50, "finding the words");
-        return new Greeting("Hello, " + arguments.string("name") + "!");
+        return new Output("Hello, " + input.name() + "!");
     }
 }

@@ -1,7 +1,10 @@
 // Greets someone by name.
-import { tool } from '@asp/plugin';
+import { tool, z } from '@asp/plugin';
 
-export default tool(async ({ name }, ctx) => {
+const input = z.strictObject({ name: z.string() });
+const output = z.strictObject({ greeting: z.string() });
+
+export default tool({ input, output }, async ({ name }, ctx) => {
   ctx.progress(50, 'finding the words');
   return { greeting: `Hello, ${name}!` };
 });
