@@ -45,7 +45,6 @@ async def greet(args: Greeting, ctx: Context) -> Answer:
 
 PERSON = {
     "type": "object",
-    "title": "Person",
     "description": "Who is greeted.",
     "properties": {
         "name": {"type": "string", "description": "As they call themselves", "minLength": 1},
@@ -56,7 +55,6 @@ PERSON = {
 }
 INPUT = {
     "type": "object",
-    "title": "Greeting",
     "properties": {
         "people": {"type": "array", "items": {"$ref": "#/$defs/Person"}},
         "tone": {"$ref": "#/$defs/Tone", "default": "warm"},

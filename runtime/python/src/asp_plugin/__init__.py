@@ -2,10 +2,14 @@
 
     from asp_plugin import Context, plugin
 
+    @dataclass
+    class Greeting:
+        name: str
+
     @plugin.tool
-    async def greet(args: dict, ctx: Context) -> dict:
+    async def greet(args: Greeting, ctx: Context) -> dict:
         await ctx.progress(50, "thinking of a greeting")
-        return {"text": f"Hello, {args['name']}!"}
+        return {"text": f"Hello, {args.name}!"}
 
 Names are imported when they are first used: the worker has settings to make before gRPC is.
 """

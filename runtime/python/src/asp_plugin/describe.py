@@ -185,7 +185,7 @@ class _Types:
             else:
                 schema["default"] = default
         text = inspect.cleandoc(declared.__doc__ or "")
-        schema = {"type": "object", "title": declared.__name__}
+        schema = {"type": "object"}
         # Without one of its own, a dataclass has its signature for a docstring.
         if text and not text.startswith(f"{declared.__name__}("):
             schema["description"] = text

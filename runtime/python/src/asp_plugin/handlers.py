@@ -45,7 +45,7 @@ class Plugin:
         def tool(self, /, *, resumable: bool = False) -> Callable[[Handler], Handler]: ...
 
     def tool(self, handler: Any = None, /, *, resumable: bool = False) -> Any:
-        """Marks `handler(args, ctx)` as the tool or task.
+        """Marks `handler(args, ctx)` as the tool or task. Its types, dataclasses or pydantic models, are its schemas.
 
         `resumable` says that it looks at `ctx.resume` and goes on from its last checkpoint; the platform
         then runs it again after a worker was lost.
