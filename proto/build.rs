@@ -1,14 +1,15 @@
 //! Compiles the contracts with protox, so that no `protoc` binary is needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for file in ["snapshot.proto", "plugin.proto", "supervisor.proto"] {
+    for file in ["snapshot.proto", "plugin.proto", "supervisor.proto", "xds"] {
         println!("cargo:rerun-if-changed={file}");
     }
     // Maps are ordered, so that a snapshot encodes to the same bytes every time (digests depend on it).
     let mut config = prost_build::Config::new();
     config.btree_map(["."]);
     config.compile_fds(protox::compile(["snapshot.proto"], ["."])?)?;
-    grpc()
+    grpc()?;
+    xds()
 }
 
 /// Messages, clients and servers of the two gRPC contracts.
@@ -27,5 +28,21 @@ fn grpc() -> Result<(), Box<dyn std::error::Error>> {
 #[cfg(not(feature = "grpc"))]
 #[expect(clippy::unnecessary_wraps, reason = "the other build of this function can fail")]
 fn grpc() -> Result<(), Box<dyn std::error::Error>> {
+    Ok(())
+}
+
+/// What is spoken with Envoy, as one module tree of its packages.
+#[cfg(feature = "xds")]
+fn xds() -> Result<(), Box<dyn std::error::Error>> {
+    let services = ["xds/discovery.proto", "xds/ecds.proto", "xds/eds.proto"];
+    let resources = ["xds/endpoint.proto", "xds/wasm_filter.proto"];
+    let descriptors = protox::compile(services.into_iter().chain(resources), ["."])?;
+    tonic_prost_build::configure().include_file("xds.rs").compile_fds(descriptors)?;
+    Ok(())
+}
+
+#[cfg(not(feature = "xds"))]
+#[expect(clippy::unnecessary_wraps, reason = "the other build of this function can fail")]
+fn xds() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns nothing but the generated code and the envelope of a tunnel's messages: what a message means is written in the `.proto` file beside
 //! this crate. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC
-//! contracts are behind the feature `grpc`.
+//! contracts are behind the feature `grpc`, what is spoken with Envoy is behind `xds`.
 
 /// The compiled configuration that the control plane pushes (`snapshot.proto`).
 pub mod snapshot {
@@ -22,6 +22,13 @@ pub mod plugin {
 pub mod supervisor {
     #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
     include!(concat!(env!("OUT_DIR"), "/asp.runtime.supervisor.v1.rs"));
+}
+
+/// What is spoken with Envoy (`xds/`), by the names of Envoy's own packages.
+#[cfg(feature = "xds")]
+pub mod xds {
+    #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
+    include!(concat!(env!("OUT_DIR"), "/xds.rs"));
 }
 
 #[cfg(feature = "grpc")]

@@ -15,10 +15,10 @@ use libtest_mimic::Trial;
 use tokio::process::Command;
 
 use asp_e2e::stack::Ports;
-use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::google::protobuf::{Struct, Value, value};
+use asp_proto::xds::envoy::config::core::v3::Node;
+use asp_proto::xds::envoy::service::discovery::v3::DiscoveryRequest;
+use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use prost_types::{Struct, Value, value};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::certificate::{Authority, Files};

@@ -9,33 +9,28 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use envoy_types::pb::envoy::config::core::v3::address::Address as AddressKind;
-use envoy_types::pb::envoy::config::core::v3::socket_address::PortSpecifier;
-use envoy_types::pb::envoy::config::core::v3::{
-    Address, AsyncDataSource, DataSource, SocketAddress, TypedExtensionConfig, async_data_source, data_source,
+use asp_proto::xds::envoy::config::core::v3::{
+    Address, AsyncDataSource, DataSource, SocketAddress, TypedExtensionConfig,
 };
-use envoy_types::pb::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
-use envoy_types::pb::envoy::config::endpoint::v3::{
+use asp_proto::xds::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
 };
-use envoy_types::pb::envoy::extensions::filters::http::wasm::v3::Wasm;
-use envoy_types::pb::envoy::extensions::wasm::v3::{FailurePolicy, PluginConfig, VmConfig, plugin_config};
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+use asp_proto::xds::envoy::extensions::filters::http::wasm::v3::Wasm;
+use asp_proto::xds::envoy::extensions::wasm::v3::{FailurePolicy, PluginConfig, VmConfig};
+use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-};
-use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::{
+use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use asp_proto::xds::envoy::service::endpoint::v3::endpoint_discovery_service_server::{
     EndpointDiscoveryService, EndpointDiscoveryServiceServer,
 };
-use envoy_types::pb::envoy::service::extension::v3::extension_config_discovery_service_server::{
+use asp_proto::xds::envoy::service::extension::v3::extension_config_discovery_service_server::{
     ExtensionConfigDiscoveryService, ExtensionConfigDiscoveryServiceServer,
 };
-use envoy_types::pb::google::protobuf::{Any, BoolValue, BytesValue};
 use futures::Stream;
 use parking_lot::Mutex;
 use prost::Message;
+use prost_types::Any;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -153,7 +148,6 @@ struct Service {
 }
 
 type Answers = Pin<Box<dyn Stream<Item = Result<DiscoveryResponse, Status>> + Send>>;
-type NoAnswers = Pin<Box<dyn Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Send>>;
 
 impl Service {
     fn serve(&self, mut requests: Streaming<DiscoveryRequest>) -> Response<Answers> {
@@ -223,7 +217,6 @@ impl Service {
 #[tonic::async_trait]
 impl AggregatedDiscoveryService for Service {
     type StreamAggregatedResourcesStream = Answers;
-    type DeltaAggregatedResourcesStream = NoAnswers;
 
     async fn stream_aggregated_resources(
         &self,
@@ -231,19 +224,11 @@ impl AggregatedDiscoveryService for Service {
     ) -> Result<Response<Answers>, Status> {
         Ok(self.serve(request.into_inner()))
     }
-
-    async fn delta_aggregated_resources(
-        &self,
-        _: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<NoAnswers>, Status> {
-        Err(Status::unimplemented("delta"))
-    }
 }
 
 #[tonic::async_trait]
 impl ExtensionConfigDiscoveryService for Service {
     type StreamExtensionConfigsStream = Answers;
-    type DeltaExtensionConfigsStream = NoAnswers;
 
     async fn stream_extension_configs(
         &self,
@@ -251,26 +236,11 @@ impl ExtensionConfigDiscoveryService for Service {
     ) -> Result<Response<Answers>, Status> {
         Ok(self.serve(request.into_inner()))
     }
-
-    async fn delta_extension_configs(
-        &self,
-        _: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<NoAnswers>, Status> {
-        Err(Status::unimplemented("delta"))
-    }
-
-    async fn fetch_extension_configs(
-        &self,
-        _: Request<DiscoveryRequest>,
-    ) -> Result<Response<DiscoveryResponse>, Status> {
-        Err(Status::unimplemented("fetch"))
-    }
 }
 
 #[tonic::async_trait]
 impl EndpointDiscoveryService for Service {
     type StreamEndpointsStream = Answers;
-    type DeltaEndpointsStream = NoAnswers;
 
     async fn stream_endpoints(
         &self,
@@ -278,44 +248,20 @@ impl EndpointDiscoveryService for Service {
     ) -> Result<Response<Answers>, Status> {
         Ok(self.serve(request.into_inner()))
     }
-
-    async fn delta_endpoints(
-        &self,
-        _: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<NoAnswers>, Status> {
-        Err(Status::unimplemented("delta"))
-    }
-
-    async fn fetch_endpoints(
-        &self,
-        _: Request<DiscoveryRequest>,
-    ) -> Result<Response<DiscoveryResponse>, Status> {
-        Err(Status::unimplemented("fetch"))
-    }
 }
 
 /// The filter's configuration as the control plane sends it, around any bytes.
 fn filter_config(snapshot: Vec<u8>) -> Result<Any> {
     let wasm_file = tool::filter_wasm()?.to_str().context("the filter's path is UTF-8")?.to_string();
-    let file =
-        DataSource { specifier: Some(data_source::Specifier::Filename(wasm_file)), ..Default::default() };
-    let code = AsyncDataSource { specifier: Some(async_data_source::Specifier::Local(file)) };
-    let vm = VmConfig {
-        vm_id: "asp-edge".into(),
-        runtime: "envoy.wasm.runtime.v8".into(),
-        code: Some(code),
-        ..Default::default()
-    };
+    let code = AsyncDataSource { local: Some(DataSource { filename: wasm_file }) };
+    let vm = VmConfig { vm_id: "asp-edge".into(), runtime: "envoy.wasm.runtime.v8".into(), code: Some(code) };
     let config = PluginConfig {
         name: "asp-edge".into(),
         root_id: "asp-edge".into(),
+        vm_config: Some(vm),
+        configuration: Some(pack("type.googleapis.com/google.protobuf.BytesValue", &snapshot)),
         failure_policy: FailurePolicy::FailReload.into(),
-        allow_on_headers_stop_iteration: Some(BoolValue { value: true }),
-        configuration: Some(pack(
-            "type.googleapis.com/google.protobuf.BytesValue",
-            &BytesValue { value: snapshot },
-        )),
-        vm: Some(plugin_config::Vm::VmConfig(vm)),
+        allow_on_headers_stop_iteration: Some(true),
         ..Default::default()
     };
     let filter = Wasm { config: Some(config) };
@@ -328,18 +274,14 @@ fn endpoints(cluster: &str, addresses: &[SocketAddr]) -> ClusterLoadAssignment {
     let lb_endpoints = addresses
         .iter()
         .map(|address| {
-            let socket = SocketAddress {
-                address: address.ip().to_string(),
-                port_specifier: Some(PortSpecifier::PortValue(address.port().into())),
-                ..Default::default()
-            };
-            let address = Address { address: Some(AddressKind::SocketAddress(socket)) };
-            let endpoint = Endpoint { address: Some(address), ..Default::default() };
-            LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..Default::default() }
+            let socket =
+                SocketAddress { address: address.ip().to_string(), port_value: address.port().into() };
+            let address = Address { socket_address: Some(socket) };
+            LbEndpoint { endpoint: Some(Endpoint { address: Some(address) }), ..Default::default() }
         })
         .collect();
-    let locality = LocalityLbEndpoints { lb_endpoints, ..Default::default() };
-    ClusterLoadAssignment { cluster_name: cluster.into(), endpoints: vec![locality], ..Default::default() }
+    let locality = LocalityLbEndpoints { lb_endpoints };
+    ClusterLoadAssignment { cluster_name: cluster.into(), endpoints: vec![locality] }
 }
 
 fn pack(type_url: &str, message: &impl Message) -> Any {

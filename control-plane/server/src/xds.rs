@@ -1,6 +1,6 @@
 //! The xDS server: pushes snapshots and endpoints, and knows who has acknowledged what.
 //!
-//! One state-of-the-xds_state implementation ([`stream`]) stands behind three services: ADS for gateways and
+//! One "state of the world" implementation ([`stream`]) stands behind three services: ADS for gateways and
 //! for Envoys that want one stream, ECDS for the edge filter, EDS for the gateway clusters.
 //! Keeps true (invariant I-5): at most one outstanding push per subscriber and type, a rejected version is
 //! recorded with its reason and not sent again, and the last good one stays.

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use asp_peer::{Peer, Role};
 use asp_proto::snapshot::GatewaySnapshot;
-use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use envoy_types::pb::google::protobuf::{Struct, Value, value};
-use envoy_types::pb::google::rpc;
+use asp_proto::xds::envoy::config::core::v3::Node;
+use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use asp_proto::xds::google::rpc;
 use prost::Message;
+use prost_types::{Struct, Value, value};
 use rand::Rng;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -166,7 +166,7 @@ impl Subscriber {
             }
             Err(reason) => {
                 tracing::error!(%version, %reason, "snapshot refused, the last good one stays");
-                Some(rpc::Status { code: INVALID_ARGUMENT, message: reason, ..rpc::Status::default() })
+                Some(rpc::Status { code: INVALID_ARGUMENT, message: reason })
             }
         };
         DiscoveryRequest {
@@ -226,7 +226,6 @@ fn node(target: &Target) -> Node {
         cluster: target.pool.clone(),
         metadata: Some(Struct { fields: fields.into() }),
         user_agent_name: "asp".into(),
-        ..Node::default()
     }
 }
 

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 use asp_proto::snapshot::GatewaySnapshot;
-use envoy_types::pb::envoy::config::core::v3 as core;
-use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
-use envoy_types::pb::envoy::extensions::filters::http::wasm::v3::Wasm;
-use envoy_types::pb::envoy::extensions::wasm::v3 as wasm;
-use envoy_types::pb::google::protobuf::{Any, BoolValue, BytesValue, Duration};
+use asp_proto::xds::envoy::config::core::v3 as core;
+use asp_proto::xds::envoy::config::endpoint::v3 as endpoint;
+use asp_proto::xds::envoy::extensions::filters::http::wasm::v3::Wasm;
+use asp_proto::xds::envoy::extensions::wasm::v3 as wasm;
 use prost::Message;
+use prost_types::{Any, Duration};
 
 use super::{EDGE_FILTER, GATEWAY_RESOURCE, Kind, Published, XdsState};
 use crate::clock;
@@ -92,31 +92,22 @@ pub fn publish(snapshot: GatewaySnapshot, filter_wasm: &str) -> Published {
 /// The whole filter. Everything but the configuration stays the same from push to push, so that the VM
 /// stays too.
 fn filter(edge_snapshot: Vec<u8>, filter_wasm: &str) -> core::TypedExtensionConfig {
-    let code = core::AsyncDataSource {
-        specifier: Some(core::async_data_source::Specifier::Local(core::DataSource {
-            specifier: Some(core::data_source::Specifier::Filename(filter_wasm.to_owned())),
-            ..core::DataSource::default()
-        })),
-    };
+    let file = core::DataSource { filename: filter_wasm.to_owned() };
     let plugin = wasm::PluginConfig {
         name: EDGE_FILTER.into(),
         root_id: EDGE_FILTER.into(),
-        vm: Some(wasm::plugin_config::Vm::VmConfig(wasm::VmConfig {
+        vm_config: Some(wasm::VmConfig {
             vm_id: EDGE_FILTER.into(),
             runtime: V8.into(),
-            code: Some(code),
-            ..wasm::VmConfig::default()
-        })),
-        configuration: Some(Any {
-            type_url: BYTES_URL.into(),
-            value: BytesValue { value: edge_snapshot }.encode_to_vec(),
+            code: Some(core::AsyncDataSource { local: Some(file) }),
         }),
+        // Bytes encode as a google.protobuf.BytesValue.
+        configuration: Some(Any { type_url: BYTES_URL.into(), value: edge_snapshot.encode_to_vec() }),
         failure_policy: wasm::FailurePolicy::FailReload.into(),
         reload_config: Some(wasm::ReloadConfig {
-            backoff: Some(core::BackoffStrategy { base_interval: Some(RELOAD_BACKOFF), max_interval: None }),
+            backoff: Some(core::BackoffStrategy { base_interval: Some(RELOAD_BACKOFF) }),
         }),
-        allow_on_headers_stop_iteration: Some(BoolValue { value: true }),
-        ..wasm::PluginConfig::default()
+        allow_on_headers_stop_iteration: Some(true),
     };
     core::TypedExtensionConfig {
         name: EDGE_FILTER.into(),
@@ -134,30 +125,17 @@ fn assignment(
 ) -> endpoint::ClusterLoadAssignment {
     let serving = serving.iter().map(|address| lb_endpoint(*address, core::HealthStatus::Unknown));
     let draining = draining.iter().map(|address| lb_endpoint(*address, core::HealthStatus::Draining));
-    let lb_endpoints = serving.chain(draining).collect();
     endpoint::ClusterLoadAssignment {
         cluster_name: cluster.to_owned(),
-        endpoints: vec![endpoint::LocalityLbEndpoints {
-            lb_endpoints,
-            ..endpoint::LocalityLbEndpoints::default()
-        }],
-        ..endpoint::ClusterLoadAssignment::default()
+        endpoints: vec![endpoint::LocalityLbEndpoints { lb_endpoints: serving.chain(draining).collect() }],
     }
 }
 
 fn lb_endpoint(address: SocketAddr, health: core::HealthStatus) -> endpoint::LbEndpoint {
-    let socket = core::SocketAddress {
-        address: address.ip().to_string(),
-        port_specifier: Some(core::socket_address::PortSpecifier::PortValue(address.port().into())),
-        ..core::SocketAddress::default()
-    };
+    let socket = core::SocketAddress { address: address.ip().to_string(), port_value: address.port().into() };
     endpoint::LbEndpoint {
-        host_identifier: Some(endpoint::lb_endpoint::HostIdentifier::Endpoint(endpoint::Endpoint {
-            address: Some(core::Address { address: Some(core::address::Address::SocketAddress(socket)) }),
-            ..endpoint::Endpoint::default()
-        })),
+        endpoint: Some(endpoint::Endpoint { address: Some(core::Address { socket_address: Some(socket) }) }),
         health_status: health.into(),
-        ..endpoint::LbEndpoint::default()
     }
 }
 
@@ -166,57 +144,4 @@ fn any(kind: Kind, value: Vec<u8>) -> Any {
 }
 
 #[cfg(test)]
-mod tests {
-    use asp_proto::snapshot::EdgeSnapshot;
-
-    use super::*;
-
-    #[test]
-    fn the_filter_carries_the_edge_snapshot_and_the_settings_envoy_needs() {
-        let edge = EdgeSnapshot { revision: 7, dev: true, ..EdgeSnapshot::default() };
-        let published = publish(
-            GatewaySnapshot {
-                revision: 7,
-                digest: vec![0xab; 32],
-                edge: Some(edge.clone()),
-                ..Default::default()
-            },
-            "/filter.wasm",
-        );
-        assert_eq!(published.version, "7-abababab");
-        let extension = core::TypedExtensionConfig::decode(published.edge.as_slice()).unwrap();
-        assert_eq!(extension.name, "asp-edge");
-        let config = Wasm::decode(extension.typed_config.unwrap().value.as_slice()).unwrap().config.unwrap();
-        assert_eq!(config.failure_policy, i32::from(wasm::FailurePolicy::FailReload));
-        assert!(config.allow_on_headers_stop_iteration.unwrap().value);
-        let bytes = BytesValue::decode(config.configuration.unwrap().value.as_slice()).unwrap().value;
-        assert_eq!(EdgeSnapshot::decode(bytes.as_slice()).unwrap(), edge);
-    }
-
-    #[test]
-    fn endpoints_are_silent_until_a_gateway_was_seen_and_then_answer_every_cluster() {
-        let mut xds_state = XdsState::default();
-        let names = ["gateway".to_owned(), "heavy".to_owned()];
-        assert!(batch(&xds_state, Kind::Endpoints, &names).is_none());
-        let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
-        let leaving: SocketAddr = "127.0.0.1:8".parse().unwrap();
-        let set = super::super::endpoints::EndpointSet {
-            since: None,
-            version: 3,
-            clusters: [("gateway".to_owned(), BTreeSet::from([address]))].into(),
-            draining: [("gateway".to_owned(), BTreeSet::from([leaving]))].into(),
-        };
-        xds_state.endpoints = std::sync::Arc::new(set);
-        let batch = batch(&xds_state, Kind::Endpoints, &names).unwrap();
-        let decoded: Vec<_> = batch
-            .resources
-            .iter()
-            .map(|any| endpoint::ClusterLoadAssignment::decode(any.value.as_slice()).unwrap())
-            .collect();
-        let health: Vec<i32> =
-            decoded[0].endpoints[0].lb_endpoints.iter().map(|one| one.health_status).collect();
-        assert_eq!(health, [core::HealthStatus::Unknown as i32, core::HealthStatus::Draining as i32]);
-        assert_eq!(decoded[1].cluster_name, "heavy");
-        assert_eq!(decoded[1].endpoints[0].lb_endpoints.len(), 0);
-    }
-}
+mod tests;

@@ -1,21 +1,19 @@
 //! The gRPC services, each a thin door to [`super::stream::serve`].
 //!
-//! Only the state-of-the-xds_state streams exist; the delta and polling variants answer "unimplemented",
-//! which Envoy never asks for with `api_type: GRPC`.
+//! Only the "state of the world" streams exist: Envoy asks for nothing else with `api_type: GRPC`. Other methods
+//! answer "unimplemented".
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
-use envoy_types::pb::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-};
-use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::{
+use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use asp_proto::xds::envoy::service::endpoint::v3::endpoint_discovery_service_server::{
     EndpointDiscoveryService, EndpointDiscoveryServiceServer,
 };
-use envoy_types::pb::envoy::service::extension::v3::extension_config_discovery_service_server::{
+use asp_proto::xds::envoy::service::extension::v3::extension_config_discovery_service_server::{
     ExtensionConfigDiscoveryService, ExtensionConfigDiscoveryServiceServer,
 };
 use tokio::net::TcpListener;
@@ -77,14 +75,9 @@ fn open(
     Ok(Response::new(ReceiverStream::new(pushes)))
 }
 
-fn unimplemented<T>() -> Result<T, Status> {
-    Err(Status::unimplemented("only the state-of-the-xds_state stream is served"))
-}
-
 #[tonic::async_trait]
 impl AggregatedDiscoveryService for Ads {
     type StreamAggregatedResourcesStream = Pushes;
-    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
 
     async fn stream_aggregated_resources(
         &self,
@@ -92,19 +85,11 @@ impl AggregatedDiscoveryService for Ads {
     ) -> Result<Response<Pushes>, Status> {
         open(&self.0, request, None)
     }
-
-    async fn delta_aggregated_resources(
-        &self,
-        _request: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        unimplemented()
-    }
 }
 
 #[tonic::async_trait]
 impl ExtensionConfigDiscoveryService for Ecds {
     type StreamExtensionConfigsStream = Pushes;
-    type DeltaExtensionConfigsStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
 
     async fn stream_extension_configs(
         &self,
@@ -112,45 +97,16 @@ impl ExtensionConfigDiscoveryService for Ecds {
     ) -> Result<Response<Pushes>, Status> {
         open(&self.0, request, Some(Kind::Edge))
     }
-
-    async fn delta_extension_configs(
-        &self,
-        _request: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<Self::DeltaExtensionConfigsStream>, Status> {
-        unimplemented()
-    }
-
-    async fn fetch_extension_configs(
-        &self,
-        _request: Request<DiscoveryRequest>,
-    ) -> Result<Response<DiscoveryResponse>, Status> {
-        unimplemented()
-    }
 }
 
 #[tonic::async_trait]
 impl EndpointDiscoveryService for Eds {
     type StreamEndpointsStream = Pushes;
-    type DeltaEndpointsStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
 
     async fn stream_endpoints(
         &self,
         request: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Pushes>, Status> {
         open(&self.0, request, Some(Kind::Endpoints))
-    }
-
-    async fn delta_endpoints(
-        &self,
-        _request: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<Self::DeltaEndpointsStream>, Status> {
-        unimplemented()
-    }
-
-    async fn fetch_endpoints(
-        &self,
-        _request: Request<DiscoveryRequest>,
-    ) -> Result<Response<DiscoveryResponse>, Status> {
-        unimplemented()
     }
 }

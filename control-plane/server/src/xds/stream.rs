@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_peer::Peer;
-use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use envoy_types::pb::google::protobuf::value;
+use asp_proto::xds::envoy::config::core::v3::Node;
+use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use prost_types::value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;

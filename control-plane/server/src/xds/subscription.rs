@@ -1,10 +1,10 @@
-//! One subscriber's view of one kind of resource: the state-of-the-xds_state protocol as a pure state machine.
+//! One subscriber's view of one kind of resource: the "state of the world" protocol as a pure state machine.
 //!
 //! Source: xDS REST and gRPC protocol, "ACK/NACK and resource type instance version". Keeps true: at most
 //! one response is unanswered; a version that was sent, acknowledged or rejected, is not sent again unless
 //! the subscriber asks for other names; a snapshot older than the one the subscriber has is not sent.
 
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
 use super::resources::Batch;
 use super::{Kind, XdsState, resources};

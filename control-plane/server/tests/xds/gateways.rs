@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use asp_control::xds::Kind;
-use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::DiscoveryRequest;
-use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use envoy_types::pb::google::protobuf::{Struct, Value, value};
+use asp_proto::xds::envoy::config::core::v3::Node;
+use asp_proto::xds::envoy::service::discovery::v3::DiscoveryRequest;
+use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use prost_types::{Struct, Value, value};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -143,7 +143,7 @@ async fn a_stream_keeps_the_address_that_its_first_request_was_authorised_for() 
     let victim = Gateway::start(&control, "127.0.0.1:4711");
     victim.has(1).await;
     control.serves(&["127.0.0.1:4711"]).await;
-    let mut client = AggregatedDiscoveryServiceClient::connect(control.url()).await.unwrap();
+    let mut client = AggregatedDiscoveryServiceClient::new(control.channel().await);
     let (requests, receiver) = mpsc::channel(8);
     requests.send(of_gateway("127.0.0.1:4712", "")).await.unwrap();
     let stream = client.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap();

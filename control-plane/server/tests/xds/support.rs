@@ -13,13 +13,13 @@ use asp_control::xds::subscribers::{Subscriber, Subscribers};
 use asp_control::xds::{EDGE_FILTER, Kind, Published, service};
 use asp_peer::Peer;
 use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, Region};
+use asp_proto::xds::envoy::config::core::v3::{HealthStatus, Node};
+use asp_proto::xds::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use asp_proto::xds::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
+use asp_proto::xds::envoy::service::extension::v3::extension_config_discovery_service_client::ExtensionConfigDiscoveryServiceClient;
+use asp_proto::xds::google::rpc::Status as RpcStatus;
 use async_trait::async_trait;
-use envoy_types::pb::envoy::config::core::v3::{HealthStatus, Node};
-use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
-use envoy_types::pb::envoy::service::extension::v3::extension_config_discovery_service_client::ExtensionConfigDiscoveryServiceClient;
-use envoy_types::pb::google::rpc::Status as RpcStatus;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::net::TcpListener;
@@ -27,6 +27,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
 
 /// A hang guard, far above what any step takes.
 pub(crate) const GUARD: Duration = Duration::from_secs(30);
@@ -100,6 +101,10 @@ impl Control {
         format!("http://{}", self.address)
     }
 
+    pub(crate) async fn channel(&self) -> Channel {
+        Endpoint::from_shared(self.url()).unwrap().connect().await.unwrap()
+    }
+
     /// Waits until the gateways that Envoy is told of are these.
     pub(crate) async fn serves(&self, wanted: &[&str]) {
         let xds_state = self.handle.xds_state();
@@ -139,7 +144,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     pub(crate) async fn extension_configs(control: &Control) -> Stream {
-        let mut client = ExtensionConfigDiscoveryServiceClient::connect(control.url()).await.unwrap();
+        let mut client = ExtensionConfigDiscoveryServiceClient::new(control.channel().await);
         let (requests, receiver) = mpsc::channel(8);
         requests.send(first(EDGE_FILTER)).await.unwrap();
         let pushes =
@@ -149,7 +154,7 @@ impl Stream {
 
     /// An Envoy that has this version from another stream.
     pub(crate) async fn extension_configs_from(control: &Control, version: &str) -> Stream {
-        let mut client = ExtensionConfigDiscoveryServiceClient::connect(control.url()).await.unwrap();
+        let mut client = ExtensionConfigDiscoveryServiceClient::new(control.channel().await);
         let (requests, receiver) = mpsc::channel(8);
         let first = DiscoveryRequest { version_info: version.into(), ..first(EDGE_FILTER) };
         requests.send(first).await.unwrap();
@@ -163,7 +168,7 @@ impl Stream {
     }
 
     pub(crate) async fn endpoints_from(control: &Control, first: DiscoveryRequest) -> Stream {
-        let mut client = EndpointDiscoveryServiceClient::connect(control.url()).await.unwrap();
+        let mut client = EndpointDiscoveryServiceClient::new(control.channel().await);
         let (requests, receiver) = mpsc::channel(8);
         requests.send(first).await.unwrap();
         let pushes = client.stream_endpoints(ReceiverStream::new(receiver)).await.unwrap().into_inner();
@@ -183,7 +188,7 @@ impl Stream {
         let request = DiscoveryRequest {
             response_nonce: push.nonce.clone(),
             version_info: push.version_info.clone(),
-            error_detail: error.map(|text| RpcStatus { message: text.into(), ..RpcStatus::default() }),
+            error_detail: error.map(|text| RpcStatus { code: 3, message: text.into() }),
             node: None,
             ..first(EDGE_FILTER)
         };

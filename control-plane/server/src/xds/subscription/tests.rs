@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asp_proto::snapshot::GatewaySnapshot;
-use envoy_types::pb::google::rpc::Status;
+use asp_proto::xds::google::rpc::Status;
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn answer(push: &DiscoveryResponse, error: Option<&str>) -> DiscoveryRequest {
     DiscoveryRequest {
         response_nonce: push.nonce.clone(),
         version_info: push.version_info.clone(),
-        error_detail: error.map(|text| Status { message: text.into(), ..Status::default() }),
+        error_detail: error.map(|text| Status { code: 3, message: text.into() }),
         ..first()
     }
 }
