@@ -199,7 +199,7 @@ async fn an_audit_log_that_hangs_stops_what_has_effects_and_delays_what_reads() 
     let event = CallEvent { at_ms: 0, org: "acme".into(), event: "{}".into() };
     // The writer holds a batch, and the queue behind it is full.
     audit.record_now(event.clone());
-    tokio::task::yield_now().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     while audit.offer(event.clone()).is_none() {}
     let read = Modern::new(
         "demo",

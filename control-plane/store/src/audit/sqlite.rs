@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
-use sqlx::{Row, SqliteConnection, SqlitePool};
+use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 
 use super::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent};
 use crate::calls::file::{self, Opening};
@@ -22,6 +22,8 @@ use crate::clock::{milliseconds, now_ms};
 const READERS: u32 = 2;
 /// How long events of calls are kept.
 const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Most rows that one statement adds; SQLite binds at most 32,766 values.
+const INSERT_ROWS: usize = 1000;
 /// Most rows that one statement of a sweep deletes.
 const SWEEP_ROWS: i64 = 500;
 /// Most pages that one statement gives back to the disk.
@@ -127,17 +129,9 @@ impl SqliteAudit {
 impl AuditLog for SqliteAudit {
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
         let failed = |error: sqlx::Error| AuditError(error.to_string());
-        let mut transaction = self.write.begin().await.map_err(failed)?;
-        let insert = format!("INSERT INTO events (seq, at_ms, org, event) VALUES ({NEXT}, $1, $2, $3)");
-        for event in events {
-            sqlx::query(sqlx::AssertSqlSafe(insert.as_str()))
-                .bind(event.at_ms)
-                .bind(&event.org)
-                .bind(&event.event)
-                .execute(&mut *transaction)
-                .await
-                .map_err(failed)?;
-        }
+        // Immediate: the numbers that are given out below are nobody else's until the commit.
+        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
+        insert(&mut transaction, events).await.map_err(failed)?;
         make_room(&mut transaction, self.max_bytes, events.len()).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)
     }
@@ -159,6 +153,23 @@ impl AuditLog for SqliteAudit {
         let rows = statement.fetch_all(&self.read).await.map_err(failed)?;
         rows.iter().map(stored).collect::<Result<_, sqlx::Error>>().map_err(failed)
     }
+}
+
+/// Adds events behind all that are there. Each statement is a hand-over to SQLite's thread and back, which costs more
+/// than the row: so there is one for many.
+async fn insert(connection: &mut SqliteConnection, events: &[CallEvent]) -> Result<(), sqlx::Error> {
+    let select = format!("SELECT {NEXT}");
+    let mut seq: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(select)).fetch_one(&mut *connection).await?;
+    for some in events.chunks(INSERT_ROWS) {
+        let mut insert = QueryBuilder::new("INSERT INTO events (seq, at_ms, org, event) ");
+        insert.push_values(some, |mut row, event| {
+            row.push_bind(seq).push_bind(event.at_ms).push_bind(&event.org).push_bind(&event.event);
+            seq += 1;
+        });
+        // Its text differs by the number of rows: kept, each would push a statement that is used again out.
+        insert.build().persistent(false).execute(&mut *connection).await?;
+    }
+    Ok(())
 }
 
 /// Deletes the oldest events where the file needs more than `max_bytes` after `came` events have come.

@@ -45,7 +45,7 @@ async fn full(log: &Arc<Broken>) -> (Audit, Counter) {
     let audit = Audit::new(log.clone(), lost.clone());
     while log.appends.load(Ordering::Acquire) == 0 {
         audit.offer(event());
-        tokio::task::yield_now().await;
+        tokio::time::sleep(GATHER).await;
     }
     while audit.offer(event()).is_none() {}
     (audit, lost)
