@@ -110,7 +110,13 @@ fn lines(runtime: &Value) -> Vec<String> {
     let budget = number(report, "maxWorkers");
     let left = number(report, "workersLeft");
     let level = number(report, "isolationLevel");
-    let mut lines = vec![format!("{head} level {level} workers {}/{budget}", budget.saturating_sub(left))];
+    // An older runtime does not tell.
+    let bounds = match text(report, "bounds") {
+        "" => String::new(),
+        bounds => format!(" bounds {bounds}"),
+    };
+    let used = budget.saturating_sub(left);
+    let mut lines = vec![format!("{head} level {level}{bounds} workers {used}/{budget}")];
     for (name, plugin) in report.get("plugins").and_then(Value::as_object).into_iter().flatten() {
         let mut line = format!(
             "{:<10} {name:<28} workers {} active {} queued {} crashes {} rss {} MiB",
@@ -140,11 +146,11 @@ mod tests {
     #[test]
     fn a_runtime_is_shown_with_its_plugins_and_what_is_wrong_with_them() {
         let plugin = json!({ "workers": 1, "crashes": 5, "quarantinedS": 300, "rssBytes": 3 << 20 });
-        let report =
-            json!({ "maxWorkers": 8, "workersLeft": 7, "isolationLevel": 3, "plugins": { "a@1": plugin } });
+        let report = json!({ "maxWorkers": 8, "workersLeft": 7, "isolationLevel": 3, "bounds": "sampled", "plugins": { "a@1": plugin } });
         let shown = lines(&json!({ "languages": ["python", "node"], "state": "degraded", "report": report }));
         assert!(
-            shown[0].contains("python+node") && shown[0].ends_with("degraded level 3 workers 1/8"),
+            shown[0].contains("python+node")
+                && shown[0].ends_with("degraded level 3 bounds sampled workers 1/8"),
             "{shown:?}"
         );
         assert!(shown[1].contains("crashes 5 rss 3 MiB, quarantined for 300 s"), "{shown:?}");

@@ -110,6 +110,8 @@ impl Local {
             .arg(directory.path())
             .arg("--socket")
             .arg(&socket)
+            // The plugins are the author's own.
+            .args(["--bounds", "sampled"])
             .envs(languages.environment)
             .stdin(Stdio::null())
             .stdout(output.try_clone().context("share the log")?)

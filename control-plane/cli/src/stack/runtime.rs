@@ -84,6 +84,8 @@ impl LocalRuntime {
                 text(&self.directory),
                 "--socket".into(),
                 text(&self.socket()),
+                "--bounds".into(),
+                "sampled".into(),
             ],
             environment: self.environment.clone(),
         })

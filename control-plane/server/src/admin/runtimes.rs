@@ -56,6 +56,10 @@ struct Report {
     languages: BTreeMap<String, String>,
     /// The sandbox level its workers run at: 1, 2 or 3.
     isolation_level: u32,
+    /// What holds workers to their limits: `cgroup`, or `sampled` where there is no control group.
+    bounds: String,
+    /// Why there is no control group; empty where there is one.
+    bounds_reason: String,
     /// Why a higher level is not to be had.
     missing: BTreeMap<String, String>,
     /// Bytes that all workers may use together.
@@ -245,8 +249,10 @@ mod tests {
         let worker = json!({"id": "w", "cpu_ms": 5, "gc_ms": 0.5, "heap_used_bytes": 7, "new": {}});
         let plugin = json!({"language": "node", "crash_causes": {"oom": 1}, "worker_list": [worker],
             "latency": {"bounds_ms": [1], "counts": [2, 3], "sum_ms": 9}});
-        let shown = shown(json!({"isolation_level": 3, "plugins": {"a@1": plugin}, "new": 1}));
+        let shown =
+            shown(json!({"isolation_level": 3, "bounds": "sampled", "plugins": {"a@1": plugin}, "new": 1}));
         assert_eq!((&shown["state"], &shown["report"]["isolationLevel"]), (&json!("ready"), &json!(3)));
+        assert_eq!(shown["report"]["bounds"], "sampled");
         let plugin = &shown["report"]["plugins"]["a@1"];
         assert_eq!(plugin["crashCauses"], json!({"oom": 1}));
         assert_eq!(plugin["latency"], json!({"boundsMs": [1], "counts": [2, 3], "sumMs": 9.0}));
