@@ -1,48 +1,132 @@
-//! `worker-init --check=<level>`: run as a worker, says whether the sandbox around it is what its level promises.
+//! `worker-init --check=<level> --hidden=<file> [--keeps-user]`: run as a worker, says whether the sandbox around it
+//! is what its level promises.
 //!
-//! The probe of levels runs it: that a sandbox was built without an error is not yet that it holds.
+//! The probe of levels runs it: that a sandbox was built without an error is not yet that it holds. Keeps true: what is
+//! private is judged by what is found, not by names. The way to what a worker may see passes through directories of
+//! any name (`/root`, `/sys`), which are there then and hold nothing else.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::unistd::{getppid, getuid};
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use crate::failure::Failure;
+use crate::system;
 
-/// Exit code 0 when everything holds; else the first thing that does not, on standard error.
-pub(crate) fn run(level: u32) -> ExitCode {
+/// Exit code 0 when everything holds; else the first thing that does not, on standard error. `hidden` is a file of the
+/// machine that everybody may read and no description lists, beside the directories that this sandbox has.
+/// `keeps_user` is the description's.
+pub(crate) fn run(level: u32, hidden: &Path, keeps_user: bool) -> ExitCode {
+    let found = privileges(keeps_user).and_then(|()| if level >= 2 { fences(hidden) } else { Ok(()) });
+    match found.and_then(|()| if level >= 3 { namespaces(hidden) } else { Ok(()) }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(broken) => Failure::new("check", broken).report(),
+    }
+}
+
+fn privileges(keeps_user: bool) -> Result<(), String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let empty = |name: &str| field(name).is_some_and(|mask| mask.bytes().all(|digit| digit == b'0'));
-    let mut promises = vec![
-        ("no superuser", !getuid().is_root()),
-        ("no_new_privs", field("NoNewPrivs:") == Some("1")),
-        ("no capabilities", empty("CapEff:") && empty("CapPrm:") && empty("CapBnd:") && empty("CapAmb:")),
-    ];
-    if level >= 2 {
-        promises.extend([
-            ("seccomp", field("Seccomp:") == Some("2")),
-            ("no network", socket(AddressFamily::INET, SocketType::STREAM, None).is_err()),
-            ("Landlock", fs::read_dir("/").is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)),
-        ]);
+    holds(!getuid().is_root(), "it is the superuser")?;
+    holds(field("NoNewPrivs:") == Some("1"), "a program could give it privileges (no_new_privs is not set)")?;
+    // What bounds the capabilities that a program gives says nothing where none does.
+    let none = ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"].into_iter().all(empty);
+    holds(none, "it has capabilities")?;
+    holds(keeps_user || empty("CapBnd:"), "its bounding set has capabilities")
+}
+
+fn fences(hidden: &Path) -> Result<(), String> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    holds(status.lines().any(|line| line == "Seccomp:\t2"), "its system calls are not filtered")?;
+    let network = socket(AddressFamily::INET, SocketType::STREAM, None);
+    holds(network.is_err(), "it has a network")?;
+    let listed = fs::read_dir("/").is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+    holds(listed, "it reads / (Landlock does not hold)")?;
+    let opened = File::open(hidden).is_err();
+    holds(opened, &format!("it reads {}, which is not its own", hidden.display()))
+}
+
+fn namespaces(hidden: &Path) -> Result<(), String> {
+    holds(getppid().as_raw() == 1, "it is in the machine's process namespace")?;
+    let devices = fs::read_to_string("/proc/self/net/dev");
+    holds(devices.is_ok_and(|text| text.lines().count() <= 3), "it sees the machine's network interfaces")?;
+    let there = fs::symlink_metadata(hidden);
+    let absent = there.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    holds(absent, &format!("the machine's {} is there", hidden.display()))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo")
+        .map_err(|error| format!("its mounts cannot be read (/proc/self/mountinfo: {error})"))?;
+    match foreign_mount(&mounts, &described(hidden)) {
+        None => Ok(()),
+        Some(mount) => Err(format!("{} of the machine is there", mount.display())),
     }
-    if level >= 3 {
-        promises.extend([
-            ("process namespace", getppid().as_raw() == 1),
-            (
-                "private file system",
-                fs::symlink_metadata("/root").is_err() && fs::symlink_metadata("/sys").is_err(),
-            ),
-            (
-                "private network",
-                fs::read_to_string("/proc/self/net/dev").is_ok_and(|text| text.lines().count() <= 3),
-            ),
-        ]);
+}
+
+fn holds(held: bool, broken: &str) -> Result<(), String> {
+    if held { Ok(()) } else { Err(broken.to_owned()) }
+}
+
+/// What may be mounted: the sandbox's own root is an empty file system but for these.
+fn described(hidden: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = system::PROGRAMS.iter().map(PathBuf::from).collect();
+    paths.extend(system::DEVICES.into_iter().chain([system::ZERO]).map(|name| Path::new("/dev").join(name)));
+    paths.push("/proc".into());
+    // This program, and the work and the run directory.
+    paths.extend(std::env::current_exe());
+    paths.extend(hidden.parent().map(Path::to_path_buf));
+    paths
+}
+
+/// The first mount that is neither the root in memory nor one of `described` or below it. A line of mountinfo is
+/// `id parent major:minor root mountpoint options [tags] - type source superoptions` (proc_pid_mountinfo(5)).
+fn foreign_mount(mountinfo: &str, described: &[PathBuf]) -> Option<PathBuf> {
+    for line in mountinfo.lines() {
+        let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next());
+        let point = PathBuf::from(unescape(line.split(' ').nth(4).unwrap_or_default()));
+        let own_root = point == Path::new("/") && kind == Some("tmpfs");
+        if !own_root && !system::is_setting(&point) && !described.iter().any(|path| point.starts_with(path)) {
+            return Some(point);
+        }
     }
-    match promises.into_iter().find(|(_, holds)| !holds) {
-        None => ExitCode::SUCCESS,
-        Some((promise, _)) => Failure::new("check", format_args!("{promise} does not hold")).report(),
+    None
+}
+
+/// The kernel writes blanks and backslashes of a path as `\` and three octal digits.
+fn unescape(text: &str) -> String {
+    let mut parts = text.split('\\');
+    let mut path = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        path.extend(code.map(char::from));
+        path.push_str(part.get(3..).unwrap_or_default());
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: &str = "90 80 0:50 / / ro,nosuid,nodev - tmpfs tmpfs rw\n\
+                       91 90 8:1 /etc/java-17-openjdk /etc/java-17-openjdk ro - ext4 /dev/sda1 rw\n\
+                       91 90 8:1 /usr /usr ro - ext4 /dev/sda1 rw\n\
+                       92 90 0:51 / /root/my\\040code/w/d rw - tmpfs tmpfs rw\n";
+
+    #[test]
+    fn only_what_is_described_may_be_mounted_wherever_it_lies() {
+        let described = [PathBuf::from("/usr"), PathBuf::from("/root/my code/w")];
+        assert_eq!(foreign_mount(OWN, &described), None);
+        for (line, found) in [
+            ("93 90 8:1 / / rw - ext4 /dev/sda1 rw", "/"),
+            ("93 90 8:1 /root /root rw - ext4 /dev/sda1 rw", "/root"),
+            ("93 90 0:20 / /sys rw - sysfs sysfs rw", "/sys"),
+            ("93 90 8:1 /etc/ssh /etc/ssh rw - ext4 /dev/sda1 rw", "/etc/ssh"),
+            ("93 90 8:1 /srv /usrlocal rw - ext4 /dev/sda1 rw", "/usrlocal"),
+        ] {
+            assert_eq!(foreign_mount(&format!("{OWN}{line}\n"), &described), Some(found.into()), "{line}");
+        }
     }
 }

@@ -17,14 +17,14 @@ use serde::{Deserialize, Serialize};
 use crate::MAX_DESCRIPTION_BYTES;
 use crate::cgroup::{Cgroup, GroupFiles};
 use crate::report::Report;
-use crate::sandbox::{Level, Sandbox, SandboxError};
+use crate::sandbox::{Bounds, Sandbox, SandboxError};
 
 /// What `worker-init` reads: the sandbox, and what only the supervisor knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Description {
     pub sandbox: Sandbox,
-    /// Absent below level 3 where the caller has none.
+    /// Absent where the bounds are sampled.
     pub group: Option<GroupFiles>,
     /// The supervisor: when it ends, so does everything here.
     pub supervisor: u32,
@@ -34,7 +34,7 @@ pub struct Description {
 pub enum CommandError {
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    #[error("level 3 needs a control group")]
+    #[error("bounds by a control group need a control group")]
     NoCgroup,
     #[error("the description has {0} bytes, at most {MAX_DESCRIPTION_BYTES} are allowed")]
     TooLong(usize),
@@ -113,7 +113,7 @@ impl Description {
 
     fn check(&self) -> Result<(), CommandError> {
         self.sandbox.check()?;
-        if self.sandbox.level == Level::L3 && self.group.is_none() {
+        if self.sandbox.bounds == Bounds::Cgroup && self.group.is_none() {
             return Err(CommandError::NoCgroup);
         }
         Ok(())

@@ -54,10 +54,10 @@ impl Failure {
     }
 }
 
-/// Lets the supervisor reach the directory where the worker listens.
-pub(crate) fn hand_over(run_dir: BorrowedFd<'_>) {
+/// Lets the supervisor reach the directories where the worker listens and works.
+pub(crate) fn hand_over(run_dir: BorrowedFd<'_>, work_dir: BorrowedFd<'_>) {
     if let Some(reporter) = REPORTER.get() {
-        reporter.hand_over(run_dir);
+        reporter.hand_over(run_dir, work_dir);
     }
 }
 

@@ -54,7 +54,7 @@ fn rights(sandbox: &Sandbox) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
     for (path, _) in system::written_settings(sandbox) {
         rights.push((PathBuf::from(path), read));
     }
-    for name in system::DEVICES {
+    for name in system::devices(sandbox) {
         rights.push((PathBuf::from("/dev").join(name), AccessFs::ReadFile | AccessFs::WriteFile));
     }
     rights.push((PathBuf::from("/proc"), read));

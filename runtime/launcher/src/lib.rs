@@ -12,12 +12,13 @@ mod probe;
 mod report;
 mod sandbox;
 
+pub use activity::{Processes, Tree};
 pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, FrozenGroup, GroupFiles, Stats};
 pub use command::{CommandError, Description, Launch, command, launch};
 pub use origin::is_from_sandbox;
 pub use probe::{Probe, probe};
 pub use report::{Fault, Report, Reporter};
-pub use sandbox::{Egress, Level, Limits, Sandbox, SandboxError};
+pub use sandbox::{Bounds, Egress, Level, Limits, Sandbox, SandboxError};
 
 /// Exit code of `worker-init` when the sandbox could not be built; one JSON line on standard error
 /// (`{"workerInit":"failed","step":"mounts","error":"...","host":true}`) names the step that failed, and whether it

@@ -1,9 +1,9 @@
 //! Resource limits of the worker's processes (setrlimit(2)).
 //!
-//! The address space is never limited: Java and Node reserve far more than they use. Memory is the control
-//! group's business.
+//! The address space is never limited: Java and Node reserve far more than they use. Where there is no control group,
+//! what a process may write to of its own is (`RLIMIT_DATA`): reserved addresses do not count there.
 
-use asp_launcher::{Level, Sandbox};
+use asp_launcher::{Bounds, Level, Limits, Sandbox};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::failure::{During, Failure};
@@ -11,6 +11,8 @@ use crate::namespaces::Counted;
 
 /// The first process has the worker's user and counts. Whoever asks for an egress forwarder allows it one more.
 const OWN_PROCESSES: u64 = 1;
+/// What interpreters have and never touch.
+const UNUSED_DATA: u64 = 256 << 20;
 
 /// Bounds this process and all it becomes.
 pub(crate) fn apply(sandbox: &Sandbox, counted: Counted) -> Result<(), Failure> {
@@ -18,15 +20,24 @@ pub(crate) fn apply(sandbox: &Sandbox, counted: Counted) -> Result<(), Failure> 
     no_core_dumps()?;
     lower(Resource::RLIMIT_NOFILE, limits.files)?;
     lower(Resource::RLIMIT_FSIZE, limits.file_bytes)?;
-    // A user's processes on the whole machine may be those of another supervisor's workers of that number: at level 3
-    // the control group counts right.
-    if sandbox.level < Level::L3 || counted == Counted::Apart {
+    // A user's processes on the whole machine may be those of another supervisor's workers of that number: a control
+    // group counts right.
+    if sandbox.level < Level::L3 || counted == Counted::Apart || sandbox.bounds == Bounds::Sampled {
         lower(Resource::RLIMIT_NPROC, u64::from(limits.pids) + OWN_PROCESSES)?;
+    }
+    if sandbox.bounds == Bounds::Sampled {
+        lower(Resource::RLIMIT_DATA, data_bytes(limits))?;
     }
     match limits.cpu_seconds {
         Some(seconds) => lower(Resource::RLIMIT_CPU, seconds),
         None => Ok(()),
     }
+}
+
+/// What one process may have of memory of its own, used or not: stacks of threads, heaps and code that is compiled
+/// count in full from their making.
+fn data_bytes(limits: &Limits) -> u64 {
+    limits.memory_bytes.saturating_add(UNUSED_DATA)
 }
 
 /// A limit of 0 bytes keeps no dump from a `core_pattern` that is a pipe, to a program that runs as root outside; the

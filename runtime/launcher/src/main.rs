@@ -20,6 +20,7 @@ mod watch;
 mod worker;
 
 use std::env;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// `EX_USAGE`.
@@ -34,7 +35,9 @@ fn main() -> ExitCode {
         return watch::run(descriptor, report).unwrap_or_else(|failure| failure.report());
     }
     if let Some(level) = number("--check=") {
-        return check::run(level);
+        let hidden = env::args().nth(2).unwrap_or_default();
+        let hidden = Path::new(hidden.strip_prefix("--hidden=").unwrap_or_default());
+        return check::run(level, hidden, env::args().any(|argument| argument == "--keeps-user"));
     }
     eprintln!("worker-init is started by asp-runtime, with --description=<file descriptor>");
     ExitCode::from(EXIT_USAGE)

@@ -5,7 +5,7 @@
 //! Sources: mount_namespaces(7), pivot_root(2), mount_setattr(2), proc(5), tmpfs(5).
 
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -57,8 +57,10 @@ pub(crate) fn build(sandbox: &Sandbox) -> Result<(), Failure> {
     for path in &sandbox.read_only {
         root.show(path)?;
     }
-    root.make_run_dir(sandbox)?;
-    root.make_work_dir(sandbox)?;
+    let run_dir = root.make_run_dir(sandbox)?;
+    let work_dir = root.make_work_dir(sandbox)?;
+    // Nothing outside shows them, so the supervisor is given handles.
+    failure::hand_over(run_dir.as_fd(), work_dir.as_fd());
     forbid(&root.0, READ_ONLY, false)?;
     root.enter()?;
     std::env::set_current_dir(&sandbox.work_dir).map_err(|error| at(&sandbox.work_dir, error))
@@ -110,7 +112,7 @@ impl Root {
     }
 
     fn make_devices(&self, sandbox: &Sandbox) -> Result<(), Failure> {
-        for name in system::DEVICES {
+        for name in system::devices(sandbox) {
             self.bind(&Path::new("/dev").join(name), DEVICE)?;
         }
         let mut links = vec![
@@ -141,19 +143,16 @@ impl Root {
             .map_err(|error| at(Path::new("/proc"), error))
     }
 
-    /// Where the worker makes its socket. Nothing outside shows it, so the supervisor is given a handle.
-    fn make_run_dir(&self, sandbox: &Sandbox) -> Result<(), Failure> {
+    /// Where the worker makes its socket.
+    fn make_run_dir(&self, sandbox: &Sandbox) -> Result<OwnedFd, Failure> {
         let target = self.place(&sandbox.run_dir)?;
         fs::create_dir_all(&target).map_err(|error| at(&target, error))?;
         let options = format!("{RUN_OPTIONS},uid={},gid={}", sandbox.uid, sandbox.gid);
         mount_tmpfs(&target, &options, MsFlags::MS_NODEV | MsFlags::MS_NOEXEC)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let handle = open(&target, flags, rustix::fs::Mode::empty()).map_err(|error| at(&target, error))?;
-        failure::hand_over(handle.as_fd());
-        Ok(())
+        handle_of(&target)
     }
 
-    fn make_work_dir(&self, sandbox: &Sandbox) -> Result<(), Failure> {
+    fn make_work_dir(&self, sandbox: &Sandbox) -> Result<OwnedFd, Failure> {
         let target = self.place(&sandbox.work_dir)?;
         fs::create_dir_all(&target).map_err(|error| at(&target, error))?;
         let size = sandbox.limits.disk_bytes;
@@ -161,7 +160,8 @@ impl Root {
         let uid = sandbox.uid;
         let gid = sandbox.gid;
         let options = format!("mode=0700,uid={uid},gid={gid},size={size},nr_inodes={inodes}");
-        mount_tmpfs(&target, &options, MsFlags::MS_NODEV)
+        mount_tmpfs(&target, &options, MsFlags::MS_NODEV)?;
+        handle_of(&target)
     }
 
     /// Swaps the roots and lets go of the old one (pivot_root(2), "pivot_root(\".\", \".\")").
@@ -170,6 +170,11 @@ impl Root {
         nix::unistd::pivot_root(".", ".").during("pivot_root")?;
         umount2(".", MntFlags::MNT_DETACH).during("pivot_root")
     }
+}
+
+fn handle_of(directory: &Path) -> Result<OwnedFd, Failure> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(directory, flags, rustix::fs::Mode::empty()).map_err(|error| at(directory, error))
 }
 
 fn is_program_link(path: &Path, metadata: &fs::Metadata) -> bool {

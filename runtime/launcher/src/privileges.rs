@@ -12,7 +12,7 @@ use crate::failure::{During, Failure};
 
 /// Gives up every capability, takes the worker's user and group, and bars `exec` from giving any back.
 pub(crate) fn drop_all(sandbox: &Sandbox) -> Result<(), Failure> {
-    empty_bounding_set()?;
+    empty_bounding_set(sandbox.keeps_user)?;
     // In a user namespace of one user there is nothing to set, and setting it is barred.
     if geteuid().is_root() {
         setgroups(&[]).during("user")?;
@@ -37,12 +37,15 @@ pub(crate) fn drop_all(sandbox: &Sandbox) -> Result<(), Failure> {
     nix::sys::prctl::set_dumpable(false).during("session")
 }
 
-fn empty_bounding_set() -> Result<(), Failure> {
+/// Who keeps his user has no right to empty it (CAP_SETPCAP), nor any use of what is in it: after `no_new_privs` no
+/// program gives capabilities (capabilities(7)).
+fn empty_bounding_set(unprivileged: bool) -> Result<(), Failure> {
     for bit in 0..64 {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << bit)) {
             Ok(()) => {}
             // One past the last that this kernel has.
             Err(Errno::INVAL) if bit > 0 => return Ok(()),
+            Err(Errno::PERM) if unprivileged => return Ok(()),
             Err(error) => return Err(Failure::new("capabilities", error)),
         }
     }

@@ -1,119 +1,183 @@
 //! What a machine gives: every level is tried in a child, and the child judges the sandbox from inside.
+//!
+//! Confinement and bounds are told apart: a machine without control groups for us still has level 3. Keeps true: each
+//! reason names what could not be done, on which path, and where a setting forbids it that setting.
+
+mod hindrance;
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::{self, Stdio};
 use std::{fs, io};
 
+use rustix::process::{getegid, geteuid};
+
 use crate::cgroup::{Cgroup, Cgroups};
-use crate::command::command;
-use crate::sandbox::{Level, Limits, Sandbox};
+use crate::command::launch;
+use crate::report::Fault;
+use crate::sandbox::{Bounds, Level, Limits, Sandbox};
 
 /// `nobody` on the systems we know; any user that owns nothing would do.
 const PROBE_UID: u32 = 65534;
 /// What is kept of a child's complaint, bytes.
 const MAX_REASON_BYTES: usize = 500;
+/// Beside the directories of the attempt, and described nowhere.
+const HIDDEN: &str = "hidden";
 
-/// The levels a machine gives.
+/// What a machine gives: confinement, and bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The highest that works; absent: workers cannot run here.
     pub level: Option<Level>,
     /// Each worker has a user of its own. Without root they all have the supervisor's, whatever number they see.
     pub own_user: bool,
+    /// There is no user namespace to be had, so that workers keep the supervisor's user ([`Sandbox::keeps_user`]).
+    pub keeps_user: bool,
     /// Every level that was tried and does not work, highest first, and why.
     pub missing: Vec<(Level, String)>,
+    pub bounds: Bounds,
+    /// Why there is no control group; `None` where there is one.
+    pub no_cgroup: Option<String>,
+}
+
+/// A sandbox that is tried.
+struct Attempt<'p> {
+    worker_init: &'p Path,
+    scratch: &'p Path,
+    level: Level,
+    keeps_user: bool,
 }
 
 /// Builds a sandbox of each level, from the highest, until one holds. `scratch` is an existing directory for
 /// the attempt's own directories; blocks for some milliseconds a level.
 #[must_use]
 pub fn probe(worker_init: &Path, scratch: &Path) -> Probe {
-    let own_user = rustix::process::geteuid().is_root();
+    let own_user = geteuid().is_root();
     let mut missing = Vec::new();
     for level in [Level::L3, Level::L2, Level::L1] {
-        match attempt(worker_init, scratch, level) {
-            Ok(()) => return Probe { level: Some(level), own_user, missing },
-            Err(reason) => missing.push((level, reason)),
+        // Root needs no namespace to give a worker a user; level 3 is made of them.
+        let ways: &[bool] = if own_user || level == Level::L3 { &[false] } else { &[false, true] };
+        for keeps_user in ways.iter().copied() {
+            let attempt = Attempt { worker_init, scratch, level, keeps_user };
+            match attempt.make(None) {
+                Ok(()) => {
+                    let no_cgroup = in_a_group(&attempt).err();
+                    let bounds = if no_cgroup.is_none() { Bounds::Cgroup } else { Bounds::Sampled };
+                    return Probe { level: Some(level), own_user, keeps_user, missing, bounds, no_cgroup };
+                }
+                Err(reason) => missing.push((level, reason)),
+            }
+        }
+        // What the last way lacks says least.
+        missing.dedup_by_key(|(level, _)| *level);
+    }
+    let no_cgroup = Some("no sandbox works that could be in one".to_owned());
+    Probe { level: None, own_user, keeps_user: false, missing, bounds: Bounds::Sampled, no_cgroup }
+}
+
+/// Tries the same in a control group.
+fn in_a_group(attempt: &Attempt<'_>) -> Result<(), String> {
+    // The worker's group goes before its parent.
+    let cgroups = Cgroups::open().map_err(|error| error.to_string())?;
+    let cgroup = cgroups.create("probe", &LIMITS).map_err(|error| error.to_string())?;
+    attempt.make(Some(&cgroup))
+}
+
+const LIMITS: Limits = Limits {
+    memory_bytes: 64 << 20,
+    cpu_millis: 1000,
+    pids: 8,
+    files: 64,
+    disk_bytes: 1 << 20,
+    file_bytes: 1 << 20,
+    cpu_seconds: None,
+};
+
+// === impl Attempt ===
+
+impl Attempt<'_> {
+    fn make(&self, cgroup: Option<&Cgroup>) -> Result<(), String> {
+        let find = |what: &str, path: &Path| {
+            fs::canonicalize(path).map_err(|error| format!("find {what} {}: {error}", path.display()))
+        };
+        let worker_init = find("worker-init", self.worker_init)?;
+        let home = find("the scratch directory", self.scratch)?.join(format!(
+            "probe-{}-{}",
+            process::id(),
+            self.level.number()
+        ));
+        let sandbox = self.describe(&worker_init, &home, cgroup);
+        let made = make_dirs(&home, &sandbox).map_err(|error| format!("make {}: {error}", home.display()));
+        let tried = made.and_then(|()| run(&worker_init, &sandbox, cgroup));
+        // Only empty directories and a file are left, and a next probe of this process uses them again.
+        let _ = fs::remove_dir_all(&home);
+        tried
+    }
+
+    fn describe(&self, worker_init: &Path, home: &Path, cgroup: Option<&Cgroup>) -> Sandbox {
+        let mut argv = vec![
+            worker_init.display().to_string(),
+            format!("--check={}", self.level.number()),
+            format!("--hidden={}", home.join(HIDDEN).display()),
+        ];
+        argv.extend(self.keeps_user.then(|| "--keeps-user".to_owned()));
+        let root = geteuid().is_root();
+        Sandbox {
+            level: self.level,
+            bounds: if cgroup.is_some() { Bounds::Cgroup } else { Bounds::Sampled },
+            keeps_user: self.keeps_user,
+            argv,
+            env: BTreeMap::new(),
+            work_dir: home.join("work"),
+            run_dir: home.join("run"),
+            read_only: vec![worker_init.to_path_buf()],
+            uid: if root { PROBE_UID } else { geteuid().as_raw() },
+            gid: if root { PROBE_UID } else { getegid().as_raw() },
+            limits: LIMITS,
+            egress: None,
+            hostname: "probe".to_owned(),
         }
     }
-    Probe { level: None, own_user, missing }
 }
 
-fn attempt(worker_init: &Path, scratch: &Path, level: Level) -> Result<(), String> {
-    let worker_init = fs::canonicalize(worker_init).map_err(|error| format!("find worker-init: {error}"))?;
-    let scratch =
-        fs::canonicalize(scratch).map_err(|error| format!("find the scratch directory: {error}"))?;
-    let home = scratch.join(format!("probe-{}-{}", process::id(), level.number()));
-    let sandbox = describe(&worker_init, &home, level);
-    let tried = make_dirs(&sandbox).map_err(|error| format!("make {}: {error}", home.display()));
-    let tried = tried.and_then(|()| run(&worker_init, &sandbox));
-    // Only empty directories are left, and a next probe of this process uses them again.
-    let _ = fs::remove_dir_all(&home);
-    tried
-}
-
-fn describe(worker_init: &Path, home: &Path, level: Level) -> Sandbox {
-    let argv = vec![worker_init.display().to_string(), format!("--check={}", level.number())];
-    Sandbox {
-        level,
-        argv,
-        env: BTreeMap::new(),
-        work_dir: home.join("work"),
-        run_dir: home.join("run"),
-        read_only: vec![worker_init.to_path_buf()],
-        uid: PROBE_UID,
-        gid: PROBE_UID,
-        limits: Limits {
-            memory_bytes: 64 << 20,
-            cpu_millis: 1000,
-            pids: 8,
-            files: 64,
-            disk_bytes: 1 << 20,
-            file_bytes: 1 << 20,
-            cpu_seconds: None,
-        },
-        egress: None,
-        hostname: "probe".to_owned(),
-    }
-}
-
-fn make_dirs(sandbox: &Sandbox) -> io::Result<()> {
+/// As the supervisor makes a worker's: everybody may pass, and each directory is the worker's alone.
+fn make_dirs(home: &Path, sandbox: &Sandbox) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).create(home)?;
+    // Not subject to the umask.
+    fs::set_permissions(home, fs::Permissions::from_mode(0o711))?;
+    let hidden = home.join(HIDDEN);
+    fs::write(&hidden, "")?;
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o644))?;
     for dir in [&sandbox.work_dir, &sandbox.run_dir] {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         // Without the right to, the worker runs under our own user on the outside, and the owner is right.
-        if rustix::process::geteuid().is_root() {
+        if geteuid().is_root() {
             chown(dir, Some(sandbox.uid), Some(sandbox.gid))?;
         }
     }
     Ok(())
 }
 
-fn run(worker_init: &Path, sandbox: &Sandbox) -> Result<(), String> {
-    let groups = cgroup_for(sandbox)?;
-    let cgroup = groups.as_ref().map(|(cgroup, _)| cgroup);
-    let mut command = command(worker_init, sandbox, cgroup).map_err(|error| error.to_string())?;
-    let output = command
+fn run(worker_init: &Path, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result<(), String> {
+    let mut launch = launch(worker_init, sandbox, cgroup).map_err(|error| error.to_string())?;
+    let output = launch
+        .command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .output()
-        .map_err(|error| format!("start worker-init: {error}"))?;
+        .map_err(|error| format!("start {}: {error}", worker_init.display()))?;
     if output.status.success() {
         return Ok(());
     }
+    if let Some(Fault { step, error, .. }) = launch.report.fault() {
+        let hindrance = hindrance::of(&step).map(|setting| format!(" ({setting})"));
+        return Err(format!("{step}: {error}{}", hindrance.unwrap_or_default()));
+    }
+    // Not of the building, but of the check.
     let said: String =
         String::from_utf8_lossy(&output.stderr).trim().chars().take(MAX_REASON_BYTES).collect();
-    Err(if said.is_empty() { output.status.to_string() } else { said })
-}
-
-/// Level 3 only: the lower ones promise nothing that needs one. The worker's group goes before its parent.
-fn cgroup_for(sandbox: &Sandbox) -> Result<Option<(Cgroup, Cgroups)>, String> {
-    if sandbox.level < Level::L3 {
-        return Ok(None);
-    }
-    let cgroups = Cgroups::open().map_err(|error| error.to_string())?;
-    let cgroup = cgroups.create("probe", &sandbox.limits).map_err(|error| error.to_string())?;
-    Ok(Some((cgroup, cgroups)))
+    let told = serde_json::from_str::<Fault>(&said).map(|fault| format!("{}: {}", fault.step, fault.error));
+    Err(told.unwrap_or_else(|_| if said.is_empty() { output.status.to_string() } else { said }))
 }

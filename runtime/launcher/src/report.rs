@@ -1,4 +1,5 @@
-//! What `worker-init` tells the supervisor: the directory where the worker listens, and the step at which it failed.
+//! What `worker-init` tells the supervisor: the directories where the worker listens and works, and the step at which it
+//! failed.
 //!
 //! Travels on a socket of its own that closes when the worker's program starts. Keeps true: a worker cannot forge it;
 //! an exit code and the standard streams it can.
@@ -16,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 /// The longest text that the system and our own words make has a tenth of it.
 const MAX_REPORT_BYTES: usize = 8 * 1024;
-/// What a message says that carries the run directory; one without a byte would look like the end.
-const RUN_DIR: &[u8] = b"run directory";
+/// What a message says that carries the two directories; one without a byte would look like the end.
+const DIRECTORIES: &[u8] = b"directories";
 
 /// A step of building the sandbox that did not work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +33,8 @@ pub struct Fault {
 #[derive(Debug)]
 pub struct Report {
     socket: OwnedFd,
-    run_dir: OnceLock<OwnedFd>,
+    /// The run directory and the work directory.
+    directories: OnceLock<[OwnedFd; 2]>,
     fault: OnceLock<Fault>,
 }
 
@@ -45,7 +47,7 @@ impl Report {
     pub fn open() -> io::Result<(Report, Reporter)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let report = Report { socket: ours, run_dir: OnceLock::new(), fault: OnceLock::new() };
+        let report = Report { socket: ours, directories: OnceLock::new(), fault: OnceLock::new() };
         Ok((report, Reporter(theirs)))
     }
 
@@ -53,10 +55,20 @@ impl Report {
     /// leads to. Never waits.
     #[must_use]
     pub fn run_dir(&self) -> Option<BorrowedFd<'_>> {
-        if self.run_dir.get().is_none() {
+        self.directories().map(|[run_dir, _]| run_dir.as_fd())
+    }
+
+    /// At level 3, once it is there: the file system that holds the worker's files. Never waits.
+    #[must_use]
+    pub fn work_dir(&self) -> Option<BorrowedFd<'_>> {
+        self.directories().map(|[_, work_dir]| work_dir.as_fd())
+    }
+
+    fn directories(&self) -> Option<&[OwnedFd; 2]> {
+        if self.directories.get().is_none() {
             self.listen();
         }
-        self.run_dir.get().map(AsFd::as_fd)
+        self.directories.get()
     }
 
     /// What went wrong before the worker's first instruction; `None`: nothing so far. Never waits.
@@ -69,7 +81,7 @@ impl Report {
     /// Takes what was said since; of each kind the first counts.
     fn listen(&self) {
         let mut text = [0; MAX_REPORT_BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         loop {
             let mut came_along = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -78,7 +90,9 @@ impl Report {
             let Some(length) = told.ok().map(|told| told.bytes).filter(|length| *length > 0) else { return };
             for message in came_along.drain() {
                 if let RecvAncillaryMessage::ScmRights(handles) = message {
-                    handles.for_each(|handle| drop(self.run_dir.set(handle)));
+                    // Err of the first: it is none of ours that has not both.
+                    let both = <[OwnedFd; 2]>::try_from(handles.collect::<Vec<_>>());
+                    let _ = both.map(|both| self.directories.set(both));
                 }
             }
             if let Some(fault) = text.get(..length).and_then(|text| serde_json::from_slice(text).ok()) {
@@ -96,16 +110,16 @@ impl Reporter {
         Reporter(descriptor)
     }
 
-    /// Hands over the run directory. Never waits.
-    pub fn hand_over(&self, run_dir: BorrowedFd<'_>) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    /// Hands over the two directories. Never waits.
+    pub fn hand_over(&self, run_dir: BorrowedFd<'_>, work_dir: BorrowedFd<'_>) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut goes_along = SendAncillaryBuffer::new(&mut space);
-        let handles = [run_dir];
-        // There is room for the one.
+        let handles = [run_dir, work_dir];
+        // There is room for the two.
         goes_along.push(SendAncillaryMessage::ScmRights(&handles));
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         // Err: the supervisor is gone, or starts a worker that it does not connect to.
-        let _ = sendmsg(&self.0, &[IoSlice::new(RUN_DIR)], &mut goes_along, flags);
+        let _ = sendmsg(&self.0, &[IoSlice::new(DIRECTORIES)], &mut goes_along, flags);
     }
 
     /// Tells what went wrong. Never waits.
@@ -138,15 +152,17 @@ mod tests {
     }
 
     #[test]
-    fn the_run_directory_arrives_as_itself_before_a_fault() {
+    fn the_directories_arrive_as_themselves_before_a_fault() {
         let (report, reporter) = Report::open().unwrap();
         assert!(report.run_dir().is_none());
-        let dir = tempfile::tempdir().unwrap();
-        reporter.hand_over(std::fs::File::open(dir.path()).unwrap().as_fd());
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [run_dir, work_dir] = dirs.each_ref().map(|dir| std::fs::File::open(dir.path()).unwrap());
+        reporter.hand_over(run_dir.as_fd(), work_dir.as_fd());
         let fault = Fault { step: "landlock".into(), error: "absent".into(), host: true };
         reporter.tell(&fault);
         assert_eq!(report.fault(), Some(fault));
-        let found = rustix::fs::fstat(report.run_dir().unwrap()).unwrap().st_ino;
-        assert_eq!(found, std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(dir.path()).unwrap()));
+        let number = |handle| rustix::fs::fstat(handle).unwrap().st_ino;
+        assert_eq!(number(report.run_dir().unwrap()), number(run_dir.as_fd()));
+        assert_eq!(number(report.work_dir().unwrap()), number(work_dir.as_fd()));
     }
 }

@@ -31,8 +31,30 @@ pub enum Level {
     L1,
     /// And Landlock and seccomp: no network, no files but its own.
     L2,
-    /// And namespaces, a private file system, and control groups.
+    /// And namespaces, and a private file system.
     L3,
+}
+
+/// What holds a worker to its [`Limits`], whatever its level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bounds {
+    /// A control group: the kernel counts what all its processes use together.
+    Cgroup,
+    /// Each process is held by resource limits, and what no limit counts (shared anonymous memory) is refused. What
+    /// all its processes use together is for the supervisor to look at: it is no defence against one that is faster.
+    Sampled,
+}
+
+impl Bounds {
+    /// The word of the settings and of the supervisor's API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Bounds::Cgroup => "cgroup",
+            Bounds::Sampled => "sampled",
+        }
+    }
 }
 
 impl Level {
@@ -58,6 +80,10 @@ impl Level {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sandbox {
     pub level: Level,
+    pub bounds: Bounds,
+    /// The worker stays the supervisor's user, whose numbers `uid` and `gid` are: for a supervisor that is not root
+    /// on a machine without user namespaces. Below level 3 only.
+    pub keeps_user: bool,
     /// The worker's command; the first is an absolute path, seen from inside the sandbox.
     pub argv: Vec<String>,
     /// The worker's whole environment.
@@ -82,8 +108,7 @@ pub struct Sandbox {
     pub hostname: String,
 }
 
-/// Bounds of one worker. All of them hold at level 3; without a control group those of memory, processor and
-/// processes do not, and without a file system of its own that of the disk does not.
+/// Bounds of one worker. How they hold is said by [`Bounds`]; below level 3 that of the disk does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Limits {
@@ -128,6 +153,8 @@ pub enum SandboxError {
     Range { field: &'static str, value: u64 },
     #[error("egress needs level 3")]
     EgressLevel,
+    #[error("level 3 needs a user namespace")]
+    KeptUser,
 }
 
 // === impl Sandbox ===
@@ -139,6 +166,9 @@ impl Sandbox {
         self.check_paths()?;
         self.check_limits()?;
         self.check_identity()?;
+        if self.keeps_user && self.level == Level::L3 {
+            return Err(SandboxError::KeptUser);
+        }
         let Some(egress) = &self.egress else { return Ok(()) };
         if self.level < Level::L3 {
             return Err(SandboxError::EgressLevel);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use asp_launcher::Sandbox;
+use asp_launcher::{Bounds, Level, Sandbox};
 use nix::libc;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -89,6 +89,10 @@ const REFUSED_HERE: [libc::c_long; 0] = [];
 const ABSENT: [libc::c_long; 4] =
     [libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
+/// Calls that give memory which no resource limit counts, and which nobody sees as some process's.
+const UNCOUNTED: [libc::c_long; 5] =
+    [libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_shmget, libc::SYS_msgget, libc::SYS_semget];
+
 const NEW_NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -111,21 +115,33 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Restricts this process and all it becomes.
 pub(crate) fn restrict(sandbox: &Sandbox) -> Result<(), Failure> {
-    let egress = sandbox.egress.is_some();
-    for program in programs(egress).during(STEP)? {
+    for program in programs(sandbox).during(STEP)? {
         apply_filter(&program).during(STEP)?;
     }
     Ok(())
 }
 
-fn programs(egress: bool) -> Result<[BpfProgram; 5], BackendError> {
-    Ok([
-        unknown_calls(),
-        compile(every(&ABSENT), libc::ENOSYS)?,
-        compile(sockets(egress)?, libc::EAFNOSUPPORT)?,
-        compile(protocols()?, libc::EPROTONOSUPPORT)?,
-        compile(refused()?, libc::EPERM)?,
-    ])
+fn programs(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, BackendError> {
+    let mut programs = Vec::new();
+    if sandbox.level >= Level::L2 {
+        programs.extend([
+            unknown_calls(),
+            compile(every(&ABSENT), libc::ENOSYS)?,
+            compile(sockets(sandbox.egress.is_some())?, libc::EAFNOSUPPORT)?,
+            compile(protocols()?, libc::EPROTONOSUPPORT)?,
+            compile(refused()?, libc::EPERM)?,
+        ]);
+    }
+    if sandbox.level < Level::L3 {
+        // Without a file system of its own the supervisor's socket has a path, and without a user of its own the
+        // right to it. Its own server only accepts.
+        programs.push(compile(every(&[libc::SYS_connect]), libc::EACCES)?);
+    }
+    if sandbox.bounds == Bounds::Sampled {
+        programs.push(compile(every(&UNCOUNTED), libc::ENOSYS)?);
+        programs.push(compile(uncounted_maps()?, libc::EPERM)?);
+    }
+    Ok(programs)
 }
 
 fn compile(rules: Rules, errno: libc::c_int) -> Result<BpfProgram, BackendError> {
@@ -193,6 +209,16 @@ fn protocols() -> Result<Rules, BackendError> {
         refused.push(SeccompRule::new(conditions)?);
     }
     Ok(BTreeMap::from([(libc::SYS_socket, refused)]))
+}
+
+/// Shared anonymous memory, and stacks that grow: neither counts as a process's data (is_data_mapping in mm/vma.h).
+fn uncounted_maps() -> Result<Rules, BackendError> {
+    let flags = |flags: libc::c_int| {
+        let flags = u64::from(flags.unsigned_abs());
+        rule([condition(3, SeccompCmpOp::MaskedEq(flags), flags)?])
+    };
+    let maps = vec![flags(libc::MAP_SHARED | libc::MAP_ANONYMOUS)?, flags(libc::MAP_GROWSDOWN)?];
+    Ok(BTreeMap::from([(libc::SYS_mmap, maps)]))
 }
 
 fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, BackendError> {

@@ -6,13 +6,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use asp_launcher::Sandbox;
+use asp_launcher::{Bounds, Sandbox};
 
 /// Read and execute. Symbolic links on merged systems (`/lib -> usr/lib`).
 pub(crate) const PROGRAMS: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 
 /// Device files without which interpreters do not start, or lose their random numbers.
-pub(crate) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+pub(crate) const DEVICES: [&str; 4] = ["null", "full", "random", "urandom"];
+
+/// A shared mapping of it is memory that no resource limit counts (mmap_zero in drivers/char/mem.c).
+pub(crate) const ZERO: &str = "zero";
+
+/// The devices that a sandbox shows.
+pub(crate) fn devices(sandbox: &Sandbox) -> impl Iterator<Item = &'static str> {
+    let zero = (sandbox.bounds == Bounds::Cgroup).then_some(ZERO);
+    DEVICES.into_iter().chain(zero)
+}
 
 /// Settings: the dynamic linker's cache, certificates, OpenSSL (Node does not start without), the links that
 /// Debian's alternatives are, the time zone. Those of Debian first, then those of Red Hat.
@@ -31,6 +40,12 @@ const SETTINGS: [&str; 10] = [
 
 /// Debian keeps a Java's `conf` and `lib/security` in `/etc/java-<version>-openjdk`, and Java fails without.
 const JAVA_SETTINGS: &str = "java-";
+
+/// Whether a sandbox may show `path` of the settings; in one, `/etc` cannot be listed.
+pub(crate) fn is_setting(path: &Path) -> bool {
+    let of_java = |below: &Path| below.as_os_str().as_encoded_bytes().starts_with(JAVA_SETTINGS.as_bytes());
+    SETTINGS.iter().any(|setting| path.starts_with(setting)) || path.strip_prefix("/etc").is_ok_and(of_java)
+}
 
 /// The settings that exist on this machine.
 pub(crate) fn settings() -> Vec<PathBuf> {

@@ -135,9 +135,7 @@ fn block_signals() -> Result<SigSet, Failure> {
 fn become_without_namespaces(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
     privileges::drop_all(sandbox)?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).during("supervisor")?;
-    if sandbox.level >= Level::L2 {
-        syscalls::restrict(sandbox)?;
-    }
+    syscalls::restrict(sandbox)?;
     worker::become_it(sandbox, Counted::WithOthers)
 }
 

@@ -15,7 +15,7 @@ use crate::{file_access, limits};
 /// Becomes the worker's program; returns only when that fails.
 pub(crate) fn become_it(sandbox: &Sandbox, counted: Counted) -> Result<ExitCode, Failure> {
     umask(Mode::from_bits_truncate(0o077));
-    nix::unistd::chdir(&sandbox.work_dir).during("work directory")?;
+    nix::unistd::chdir(&sandbox.work_dir).map_err(|error| cannot_enter(sandbox, error))?;
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).during("signals")?;
     // What is ignored stays so over exec: SIGPIPE by Rust's runtime, others by whoever started the supervisor.
     Signal::iterator().for_each(default_action);
@@ -24,6 +24,20 @@ pub(crate) fn become_it(sandbox: &Sandbox, counted: Counted) -> Result<ExitCode,
         file_access::restrict(sandbox)?;
     }
     exec(sandbox)
+}
+
+/// At level 3 there is nothing above it that it may not pass.
+fn cannot_enter(sandbox: &Sandbox, error: Errno) -> Failure {
+    let dir = sandbox.work_dir.display();
+    let user = sandbox.uid;
+    let text = match error {
+        Errno::EACCES => format!(
+            "{dir}: {error}: below level 3 the worker's user {user} must be allowed to pass through every directory \
+             above it (chmod o+x), or the state directory to lie elsewhere"
+        ),
+        _ => format!("{dir}: {error}"),
+    };
+    Failure::new("work directory", text)
 }
 
 /// Gives a signal its default action back.

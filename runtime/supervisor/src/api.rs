@@ -69,6 +69,7 @@ impl RuntimeSupervisor for Api {
             state: State::Ready.into(),
             warnings,
             isolation_level: self.0.machine.level.number(),
+            bounds: self.0.machine.bounds().name().to_owned(),
         }))
     }
 
@@ -138,7 +139,8 @@ impl RuntimeSupervisor for Api {
     async fn health(&self, request: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
         Peer::of(&request)?;
         let (status, runtimes) = self.0.health();
-        Ok(Response::new(HealthResponse { status: status.into(), runtimes: Some(runtimes) }))
+        let bounds = self.0.machine.bounds().name().to_owned();
+        Ok(Response::new(HealthResponse { status: status.into(), runtimes: Some(runtimes), bounds }))
     }
 
     type MetricsStreamStream = Pin<Box<dyn Stream<Item = Result<MetricsEvent, Status>> + Send>>;

@@ -111,7 +111,7 @@ impl Pool {
         }
         let given = machine.level.number();
         if given < wanted {
-            return Err(Refusal::Isolation { wanted, given });
+            return Err(Refusal::Isolation { wanted, given, why: machine.why_missing() });
         }
         let policy = Policy {
             ephemeral: manifest.pool.mode == PoolMode::Ephemeral,

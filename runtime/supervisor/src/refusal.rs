@@ -11,8 +11,8 @@ pub enum Refusal {
     DigestMismatch,
     #[error("language_absent: this runtime has no {0}")]
     LanguageAbsent(&'static str),
-    #[error("isolation: the plugin demands sandbox level {wanted}, this machine gives {given}")]
-    Isolation { wanted: u32, given: u32 },
+    #[error("isolation: the plugin demands sandbox level {wanted}, this machine gives {given}: {why}")]
+    Isolation { wanted: u32, given: u32, why: String },
     #[error("quarantined: the plugin's workers crash too often; next try in {} s", rest.as_secs().max(1))]
     Quarantined { rest: Duration },
     #[error(

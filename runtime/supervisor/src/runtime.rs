@@ -191,6 +191,8 @@ impl Runtime {
         let details = fields([
             ("languages", object(Struct { fields: runtimes.into_iter().collect() })),
             ("isolation_level", number(self.machine.level.number())),
+            ("bounds", text(self.machine.bounds().name())),
+            ("bounds_reason", text(self.machine.no_cgroup.as_deref().unwrap_or_default())),
             ("own_user", boolean(self.machine.own_user)),
             ("missing", object(Struct { fields: missing.collect() })),
             ("memory_budget", number(memory)),

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use asp_launcher::Level;
+use asp_launcher::{Bounds, Level};
 use asp_platform::address::Network;
 use clap::Parser;
 
@@ -47,6 +47,10 @@ pub struct Arguments {
     /// The least sandbox level any plugin runs at, whatever its manifest allows: 1, 2 or 3
     #[arg(long, env = "ASP_RUNTIME_MIN_LEVEL", value_name = "LEVEL", default_value_t = 3)]
     pub min_level: u32,
+    /// What holds workers to their limits: cgroup, or sampled where there is no control group to be had (no defence
+    /// against a hostile plugin)
+    #[arg(long, env = "ASP_RUNTIME_BOUNDS", value_name = "BOUNDS", default_value = "cgroup")]
+    pub bounds: String,
     /// Processes of all plugins together
     #[arg(long, env = "ASP_RUNTIME_MAX_WORKERS", value_name = "N", default_value_t = 64)]
     pub max_workers: usize,
@@ -116,6 +120,8 @@ pub struct Settings {
     pub tls: Option<Tls>,
     pub worker_init: PathBuf,
     pub min_level: Level,
+    /// `Sampled`: that too is taken where there is no control group.
+    pub bounds: Bounds,
     pub max_workers: usize,
     pub threads: usize,
     pub memory_budget: u64,
@@ -138,6 +144,10 @@ impl Settings {
         let min_level = level(arguments.min_level).unwrap_or_else(|| {
             faults.push(format!("--min-level is {}, not 1, 2 or 3", arguments.min_level));
             Level::L3
+        });
+        let bounds = bounds(&arguments.bounds).unwrap_or_else(|| {
+            faults.push(format!("--bounds is {:?}, not cgroup or sampled", arguments.bounds));
+            Bounds::Cgroup
         });
         let worker_init = worker_init(arguments.worker_init.as_deref(), &mut faults);
         for (flag, value) in [("--max-workers", arguments.max_workers), ("--queue", arguments.queue)] {
@@ -167,6 +177,7 @@ impl Settings {
             tls,
             worker_init,
             min_level,
+            bounds,
             max_workers: arguments.max_workers,
             threads: arguments.threads,
             memory_budget,
@@ -181,6 +192,10 @@ impl Settings {
 /// The level with this number.
 pub fn level(number: u32) -> Option<Level> {
     [Level::L1, Level::L2, Level::L3].into_iter().find(|level| level.number() == number)
+}
+
+fn bounds(word: &str) -> Option<Bounds> {
+    [Bounds::Cgroup, Bounds::Sampled].into_iter().find(|bounds| bounds.name() == word)
 }
 
 fn directory(flag: &str, path: &Path, faults: &mut Vec<String>) -> PathBuf {
@@ -344,6 +359,8 @@ mod tests {
             "/proc/nope",
             "--min-level",
             "4",
+            "--bounds",
+            "none",
             "--max-workers",
             "0",
             "--threads",
@@ -366,6 +383,7 @@ mod tests {
             "--plugins",
             "--state",
             "--min-level",
+            "--bounds",
             "--max-workers",
             "--threads",
             "--tls-cert",
@@ -397,7 +415,7 @@ mod tests {
             "/bin/sh",
         ])
         .unwrap();
-        assert_eq!(settings.min_level, Level::L3);
+        assert_eq!((settings.min_level, settings.bounds), (Level::L3, Bounds::Cgroup));
         assert!(settings.memory_budget > 1 << 20 && settings.languages.python.is_none());
     }
 }

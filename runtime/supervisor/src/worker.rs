@@ -13,6 +13,7 @@ pub mod logs;
 mod opening;
 pub mod process;
 pub mod residual_work;
+pub mod sampler;
 pub mod session;
 pub mod socket;
 pub mod spawner;

@@ -10,8 +10,10 @@
 )]
 
 mod it {
+    mod account;
     mod admission;
     mod attempts;
+    mod bounds;
     mod calls;
     mod checkpoints;
     mod death;

@@ -461,7 +461,7 @@ impl RuntimeSupervisor for Scripted {
 
     async fn health(&self, _: Request<HealthRequest>) -> Result<Response<HealthResponse>, Status> {
         let status = health_response::Status::Ok.into();
-        Ok(Response::new(HealthResponse { status, runtimes: None }))
+        Ok(Response::new(HealthResponse { status, ..HealthResponse::default() }))
     }
 
     async fn metrics_stream(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use asp_launcher::{
-    CommandError, Description, Egress, GroupFiles, Level, Limits, MAX_DESCRIPTION_BYTES, Sandbox,
+    Bounds, CommandError, Description, Egress, GroupFiles, Level, Limits, MAX_DESCRIPTION_BYTES, Sandbox,
 };
 use serde_json::{Value, json};
 
@@ -12,6 +12,8 @@ fn good() -> Description {
     Description {
         sandbox: Sandbox {
             level: Level::L3,
+            bounds: Bounds::Cgroup,
+            keeps_user: false,
             argv: vec!["/usr/bin/python3".to_owned(), "-I".to_owned()],
             env: BTreeMap::from([("A".to_owned(), "b=c\nd".to_owned())]),
             work_dir: PathBuf::from("/srv/w/work"),
@@ -50,6 +52,8 @@ fn what_could_widen_a_sandbox_is_refused() {
     let bad = [
         ("level", json!("l4")),
         ("level", json!(3)),
+        ("bounds", json!("none")),
+        ("keepsUser", json!(1)),
         ("argv", json!([])),
         ("argv", json!(["python3"])),
         ("argv", json!(["/usr/bin/../../x"])),
@@ -127,19 +131,28 @@ fn a_bound_of_nothing_or_without_end_is_refused() {
 }
 
 #[test]
-fn a_lower_level_has_no_way_out_and_the_highest_needs_a_group() {
+fn a_lower_level_has_no_way_out_and_the_highest_has_a_user_namespace() {
     for level in [Level::L1, Level::L2] {
         let mut description = good();
         description.sandbox.level = level;
         assert!(parse(&serde_json::to_value(&description).unwrap()).is_err());
         description.sandbox.egress = None;
-        description.group = None;
+        description.sandbox.keeps_user = true;
         parse(&serde_json::to_value(&description).unwrap()).unwrap();
     }
+    let mut description = good();
+    description.sandbox.keeps_user = true;
+    parse(&serde_json::to_value(&description).unwrap()).unwrap_err();
+}
+
+#[test]
+fn bounds_by_a_control_group_need_one_and_sampled_bounds_need_none() {
     let mut description = good();
     description.group = None;
     let refused = parse(&serde_json::to_value(&description).unwrap());
     assert!(matches!(refused, Err(CommandError::NoCgroup)));
+    description.sandbox.bounds = Bounds::Sampled;
+    parse(&serde_json::to_value(&description).unwrap()).unwrap();
 }
 
 #[test]

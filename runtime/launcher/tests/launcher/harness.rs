@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use asp_launcher::{Cgroup, Cgroups, Launch, Level, Limits, Sandbox, launch};
+use asp_launcher::{Bounds, Cgroup, Cgroups, Launch, Level, Limits, Sandbox, launch};
 use tempfile::TempDir;
 
 /// Beyond any that a machine gives out; each worker of a test run has its own.
@@ -65,6 +65,8 @@ impl Cell {
         };
         let sandbox = Sandbox {
             level,
+            bounds: if level == Level::L3 { Bounds::Cgroup } else { Bounds::Sampled },
+            keeps_user: false,
             argv: argv.iter().map(|argument| (*argument).to_owned()).collect(),
             env: BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
             work_dir,
@@ -96,7 +98,7 @@ impl Cell {
 
     /// The same, with the report of the start.
     pub(crate) fn launch(&mut self) -> Launch {
-        if self.sandbox.level == Level::L3 && self.cgroup.is_none() {
+        if self.sandbox.bounds == Bounds::Cgroup && self.cgroup.is_none() {
             let cgroups = Cgroups::open().unwrap();
             self.cgroup = Some(cgroups.create("worker", &self.sandbox.limits).unwrap());
             self._cgroups = Some(cgroups);

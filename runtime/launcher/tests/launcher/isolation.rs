@@ -71,9 +71,8 @@ const PROBES: [&str; 47] = [
 ];
 
 /// Of those, what level 2 does not refuse. A process of another user is seen, but neither read nor signalled; so
-/// are the kernel's settings; a socket with a path is kept from a worker by the rights of its directory alone
-/// (before Linux 7.1 and Landlock's ninth version).
-const NOT_AT_LEVEL_2: [&str; 3] = ["neighbours_process", "path_socket", "settings_of_the_kernel"];
+/// are the kernel's settings.
+const NOT_AT_LEVEL_2: [&str; 2] = ["neighbours_process", "settings_of_the_kernel"];
 
 /// The bombs that end with an error; the memory bomb ends the worker.
 const BOMBS: [&str; 4] = ["fork_bomb", "descriptor_bomb", "disk_fill", "file_count"];
@@ -98,11 +97,7 @@ fn level_3_with_a_way_out_refuses_the_same() {
 #[test]
 fn level_2_refuses_what_needs_no_namespaces() {
     let outside = Outside::start();
-    let mut probes: Vec<&str> = PROBES.into_iter().filter(|probe| !NOT_AT_LEVEL_2.contains(probe)).collect();
-    if !is_root() {
-        // All workers are one user outside, and that user's directories are open to each.
-        probes.retain(|probe| *probe != "neighbours_socket");
-    }
+    let probes: Vec<&str> = PROBES.into_iter().filter(|probe| !NOT_AT_LEVEL_2.contains(probe)).collect();
     let mut cell = outside.cell(Level::L2, &probes);
     assert_denied(&probes, &run(&mut cell));
 }

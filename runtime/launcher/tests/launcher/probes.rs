@@ -1,13 +1,94 @@
-//! The probe of levels.
+//! The probe of what a machine gives, wherever it lies and whoever runs it (`examples/probe.rs` runs it).
 
-use asp_launcher::{Level, probe};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use asp_launcher::{Bounds, Level, probe};
+use tempfile::TempDir;
 
 use crate::harness;
+
+/// An account without a right to anything but its home.
+const USER: u32 = 12_345;
+
+/// Goes on as the program of its arguments, in a user namespace in which no other may be made.
+const WITHOUT_NAMESPACES: &str = "import ctypes, os, sys\n\
+    user = os.geteuid()\n\
+    assert ctypes.CDLL(None).unshare(0x10000000) == 0\n\
+    for file, text in (('setgroups', 'deny'), ('uid_map', f'{user} {user} 1'), ('gid_map', f'{user} {user} 1')):\n    \
+        open(f'/proc/self/{file}', 'w').write(text)\n\
+    open('/proc/sys/user/max_user_namespaces', 'w').write('0')\n\
+    os.execv(sys.argv[1], sys.argv[1:])\n";
 
 #[test]
 fn this_machine_gives_every_level() {
     let scratch = harness::scratch();
     let probe = probe(harness::worker_init(), scratch.path());
     assert_eq!(probe.level, Some(Level::L3), "{:?}", probe.missing);
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0, "the probe leaves nothing behind");
+    assert_eq!((probe.bounds, probe.no_cgroup), (Bounds::Cgroup, None));
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "the probe leaves nothing behind");
+}
+
+/// Copies the programs to `directory` below a new one in `base`, which nobody but `owner` may enter.
+fn installed(base: &str, directory: &str, owner: u32) -> TempDir {
+    let dir = TempDir::new_in(base).unwrap();
+    let home = dir.path().join(directory);
+    fs::create_dir_all(home.join("state")).unwrap();
+    let worker_init = harness::worker_init();
+    fs::copy(worker_init, home.join("worker-init")).unwrap();
+    fs::copy(worker_init.parent().unwrap().join("examples/probe"), home.join("probe")).unwrap();
+    let chown = Command::new("chown").args(["-R", &format!("{owner}:{owner}")]).arg(dir.path()).status();
+    assert!(chown.unwrap().success());
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    dir
+}
+
+/// What the probe in `home` finds as `user`, started by the words of `wrapper`.
+fn found(home: &Path, user: u32, wrapper: &[&str]) -> String {
+    let user = user.to_string();
+    let ended = Command::new("setpriv")
+        .args(["--reuid", &user, "--regid", &user, "--clear-groups"])
+        .args(wrapper)
+        .arg(home.join("probe"))
+        .args([home.join("worker-init"), home.join("state")])
+        .output()
+        .unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    harness::stdout(&ended)
+}
+
+#[test]
+fn level_3_depends_neither_on_where_the_checkout_lies_nor_on_who_may_enter() {
+    assert!(harness::is_root(), "only root can be another user");
+    let open = std::env::temp_dir();
+    let open = open.to_str().unwrap();
+    for (base, directory, user) in [
+        (open, "home", USER),
+        (open, "sys/root/proc/with a blank", USER),
+        ("/root", "checkout", 0),
+        ("/home", "checkout", 0),
+        ("/", "sys/checkout", 0),
+    ] {
+        let dir = installed(base, directory, user);
+        let found = found(&dir.path().join(directory), user, &[]);
+        assert!(found.contains("level: Some(L3)"), "{base} {directory} {user}: {found}");
+        let bounds = if user == 0 { "bounds: Cgroup" } else { "bounds: Sampled" };
+        assert!(found.contains(bounds), "{base} {directory} {user}: {found}");
+        assert_eq!(user == 0, found.contains("no_cgroup: None"), "{found}");
+    }
+}
+
+#[test]
+fn without_user_namespaces_level_2_is_left_and_the_setting_is_named() {
+    assert!(harness::is_root(), "only root can be another user");
+    let dir = installed(std::env::temp_dir().to_str().unwrap(), "home", USER);
+    let wrapper = ["/usr/bin/python3", "-I", "-c", WITHOUT_NAMESPACES];
+    let found = found(&dir.path().join("home"), USER, &wrapper);
+    for part in
+        ["level: Some(L2)", "keeps_user: true", "user.max_user_namespaces is 0", "sysctl user.max_user"]
+    {
+        assert!(found.contains(part), "{part}: {found}");
+    }
 }

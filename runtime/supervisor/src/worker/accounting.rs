@@ -1,22 +1,35 @@
-//! What a worker uses and runs at this moment, as the kernel counts it.
+//! What a worker uses and runs at this moment: as the kernel counts it, or as it was seen last.
 
 use std::sync::Arc;
 
 use asp_launcher::{Activity, Cgroup, Stats};
 use parking_lot::Mutex;
 
-/// What a worker uses: its control group, as long as it lives, or else its processes.
+use crate::cause::Cause;
+use crate::worker::sampler::Sampled;
+
+/// What a worker uses: its control group, as long as that is there, or else its processes.
 #[derive(Clone, Debug, Default)]
 pub struct Accounting {
     pub(super) cgroup: Arc<Mutex<Option<Cgroup>>>,
+    /// Where it has no control group.
+    pub(super) sampled: Option<Arc<Sampled>>,
     /// Its outermost process.
     pub(super) root: Option<u32>,
 }
 
 impl Accounting {
-    /// What the worker used so far; zeros when it is gone or has no control group.
+    /// What the worker used so far; zeros when its control group is gone.
     pub fn stats(&self) -> Stats {
-        self.cgroup.lock().as_ref().map(Cgroup::stats).unwrap_or_default()
+        match &self.sampled {
+            Some(sampled) => sampled.stats(),
+            None => self.cgroup.lock().as_ref().map(Cgroup::stats).unwrap_or_default(),
+        }
+    }
+
+    /// The bound for which it was ended, where that was seen and not the kernel's doing.
+    pub fn verdict(&self) -> Option<Cause> {
+        self.sampled.as_ref().and_then(|sampled| sampled.verdict())
     }
 
     /// What the worker runs at this moment.

@@ -12,7 +12,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_launcher::{Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox};
+use anyhow::Context;
+use asp_launcher::{
+    Bounds, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox,
+};
 use asp_platform::secret::{Secret, random_hex};
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
@@ -33,6 +36,7 @@ use crate::worker::accounting::Accounting;
 use crate::worker::budget::{Budget, Lease};
 use crate::worker::disk::{self, FullDisk};
 use crate::worker::logs;
+use crate::worker::sampler::Sampler;
 use crate::worker::socket::{self, WorkerSocket};
 use crate::worker::spawner::Spawner;
 
@@ -55,11 +59,17 @@ pub struct Machine {
     pub level: Level,
     /// Each worker has a user of its own; else they have this process's.
     pub own_user: bool,
+    /// Workers keep this process's user, as there are no user namespaces.
+    keeps_user: bool,
     /// Levels that this machine does not give, and why.
     pub missing: Vec<(Level, String)>,
+    /// Why workers have no control group; `None`: they have.
+    pub no_cgroup: Option<String>,
     pub budget: Arc<Budget>,
     pub metrics: Metrics,
     cgroups: Option<Cgroups>,
+    /// Holds workers without a control group to their bounds.
+    sampler: Sampler,
     spawner: Spawner,
     /// Carries what workers write and their bytes from the network, so that no amount of it holds up a call.
     aside: Handle,
@@ -97,6 +107,7 @@ pub struct Process {
 struct Home {
     id: String,
     uid: u32,
+    gid: u32,
     path: PathBuf,
 }
 
@@ -151,28 +162,32 @@ impl Machine {
                 "plugins that need this sandbox level are refused"
             );
         }
-        let Some(level) = probe.level else { anyhow::bail!("no sandbox level works here") };
+        let Some(level) = probe.level else {
+            anyhow::bail!("no sandbox level works here: {}", why(&probe.missing))
+        };
         if !probe.own_user {
             tracing::warn!(
                 level = level.number(),
                 "workers have the runtime's own user, as it is not root: only the sandbox keeps them apart"
             );
         }
-        let cgroups = match Cgroups::open() {
-            Ok(cgroups) => Some(cgroups),
-            Err(error) if level < Level::L3 => {
-                tracing::warn!(%error, "workers have no control groups: what they use is not counted");
+        let cgroups = match &probe.no_cgroup {
+            None => Some(Cgroups::open().context("open the control groups")?),
+            Some(reason) => {
+                without_control_groups(settings.bounds, reason)?;
                 None
             }
-            Err(error) => anyhow::bail!("open the control groups: {error}"),
         };
         Ok(Machine {
             budget: Budget::new(settings.memory_budget, settings.max_workers),
             level,
             own_user: probe.own_user,
+            keeps_user: probe.keeps_user,
             missing: probe.missing,
+            no_cgroup: probe.no_cgroup,
             metrics: Metrics::new(),
             cgroups,
+            sampler: Sampler::start(&aside),
             spawner: Spawner::start()?,
             aside,
             lookups: egress::Lookups::new(),
@@ -196,6 +211,9 @@ impl Machine {
         let (child, report) = self.spawn(&sandbox, cgroup.as_ref()).await?;
         let report = Arc::new(report);
         let root = child.id();
+        let unbounded = root.filter(|_| cgroup.is_none());
+        let sampled = unbounded.map(|root| self.sampler.watch(root, sandbox.limits, &report)).transpose();
+        let sampled = sampled.map_err(step("look at the worker"))?;
         let rate = plugin.manifest.limits.log_bytes_per_second;
         let mut process = Process {
             logs: Arc::new(logs::Meter::new(&plugin.key().to_string(), &home.id, rate)),
@@ -206,7 +224,7 @@ impl Machine {
             pipes: None,
             child,
             full_heap: command.full_heap,
-            accounting: Accounting { cgroup: Arc::new(Mutex::new(cgroup)), root },
+            accounting: Accounting { cgroup: Arc::new(Mutex::new(cgroup)), sampled, root },
             home,
             lease,
             thinned: false,
@@ -221,18 +239,30 @@ impl Machine {
         Ok(process)
     }
 
+    /// What holds workers to their limits.
+    pub fn bounds(&self) -> Bounds {
+        if self.cgroups.is_some() { Bounds::Cgroup } else { Bounds::Sampled }
+    }
+
+    /// Why a level is not to be had that a plugin wants, for whoever wants it.
+    pub fn why_missing(&self) -> String {
+        why(&self.missing)
+    }
+
     fn sandbox(&self, plugin: &Plugin, command: &Command, home: &Home) -> Sandbox {
         let limits = &plugin.manifest.limits;
         let egress = !plugin.manifest.allowed_domains.is_empty();
         Sandbox {
             level: self.level,
+            bounds: self.bounds(),
+            keeps_user: self.keeps_user,
             argv: command.argv.clone(),
             env: environment(plugin, command, home),
             work_dir: home.work_dir(),
             run_dir: home.run_dir(),
             read_only: command.read_only.clone(),
             uid: home.uid,
-            gid: home.uid,
+            gid: home.gid,
             limits: Limits {
                 memory_bytes: limits.memory_bytes,
                 cpu_millis: limits.cpu_millis,
@@ -279,9 +309,10 @@ impl Home {
         let id = random_hex::<8>();
         let own_uid = rustix::process::geteuid();
         let uid = if own_uid.is_root() { settings.uid_base + number } else { own_uid.as_raw() };
+        let gid = if own_uid.is_root() { uid } else { rustix::process::getegid().as_raw() };
         let path = settings.state.join(HOMES).join(&id);
         make_dir(&path, 0o711)?;
-        let home = Home { id, uid, path };
+        let home = Home { id, uid, gid, path };
         for dir in [home.run_dir(), home.work_dir()] {
             make_dir(&dir, 0o700)?;
             own(&dir, uid)?;
@@ -320,7 +351,10 @@ impl Process {
     /// Ends when the process has ended, and says how. Safe to cancel.
     pub async fn exited(&mut self) -> Cause {
         match self.child.wait().await {
-            Ok(status) => Cause::of_status(status, &self.accounting.stats(), self.full_heap),
+            Ok(status) => {
+                let seen = self.accounting.verdict();
+                seen.unwrap_or_else(|| Cause::of_status(status, &self.accounting.stats(), self.full_heap))
+            }
             // It is no child of ours any more, which cannot be; it is of no use either.
             Err(_) => Cause::Wedged,
         }
@@ -358,10 +392,14 @@ impl Process {
 
     /// Asks the process to go.
     pub fn terminate(&self) {
+        self.signal(rustix::process::Signal::TERM);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
         let pid = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
         if let Some(pid) = pid {
             // Err: it has just gone.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _ = rustix::process::kill_process(pid, signal);
         }
     }
 
@@ -384,6 +422,9 @@ impl Process {
                 return;
             }
             told(&self.id, cgroup.kill());
+        } else {
+            // The outermost process kills all the others by it, and ends after them; by SIGKILL it would leave them.
+            return self.signal(rustix::process::Signal::INT);
         }
         // Err: it has ended already.
         let _ = self.child.start_kill();
@@ -440,6 +481,31 @@ impl Process {
             done => done,
         }
     }
+}
+
+fn why(missing: &[(Level, String)]) -> String {
+    let each = missing.iter().map(|(level, reason)| format!("level {}: {reason}", level.number()));
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// Whether the runtime may go on without control groups, and a word about it.
+fn without_control_groups(bounds: Bounds, reason: &str) -> anyhow::Result<()> {
+    if bounds == Bounds::Cgroup {
+        anyhow::bail!(
+            "workers have no control group to hold them to their limits ({reason}). Ways out: start the runtime in a \
+             group of its own (systemd-run --user --scope -p Delegate=yes asp-runtime ..); run it as root; or take \
+             bounds that are looked at ten times a second (--bounds sampled or ASP_RUNTIME_BOUNDS=sampled), which \
+             are no defence against a hostile plugin"
+        );
+    }
+    tracing::warn!(
+        runtime = true,
+        bounds = "sampled",
+        reason,
+        "workers have no control group: each process is held to its limits, and what a worker uses in all is looked at \
+         ten times a second"
+    );
+    Ok(())
 }
 
 /// Exactly what runtime/README.md lists.

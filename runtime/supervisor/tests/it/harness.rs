@@ -1,7 +1,6 @@
 //! A running `asp-runtime` and a gateway's view of it.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -63,18 +62,6 @@ pub(super) async fn start_with(plugins: &[(&str, Value)], flags: &[&str]) -> Sta
         install(&dir.path().join("plugins"), id, "1.0.0", differs);
     }
     stand_in(dir, flags, Command::new(env!("CARGO_BIN_EXE_asp-runtime"))).await
-}
-
-/// Starts a runtime that is not root.
-pub(super) async fn start_as(uid: u32, plugins: &[(&str, Value)], flags: &[&str]) -> Stack {
-    let dir = tempfile::tempdir().unwrap();
-    for (id, differs) in plugins {
-        install(&dir.path().join("plugins"), id, "1.0.0", differs);
-    }
-    std::os::unix::fs::chown(dir.path(), Some(uid), Some(uid)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
-    command.uid(uid).gid(uid);
-    stand_in(dir, flags, command).await
 }
 
 async fn stand_in(dir: tempfile::TempDir, flags: &[&str], mut command: Command) -> Stack {

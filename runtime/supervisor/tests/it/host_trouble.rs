@@ -3,21 +3,18 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::json;
 
+use super::account::{self, PIVOT_ROOT};
 use super::harness::{Stack, eventually, install, interpreter, launch, output};
 
 const PYTHON: &str = "from asp_plugin import plugin\n\
     @plugin.tool\n\
     async def greet(args, ctx):\n    return {'text': 'Hello'}\n";
-
-/// A user that owns nothing here.
-const NOBODY: u32 = 65534;
 
 /// A disk of its own below the runtime's workers.
 struct Disk(PathBuf);
@@ -88,16 +85,10 @@ async fn a_disk_that_is_full_before_the_worker_makes_its_socket_is_of_no_consequ
 
 #[tokio::test]
 async fn a_disk_that_is_full_before_the_worker_makes_its_socket_is_the_machines_fault_below() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = account::home();
     install(&dir.path().join("plugins"), "greet", "1.0.0", &json!({"isolation": {"minLevel": 1}}));
     let disk = Disk::mount(&dir.path().join("state"));
-    for path in [dir.path(), &disk.0] {
-        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let python = interpreter();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
-    command.uid(NOBODY).gid(NOBODY);
-    let stack = launch(dir, command, &["--python", python.to_str().unwrap(), "--min-level", "1"]).await;
+    let stack = account::start(dir, &[PIVOT_ROOT], &["--min-level", "1"]).await;
     disk.settled().await;
     disk.fill(DIRECTORIES);
     let told = refusal(&stack).await;
@@ -110,19 +101,13 @@ async fn a_disk_that_is_full_before_the_worker_makes_its_socket_is_the_machines_
 
 #[tokio::test]
 async fn a_worker_that_fills_the_disk_itself_is_no_trouble_of_the_machine() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = account::home();
     let hoarder = json!({
         "entrypoint": "hoarder.py", "isolation": {"minLevel": 1}, "limits": {"diskBytes": 65_536},
     });
     install(&dir.path().join("plugins"), "greet", "1.0.0", &hoarder);
-    let disk = Disk::mount(&dir.path().join("state"));
-    for path in [dir.path(), &disk.0] {
-        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let python = interpreter();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
-    command.uid(NOBODY).gid(NOBODY);
-    let stack = launch(dir, command, &["--python", python.to_str().unwrap(), "--min-level", "1"]).await;
+    let _disk = Disk::mount(&dir.path().join("state"));
+    let stack = account::start(dir, &[PIVOT_ROOT], &["--min-level", "1"]).await;
     let told = refusal(&stack).await;
     assert!(told.contains("quarantined: "), "{told}");
     stack.log_line("bound on disk space").await;

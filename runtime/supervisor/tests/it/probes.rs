@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::Command;
@@ -12,12 +12,13 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use super::account;
 use super::attempts::{DISK_MIB, FILES, Language, PIDS, ask, start};
 use super::death::descendants;
 use super::harness::Stack;
 
 /// Stands in the runtime's environment, where its settings are.
-const SECRET: &str = "the-runtimes-secret";
+pub(super) const SECRET: &str = "the-runtimes-secret";
 const NEIGHBOURS_SECRET: &str = "the-neighbours-secret";
 
 /// What every worker finds in its environment (runtime/README.md).
@@ -106,6 +107,21 @@ async fn a_java_plugin_reaches_nothing_that_is_not_its_own() {
     reaches_nothing(Language::Java, |command| command, &json!({})).await;
 }
 
+#[tokio::test]
+async fn a_python_plugin_of_an_ordinary_account_reaches_nothing_either() {
+    reaches_nothing_of_an_account(Language::Python).await;
+}
+
+#[tokio::test]
+async fn a_node_plugin_of_an_ordinary_account_reaches_nothing_either() {
+    reaches_nothing_of_an_account(Language::Node).await;
+}
+
+#[tokio::test]
+async fn a_java_plugin_of_an_ordinary_account_reaches_nothing_either() {
+    reaches_nothing_of_an_account(Language::Java).await;
+}
+
 /// Node's permission flags refuse much of the list before the sandbox is asked; without them it must refuse alone,
 /// with a way out too.
 #[tokio::test]
@@ -127,17 +143,33 @@ async fn reaches_nothing(
     adapt: impl FnOnce(Command) -> Command,
     differs: &Value,
 ) -> Value {
-    assert!(rustix::process::geteuid().is_root(), "only root can show that all this is there to be reached");
-    let plugins = |plugins: &Path| {
-        Language::Python.install(plugins, "neighbour", &json!({}));
-        language.install(plugins, "probe", differs);
-    };
     let secretive = |command| {
         let mut command = adapt(command);
         command.env("ASP_TEST_SECRET", SECRET);
         command
     };
-    let stack = start(plugins, secretive).await;
+    let stack = start(|plugins| plugin_and_neighbour(plugins, language, differs), secretive).await;
+    refused_inside(language, stack).await
+}
+
+/// The same in a runtime of an ordinary account.
+async fn reaches_nothing_of_an_account(language: Language) {
+    let home = account::home();
+    account::python(home.path());
+    plugin_and_neighbour(&home.path().join("plugins"), language, &json!({}));
+    let stack = account::start(home, &[], &[]).await;
+    let health = stack.health().await;
+    assert_eq!((&health["isolation_level"], &health["bounds"]), (&json!(3.0), &json!("sampled")));
+    refused_inside(language, stack).await;
+}
+
+fn plugin_and_neighbour(plugins: &Path, language: Language, differs: &Value) {
+    Language::Python.install(plugins, "neighbour", &json!({}));
+    language.install(plugins, "probe", differs);
+}
+
+async fn refused_inside(language: Language, stack: Stack) -> Value {
+    assert!(rustix::process::geteuid().is_root(), "only root can show that all this is there to be reached");
     let outside = Outside::start();
     let neighbour = Neighbour::start(&stack).await;
     let wanted = json!({ "attempts": probes(&outside, &neighbour, &stack, "probe") });
@@ -178,7 +210,23 @@ impl Neighbour {
         let [home] = homes.as_slice() else { panic!("one worker has one directory: {homes:?}") };
         let id = home.file_name().into_string().unwrap();
         let home = home.path().into_os_string().into_string().unwrap();
-        std::fs::write(format!("/proc/{pid}/root{home}/d/secret"), NEIGHBOURS_SECRET).unwrap();
+        // By the worker's user: its file system knows no other.
+        let user = std::fs::metadata(format!("/proc/{pid}")).unwrap().uid().to_string();
+        let written = Command::new("setpriv")
+            .args([
+                "--reuid",
+                &user,
+                "--regid",
+                &user,
+                "--clear-groups",
+                "sh",
+                "-c",
+                "printf %s \"$1\" > \"$2\"",
+                "sh",
+            ])
+            .args([NEIGHBOURS_SECRET, &format!("/proc/{pid}/root{home}/d/secret")])
+            .status();
+        assert!(written.unwrap().success());
         Neighbour { pid, id, home, _call: call }
     }
 }

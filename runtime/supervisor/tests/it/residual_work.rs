@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::harness::{Stack, crash, eventually, output, start, start_as};
+use super::account::{PIVOT_ROOT, start_stand_ins};
+use super::harness::{Stack, crash, eventually, output, start};
 
 /// Processes below the runtime with this name.
 fn running(stack: &Stack, name: &str) -> usize {
@@ -49,7 +50,7 @@ async fn a_stopped_call_that_left_a_thread_or_a_process_ends_with_its_worker() {
 #[tokio::test]
 async fn it_is_seen_without_a_control_group_too() {
     let low = json!({"isolation": {"minLevel": 1}, "pool": {"max": 1}});
-    let stack = start_as(65534, &[("echo", low)], &["--min-level", "1"]).await;
+    let stack = start_stand_ins(&[("echo", low)], &[PIVOT_ROOT], &["--min-level", "1"]).await;
     for (what, told) in [("thread", "computation"), ("process", "processes")] {
         stopped(&stack, &json!({"mode": "leave", "what": what, "until_cancelled": true})).await;
         stack.log_line(&format!("a call left {told} behind in the worker")).await;

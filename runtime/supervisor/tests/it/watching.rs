@@ -6,7 +6,8 @@ use asp_proto::supervisor::{HealthRequest, MetricsStreamRequest, health_response
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::harness::{PATIENCE, crash, eventually, output, reason, start, start_as, wanted};
+use super::account::{PIVOT_ROOT, start_stand_ins};
+use super::harness::{PATIENCE, crash, eventually, output, reason, start, wanted};
 
 #[tokio::test]
 async fn metrics_tell_of_workers_and_calls_as_they_happen() {
@@ -63,10 +64,9 @@ async fn a_worker_reaches_its_proxy_and_nothing_that_is_not_listed() {
 
 #[tokio::test]
 async fn a_runtime_that_is_not_root_runs_what_its_level_allows() {
-    assert!(rustix::process::geteuid().is_root(), "only root can start it as somebody else");
     let low = json!({"isolation": {"minLevel": 1}});
     let plugins = [("low", low), ("high", json!({"isolation": {"minLevel": 3}}))];
-    let stack = start_as(65534, &plugins, &["--min-level", "1"]).await;
+    let stack = start_stand_ins(&plugins, &[PIVOT_ROOT], &["--min-level", "1"]).await;
     let level = stack.health().await["isolation_level"].as_f64().unwrap();
     assert!(output(&stack.call("low", "one", &json!({"text": "x"})).await).is_some());
     assert_eq!(crash(&stack.call("low", "two", &json!({"mode": "exit"})).await), Some(("exit".into(), true)));

@@ -1,0 +1,76 @@
+//! Which setting of the machine forbids what a sandbox is made of.
+//!
+//! Sources: user_namespaces(7), namespaces(7), Linux Documentation/admin-guide/sysctl/user.rst; AppArmor's
+//! `apparmor_restrict_unprivileged_userns` of Ubuntu 23.10 and later; Debian's `kernel.unprivileged_userns_clone`.
+
+use std::fs;
+use std::path::Path;
+
+/// Steps of the building that need a user namespace, or a privilege within one.
+const STEPS: [&str; 5] = ["user namespace", "namespaces", "hostname", "mounts", "pivot_root"];
+/// Under /proc/sys: the setting, the value that forbids, and what would allow.
+const SETTINGS: [(&str, &str, &str); 3] = [
+    ("user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+    ("kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+    (
+        "kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with `userns,` for worker-init",
+    ),
+];
+
+/// The setting that is why `step` failed, and the way out; `None`: none that is known.
+pub(super) fn of(step: &str) -> Option<String> {
+    let root = rustix::process::geteuid().is_root();
+    STEPS.contains(&step).then(|| find(Path::new("/proc"), root)).flatten()
+}
+
+/// The settings are for those who are not root.
+fn find(proc: &Path, root: bool) -> Option<String> {
+    let read = |path: &str| fs::read_to_string(proc.join(path)).unwrap_or_default();
+    for (setting, forbids, way_out) in SETTINGS {
+        if !root && read(&format!("sys/{setting}")).trim() == forbids {
+            let name = setting.replace('/', ".");
+            return Some(format!(
+                "{name} is {forbids} and forbids it; an administrator allows it by {way_out}"
+            ));
+        }
+    }
+    let filtered = read("self/status").lines().any(|line| line == "Seccomp:\t2");
+    filtered.then(|| {
+        "a seccomp filter holds this process, as container engines set one: use a profile that allows unshare, clone, \
+         mount, mount_setattr, umount2, pivot_root and sethostname, and an unmasked /proc"
+            .to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_that_forbids_is_named_with_its_way_out() {
+        for (setting, value, named) in [
+            ("user/max_user_namespaces", "0\n", "user.max_user_namespaces is 0"),
+            ("kernel/unprivileged_userns_clone", "0\n", "sysctl kernel.unprivileged_userns_clone=1"),
+            ("kernel/apparmor_restrict_unprivileged_userns", "1\n", "AppArmor profile"),
+        ] {
+            let proc = tempfile::tempdir().unwrap();
+            let file = proc.path().join("sys").join(setting);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, value).unwrap();
+            assert!(find(proc.path(), false).unwrap().contains(named), "{setting}");
+            fs::write(&file, "5\n").unwrap();
+            assert_eq!(find(proc.path(), false), None, "{setting} allows it");
+        }
+    }
+
+    #[test]
+    fn a_filter_of_the_container_is_named_and_other_steps_have_other_reasons() {
+        let proc = tempfile::tempdir().unwrap();
+        fs::create_dir(proc.path().join("self")).unwrap();
+        fs::write(proc.path().join("self/status"), "NoNewPrivs:\t1\nSeccomp:\t2\n").unwrap();
+        assert!(find(proc.path(), true).unwrap().contains("seccomp filter"));
+        assert_eq!(of("exec"), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! Bounds without a control group: what all processes of a worker use together is looked at ten times a second, and a
+//! worker that is over its bounds is ended with all it started.
+//!
+//! Owns the judgement. The launcher holds each process by itself (`Bounds::Sampled`). Refuses to claim more: what is
+//! faster than a look, a fork that outruns the count or memory that fills within it, is not held here.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use asp_launcher::{Limits, Processes, Report, Stats, Tree};
+use parking_lot::Mutex;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::cause::Cause;
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Processor time beyond its share that a worker may use at once: an interpreter that starts takes a second or two.
+const BURST: f64 = 5.0;
+/// What is clearly more than a share: the kernel counts in hundredths of a second.
+const TOLERANCE: f64 = 1.25;
+
+/// Looks at the workers of this machine.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    workers: Arc<Mutex<Vec<Weak<Sampled>>>>,
+    added: Arc<Notify>,
+}
+
+/// One worker, from its start to its end.
+#[derive(Debug)]
+pub struct Sampled {
+    /// Its outermost process: a number to look for, and a handle that is no other's.
+    root: u32,
+    handle: OwnedFd,
+    limits: Limits,
+    /// Has its files, at level 3.
+    report: Arc<Report>,
+    stats: Mutex<Stats>,
+    share: Mutex<Share>,
+    verdict: OnceLock<Cause>,
+}
+
+/// Processor time that a worker has left to use.
+#[derive(Debug)]
+struct Share {
+    /// Seconds a second.
+    rate: f64,
+    left: f64,
+    last: Option<(Instant, Duration)>,
+}
+
+// === impl Sampler ===
+
+impl Sampler {
+    /// Looks for ever, on `aside`; it does nothing while there is no worker.
+    pub fn start(aside: &Handle) -> Sampler {
+        let sampler = Sampler { workers: Arc::default(), added: Arc::default() };
+        aside.spawn(sampler.clone().run());
+        sampler
+    }
+
+    /// Holds the worker whose outermost process is `root`, a child that was not waited for, to `limits` from now on.
+    pub fn watch(&self, root: u32, limits: Limits, report: &Arc<Report>) -> io::Result<Arc<Sampled>> {
+        let pid = i32::try_from(root).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| io::Error::other("it has no process id"))?;
+        let sampled = Arc::new(Sampled {
+            root,
+            handle: pidfd_open(pid, PidfdFlags::empty())?,
+            limits,
+            report: Arc::clone(report),
+            stats: Mutex::default(),
+            share: Mutex::new(Share::new(limits.cpu_millis)),
+            verdict: OnceLock::new(),
+        });
+        self.workers.lock().push(Arc::downgrade(&sampled));
+        self.added.notify_one();
+        Ok(sampled)
+    }
+
+    async fn run(self) {
+        let mut ticks = interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let watched: Vec<Arc<Sampled>> = {
+                let mut workers = self.workers.lock();
+                workers.retain(|worker| worker.strong_count() > 0);
+                workers.iter().filter_map(Weak::upgrade).collect()
+            };
+            if watched.is_empty() {
+                self.added.notified().await;
+                continue;
+            }
+            // Reads some files of every process of the machine.
+            let looked = tokio::task::spawn_blocking(move || {
+                let mut processes = Processes::now();
+                watched.iter().for_each(|worker| worker.look(&processes.take(worker.root), Instant::now()));
+            });
+            // Err: the executor is ending.
+            let _ = looked.await;
+        }
+    }
+}
+
+// === impl Sampled ===
+
+impl Sampled {
+    /// What the worker used so far, as it was seen last.
+    pub fn stats(&self) -> Stats {
+        *self.stats.lock()
+    }
+
+    /// Why it was ended, if it was.
+    pub fn verdict(&self) -> Option<Cause> {
+        self.verdict.get().copied()
+    }
+
+    fn look(&self, tree: &Tree, now: Instant) {
+        let files = self.files();
+        let mut memory = tree.memory_bytes().saturating_add(files);
+        if memory > self.limits.memory_bytes && tree.activity.processes > 1 {
+            // Each was charged for what they share.
+            memory = tree.memory_bytes_shared().map_or(memory, |shared| shared.saturating_add(files));
+        }
+        let mut stats = self.stats.lock();
+        stats.cpu_ms = stats.cpu_ms.max(u64::try_from(tree.cpu.as_millis()).unwrap_or(u64::MAX));
+        stats.rss_bytes = memory.saturating_sub(files);
+        stats.memory_bytes = memory;
+        stats.memory_peak_bytes = stats.memory_peak_bytes.max(memory);
+        stats.pids = tree.activity.tasks;
+        drop(stats);
+        if memory > self.limits.memory_bytes {
+            self.end(Cause::Oom);
+        } else if self.share.lock().is_over(tree.cpu, now) {
+            self.end(Cause::Limit("processor time"));
+        }
+    }
+
+    /// Bytes of its file system in memory.
+    fn files(&self) -> u64 {
+        let stat = self.report.work_dir().and_then(|dir| rustix::fs::fstatvfs(dir).ok());
+        stat.map_or(0, |stat| stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(stat.f_frsize))
+    }
+
+    fn end(&self, cause: Cause) {
+        // Err: it is being ended.
+        if self.verdict.set(cause).is_ok() {
+            // `worker-init` kills all of the worker by it (runtime/launcher/README.md). Err: it has just gone.
+            let _ = pidfd_send_signal(&self.handle, Signal::INT);
+        }
+    }
+}
+
+// === impl Share ===
+
+impl Share {
+    fn new(cpu_millis: u32) -> Share {
+        Share { rate: f64::from(cpu_millis) / 1000.0 * TOLERANCE, left: BURST, last: None }
+    }
+
+    /// Whether what is `used` so far is clearly more than the share of some seconds.
+    fn is_over(&mut self, used: Duration, now: Instant) -> bool {
+        if let Some((before, used_before)) = self.last {
+            let gained = now.duration_since(before).as_secs_f64() * self.rate;
+            let spent = used.saturating_sub(used_before).as_secs_f64();
+            self.left = (self.left + gained - spent).min(BURST);
+        }
+        // Of a process that has just gone nothing is seen; what was used stays used.
+        let used = self.last.map_or(used, |(_, before)| used.max(before));
+        self.last = Some((now, used));
+        self.left < 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many seconds a worker with a share of `cpu_millis` is over that uses `processors`; at most 60.
+    fn over_after(cpu_millis: u32, processors: f64) -> Option<f64> {
+        let mut share = Share::new(cpu_millis);
+        let start = Instant::now();
+        (0..600).map(|tick| f64::from(tick) / 10.0).find(|passed| {
+            let now = start + Duration::from_secs_f64(*passed);
+            share.is_over(Duration::from_secs_f64(passed * processors), now)
+        })
+    }
+
+    #[test]
+    fn a_worker_within_its_share_goes_on_and_one_clearly_above_has_some_seconds() {
+        assert_eq!(over_after(1000, 1.0), None);
+        assert_eq!(over_after(1000, 1.2), None, "not clearly");
+        for (share, processors, least, most) in
+            [(1000, 2.0, 5.0, 8.0), (250, 1.0, 6.0, 9.0), (100, 2.0, 2.0, 3.0)]
+        {
+            let over = over_after(share, processors).unwrap();
+            assert!(over > least && over < most, "{share} {processors}: {over}");
+        }
+    }
+
+    #[test]
+    fn a_start_may_take_more_than_a_share_and_rest_pays_for_it() {
+        let mut share = Share::new(100);
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert!(!share.is_over(Duration::ZERO, at(0)));
+        assert!(!share.is_over(Duration::from_secs(4), at(2)), "it starts");
+        assert!(!share.is_over(Duration::from_secs(4), at(60)), "it rests");
+        assert!(!share.is_over(Duration::from_secs(9), at(62)), "and may again");
+        assert!(share.is_over(Duration::from_secs(12), at(64)));
+    }
+}

@@ -1,0 +1,120 @@
+//! An account like everybody's: a home of mode 0700 that holds copies of what it runs, no control group, no right to
+//! anything else. And a machine, or a container, that refuses it some system calls.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::harness::{Stack, install, interpreter, launch};
+
+/// A user that owns nothing but its home.
+pub(super) const USER: u32 = 12_345;
+
+#[cfg(target_arch = "x86_64")]
+pub(super) const UNSHARE: u32 = 272;
+#[cfg(target_arch = "x86_64")]
+pub(super) const PIVOT_ROOT: u32 = 155;
+#[cfg(target_arch = "aarch64")]
+pub(super) const UNSHARE: u32 = 97;
+#[cfg(target_arch = "aarch64")]
+pub(super) const PIVOT_ROOT: u32 = 41;
+
+/// Starts the program after `--` with a filter that refuses the calls before it.
+const REFUSE: &str = r#"
+import ctypes, os, struct, sys
+at = sys.argv.index("--")
+program = [(0x20, 0, 0, 0)]
+for call in sys.argv[1:at]:
+    program += [(0x15, 0, 1, int(call)), (0x06, 0, 0, 0x00050001)]
+program += [(0x06, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+libc = ctypes.CDLL(None, use_errno=True)
+given = Program(len(program), ctypes.cast(code, ctypes.c_void_p))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(given)) == 0, ctypes.get_errno()
+os.execv(sys.argv[at + 1], sys.argv[at + 1:])
+"#;
+
+/// A home with the binaries.
+pub(super) fn home() -> TempDir {
+    assert!(rustix::process::geteuid().is_root(), "only root can start it as somebody else");
+    let home = tempfile::tempdir().unwrap();
+    let built = Path::new(env!("CARGO_BIN_EXE_asp-runtime")).parent().unwrap();
+    for (from, to) in
+        [("asp-runtime", "bin"), ("worker-init", "bin"), ("examples/ppp_worker", "stand-in/bin")]
+    {
+        let from = built.join(from);
+        let to = home.path().join(to);
+        std::fs::create_dir_all(&to).unwrap();
+        std::fs::copy(&from, to.join(from.file_name().unwrap())).unwrap();
+    }
+    home
+}
+
+/// A Python of its own: the machine's, with the shim and what it needs.
+pub(super) fn python(home: &Path) -> PathBuf {
+    let shim = std::env::var("ASP_PLUGIN_PYTHON").expect("source .tools/env, which scripts/setup made");
+    let venv = home.join("python");
+    std::fs::create_dir_all(venv.join("bin")).unwrap();
+    std::os::unix::fs::symlink("/usr/bin/python3", venv.join("bin/python")).unwrap();
+    std::fs::write(venv.join("pyvenv.cfg"), "home = /usr/bin\n").unwrap();
+    let packages = Path::new(&shim).ancestors().nth(2).unwrap().join("lib");
+    run(Command::new("cp").arg("-r").args([packages, venv.join("lib")]));
+    venv.join("bin/python")
+}
+
+/// Starts a runtime of the account with sampled bounds; `plugins` installs what it has, `flags` come last. Some system
+/// calls are refused to all of it.
+pub(super) async fn start(home: TempDir, refused: &[u32], flags: &[&str]) -> Stack {
+    let path = home.path().to_path_buf();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    run(Command::new("chown").args(["-R", &format!("{USER}:{USER}")]).arg(&path));
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-I", "-c", REFUSE]).args(refused.iter().map(u32::to_string)).arg("--");
+    command.arg(path.join("bin/asp-runtime"));
+    if refused.is_empty() {
+        command = Command::new(path.join("bin/asp-runtime"));
+    }
+    command.uid(USER).gid(USER).current_dir(&path).env("ASP_TEST_SECRET", super::probes::SECRET);
+    let python = path.join("python/bin/python");
+    if python.exists() {
+        command.env("ASP_PLUGIN_PYTHON", python);
+    } else {
+        for name in ["NODE", "NODE_SHIM", "JAVA", "JAVA_SHIM"] {
+            command.env_remove(format!("ASP_PLUGIN_{name}"));
+        }
+        command.env("ASP_PLUGIN_PYTHON", path.join("stand-in/bin/ppp_worker"));
+    }
+    launch(home, command, &[&["--bounds", "sampled"], flags].concat()).await
+}
+
+/// The same with stand-ins for plugins: (id, what differs from the manifest).
+pub(super) async fn start_stand_ins(
+    plugins: &[(&str, serde_json::Value)],
+    refused: &[u32],
+    flags: &[&str],
+) -> Stack {
+    let home = home();
+    for (id, differs) in plugins {
+        install(&home.path().join("plugins"), id, "1.0.0", differs);
+    }
+    start(home, refused, flags).await
+}
+
+/// The stand-in as a program of the account, outside of any sandbox and within `wrapper`.
+pub(super) fn outside(wrapper: &[&str]) -> Command {
+    let program = interpreter();
+    let mut words = wrapper.iter().map(PathBuf::from).chain([program]);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).uid(USER).gid(USER);
+    command
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().unwrap();
+    assert!(status.success(), "{command:?}: {status}");
+}
