@@ -16,7 +16,8 @@ export interface Given<State = Json> {
   idempotencyKey?: string;
   attrs?: Readonly<Record<string, string>>;
   workDir?: string;
-  resume?: { state?: State; seq?: number; attempt?: number; token?: string };
+  /** The state that an earlier execution saved. */
+  resume?: State;
 }
 
 /** What the handler told, in its order. */

@@ -19,7 +19,8 @@ const ARTIFACT_BYTES = 256 * 1024 * 1024;
  * Returns a context that keeps what the handler tells in `recorded` and can be stopped with `cancel` and `expire`.
  * @param options `answers`: id → the fields of an accepted form, or 'decline', 'cancel', 'expired', 'unsupported';
  *   `delegations`: id → the result, or the word that says why there is none. What is not in them is undeclared.
- *   Facts: requestId, taskId, caller, deadline, budget, token, idempotencyKey, attrs, workDir, resume.
+ *   Facts: requestId, taskId, caller, deadline, budget, token, idempotencyKey, attrs, workDir, and `resume`, the state
+ *   that an earlier execution saved.
  */
 export function fakeContext({ answers = {}, delegations = {}, ...given } = {}) {
   const recorded = { progress: [], chunks: [], artifacts: [], logs: [], statuses: [], checkpoints: [], questions: [], delegations: [] };
@@ -37,10 +38,7 @@ function request({ requestId = 'call-1', taskId = 'task-1', caller, deadline, bu
   return {
     requestId, taskId, ctx, budget, idempotencyKey, attrs, accessToken: token,
     deadline: ms === undefined ? undefined : { seconds: Math.floor(ms / 1000), nanos: (ms % 1000) * 1_000_000 },
-    resume: resume && {
-      capsule: resume.state === undefined ? undefined : writeCapsule(resume.state, new Map()),
-      seq: resume.seq ?? 1, attempt: resume.attempt ?? 2, resumeToken: resume.token,
-    },
+    resume: resume === undefined ? undefined : { capsule: writeCapsule(resume, new Map()), seq: 1, attempt: 2, resumeToken: 'resume' },
   };
 }
 

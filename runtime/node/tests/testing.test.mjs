@@ -73,7 +73,7 @@ test('a soft cancel and a preemption end the handler at its next step', async ()
 });
 
 test('it has the facts that the test gives', () => {
-  const ctx = fakeContext({ budget: 3, token: 'sesame', deadline: new Date(5), resume: { state: { done: 2 } }, caller: { tenant: 'me' } });
+  const ctx = fakeContext({ budget: 3, token: 'sesame', deadline: new Date(5), resume: { done: 2 }, caller: { tenant: 'me' } });
   assert.deepEqual([ctx.budget, String(ctx.token), ctx.token.reveal(), ctx.deadline.getTime()], [3, '***', 'sesame', 5]);
   assert.deepEqual([ctx.resume.state, ctx.resume.attempt, ctx.caller.tenant], [{ done: 2 }, 2, 'me']);
 });

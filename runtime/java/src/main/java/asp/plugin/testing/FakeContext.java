@@ -9,9 +9,12 @@ import asp.plugin.Context;
 import asp.plugin.Json;
 import asp.plugin.PluginException;
 import asp.plugin.Question;
+import asp.plugin.Result;
 import asp.plugin.Resume;
 import asp.plugin.Secret;
+import asp.plugin.TypedTool;
 import asp.plugin.worker.Reasons;
+import asp.plugin.worker.Typed;
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -100,9 +103,24 @@ public final class FakeContext implements Context {
         return this;
     }
 
+    /** Calls a handler with JSON arguments as the worker does, and returns its output as JSON, or its {@link Result}. */
+    public static Object callTool(TypedTool<?, ?> tool, Map<String, ?> arguments, Context context) throws Exception {
+        return Typed.of(tool).run(Arguments.of(arguments), context);
+    }
+
+    /** Stops the call at once. */
+    public void cancel() {
+        cancel(Mode.HARD);
+    }
+
     /** Asks the call to stop. */
-    public synchronized void cancel(Mode mode) {
-        stop(mode, "the call was cancelled");
+    public void cancel(Mode mode) {
+        cancel(mode, "the call was cancelled");
+    }
+
+    /** Asks the call to stop, and says why. */
+    public synchronized void cancel(Mode mode, String why) {
+        stop(mode, why);
     }
 
     /** Stops the call because its deadline has passed. */

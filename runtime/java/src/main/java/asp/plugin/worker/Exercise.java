@@ -4,7 +4,9 @@ import asp.plugin.Arguments;
 import asp.plugin.Artifact;
 import asp.plugin.Context;
 import asp.plugin.Json;
+import asp.plugin.Property;
 import asp.plugin.Tool;
+import asp.plugin.TypedTool;
 import asp.plugin.v1.CheckpointAck;
 import asp.plugin.v1.ClientMessage;
 import asp.plugin.v1.DeliverDelegationResult;
@@ -26,8 +28,10 @@ import java.io.IOException;
 import java.net.UnixDomainSocketAddress;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -39,8 +43,33 @@ public final class Exercise implements Tool {
     /** Something an author might return. */
     public record Output(String text, List<Double> items) {}
 
+    /** The same with types, as an author might write it. */
+    private static final class Counter implements TypedTool<Counter.Input, Counter.Counted> {
+        enum Kind {
+            A,
+            B
+        }
+
+        record Input(
+                @Property(description = "What is counted", min = 1) String text,
+                Optional<Instant> at,
+                Optional<List<Integer>> items,
+                Optional<Map<String, Double>> rates,
+                @Property(defaultValue = "A") Kind kind,
+                Long most) {}
+
+        record Counted(List<Input> inputs, double mean, boolean all) {}
+
+        @Override
+        public Counted run(Input input, Context context) {
+            return new Counted(List.of(input), 0.5, true);
+        }
+    }
+
     @Override
-    public Object run(Arguments arguments, Context context) {
+    public Object run(Arguments arguments, Context context) throws Exception {
+        Typed typed = Typed.of(new Counter());
+        typed.run(arguments, context);
         Output input = arguments.as(Output.class);
         context.status("working", Map.of("step", 1));
         context.progress(10, "begun", Map.of("items", 1.0));

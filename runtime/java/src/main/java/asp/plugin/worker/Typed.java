@@ -17,7 +17,7 @@ import java.util.Map;
  * A {@link TypedTool} as the worker calls every tool: JSON becomes its input before it runs, and its output JSON. Types
  * without a schema are told when somebody asks for the schema or calls, and not by a worker that does not start.
  */
-final class Typed implements Tool {
+public final class Typed implements Tool {
     private static final int FORMAT = 1;
 
     private final TypedTool<Object, Object> tool;
@@ -36,7 +36,7 @@ final class Typed implements Tool {
         }
     }
 
-    static Typed of(TypedTool<?, ?> tool) {
+    public static Typed of(TypedTool<?, ?> tool) {
         return new Typed(tool);
     }
 

@@ -9,9 +9,12 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import asp.plugin.Answer;
 import asp.plugin.Artifact;
 import asp.plugin.CancelledException;
+import asp.plugin.Context;
 import asp.plugin.Json;
 import asp.plugin.PluginException;
+import asp.plugin.Property;
 import asp.plugin.Question;
+import asp.plugin.TypedTool;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -84,7 +87,7 @@ class FakeContextTest {
 
     @Test
     void aCancelAndTheDeadlineEndTheHandlerWhereItUsesTheContextNext() {
-        context.cancel(FakeContext.Mode.HARD);
+        context.cancel();
         assertTrue(context.cancelled());
         assertThrows(CancelledException.class, () -> context.progress(1, ""));
         FakeContext late = new FakeContext();
@@ -106,6 +109,29 @@ class FakeContextTest {
         assertFalse(preempted.cancelled());
         assertThrows(CancelledException.class, () -> preempted.checkpoint(Map.of("at", 1)));
         assertEquals(1, preempted.recorded().checkpoints().size());
+    }
+
+    @Test
+    void aTypedToolIsCalledAsTheWorkerCallsIt() throws Exception {
+        Object output = FakeContext.callTool(new Greet(), Map.of(), context);
+        assertEquals(Json.tree(Map.of("text", "Hello, you!")), output);
+        assertEquals(50, context.recorded().progress().get(0).percent());
+        fails(
+                "INVALID_ARGUMENT",
+                Map.of("pointer", "/name"),
+                () -> FakeContext.callTool(new Greet(), Map.of("name", 7), context));
+    }
+
+    private static final class Greet implements TypedTool<Greet.Input, Greet.Output> {
+        record Input(@Property(defaultValue = "you") String name) {}
+
+        record Output(String text) {}
+
+        @Override
+        public Output run(Input input, Context context) {
+            context.progress(50, "finding the words");
+            return new Output("Hello, " + input.name() + "!");
+        }
     }
 
     @Test
