@@ -1,7 +1,9 @@
 """Handlers that declare types: what the platform is told of them, and what they are given."""
 
 import json
+from pathlib import Path
 
+import pydantic
 from harness import run, worker
 
 GREET = '''
@@ -277,3 +279,44 @@ def test_a_result_off_its_schema_or_without_a_zone_is_an_invalid_output_with_its
     for naive in (True, False):
         end = called(source, {"naive": naive}, outputSchema=output)
         assert (end.code, json.loads(end.details.value)) == ("INVALID_OUTPUT", {"pointer": "/when"}), end
+
+
+def test_a_pydantic_model_is_a_type_where_the_plugin_imports_pydantic():
+    # As a package would bring it in its site-packages.
+    source = f'''
+    import sys
+    sys.path.append({str(Path(pydantic.__file__).parents[1])!r})
+    from dataclasses import dataclass
+    from datetime import date
+    from pydantic import BaseModel, Field
+    from asp_plugin import plugin
+
+    class Person(BaseModel):
+        name: str = Field(min_length=1, description="Who is greeted")
+        born: date | None = None
+
+    @dataclass
+    class Greeting:
+        who: Person
+
+    class Answer(BaseModel):
+        text: str
+        again: Person
+
+    @plugin.tool
+    async def greet(args: Greeting, ctx) -> Answer:
+        return Answer(text=f"{{type(args.who).__name__}} {{args.who.name}}", again=args.who)
+    '''
+    said = described(source)
+    name = said["inputSchema"]["$defs"]["Person"]["properties"]["name"]
+    assert (name["minLength"], name["description"]) == (1, "Who is greeted")
+    assert said["inputSchema"]["properties"]["who"] == {"$ref": "#/$defs/Person"}
+    assert said["outputSchema"]["properties"]["again"] == {"$ref": "#/$defs/Person"}
+    schemas = {"inputSchema": said["inputSchema"], "outputSchema": said["outputSchema"]}
+    end = called(source, {"who": {"name": "Ada", "born": "1815-12-10"}}, **schemas)
+    assert json.loads(end.output.value) == {
+        "text": "Person Ada",
+        "again": {"name": "Ada", "born": "1815-12-10"},
+    }
+    end = called(source, {"who": {"name": "Ada", "born": "soon"}})
+    assert (end.code, json.loads(end.details.value)) == ("INVALID_ARGUMENT", {"pointer": "/who/born"})
