@@ -40,13 +40,20 @@ ssize_t write(int fd, const void *bytes, size_t length) {
 "#;
 const PLUGIN: &str = r#""""Leaves a large file behind."""
 
+from dataclasses import dataclass
+
 from asp_plugin import Context, plugin
 
 
+@dataclass
+class Input:
+    name: str
+
+
 @plugin.tool
-async def run(args: dict, ctx: Context) -> dict:
+async def run(args: Input, ctx: Context) -> dict:
     await ctx.artifact("large.bin", bytes(25165824))
-    return {"greeting": args["name"]}
+    return {"greeting": args.name}
 "#;
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {

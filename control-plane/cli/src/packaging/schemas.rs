@@ -87,13 +87,19 @@ impl Schemas {
         self.said == self.committed
     }
 
-    /// Makes the file what the code says.
-    pub fn write(&self) -> anyhow::Result<()> {
-        let done = match &self.said {
-            Some(text) => fs::write(&self.path, text),
-            None => fs::remove_file(&self.path),
-        };
-        done.with_context(|| format!("write {}", self.path.display()))
+    /// Makes the file what the code says; tells what was done.
+    pub fn write(&self) -> anyhow::Result<String> {
+        let path = self.path.display();
+        match &self.said {
+            Some(text) => {
+                fs::write(&self.path, text).with_context(|| format!("write {path}"))?;
+                Ok(format!("wrote {path}"))
+            }
+            None => {
+                fs::remove_file(&self.path).with_context(|| format!("remove {path}"))?;
+                Ok(format!("removed {path}: the code of {} declares no types any more", self.id))
+            }
+        }
     }
 
     /// What is committed (`-`) and what the code says (`+`), where they part.

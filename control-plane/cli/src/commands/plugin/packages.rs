@@ -44,8 +44,7 @@ pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
         return check(&stale, args);
     }
     for schemas in &stale {
-        schemas.write()?;
-        print::error(&format!("wrote {}", schemas.path.display()));
+        print::error(&schemas.write()?);
     }
     pack_all(args)
 }
