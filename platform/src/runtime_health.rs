@@ -9,6 +9,19 @@ pub enum RuntimeState {
     /// It answers; it drains, or a plugin of it is quarantined or has an open breaker.
     Degraded,
     Unreachable,
+    /// No runtime is configured for what plugins need.
+    Absent,
+}
+
+/// A plugin that is hidden from callers, because no runtime can run it as things stand.
+#[derive(Clone, Debug, Default)]
+pub struct OffPlugin {
+    /// `<id>@<version>`.
+    pub name: String,
+    pub language: String,
+    pub why: String,
+    /// A command that shows or mends it; empty where none is known.
+    pub way_out: String,
 }
 
 /// One runtime's health, for operators.
@@ -20,4 +33,6 @@ pub struct RuntimeHealth {
     pub state: RuntimeState,
     /// What it says of itself (runtime/supervisor/README.md, "Watching"); null when it does not answer.
     pub stats: serde_json::Value,
+    /// Of its languages, as far as who asks knows.
+    pub off: Vec<OffPlugin>,
 }

@@ -26,6 +26,7 @@ mod plugin_wire;
 mod plugins;
 mod policy;
 mod public_name;
+mod ready_table;
 mod replicas;
 mod runtimes;
 mod silent;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
     trials.extend(peers::trials(&shared));
     trials.extend(public_name::trials(&shared));
     trials.extend(main_job::trials(&shared));
+    trials.extend(ready_table::trials(&shared));
     trials.extend(vectors::trials(&shared));
     let conclusion = libtest_mimic::run(&arguments, trials);
     match runtime.block_on(shared.stop()) {

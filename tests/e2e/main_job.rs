@@ -27,9 +27,9 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     ]
 }
 
-struct Running {
-    asp: Process,
-    environment: BTreeMap<String, String>,
+pub(crate) struct Running {
+    pub(crate) asp: Process,
+    pub(crate) environment: BTreeMap<String, String>,
     directory: TempDir,
 }
 
@@ -103,9 +103,14 @@ async fn bad_settings() -> Result<()> {
 }
 
 async fn start() -> Result<Running> {
+    start_in(Path::new("primitives"), |_| ()).await
+}
+
+/// The stack over a directory of primitives, with more in its environment.
+pub(crate) async fn start_in(primitives: &Path, change: impl FnOnce(&mut Command)) -> Result<Running> {
     let directory = tempfile::tempdir()?;
     let mut command = Command::new(tool::asp()?);
-    command.current_dir(tool::root()?).args(["serve", "--dev", "--stack", "--primitives", "primitives"]);
+    command.current_dir(tool::root()?).args(["serve", "--dev", "--stack", "--primitives"]).arg(primitives);
     command
         .env("ASP_STATE_DIR", directory.path())
         .env("ASP_FILTER_WASM", tool::filter_wasm()?)
@@ -115,6 +120,7 @@ async fn start() -> Result<Running> {
     for port in ["ASP_PORT", "ASP_ADMIN_PORT", "ASP_GATEWAY_PORT", "ASP_XDS_PORT", "ASP_ENVOY_ADMIN_PORT"] {
         command.env(port, "0");
     }
+    change(&mut command);
     let mut asp = Process::start("asp", command)?;
     let log = asp.log().clone();
     let deadline = tokio::time::Instant::now() + READY;
@@ -132,7 +138,7 @@ async fn start() -> Result<Running> {
     Ok(Running { asp, environment, directory })
 }
 
-fn address(running: &Running, name: &str) -> Result<SocketAddr> {
+pub(crate) fn address(running: &Running, name: &str) -> Result<SocketAddr> {
     let url = running.environment.get(name).with_context(|| format!("{name} is exported"))?;
     url.strip_prefix("http://")
         .with_context(|| format!("{url} has a scheme"))?

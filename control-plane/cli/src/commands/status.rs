@@ -106,7 +106,10 @@ fn lines(runtime: &Value) -> Vec<String> {
     let languages = runtime.get("languages").and_then(Value::as_array).into_iter().flatten();
     let languages: Vec<&str> = languages.filter_map(Value::as_str).collect();
     let head = format!("{:<10} {:<28} {}", "runtime", languages.join("+"), text(runtime, "state"));
-    let Some(report) = runtime.get("report").filter(|report| !report.is_null()) else { return vec![head] };
+    let off = off(runtime);
+    let Some(report) = runtime.get("report").filter(|report| !report.is_null()) else {
+        return std::iter::once(head).chain(off).collect();
+    };
     let budget = number(report, "maxWorkers");
     let left = number(report, "workersLeft");
     let level = number(report, "isolationLevel");
@@ -134,7 +137,21 @@ fn lines(runtime: &Value) -> Vec<String> {
         }
         lines.push(line);
     }
+    lines.extend(off);
     lines
+}
+
+/// The plugins that nobody can call: why, and the way out.
+fn off(runtime: &Value) -> Vec<String> {
+    let off = runtime.get("off").and_then(Value::as_array).into_iter().flatten();
+    let line = |plugin: &Value| {
+        let line = format!("{:<10} {:<28} {}", "off", text(plugin, "plugin"), text(plugin, "why"));
+        match text(plugin, "wayOut") {
+            "" => line,
+            way_out => format!("{line}; way out: {way_out}"),
+        }
+    };
+    off.map(line).collect()
 }
 
 #[cfg(test)]
@@ -156,6 +173,10 @@ mod tests {
         assert!(shown[1].contains("crashes 5 rss 3 MiB, quarantined for 300 s"), "{shown:?}");
         let silent = lines(&json!({ "languages": ["java"], "state": "unreachable", "report": null }));
         assert!(silent.len() == 1 && silent[0].ends_with("unreachable"), "{silent:?}");
+        let off = json!([{ "plugin": "b@2", "why": "java is not here", "wayOut": "make run" }]);
+        let absent = lines(&json!({ "languages": ["java"], "state": "absent", "report": null, "off": off }));
+        let words: Vec<&str> = absent[1].split_whitespace().collect();
+        assert_eq!(words.join(" "), "off b@2 java is not here; way out: make run");
     }
 
     #[test]

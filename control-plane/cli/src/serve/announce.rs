@@ -23,7 +23,7 @@ use crate::stack::table::{self, Cause, Machine};
 use crate::stack::{everything, ready};
 
 /// For the runtime to start and to say of each plugin whether it can run, or to die for good.
-const HEARD_WITHIN: Duration = Duration::from_secs(8);
+const HEARD_WITHIN: Duration = Duration::from_secs(15);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Why the runtime that was started is given up; set once.
@@ -112,9 +112,15 @@ fn tell(health: &RuntimeHealth, machine: &mut Machine) {
     }
     for (name, plugin) in members("plugins") {
         let rest = plugin.get("quarantined_s").and_then(Value::as_f64).unwrap_or_default();
-        if rest > 0.0 {
-            let why = format!("its workers crash too often; the next try is in {rest:.0} s");
-            machine.resting.insert(name.clone(), why);
-        }
+        let number = |name: &str| plugin.get(name).and_then(Value::as_f64).unwrap_or_default();
+        let crashes = number("crashes");
+        let why = if rest > 0.0 {
+            format!("its workers crash too often; the next try is in {rest:.0} s")
+        } else if crashes > 0.0 && number("workers") < 1.0 {
+            format!("its workers have crashed {crashes:.0} times and none runs")
+        } else {
+            continue;
+        };
+        machine.resting.insert(name.clone(), why);
     }
 }

@@ -92,7 +92,7 @@ pub(super) async fn start(
         compiler,
         publisher: handle,
         subscribers,
-        runtimes: Arc::new(runtimes::Health(runtimes::open(process)?)),
+        runtimes: Arc::new(runtimes::Health::of(process, not_installed.clone())?),
         verifier: Verifier::new(issuers.admins),
         refusals: Refusals::default(),
         turns: Turns::new(),

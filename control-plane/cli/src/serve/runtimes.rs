@@ -1,21 +1,76 @@
 //! The language runtimes of this process, and how the admin API asks after them.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+
 use anyhow::Context;
 use asp_control::runtimes as port;
+use asp_gateway::execution::Availability;
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
-use asp_platform::runtime_health::RuntimeHealth;
+use asp_gateway::gateway::Gateway;
+use asp_platform::runtime_health::{OffPlugin, RuntimeHealth, RuntimeState};
 use async_trait::async_trait;
+use serde_json::Value;
 
 use super::Process;
+use crate::stack::plugins::NotInstalled;
 use crate::stack::runtime::LocalRuntime;
 
-/// The gateway's connections, asked for the admin API.
-pub(super) struct Health(pub(super) Runtimes);
+/// The gateway's connections, asked for the admin API, and what the gateway of this process says of the plugins.
+pub(super) struct Health {
+    runtimes: Runtimes,
+    gateway: Arc<OnceLock<Weak<Gateway>>>,
+    not_installed: Vec<NotInstalled>,
+}
+
+impl Health {
+    pub(super) fn of(process: &Process, not_installed: Vec<NotInstalled>) -> anyhow::Result<Health> {
+        Ok(Health { runtimes: open(process)?, gateway: Arc::clone(&process.gateway), not_installed })
+    }
+
+    /// Each plugin once that no runtime can run, by its name.
+    fn off(&self) -> BTreeMap<String, OffPlugin> {
+        let gateway = self.gateway.get().and_then(Weak::upgrade);
+        // Whoever it is exposed to.
+        let servers = gateway.map(|gateway| gateway.standing("")).unwrap_or_default();
+        let mut off = BTreeMap::new();
+        for plugin in servers.into_iter().flat_map(|server| server.plugins) {
+            let Availability::Impossible(reason) = plugin.availability else { continue };
+            let failed = |one: &&NotInstalled| one.id == plugin.id && one.version == plugin.version;
+            let failed = self.not_installed.iter().find(failed);
+            let name = format!("{}@{}", plugin.id, plugin.version);
+            let off_plugin = OffPlugin {
+                name: name.clone(),
+                language: plugin.language,
+                why: failed.map_or(reason, |failed| failed.why.clone()),
+                way_out: failed.map(|failed| failed.way_out.clone()).unwrap_or_default(),
+            };
+            off.insert(name, off_plugin);
+        }
+        off
+    }
+}
 
 #[async_trait]
 impl port::Runtimes for Health {
+    /// The runtimes with what is off in each, and one entry more for the languages that have none.
     async fn health(&self) -> Vec<RuntimeHealth> {
-        self.0.health().await
+        let mut runtimes = self.runtimes.health().await;
+        let mut homeless: BTreeMap<String, Vec<OffPlugin>> = BTreeMap::new();
+        for plugin in self.off().into_values() {
+            match runtimes.iter_mut().find(|runtime| runtime.languages.contains(&plugin.language)) {
+                Some(runtime) => runtime.off.push(plugin),
+                None => homeless.entry(plugin.language.clone()).or_default().push(plugin),
+            }
+        }
+        runtimes.extend(homeless.into_iter().map(|(language, off)| RuntimeHealth {
+            languages: vec![language],
+            url: String::new(),
+            state: RuntimeState::Absent,
+            stats: Value::Null,
+            off,
+        }));
+        runtimes
     }
 }
 

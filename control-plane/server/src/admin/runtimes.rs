@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
+use asp_platform::runtime_health::{OffPlugin, RuntimeHealth, RuntimeState};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,21 @@ pub struct RuntimeStatus {
     state: Condition,
     /// Null when it does not answer.
     report: Option<Report>,
+    /// The plugins of its languages that are hidden from callers, because it cannot run them as things stand. Empty
+    /// where this process is no gateway.
+    off: Vec<Off>,
+}
+
+/// A plugin that is hidden from callers.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Off {
+    /// `<id>@<version>`.
+    plugin: String,
+    language: String,
+    why: String,
+    /// A command that shows or mends it; empty where none is known.
+    way_out: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -45,6 +60,8 @@ enum Condition {
     /// It answers; it drains, or a plugin of it is quarantined or has an open breaker.
     Degraded,
     Unreachable,
+    /// No runtime is configured for these languages.
+    Absent,
 }
 
 /// A runtime's own account.
@@ -160,7 +177,7 @@ pub async fn list(
 }
 
 fn status(health: RuntimeHealth) -> RuntimeStatus {
-    let RuntimeHealth { languages, url, state, stats } = health;
+    let RuntimeHealth { languages, url, state, stats, off } = health;
     let report = match stats {
         serde_json::Value::Null => None,
         stats => match serde_json::from_value::<Report>(stats) {
@@ -179,8 +196,15 @@ fn status(health: RuntimeHealth) -> RuntimeStatus {
         RuntimeState::Ready | RuntimeState::Unused => Condition::Ready,
         RuntimeState::Degraded => Condition::Degraded,
         RuntimeState::Unreachable => Condition::Unreachable,
+        RuntimeState::Absent => Condition::Absent,
     };
-    RuntimeStatus { languages, url, state, report }
+    let off = off.into_iter().take(MAX_PLUGINS).map(hidden).collect();
+    RuntimeStatus { languages, url, state, report, off }
+}
+
+fn hidden(plugin: OffPlugin) -> Off {
+    let OffPlugin { name, language, why, way_out } = plugin;
+    Off { plugin: cut(name), language: cut(language), why: cut(why), way_out: cut(way_out) }
 }
 
 impl Report {
@@ -240,6 +264,11 @@ mod tests {
             url: "unix:/s".into(),
             state: RuntimeState::Ready,
             stats,
+            off: vec![OffPlugin {
+                name: "a@1".into(),
+                why: "x".repeat(2 * MAX_TEXT),
+                ..OffPlugin::default()
+            }],
         };
         serde_json::to_value(status(health)).unwrap()
     }
@@ -275,6 +304,8 @@ mod tests {
         assert_eq!(listed.len(), MAX_PLUGINS);
         let workers = listed.values().map(|plugin| plugin["workerList"].as_array().unwrap().len());
         assert_eq!(workers.sum::<usize>(), MAX_WORKERS);
+        let off = &shown(json!({}))["off"];
+        assert_eq!((&off[0]["plugin"], off[0]["why"].as_str().unwrap().len()), (&json!("a@1"), MAX_TEXT));
         assert_eq!(report["missing"]["level3"].as_str().unwrap().len(), MAX_TEXT);
         for nonsense in [json!({"plugins": []}), json!({"isolation_level": "three"}), json!(7), Value::Null] {
             assert_eq!(shown(nonsense.clone())["report"], Value::Null, "{nonsense}");

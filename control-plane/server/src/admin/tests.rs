@@ -51,7 +51,13 @@ impl Runtimes for Nobody {
     async fn health(&self) -> Vec<RuntimeHealth> {
         let url = "unix:/nobody.sock".to_owned();
         let stats = Value::Null;
-        vec![RuntimeHealth { languages: vec!["node".into()], url, state: RuntimeState::Unreachable, stats }]
+        vec![RuntimeHealth {
+            languages: vec!["node".into()],
+            url,
+            state: RuntimeState::Unreachable,
+            stats,
+            off: Vec::new(),
+        }]
     }
 }
 

@@ -215,7 +215,8 @@ impl Runtime {
             }
             Ok(Err(_)) | Err(_) => (RuntimeState::Unreachable, serde_json::Value::Null),
         };
-        RuntimeHealth { languages: self.languages.clone(), url: self.url.clone(), state, stats }
+        let off = Vec::new();
+        RuntimeHealth { languages: self.languages.clone(), url: self.url.clone(), state, stats, off }
     }
 }
 
