@@ -31,6 +31,7 @@ mod memory;
 mod multiplexer;
 mod prepare;
 mod reads;
+mod reason;
 mod recovery;
 mod reference;
 pub(super) mod results;

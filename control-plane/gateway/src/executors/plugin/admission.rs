@@ -11,7 +11,7 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use tonic::{Code, Status};
 
-use super::availability::{is_impossible, word};
+use super::reason::{is_impossible, word};
 use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::outcome::Refusal;

@@ -19,16 +19,6 @@ use crate::execution::Availability;
 /// A plugin's id and version.
 pub(super) type Key = (String, String);
 
-/// Whether `<reason>: <sentence>` is one that only an operator can change: the language, the sandbox or the
-/// package of the plugin is not there. Every other one, and an unknown one, may pass.
-pub(super) fn is_impossible(reason: &str) -> bool {
-    matches!(word(reason), "language_absent" | "isolation" | "not_installed" | "digest_mismatch")
-}
-
-pub(super) fn word(reason: &str) -> &str {
-    reason.split(':').next().unwrap_or_default().trim()
-}
-
 /// A plugin of a snapshot and its runtime.
 #[derive(Clone)]
 pub(super) struct Known {

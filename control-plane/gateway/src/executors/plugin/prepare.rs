@@ -19,7 +19,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
-use super::availability::{Key, Known, KnownPlugins, is_impossible};
+use super::availability::{Key, Known, KnownPlugins};
+use super::reason::is_impossible;
 use super::runtimes::{Runtime, Runtimes};
 use crate::call::bounds::lifetime_bound;
 use crate::execution::Availability;
