@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+/// Most values live for one request and are freed on another thread than theirs, which the C library's allocator locks
+/// for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     asp::run(std::env::args_os())
 }
