@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::call::authority::Authority;
+use crate::clock::unix_ms;
 
 pub mod authority;
 pub mod bounds;
@@ -158,6 +159,12 @@ pub struct Call {
     outcome: watch::Sender<Option<Arc<Outcome>>>,
 }
 
+/// In the order of time (UUID version 7, RFC 9562 section 5.7). The crate's own asks the kernel for each one's random
+/// bits; these come from the thread's generator, which the kernel seeds.
+fn new_id() -> Uuid {
+    uuid::Builder::from_unix_timestamp_millis(unix_ms(), &rand::random()).into_uuid()
+}
+
 impl Call {
     /// A submitted call; `deadline` is already the stricter of the caller's and the spec's, and `cancel` is its own.
     pub(crate) fn new(
@@ -167,7 +174,7 @@ impl Call {
         cancel: CancellationToken,
     ) -> Call {
         Call {
-            id: Uuid::now_v7(),
+            id: new_id(),
             caller: invocation.caller.clone(),
             // For a call of a call, the outer one is attended or not.
             authority: Authority::new(invocation.caller.clone(), invocation.parent.is_none()),

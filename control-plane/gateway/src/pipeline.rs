@@ -19,7 +19,9 @@ pub mod resolve;
 pub mod running;
 pub mod takeover;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
@@ -95,6 +97,18 @@ impl Calls {
         self.tasks.spawn(call);
     }
 
+    /// Runs a call where its request came until it first waits, then on a task of its own. Most calls never wait, and
+    /// a task is two changes of thread for each.
+    fn run(&self, call: impl Future<Output = ()> + Send + 'static) {
+        let mut call = Box::pin(call);
+        // Whoever is waited for learns of the task's waker when the task begins, which is at once. A panic ends this
+        // call alone, as it would there.
+        let begun = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let Ok(Poll::Pending) = catch_unwind(AssertUnwindSafe(begun)) {
+            self.tasks.spawn(call);
+        }
+    }
+
     pub(crate) fn leave(&self) {
         self.left.cancel();
     }
@@ -157,7 +171,7 @@ impl Pipeline {
                 let driven = async move {
                     running.drive(snapshot, entitled, arguments, idempotency_key).await;
                 };
-                self.calls.spawn(async move {
+                self.calls.run(async move {
                     tokio::select! {
                         () = driven => {}
                         never = ends_with_its_token(&lasting) => match never {},
@@ -377,5 +391,50 @@ impl Running {
         let checked = output::check(&self.call.entry, &output);
         metrics.stage(Stage::Output, started);
         checked.map(|()| output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls() -> Calls {
+        Calls::new(Bounds { whole: 1, per_org: 1 })
+    }
+
+    #[tokio::test]
+    async fn a_call_that_never_waits_is_no_task_and_one_that_waits_goes_on_as_one() {
+        let calls = calls();
+        let (done, mut ended) = tokio::sync::mpsc::unbounded_channel();
+        let sent = done.clone();
+        calls.run(async move { sent.send("at once").unwrap() });
+        assert_eq!((ended.try_recv(), calls.tasks.len()), (Ok("at once"), 0));
+        let (go_on, wait) = tokio::sync::oneshot::channel::<()>();
+        calls.run(async move {
+            wait.await.unwrap();
+            done.send("later").unwrap();
+        });
+        assert_eq!((ended.try_recv().is_err(), calls.tasks.len()), (true, 1));
+        go_on.send(()).unwrap();
+        assert_eq!(ended.recv().await, Some("later"));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_panics_ends_alone() {
+        struct Dropped(Option<tokio::sync::oneshot::Sender<()>>);
+        impl Drop for Dropped {
+            fn drop(&mut self) {
+                self.0.take().unwrap().send(()).unwrap();
+            }
+        }
+        let calls = calls();
+        let (dropped, ended) = tokio::sync::oneshot::channel();
+        let held = Dropped(Some(dropped));
+        calls.run(async move {
+            let _held = held;
+            std::panic::resume_unwind(Box::new("a fault of ours"));
+        });
+        assert_eq!(ended.await, Ok(()), "what the call held is dropped, which ends it as lost");
+        assert_eq!(calls.tasks.len(), 0);
     }
 }
