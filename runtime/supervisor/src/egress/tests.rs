@@ -85,8 +85,12 @@ async fn client_hello(name: &str) -> Vec<u8> {
     hello
 }
 
-/// What `tunnelled` says of a client for `host` that sends these pieces.
+/// What `tunnelled` says of a TLS client for `host` that sends these pieces.
 async fn behind_connect(host: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denied> {
+    behind_connect_to((host, 443), pieces).await
+}
+
+async fn behind_connect_to(target: (&str, u16), pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denied> {
     let (mut client, mut proxy) = UnixStream::pair().unwrap();
     let client = tokio::spawn(async move {
         let mut established = [0; 39];
@@ -97,7 +101,7 @@ async fn behind_connect(host: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Den
             tokio::task::yield_now().await;
         }
     });
-    let found = tunnelled(&mut proxy, (host, 443), Vec::new()).await;
+    let found = tunnelled(&mut proxy, target, Vec::new()).await;
     // A client that still sends is refused by this.
     drop(proxy);
     client.await.unwrap();
@@ -142,4 +146,57 @@ async fn a_client_hello_may_come_in_pieces_and_in_records_and_not_without_end() 
     // A handshake message that announces more than it may have.
     let endless = std::iter::once(record(&[1, 255, 255, 255])).chain((0..100).map(|_| record(&[0; 4096])));
     assert_eq!(behind_connect("api.example.com", endless.collect()).await, Err(Denied::ServerName));
+}
+
+#[tokio::test]
+async fn a_tunnel_to_the_port_of_plain_http_carries_a_request_for_the_host_that_was_judged_and_nothing_else()
+{
+    let asked = |host: &str| format!("GET /p HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
+    let target = ("api.example.com", 80);
+    let passed = behind_connect_to(target, vec![asked("api.example.com")]).await.unwrap();
+    assert!(passed.starts_with(b"GET /p HTTP/1.1\r\nHost: api.example.com\r\n"), "{passed:?}");
+    for first in [
+        asked("evil.example.com"),
+        client_hello("api.example.com").await,
+        b"SSH-2.0-OpenSSH_9.9\r\n\r\n".to_vec(),
+        Vec::new(),
+    ] {
+        assert_eq!(behind_connect_to(target, vec![first]).await, Err(Denied::ServerName));
+    }
+}
+
+/// The answer of `proxy` to one client.
+async fn carried(proxy: &Proxy, request: &str) -> String {
+    let (mut client, stream) = UnixStream::pair().unwrap();
+    client.write_all(request.as_bytes()).await.unwrap();
+    proxy.carry(stream).await;
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_its_turn_before_it_is_judged_and_audited() {
+    let proxy = proxy_of(Rules::new(&[]));
+    // Two hundred seconds of turns are given away.
+    for _ in 0..10_000 {
+        let _ = futures::poll!(std::pin::pin!(proxy.rate_limit.acquire()));
+    }
+    let began = tokio::time::Instant::now();
+    let answer = carried(&proxy, "CONNECT evil.example.com:443 HTTP/1.1\r\n\r\n").await;
+    assert!(answer.ends_with("name not allowed"), "{answer}");
+    assert!(began.elapsed() >= Duration::from_secs(190), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_lookups_are_all_stuck_begins_no_other() {
+    let proxy = proxy_of(Rules::new(&["localhost".to_owned()]));
+    let inside = "CONNECT localhost:443 HTTP/1.1\r\n\r\n";
+    assert!(carried(&proxy, inside).await.ends_with("address not allowed"), "the name is looked up");
+    for _ in 0..16 {
+        // Dropped at once; whatever has begun goes on.
+        let _ = futures::poll!(std::pin::pin!(proxy.names.look_up(std::future::pending::<()>())));
+    }
+    let answer = carried(&proxy, inside).await;
+    assert!(answer.starts_with("HTTP/1.1 502 ") && answer.ends_with("unreachable"), "{answer}");
 }

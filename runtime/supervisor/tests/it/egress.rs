@@ -82,6 +82,26 @@ async fn reach(language: Language, clients: &[&str]) {
     }
 }
 
+#[tokio::test]
+async fn a_tunnel_leads_to_the_name_that_was_judged_and_to_no_other_at_its_address() {
+    let world = World::make();
+    let plugins = |plugins: &Path| {
+        Language::Python.install(plugins, "client", &json!({ "allowedDomains": LISTED }));
+    };
+    let stack = start(plugins, |runtime| world.around(&runtime)).await;
+    world.serve(stack.child.id()).await;
+    let tunnel = async |to: &str, name: &str| {
+        let found = ask(&stack, "client", &json!({"tunnel": {"to": to, "name": name}})).await;
+        found["text"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(tunnel("service.test", "service.test").await, "hello from service.test");
+    let other = tunnel("service.test", "unlisted.test").await;
+    assert!(other.starts_with("denied: "), "{other}");
+    let audit = stack.log_line("server_name_denied").await;
+    assert!(audit.contains("\"audit\":true") && audit.contains("service.test"), "{audit}");
+    assert_eq!(world.served(), ["service.test"], "the server heard of nothing else");
+}
+
 /// Lays the usual libraries where a package brings its own; scripts/setup installs them for the shim's tests.
 fn bring_libraries(site_packages: &Path) {
     let python = std::env::var("ASP_PYTHON_TEST").expect("ASP_PYTHON_TEST is set: source .tools/env");

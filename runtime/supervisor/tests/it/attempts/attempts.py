@@ -261,6 +261,26 @@ def fetch(want):
         return f"denied: {type(error).__name__}: {error}"
 
 
+def tunnel(want):
+    """Through the proxy to one host, and there TLS and a request for another."""
+    import socket
+    import ssl
+    from urllib.parse import urlsplit
+
+    proxy = urlsplit(os.environ["HTTPS_PROXY"])
+    try:
+        with socket.create_connection((proxy.hostname, proxy.port), timeout=10) as plain:
+            plain.sendall(f"CONNECT {want['to']}:443 HTTP/1.1\r\n\r\n".encode())
+            answer = plain.recv(4096)
+            if b" 200 " not in answer:
+                return f"denied: {answer!r}"
+            with ssl.create_default_context().wrap_socket(plain, server_hostname=want["name"]) as tls:
+                tls.sendall(f"GET / HTTP/1.1\r\nHost: {want['name']}\r\n\r\n".encode())
+                return b"".join(iter(lambda: tls.recv(4096), b"")).decode().split("\r\n\r\n")[1]
+    except OSError as error:
+        return f"denied: {type(error).__name__}: {error}"
+
+
 @plugin.tool
 def main(args, ctx):
     if "harm" in args:
@@ -276,6 +296,8 @@ def main(args, ctx):
         return knobs()
     if "fetch" in args:
         return {"text": fetch(args["fetch"])}
+    if "tunnel" in args:
+        return {"text": tunnel(args["tunnel"])}
     if "names" in args:
         return {"names": sorted(os.environ)}
     return {want["name"]: attempt(want) for want in args["attempts"]}
