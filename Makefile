@@ -6,7 +6,7 @@ SHELL := /bin/bash
 target := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export ASP_FILTER_WASM ?= $(target)/wasm32-wasip1/wasm/asp_filter.wasm
 
-.PHONY: help setup wasm build run test bench chaos fuzz check
+.PHONY: help setup wasm build run package test bench chaos fuzz check
 
 help: ## Lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -24,6 +24,11 @@ build: setup ## Builds the filter and the binaries
 
 run: build ## Starts everything on this machine, in the foreground
 	@source .tools/env; exec $(target)/release/asp serve --dev --stack --primitives primitives
+
+package: ## Packs the binaries as a Python wheel and npm packages, in target/dist/
+	@scripts/setup package
+	cargo build --locked --release -p asp -p asp-runtime -p asp-launcher
+	@scripts/package
 
 test: ## Runs every test that proves safety, real Envoy and real clients included
 	@scripts/setup test
