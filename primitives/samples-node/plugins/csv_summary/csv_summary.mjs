@@ -1,14 +1,33 @@
 //! Summarises one numeric column of a CSV text. It asks which one when the caller did not say and several would
 //! do, reports progress, stops between batches when it is cancelled, and sends the unusual rows as an artifact.
 import { setTimeout as pause } from 'node:timers/promises';
-import { ToolError, tool } from '@asp/plugin';
+import { ToolError, tool, z } from '@asp/plugin';
 import { formatTable, numberIn, parseTable } from './table.mjs';
 
 const BATCH = 100;
 /** Standard deviations from the mean beyond which a row is unusual. */
 const UNUSUAL = 2;
 
-export default tool(async ({ csv, column, delimiter = ',', pauseMs = 0 }, ctx) => {
+const input = z.strictObject({
+  csv: z.string().min(1).max(500_000).describe('The table; its first line names the columns'),
+  column: z.string().optional().describe('The column to summarise; asked for when several are numeric'),
+  delimiter: z.enum([',', ';', '|']).default(','),
+  pauseMs: z.int().min(0).max(1000).default(0).describe('Pause after each hundred rows'),
+});
+
+const output = z.strictObject({
+  column: z.string(),
+  rows: z.int().min(0).describe('Rows of the table'),
+  count: z.int().min(0).describe('Rows with a number in the column'),
+  sum: z.number(),
+  mean: z.number(),
+  min: z.number(),
+  max: z.number(),
+  unusual: z.int().min(0).describe('Rows more than two standard deviations from the mean'),
+  report: z.url().optional().describe('Where the unusual rows are'),
+});
+
+export default tool({ input, output }, async ({ csv, column, delimiter, pauseMs }, ctx) => {
   ctx.status('reading');
   const table = read(csv, delimiter);
   const chosen = await chooseColumn(table, column, ctx);
@@ -25,9 +44,9 @@ export default tool(async ({ csv, column, delimiter = ',', pauseMs = 0 }, ctx) =
 
   const summary = summarise(values);
   const unusual = table.rows.filter((_row, n) => isUnusual(values[n], summary));
-  const output = { column: chosen, rows: table.rows.length, ...summary.output, unusual: unusual.length };
+  const found = { column: chosen, rows: table.rows.length, ...summary.output, unusual: unusual.length };
   if (unusual.length > 0) {
-    output.report = await ctx.artifact({
+    found.report = await ctx.artifact({
       name: 'unusual.csv',
       type: 'csv',
       contentType: 'text/csv',
@@ -36,7 +55,7 @@ export default tool(async ({ csv, column, delimiter = ',', pauseMs = 0 }, ctx) =
     });
   }
   ctx.progress(100, 'done');
-  return output;
+  return found;
 });
 
 function read(csv, delimiter) {

@@ -1,11 +1,12 @@
 package samples.factorize;
 
 import asp.plugin.Answer;
-import asp.plugin.Arguments;
 import asp.plugin.Artifact;
 import asp.plugin.CancelledException;
 import asp.plugin.Context;
-import asp.plugin.Tool;
+import asp.plugin.Property;
+import asp.plugin.TypedTool;
+import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -15,19 +16,29 @@ import java.util.stream.Collectors;
  * Takes numbers apart into primes: asks before it starts on large ones, tells how far it is, keeps a report, and stops
  * within a millisecond when it is cancelled.
  */
-public final class Factorize implements Tool {
+public final class Factorize implements TypedTool<Factorize.Input, Factorize.Output> {
     private static final long LARGE = 1_000_000_000_000L;
 
-    /** What the output schema says. */
-    public record Output(List<Entry> numbers, long primes, List<Long> skipped, String report) {}
+    record Input(
+            @Property(
+                            description = "The numbers; up to 2^53 - 1, which every JSON library keeps exact",
+                            min = 1,
+                            max = 1000)
+                    List<@Property(min = 2, max = 9007199254740991L) Long> numbers,
+            @Property(description = "Pause after each number", min = 0, max = 1000, defaultValue = "0") int pauseMs) {}
 
-    public record Entry(long number, List<Long> factors) {}
+    record Output(
+            List<Entry> numbers,
+            @Property(description = "How many of the numbers are prime") long primes,
+            @Property(description = "Large numbers that were left out") List<Long> skipped,
+            @Property(description = "Where the list is as CSV") URI report) {}
 
-    private record Input(List<Long> numbers, int pauseMs) {}
+    record Entry(
+            long number,
+            @Property(description = "Prime, ascending, as often as they divide") List<Long> factors) {}
 
     @Override
-    public Object run(Arguments arguments, Context context) throws InterruptedException {
-        Input input = arguments.as(Input.class);
+    public Output run(Input input, Context context) throws InterruptedException {
         List<Long> skipped = skipped(input.numbers(), context);
         List<Long> wanted =
                 input.numbers().stream().filter(number -> !skipped.contains(number)).toList();
@@ -41,7 +52,7 @@ public final class Factorize implements Tool {
         String report = context.artifact(about, csv(entries).getBytes(StandardCharsets.UTF_8));
         context.progress(100, "done");
         long primes = entries.stream().filter(entry -> entry.factors().size() == 1).count();
-        return new Output(entries, primes, skipped, report);
+        return new Output(entries, primes, skipped, URI.create(report));
     }
 
     /** The large numbers, unless the user wants them taken apart too. */
