@@ -3,6 +3,7 @@
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -100,6 +101,19 @@ async fn who_waits_for_a_key_needs_no_writer() {
     let until = Instant::now() + Duration::from_millis(300);
     let retry = Holder { call: [4; 16], ..holder };
     assert_eq!(calls.claim(key, [2; 32], retry, until, lease).await.unwrap(), Claim::InFlight);
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_while_another_process_writes_calls() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let calls = SqliteCalls::open(&path).await.unwrap();
+    let mut other = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+    for _ in 0..2 {
+        let renewed = ActiveCalls::renew(&calls, OwnerId([5; 16]), Duration::from_secs(60)).await;
+        assert_eq!(renewed.unwrap(), Lease::Held);
+    }
 }
 
 #[tokio::test]
@@ -223,4 +237,50 @@ async fn the_audit_stays_below_its_bound_of_bytes_and_loses_the_oldest_first() {
     log.close().await;
     let size = std::fs::metadata(&path).unwrap().len();
     assert!(size < MOST * 3 / 4, "{size}");
+}
+
+/// Counts the rows that each statement deletes from `table`: within one, SQLite's clock stands still.
+async fn count_deletions(path: &Path, table: &str) -> SqliteConnection {
+    let mut connection = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    for statement in [
+        "CREATE TABLE deleted (at REAL)".to_owned(),
+        format!(
+            "CREATE TRIGGER count AFTER DELETE ON {table} BEGIN INSERT INTO deleted VALUES (julianday('now')); END"
+        ),
+    ] {
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut connection).await.unwrap();
+    }
+    connection
+}
+
+/// All rows that were deleted, and the most that one statement has.
+async fn deletions(connection: &mut SqliteConnection) -> (i64, i64) {
+    let statement = "SELECT SUM(n), MAX(n) FROM (SELECT COUNT(*) AS n FROM deleted GROUP BY at)";
+    sqlx::query_as(statement).fetch_one(connection).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_sweep_holds_the_writer_for_few_rows_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, log_path] = ["calls.db", "audit.db"].map(|name| directory.path().join(name));
+    let calls = SqliteCalls::open(&path).await.unwrap();
+    let log = SqliteAudit::open(&log_path, GIBIBYTE).await.unwrap();
+    log.append(&vec![event(0, 0); 1500]).await.unwrap();
+    let mut ledger = count_deletions(&path, "ledger").await;
+    let mut events = count_deletions(&log_path, "events").await;
+    sqlx::query(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500) \
+         INSERT INTO ledger (claim_key, hash, call_id, owner, org, state, expires_ms) \
+         SELECT randomblob(32), zeroblob(32), randomblob(16), zeroblob(16), zeroblob(16), 1, 1 FROM n",
+    )
+    .execute(&mut ledger)
+    .await
+    .unwrap();
+    calls.sweep().await.unwrap();
+    log.sweep().await.unwrap();
+    for (table, (all, most)) in
+        [("ledger", deletions(&mut ledger).await), ("events", deletions(&mut events).await)]
+    {
+        assert!(all == 1500 && most <= 500, "{table}: {most} of {all} rows in one statement");
+    }
 }
