@@ -441,3 +441,21 @@ fn servers_are_judged_key_by_key() {
         found(&check(&[source("demo/server.yaml", &format!("apiVersion: asp/v2\nname: demo\n{AUTH}\n"))]));
     assert_table("version of the format", wrong, &[("bad_value", "/apiVersion")]);
 }
+
+#[test]
+fn tool_names_that_many_providers_refuse_are_warned_of() {
+    let named = |id: &str| {
+        let text = format!(
+            "id: {id}\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\nmutation: read_only\n\
+             primitiveSchema: {{input_schema: {{type: object}}}}\n{BUILTIN}\n"
+        );
+        let server =
+            format!("apiVersion: asp/v1\nname: demo\n{AUTH}\nprimitives: [{{ref: \"demo/{id}\"}}]\n");
+        found(&check(&[source("demo/server.yaml", &server), source("demo/tool.yaml", &text)]))
+    };
+    let long = "a".repeat(65);
+    for refused in ["a.b", &long] {
+        assert_table(refused, named(refused), &[("unportable_name", "/primitives/0")]);
+    }
+    assert_table("64 letters", named(&long[..64]), &[]);
+}
