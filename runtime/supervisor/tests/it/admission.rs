@@ -170,6 +170,18 @@ async fn a_plugin_without_room_takes_the_place_of_an_idle_one() {
 }
 
 #[tokio::test]
+async fn the_worker_that_was_without_calls_longest_gives_way_whatever_its_plugins_name() {
+    let plugins = ["a", "b", "c"].map(|plugin| (plugin, json!({})));
+    let stack = start_with(&plugins, &["--max-workers", "2"]).await;
+    for plugin in ["b", "a", "c"] {
+        assert!(output(&stack.call(plugin, "call", &json!({})).await).is_some(), "{plugin}");
+    }
+    for (plugin, workers) in [("a@1.0.0", 1), ("b@1.0.0", 0), ("c@1.0.0", 1)] {
+        assert_eq!(stack.figure(plugin, "workers").await, workers, "{plugin}");
+    }
+}
+
+#[tokio::test]
 async fn a_plugin_that_cannot_be_loaded_is_quarantined_and_health_says_so() {
     let stack = start(&[("broken", json!({"entrypoint": "broken.py"}))]).await;
     let mut tunnel = stack.tunnel("broken").await;
