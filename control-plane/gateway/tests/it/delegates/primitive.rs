@@ -113,7 +113,14 @@ async fn what_the_pipeline_refuses_is_an_error_of_the_delegation() {
             order.set_mutation(Mutation::Destructive);
         }
     }
+    let mut homeless = answered_by("order");
+    for primitive in homeless.primitives.iter_mut().filter(|primitive| primitive.id == "order") {
+        let mode = primitive.runtime.as_mut().and_then(|runtime| runtime.mode.as_mut());
+        let Some(Mode::Plugin(plugin)) = mode else { panic!("order is a plugin") };
+        plugin.language = "java".into();
+    }
     let rows = [
+        ("what no runtime can run", homeless, json!({}), "refused"),
         ("policy", denied, json!({}), "refused"),
         ("a missing scope", scoped, json!({}), "refused"),
         ("an approval nobody can give", destructive, json!({}), "refused"),
