@@ -203,7 +203,6 @@ impl Service {
                 nonce: world.version.to_string(),
                 type_url: type_url.clone(),
                 resources: vec![resource.clone()],
-                ..Default::default()
             };
             *sent = world.version;
             if answers.send(Ok(response)).await.is_err() {

@@ -199,7 +199,7 @@ mod tests {
         let each = found.memory_bytes();
         let once = found.memory_bytes_shared().unwrap();
         assert!(each >= 4 * (64 << 20), "{each}");
-        assert!(once >= 64 << 20 && once < 2 * (64 << 20), "{each} {once}");
+        assert!((64 << 20..2 * (64 << 20)).contains(&once), "{each} {once}");
         end(child);
     }
 }

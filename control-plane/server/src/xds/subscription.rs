@@ -144,7 +144,6 @@ impl Subscription {
             resources,
             type_url: self.kind.type_url().into(),
             nonce,
-            ..DiscoveryResponse::default()
         })
     }
 
