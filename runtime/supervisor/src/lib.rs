@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod cause;
+pub mod delegation;
 pub mod egress;
 pub mod plugin;
 pub mod pool;
@@ -38,7 +39,12 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BAD_CONFIGURATION) };
         }
     };
+    // Before there is a thread or a line that could be lost.
+    let refused = delegation::enter_scope();
     let _logs = start_queued(std::env::var(ENV_LOG).ok().as_deref());
+    if let Some(reason) = refused {
+        tracing::warn!(runtime = true, reason, "systemd gave no control group: the runtime goes on without");
+    }
     let settings = match settings::Settings::read(arguments) {
         Ok(settings) => settings,
         Err(faults) => {

@@ -1,6 +1,7 @@
 //! An account like everybody's: a home of mode 0700 that holds copies of what it runs, no control group, no right to
 //! anything else. And a machine, or a container, that refuses it some system calls.
 
+use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ pub(super) fn home() -> TempDir {
         let from = built.join(from);
         let to = home.path().join(to);
         std::fs::create_dir_all(&to).unwrap();
-        std::fs::copy(&from, to.join(from.file_name().unwrap())).unwrap();
+        // A child of another test would hold open for writing what this process writes, and so keep it from being run.
+        run(Command::new("cp").args([&from, &to]));
     }
     home
 }
@@ -70,6 +72,16 @@ pub(super) fn python(home: &Path) -> PathBuf {
 /// Starts a runtime of the account with sampled bounds; `plugins` installs what it has, `flags` come last. Some system
 /// calls are refused to all of it.
 pub(super) async fn start(home: TempDir, refused: &[u32], flags: &[&str]) -> Stack {
+    start_within(home, &[], refused, flags).await
+}
+
+/// The same with variables of its environment.
+pub(super) async fn start_within(
+    home: TempDir,
+    environment: &[(&str, OsString)],
+    refused: &[u32],
+    flags: &[&str],
+) -> Stack {
     let path = home.path().to_path_buf();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     run(Command::new("chown").args(["-R", &format!("{USER}:{USER}")]).arg(&path));
@@ -80,6 +92,8 @@ pub(super) async fn start(home: TempDir, refused: &[u32], flags: &[&str]) -> Sta
         command = Command::new(path.join("bin/asp-runtime"));
     }
     command.uid(USER).gid(USER).current_dir(&path).env("ASP_TEST_SECRET", super::probes::SECRET);
+    command.env_remove("XDG_RUNTIME_DIR");
+    command.envs(environment.iter().map(|(name, value)| (*name, value)));
     let python = path.join("python/bin/python");
     if python.exists() {
         command.env("ASP_PLUGIN_PYTHON", python);

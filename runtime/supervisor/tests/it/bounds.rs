@@ -12,7 +12,7 @@ use super::harness::{Stack, crash, eventually, install, output, start_with};
 
 /// Memory that no resource limit counts, and harm of each kind.
 const PLUGIN: &str = r#"
-import ctypes, json, mmap, os, subprocess, sys, threading, time
+import ctypes, json, mmap, os, subprocess, sys, time
 
 MIB = 1 << 20
 
@@ -243,6 +243,42 @@ async fn without_a_control_group_a_runtime_starts_only_when_it_is_told_that_samp
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!Path::new(&path("socket")).exists());
+}
+
+/// A stand-in for systemd-run, which notes how it was called and goes on with `then`; the runtime's environment for it.
+fn systemd(dir: &Path, then: &str) -> Vec<(&'static str, std::ffi::OsString)> {
+    std::fs::create_dir_all(dir.join("run/systemd")).unwrap();
+    std::fs::create_dir(dir.join("path")).unwrap();
+    let program = dir.join("path/systemd-run");
+    let noted = dir.join("noted");
+    std::fs::write(&program, format!("#!/bin/sh\necho \"$$ $*\" >> {}\n{then}\n", noted.display())).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = [dir.join("path").into_os_string(), std::env::var_os("PATH").unwrap()];
+    vec![("XDG_RUNTIME_DIR", dir.join("run").into()), ("PATH", path.join(std::ffi::OsStr::new(":")))]
+}
+
+#[tokio::test]
+async fn where_systemd_has_a_scope_for_it_the_runtime_goes_on_in_one_as_the_same_process() {
+    for (then, calls) in [("while [ \"$1\" != -- ]; do shift; done; shift; exec \"$@\"", 2), ("exit 1", 1)] {
+        let home = account::home();
+        install(&home.path().join("plugins"), "echo", "1.0.0", &json!({}));
+        let environment = systemd(home.path(), then);
+        let stack = account::start_within(home, &environment, &[], &[]).await;
+        assert!(output(&stack.call("echo", "one", &json!({})).await).is_some(), "it goes on");
+        assert_eq!(stack.health().await["bounds"], "sampled", "the stand-in gives no group");
+        let noted = std::fs::read_to_string(stack.plugins().with_file_name("noted")).unwrap();
+        let noted: Vec<&str> = noted.lines().collect();
+        assert_eq!(noted.len(), calls, "{noted:?}");
+        let scope = "--user --scope -q -p Delegate=yes --";
+        assert!(noted[0].ends_with(&format!("{scope} true")), "a trial: {noted:?}");
+        match noted.get(1) {
+            Some(entered) => {
+                assert!(entered.starts_with(&format!("{} {scope} /", stack.child.id())), "{noted:?}");
+                assert!(entered.contains("/bin/asp-runtime --plugins "), "{noted:?}");
+            }
+            None => assert!(stack.log_line("systemd gave no control group").await.contains("exit status: 1")),
+        }
+    }
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::account;
 use super::attempts::{Language, start};
 use super::death::descendants;
 use super::harness::{Said, Stack, crash, eventually, output};
@@ -45,16 +46,33 @@ async fn a_java_plugin_harms_nobody_but_itself() {
     stack.log_line("the plugin ended the process; this counts as a crash").await;
 }
 
+/// Without a control group, the last look at a worker may be older than the end by its own bound on the heap.
+#[tokio::test]
+async fn the_plugins_of_an_ordinary_account_harm_nobody_but_themselves() {
+    for language in [Language::Python, Language::Node, Language::Java] {
+        let home = account::home();
+        account::python(home.path());
+        install(language, &home.path().join("plugins"));
+        goes_on_beside_harm(account::start(home, &[], &[]).await, &["oom", "signal"]).await;
+    }
+}
+
+fn install(language: Language, plugins: &Path) {
+    // Of another language than the two that take longest to start; its calls must not wait for anything.
+    Language::Python.install(plugins, "good", &json!({"pool": {"concurrency": 4}}));
+    for (harm, _) in HARM {
+        // What is computed in vain is bounded by the manifest; the machine has other tests to run.
+        language.install(plugins, harm, &json!({"limits": {"cpuMillis": 500}}));
+    }
+}
+
 async fn harms_nobody(language: Language) -> Stack {
-    let plugins = |plugins: &Path| {
-        // Of another language than the two that take longest to start; its calls must not wait for anything.
-        Language::Python.install(plugins, "good", &json!({"pool": {"concurrency": 4}}));
-        for (harm, _) in HARM {
-            // What is computed in vain is bounded by the manifest; the machine has other tests to run.
-            language.install(plugins, harm, &json!({"limits": {"cpuMillis": 500}}));
-        }
-    };
-    let stack = start(plugins, |command| command).await;
+    let stack = start(|plugins| install(language, plugins), |command| command).await;
+    goes_on_beside_harm(stack, &["oom"]).await
+}
+
+/// A full memory ends a worker by one of `out_of_memory`.
+async fn goes_on_beside_harm(stack: Stack, out_of_memory: &[&str]) -> Stack {
     let names = json!({"names": true});
     assert!(output(&stack.call("good", "first", &names).await).is_some());
     let over = AtomicBool::new(false);
@@ -70,7 +88,10 @@ async fn harms_nobody(language: Language) -> Stack {
     let harm = async {
         // In two rounds: seven processes that start at once are a load of their own.
         for round in HARM.chunks(4) {
-            let calls = round.iter().map(|(harm, ends)| ends_by(&stack, harm, ends));
+            let calls = round.iter().map(|(harm, ends)| {
+                let ends = if *harm == "memory" { out_of_memory } else { *ends };
+                ends_by(&stack, harm, ends)
+            });
             futures::future::join_all(calls).await;
         }
         over.store(true, Ordering::Relaxed);
