@@ -106,8 +106,9 @@ async fn a_worker_that_fills_the_disk_itself_is_no_trouble_of_the_machine() {
         "entrypoint": "hoarder.py", "isolation": {"minLevel": 1}, "limits": {"diskBytes": 65_536},
     });
     install(&dir.path().join("plugins"), "greet", "1.0.0", &hoarder);
-    let _disk = Disk::mount(&dir.path().join("state"));
+    let disk = Disk::mount(&dir.path().join("state"));
     let stack = account::start(dir, &[PIVOT_ROOT], &["--min-level", "1"]).await;
+    disk.settled().await;
     let told = refusal(&stack).await;
     assert!(told.contains("quarantined: "), "{told}");
     stack.log_line("bound on disk space").await;
