@@ -50,10 +50,15 @@ class Input:
     name: str
 
 
+@dataclass
+class Output:
+    greeting: str
+
+
 @plugin.tool
-async def run(args: Input, ctx: Context) -> dict:
+async def run(args: Input, ctx: Context) -> Output:
     await ctx.artifact("large.bin", bytes(25165824))
-    return {"greeting": args.name}
+    return Output(args.name)
 "#;
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
