@@ -108,10 +108,21 @@ pub(crate) async fn all_at(place: &Place<'_>) -> Result<()> {
 }
 
 pub(crate) async fn python_at(place: &Place<'_>, mode: &str, protocol: &str) -> Result<()> {
+    let answer = python_calls(place, mode, "echo", &serde_json::from_str(ECHO)?).await?;
+    check(place, &answer, protocol)
+}
+
+/// The Python client lists the tools and calls one; what it prints.
+pub(crate) async fn python_calls(
+    place: &Place<'_>,
+    mode: &str,
+    name: &str,
+    arguments: &Value,
+) -> Result<Value> {
     let mut command = Command::new(tool::python()?);
     command.arg(tool::root()?.join("tests/clients/python/client.py"));
-    command.args([place.url, mode, "echo", ECHO]);
-    check(place, &run(command, place).await?, protocol)
+    command.args([place.url, mode, name, &arguments.to_string()]);
+    run(command, place).await
 }
 
 async fn node_v1_at(place: &Place<'_>) -> Result<()> {

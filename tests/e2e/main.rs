@@ -8,6 +8,7 @@ mod advertised;
 mod boot;
 mod certificate;
 mod clients;
+mod dev;
 mod freeze;
 mod gateway_loss;
 mod hosted_calls;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     trials.extend(clients::trials(&shared));
     trials.extend(wire::trials(&shared));
     trials.extend(plugins::trials(&shared));
+    trials.extend(dev::trials(&shared));
     trials.extend(plugin_delegates::trials(&shared));
     trials.extend(packages::trials(&shared));
     trials.extend(plugin_schemas::trials(&shared));

@@ -1,5 +1,6 @@
 //! The command line of `asp`.
 
+pub mod dev;
 pub mod environment;
 pub mod plugin;
 
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use dev::DevArgs;
 use environment::ENVIRONMENT_HELP;
 use plugin::PluginCommand;
 
@@ -19,6 +21,7 @@ use plugin::PluginCommand;
     after_help = "\
 Examples:
   asp plugin new greet --language python mine   a server with one tool that works
+  asp dev mine                                  serves it on this machine, and follows every change
   asp lint mine                                 every fault of its files
   asp serve --dev --primitives mine             control plane and gateway on this machine
   asp token --org acme --user alice             a token to call it with"
@@ -30,6 +33,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Serves a directory of primitives on this machine and follows every change of specs and code
+    Dev(DevArgs),
     /// Runs the control plane, the gateway, or both
     Serve(ServeArgs),
     /// Mints a token from the development issuer and prints it alone

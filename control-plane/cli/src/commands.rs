@@ -4,6 +4,7 @@ pub mod apply;
 pub mod audit;
 pub mod client;
 pub mod compile;
+pub mod dev;
 pub mod explain;
 pub mod import;
 pub mod lint;
@@ -25,6 +26,7 @@ const EXIT_BREAKING: u8 = 3;
 /// Runs a command to its end.
 pub fn run(command: Command) -> ExitCode {
     let outcome = match command {
+        Command::Dev(args) => dev::run(&args),
         Command::Serve(args) => crate::serve::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Lint(args) => lint::run(&args),

@@ -8,7 +8,9 @@ mod control;
 mod gateway;
 mod ports;
 mod runtimes;
+mod session;
 mod stack;
+mod standing;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
@@ -32,21 +34,32 @@ use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::tls::ENV_PEER_CERT;
 use crate::stack::runtime::LocalRuntime;
 use crate::{state_dir, token_keys};
+use control::Control;
 use ports::Ports;
+use session::Served;
+pub(crate) use session::Session;
 use stack::Stack;
+use standing::Died;
 
 /// How long open requests may take after a stop (Kubernetes kills after 30 s).
 pub const GRACE: Duration = Duration::from_secs(25);
+/// Likewise without Envoy, whose end ends the streams of clients: they hold theirs open, and a developer waits.
+const DIRECT_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs until SIGTERM or SIGINT.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
     telemetry::start(environment.get(telemetry::ENV_LOG).as_deref());
     let settings = Settings::read(args, &environment).map_err(Failure::Configuration)?;
+    run_with(settings, None)
+}
+
+/// The same with settings that were read elsewhere, and a session that applies what a directory holds.
+pub(crate) fn run_with(settings: Settings, session: Option<Session>) -> Result<(), Failure> {
     let peer = peer(&settings)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(serve(settings, peer))?;
+    runtime.block_on(serve(settings, peer, session))?;
     Ok(())
 }
 
@@ -63,7 +76,7 @@ struct Process {
     /// The gateway, once it is there, for whoever asks how it does.
     gateway: Arc<OnceLock<Weak<Gateway>>>,
     /// The language runtime that `--stack` starts.
-    runtime: Option<LocalRuntime>,
+    runtime: Option<Arc<LocalRuntime>>,
     tasks: TaskTracker,
     /// Cancelled first: no new work, listeners drain.
     stop: CancellationToken,
@@ -71,7 +84,13 @@ struct Process {
     stop_background: CancellationToken,
 }
 
-async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
+impl Process {
+    fn grace(&self) -> Duration {
+        if self.settings.is_direct() { DIRECT_GRACE } else { GRACE }
+    }
+}
+
+async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>) -> anyhow::Result<()> {
     state_dir::create(&settings.state_dir)
         .with_context(|| format!("create {}", settings.state_dir.display()))?;
     let (ports, listeners) = ports::bind(&settings).await?;
@@ -82,7 +101,8 @@ async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
     warn_of_exposure(&settings, &public_url);
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
     let token_keys = token_keys(&settings)?;
-    let runtime = settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack));
+    let runtime =
+        settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack)).map(Arc::new);
     let process = Process {
         settings,
         peer,
@@ -99,16 +119,20 @@ async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
     ports::write(&process)?;
     let drains = TaskTracker::new();
     let audit = gateway::open_audit(&process.settings).await?;
-    let mut not_installed = Vec::new();
-    if let Some(listeners) = listeners.control {
-        not_installed = control::start(&process, listeners, audit.clone(), &drains).await?;
-    }
+    let mut control = match listeners.control {
+        Some(listeners) => Some(control::start(&process, listeners, audit.clone(), &drains).await?),
+        None => None,
+    };
     if let Some(listener) = listeners.gateway {
         let gateway = gateway::start(&process, listener, audit, &drains).await?;
         // Err: there is one gateway.
         let _ = process.gateway.set(Arc::downgrade(&gateway));
     }
-    let mut stack = Stack::start(&process, not_installed)?;
+    let not_installed = control.as_mut().map(|control| std::mem::take(&mut control.not_installed));
+    let mut stack = Stack::start(&process, not_installed.unwrap_or_default())?;
+    if let (Some(session), Some(control)) = (session, control) {
+        stack.until_stopped(session.run(served(&process, control, stack.died())?));
+    }
     let outcome = tokio::select! {
         outcome = wait_for_stop() => outcome,
         error = stack.failed() => Err(error),
@@ -123,6 +147,22 @@ async fn serve(settings: Settings, peer: Option<Peer>) -> anyhow::Result<()> {
     process.tasks.wait().await;
     tracing::info!("stopped");
     outcome
+}
+
+/// What a session works with.
+fn served(process: &Process, control: Control, died: Died) -> anyhow::Result<Served> {
+    Ok(Served {
+        store: control.store,
+        compiler: control.compiler,
+        publisher: control.publisher,
+        gateway: process.gateway.get().cloned().context("a session has a gateway")?,
+        runtime: process.runtime.clone(),
+        died,
+        machine: announce::machine(process, control.not_installed),
+        issuer: process.dev_issuer.clone().context("a session is for development")?,
+        state_dir: process.settings.state_dir.clone(),
+        urls: announce::urls(process),
+    })
 }
 
 /// Says what the settings leave open to others, which an operator may want, and may not have meant.

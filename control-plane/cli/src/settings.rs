@@ -5,6 +5,7 @@
 
 pub mod calls;
 pub mod delegates;
+pub mod dev;
 pub mod gateway;
 pub mod listen;
 pub mod runtimes;
@@ -102,6 +103,11 @@ impl Settings {
         };
         settings.check_together(&mut reader, args);
         reader.finish(settings)
+    }
+
+    /// Whether clients reach the gateway itself, without Envoy.
+    pub fn is_direct(&self) -> bool {
+        self.stack.as_ref().is_some_and(|stack| stack.envoy.is_none())
     }
 
     /// Whether admin tokens cross a network in clear because the operator has said so.

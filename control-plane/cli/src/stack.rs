@@ -16,7 +16,6 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::settings::Settings;
-use crate::settings::stack::StackSection;
 use crate::state_dir;
 use child::Program;
 use template::Variables;
@@ -35,7 +34,7 @@ pub struct EnvoyPorts {
 }
 
 /// Writes `envoy.yaml` into the state directory and returns the program that runs it.
-pub fn envoy(settings: &Settings, stack: &StackSection, ports: EnvoyPorts) -> anyhow::Result<Program> {
+pub fn envoy(settings: &Settings, program: &Path, ports: EnvoyPorts) -> anyhow::Result<Program> {
     let mut variables = Variables::from([
         ("ASP_PORT", ports.edge.to_string()),
         ("ASP_ENVOY_ADMIN_PORT", ports.admin.to_string()),
@@ -69,7 +68,7 @@ pub fn envoy(settings: &Settings, stack: &StackSection, ports: EnvoyPorts) -> an
     ];
     Ok(Program {
         name: "envoy",
-        path: stack.envoy.clone(),
+        path: program.to_owned(),
         arguments: arguments.map(str::to_owned).to_vec(),
         environment: Vec::new(),
     })

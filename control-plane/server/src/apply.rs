@@ -1,4 +1,4 @@
-//! Applies a directory of primitives to the store, as `asp serve --primitives` does at start.
+//! Applies a directory of primitives to the store, as `asp serve --primitives` does at start and `asp dev` at every change.
 //!
 //! Keeps true: a directory with any fault is applied not at all, and every fault is reported.
 
@@ -11,8 +11,17 @@ use asp_store::control::{Change, ControlStore, Precondition};
 use crate::catalog::{self, Bundle, Compiler};
 use crate::clock;
 
-/// Who the audit names.
-const ACTOR: &str = "serve --primitives";
+/// Who applies, and what becomes of stored servers that the directory does not have.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Who the audit names.
+    pub actor: &'static str,
+    /// Whether they are deleted; else they stay, and the directory must not conflict with them.
+    pub prune: bool,
+}
+
+/// At start: other servers were put by admins.
+const AT_START: Terms = Terms { actor: "serve --primitives", prune: false };
 
 /// Checks the whole directory, then stores every server that changed. Returns what it holds.
 pub async fn directory(
@@ -34,29 +43,64 @@ pub async fn directory(
         bail!("{} is not applied: {} faults\n{}", directory.display(), list.len(), list.join("\n"));
     };
     let bundles = catalog::bundles(&sources, found.clone());
-    let mut evaluated_at = check_conflicts(store, compiler, directory, &bundles).await?;
+    let applied = servers(store, compiler, bundles, AT_START).await;
+    applied.with_context(|| format!("{} is not applied", directory.display()))?;
+    Ok(found)
+}
+
+/// Stores every server that changed, all of them checked together before. Returns the store's revision since.
+pub async fn servers(
+    store: &dyn ControlStore,
+    compiler: &Compiler,
+    bundles: Vec<Bundle>,
+    terms: Terms,
+) -> anyhow::Result<u64> {
     for bundle in &bundles {
         let name = &bundle.server.server.name;
         compiler
             .accepts(&bundle.server)
             .map_err(|fault| anyhow!("server {name} is not acceptable: {fault}"))?;
     }
+    let change = |evaluated_at| Change {
+        actor: terms.actor.into(),
+        at: clock::now_ms(),
+        precondition: Precondition::None,
+        evaluated_at: Some(evaluated_at),
+    };
+    let mut revision = match terms.prune {
+        true => prune(store, &bundles, change).await?,
+        false => check_conflicts(store, compiler, &bundles).await?,
+    };
     for bundle in bundles {
-        let change = Change {
-            actor: ACTOR.into(),
-            at: clock::now_ms(),
-            precondition: Precondition::None,
-            evaluated_at: Some(evaluated_at),
-        };
         let name = &bundle.server.server.name;
         let written = store
-            .put_server(&change, name, &bundle.files, &bundle.server.content_hash)
+            .put_server(&change(revision), name, &bundle.files, &bundle.server.content_hash)
             .await
             .with_context(|| format!("store server {name}"))?;
-        evaluated_at = evaluated_at.max(written.revision);
+        revision = revision.max(written.revision);
         tracing::info!(server = %name, changed = written.changed, revision = written.revision, "server applied");
     }
-    Ok(found)
+    Ok(revision)
+}
+
+/// Deletes the stored servers that are none of `bundles`. Returns the revision since.
+async fn prune(
+    store: &dyn ControlStore,
+    bundles: &[Bundle],
+    change: impl Fn(u64) -> Change,
+) -> anyhow::Result<u64> {
+    let state = store.load().await.context("read the stored servers")?;
+    let mut revision = state.revision;
+    for record in state.servers {
+        if bundles.iter().any(|bundle| bundle.server.server.name == record.name) {
+            continue;
+        }
+        let name = &record.name;
+        let written = store.delete_server(&change(revision), name).await;
+        revision = revision.max(written.with_context(|| format!("delete server {name}"))?.revision);
+        tracing::info!(server = %name, revision, "server deleted: its folder is gone");
+    }
+    Ok(revision)
 }
 
 /// The directory as a whole was checked; what remains are the servers that only the store has. Returns the revision
@@ -64,7 +108,6 @@ pub async fn directory(
 async fn check_conflicts(
     store: &dyn ControlStore,
     compiler: &Compiler,
-    directory: &Path,
     bundles: &[Bundle],
 ) -> anyhow::Result<u64> {
     let state = store.load().await.context("read the stored servers")?;
@@ -79,9 +122,5 @@ async fn check_conflicts(
     if conflicts.is_empty() {
         return Ok(state.revision);
     }
-    bail!(
-        "{} is not applied: it conflicts with stored servers\n{}",
-        directory.display(),
-        conflicts.join("\n")
-    )
+    bail!("it conflicts with stored servers\n{}", conflicts.join("\n"))
 }

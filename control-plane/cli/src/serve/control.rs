@@ -12,8 +12,8 @@ use asp_control::admission::Admission;
 use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, StaticConfig};
 use asp_control::issuers::{self, Issuers};
-use asp_control::publisher::Publisher;
 use asp_control::publisher::stored::StoreSource;
+use asp_control::publisher::{Handle, Publisher};
 use asp_control::xds::endpoints::Endpoints;
 use asp_control::xds::service;
 use asp_control::xds::stream::Context as XdsContext;
@@ -29,10 +29,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ports::ControlListeners;
-use super::{GRACE, Process, runtimes};
+use super::{Process, runtimes};
 use crate::settings::{Database, Settings};
 use crate::stack::everything;
-use crate::stack::plugins::NotInstalled;
+use crate::stack::plugins::{Failed, NotInstalled};
 
 /// How often expired revocations and old audit rows are looked for.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -41,30 +41,31 @@ const PACKAGES: &str = "packages";
 /// Audit rows kept.
 const KEEP_AUDIT: u64 = 1_000_000;
 
-/// Starts the control role; returns when it is listening, with the plugins of `--stack` that could not be installed.
+/// What applies servers in this process.
+pub(super) struct Control {
+    pub(super) store: Arc<dyn ControlStore>,
+    pub(super) compiler: Compiler,
+    pub(super) publisher: Handle,
+    /// The plugins of `--stack` that could not be installed.
+    pub(super) not_installed: Vec<NotInstalled>,
+}
+
+/// Starts the control role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
     listeners: ControlListeners,
     calls: Arc<dyn AuditLog>,
     drains: &TaskTracker,
-) -> anyhow::Result<Vec<NotInstalled>> {
+) -> anyhow::Result<Control> {
     let settings = &process.settings;
     let issuers = issuers(process)?;
     let store = open_store(settings).await?;
-    let config = StaticConfig {
-        public_url: process.public_url.clone(),
-        dev: settings.dev,
-        workers: settings.edge_workers,
-        admin_issuers: issuers.admins.iter().map(|key| key.rules.iss.clone()).collect(),
-        issuers: issuers.clients,
-        upstreams: upstreams(process),
-    };
-    let compiler = Compiler::new(config);
+    let compiler = compiler(process, &issuers);
     let mut not_installed = Vec::new();
     if let Some(directory) = &settings.primitives {
         let catalog = apply::directory(store.as_ref(), &compiler, directory).await?;
         if let Some(runtime) = &process.runtime {
-            not_installed = runtime.install(&catalog, directory);
+            not_installed = runtime.install(&catalog, directory, Failed::Forget).not_installed;
         }
     }
     let endpoints = Endpoints::new();
@@ -84,6 +85,12 @@ pub(super) async fn start(
         stop: process.stop_background.clone(),
     };
     process.tasks.spawn(serve_xds(listeners.xds, xds));
+    let control = Control {
+        store: Arc::clone(&store),
+        compiler: compiler.clone(),
+        publisher: handle.clone(),
+        not_installed: not_installed.clone(),
+    };
     let admin = AdminState {
         admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
         store,
@@ -92,15 +99,27 @@ pub(super) async fn start(
         compiler,
         publisher: handle,
         subscribers,
-        runtimes: Arc::new(runtimes::Health::of(process, not_installed.clone())?),
+        runtimes: Arc::new(runtimes::Health::of(process, not_installed)?),
         verifier: Verifier::new(issuers.admins),
         refusals: Refusals::default(),
         turns: Turns::new(),
         jwks: jwks(process),
         dev: settings.dev,
     };
-    drains.spawn(listen::serve(listeners.admin, admin::router(Arc::new(admin)), process.stop.clone(), GRACE));
-    Ok(not_installed)
+    let router = admin::router(Arc::new(admin));
+    drains.spawn(listen::serve(listeners.admin, router, process.stop.clone(), process.grace()));
+    Ok(control)
+}
+
+fn compiler(process: &Process, issuers: &Issuers) -> Compiler {
+    Compiler::new(StaticConfig {
+        public_url: process.public_url.clone(),
+        dev: process.settings.dev,
+        workers: process.settings.edge_workers,
+        admin_issuers: issuers.admins.iter().map(|key| key.rules.iss.clone()).collect(),
+        issuers: issuers.clients.clone(),
+        upstreams: upstreams(process),
+    })
 }
 
 async fn serve_xds(listener: tokio::net::TcpListener, xds: XdsContext) {

@@ -16,7 +16,7 @@ use secrecy::{SecretSlice, SecretString};
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
-use super::{GRACE, Process, ports, runtimes};
+use super::{Process, ports, runtimes};
 use crate::settings::Settings;
 use crate::state_dir;
 
@@ -94,7 +94,7 @@ pub(super) async fn start(
         listener,
         asp_gateway::http::router(gateway.clone()),
         process.stop.clone(),
-        GRACE,
+        process.grace(),
     ));
     Ok(gateway)
 }

@@ -1,8 +1,9 @@
 //! The listeners of a process and the file that says where they are.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use asp_control::listen;
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -14,7 +15,7 @@ use crate::state_dir;
 /// Where this process listens; 0 for a role it does not have.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Ports {
-    /// Envoy's, for clients.
+    /// Envoy's, for clients; the gateway's own where there is no Envoy.
     pub(super) edge: u16,
     pub(super) admin: u16,
     pub(super) gateway: u16,
@@ -39,8 +40,8 @@ pub(super) struct Listeners {
 pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listeners)> {
     let listen = &settings.listen;
     let mut ports = Ports {
-        edge: chosen(listen.edge_port, settings, "edge").await?,
-        envoy_admin: chosen(listen.envoy_admin_port, settings, "Envoy admin").await?,
+        edge: 0,
+        envoy_admin: 0,
         everything: match &settings.stack {
             Some(stack) => chosen(stack.everything_port, settings, "sample server").await?,
             None => 0,
@@ -49,6 +50,10 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
         gateway: 0,
         xds: 0,
     };
+    if !settings.is_direct() {
+        ports.edge = chosen(listen.edge_port, settings, "edge").await?;
+        ports.envoy_admin = chosen(listen.envoy_admin_port, settings, "Envoy admin").await?;
+    }
     let mut listeners = Listeners::default();
     if settings.roles.control {
         let (admin, admin_address) = listen::bind(listen.admin, listen.admin_port, "admin API").await?;
@@ -57,11 +62,27 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
         listeners.control = Some(ControlListeners { admin, xds });
     }
     if settings.roles.gateway {
-        let (gateway, address) = listen::bind(listen.gateway, listen.gateway_port, "gateway").await?;
+        let bound = listen::bind(listen.gateway, listen.gateway_port, "gateway").await;
+        let (gateway, address) = bound.map_err(|error| way_out(error, settings))?;
         ports.gateway = address.port();
         listeners.gateway = Some(gateway);
     }
+    if settings.is_direct() {
+        ports.edge = ports.gateway;
+    }
     Ok((ports, listeners))
+}
+
+/// Says what a developer does about a port that another process has.
+fn way_out(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
+    let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    if !settings.is_direct() || cause != Some(io::ErrorKind::AddrInUse) {
+        return error;
+    }
+    anyhow!(
+        "another process listens on port {}, maybe another `asp dev`: end that, or take a free port with --port 0",
+        settings.listen.gateway_port
+    )
 }
 
 /// Envoy binds its ports itself; for port 0 a free one is taken here and let go again. Between the two

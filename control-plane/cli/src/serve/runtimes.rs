@@ -77,7 +77,7 @@ impl port::Runtimes for Health {
 /// The configured language runtimes, and the one that this process starts.
 pub(super) fn open(process: &Process) -> anyhow::Result<Runtimes> {
     let settings = &process.settings;
-    let own = process.runtime.as_ref().map(LocalRuntime::address);
+    let own = process.runtime.as_deref().map(LocalRuntime::address);
     let mut targets = Vec::new();
     for address in settings.gateway.runtimes.iter().cloned().chain(own) {
         // The gateway proves itself to a runtime as it does to the control plane.

@@ -7,7 +7,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Process;
-use super::announce::{Died, announce};
+use super::announce::announce;
+use super::standing::Died;
 use crate::stack::child::{Program, supervise};
 use crate::stack::plugins::NotInstalled;
 use crate::stack::{self, EnvoyPorts, everything};
@@ -16,12 +17,13 @@ use crate::stack::{self, EnvoyPorts, everything};
 pub(super) struct Stack {
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
+    died: Died,
 }
 
 impl Stack {
     /// No stack: never fails, stops at once.
     pub(super) fn none() -> Stack {
-        Stack { tasks: JoinSet::new(), stop: CancellationToken::new() }
+        Stack { tasks: JoinSet::new(), stop: CancellationToken::new(), died: Died::default() }
     }
 
     /// `not_installed`: what the announcement is to tell of the plugins.
@@ -30,19 +32,34 @@ impl Stack {
         let Some(section) = &process.settings.stack else {
             return Ok(stack);
         };
-        let ports =
-            EnvoyPorts { edge: process.ports.edge, admin: process.ports.envoy_admin, xds: process.ports.xds };
-        stack.keep(stack::envoy(&process.settings, section, ports)?);
+        if let Some(envoy) = &section.envoy {
+            let ports = EnvoyPorts {
+                edge: process.ports.edge,
+                admin: process.ports.envoy_admin,
+                xds: process.ports.xds,
+            };
+            stack.keep(stack::envoy(&process.settings, envoy, ports)?);
+        }
         if let Some(program) = everything::program(section, process.ports.everything) {
             stack.keep(program);
         }
-        let died = Died::default();
         if let Some(runtime) = &process.runtime {
-            stack.keep_if_it_works(runtime.program()?, Arc::clone(&died));
+            stack.keep_if_it_works(runtime.program()?);
         }
-        let announced = announce(process, not_installed, died);
-        stack.tasks.spawn(until(stack.stop.clone(), announced));
+        if section.envoy.is_some() {
+            stack.until_stopped(announce(process, not_installed, stack.died()));
+        }
         Ok(stack)
+    }
+
+    /// Work that ends with the children; its failure ends them.
+    pub(super) fn until_stopped(&mut self, work: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+        self.tasks.spawn(until(self.stop.clone(), work));
+    }
+
+    /// Why the language runtime is given up.
+    pub(super) fn died(&self) -> Died {
+        Arc::clone(&self.died)
     }
 
     fn keep(&mut self, program: Program) {
@@ -50,8 +67,9 @@ impl Stack {
     }
 
     /// A program without which the rest still works, such as a runtime on a machine that has no sandbox.
-    fn keep_if_it_works(&mut self, program: Program, died: Died) {
+    fn keep_if_it_works(&mut self, program: Program) {
         let name = program.name;
+        let died = self.died();
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             if let Err(error) = supervise(program, stop).await {

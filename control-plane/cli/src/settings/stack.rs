@@ -11,10 +11,11 @@ pub const ENV_EVERYTHING_JS: &str = "ASP_EVERYTHING_JS";
 pub const ENV_EVERYTHING_PORT: &str = "ASP_EVERYTHING_PORT";
 pub const ENV_RUNTIME_BIN: &str = "ASP_RUNTIME_BIN";
 
-/// The tools of `--stack`.
+/// The processes beside this one, of `--stack` and `asp dev`.
 #[derive(Clone, Debug)]
 pub struct StackSection {
-    pub envoy: PathBuf,
+    /// `None`: clients reach the gateway itself.
+    pub envoy: Option<PathBuf>,
     pub node: Option<PathBuf>,
     /// The reference MCP server's script; it is not started when this is missing.
     pub everything: Option<PathBuf>,
@@ -34,10 +35,19 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<StackSection> {
         reader.fault(ENV_NODE_BIN, format!("is required with {ENV_EVERYTHING_JS}"));
     }
     Some(StackSection {
-        envoy: PathBuf::from(envoy?),
+        envoy: Some(PathBuf::from(envoy?)),
         node,
         everything,
         everything_port: reader.number(ENV_EVERYTHING_PORT, 0_u16, 0..=u16::MAX),
-        runtime: reader.optional(ENV_RUNTIME_BIN).map(PathBuf::from).or_else(runtime_binary),
+        runtime: runtime(reader),
     })
+}
+
+fn runtime(reader: &mut Reader<'_>) -> Option<PathBuf> {
+    reader.optional(ENV_RUNTIME_BIN).map(PathBuf::from).or_else(runtime_binary)
+}
+
+/// Those of `asp dev`: a language runtime.
+pub(super) fn without_envoy(reader: &mut Reader<'_>) -> StackSection {
+    StackSection { envoy: None, node: None, everything: None, everything_port: 0, runtime: runtime(reader) }
 }

@@ -1,7 +1,7 @@
 //! The plugins of a development machine, built and installed one by one.
 //!
 //! Keeps true: a plugin that cannot be built or installed ends nothing but itself; it is told in one line with the
-//! way out, and an earlier build of it is not run in its place.
+//! way out. An earlier build of it is not run in its place, unless its author is there and wants it.
 
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
@@ -9,7 +9,7 @@ use std::slice::from_ref;
 use anyhow::Context;
 use asp_registry::Catalog;
 
-use crate::packaging::{self, Existing, Unit, build};
+use crate::packaging::{self, Existing, Installed, Unit, build};
 
 /// Bytes of a reason that are shown; all of it is what the command says that is the way out.
 const MAX_REASON: usize = 240;
@@ -26,27 +26,56 @@ pub struct NotInstalled {
     pub way_out: String,
 }
 
+/// What becomes of an earlier build of a plugin that cannot be built or installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// It is not what the code beside the spec says, and nobody remembers it.
+    Forget,
+    /// Its author sees the fault, and goes on with what worked.
+    Keep,
+}
+
+/// What became of the plugins; those whose language is not here are not among them.
+#[derive(Clone, Debug, Default)]
+pub struct Installation {
+    pub installed: Vec<Installed>,
+    pub not_installed: Vec<NotInstalled>,
+}
+
 /// Builds and installs every plugin of `catalog` in one of `languages`, whose code is looked for below `root`; code
-/// that changed takes the place of what was there. Returns those that are not installed; those whose language is not
-/// here are not among them.
-pub fn install(catalog: &Catalog, root: &Path, plugins: &Path, languages: &[&str]) -> Vec<NotInstalled> {
-    let mut failed = Vec::new();
+/// that changed takes the place of what was there.
+pub fn install(
+    catalog: &Catalog,
+    root: &Path,
+    plugins: &Path,
+    languages: &[&str],
+    failed: Failed,
+) -> Installation {
+    let mut done = Installation::default();
     for unit in packaging::units(&catalog.servers, Some(root)) {
         if !unit.is_in(Some(languages)) {
             tracing::warn!(id = %unit.id, language = %unit.language, "plugin is off: its language is not here");
             continue;
         }
-        let Err((why, way_out)) = one(&unit, root, plugins) else { continue };
+        let (why, way_out) = match one(&unit, root, plugins) {
+            Ok(installed) => {
+                done.installed.extend(installed);
+                continue;
+            }
+            Err(fault) => fault,
+        };
         tracing::warn!(id = %unit.id, version = %unit.version, language = %unit.language, %why, %way_out, "plugin is off, because it could not be installed; the rest goes on");
-        forget(&unit, plugins);
+        if failed == Failed::Forget {
+            forget(&unit, plugins);
+        }
         let Unit { id, version, language, .. } = unit;
-        failed.push(NotInstalled { id, version, language, why, way_out });
+        done.not_installed.push(NotInstalled { id, version, language, why, way_out });
     }
-    failed
+    done
 }
 
-/// Why a plugin is not installed, and the way out.
-fn one(unit: &Unit, root: &Path, plugins: &Path) -> Result<(), (String, String)> {
+/// What was installed; else why not, and the way out.
+fn one(unit: &Unit, root: &Path, plugins: &Path) -> Result<Vec<Installed>, (String, String)> {
     let id = &unit.id;
     let try_it = format!("asp plugin test {} --only {id}", root.display());
     if unit.folder.is_none() {
@@ -60,10 +89,10 @@ fn one(unit: &Unit, root: &Path, plugins: &Path) -> Result<(), (String, String)>
     let installed =
         packaging::install(from_ref(unit), plugins, Existing::Replace, None).context("install it");
     let report = installed.map_err(|error| (telling_line(&error), try_it))?;
-    for plugin in report.installed {
+    for plugin in &report.installed {
         tracing::info!(id = %plugin.id, version = %plugin.version, language = %plugin.language, "plugin installed");
     }
-    Ok(())
+    Ok(report.installed)
 }
 
 /// Removes what an earlier start installed: it is not what the code beside the spec says.
@@ -143,7 +172,10 @@ mod tests {
         let plugins = work.path().join("plugins");
         let stale = plugins.join("bad/1.0.0");
         std::fs::create_dir_all(&stale).unwrap();
-        let failed = install(&catalog, &root, &plugins, &["python", "java"]);
+        let languages = ["python", "java"];
+        install(&catalog, &root, &plugins, &languages, Failed::Keep);
+        assert!(stale.exists(), "what worked is gone");
+        let failed = install(&catalog, &root, &plugins, &languages, Failed::Forget).not_installed;
         let names: Vec<&str> = failed.iter().map(|plugin| plugin.id.as_str()).collect();
         assert_eq!(names, ["bad", "bare"], "{failed:?}");
         let bad = &failed[0];

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use asp_control::trusted_issuer::MAX_TTL;
+use asp_platform::secret::Secret;
 
 use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
 use crate::state_dir;
@@ -52,16 +53,8 @@ pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
 
 /// Writes `env` (0600) into the state directory: a shell file that exports the addresses and two tokens.
 pub fn write_env(state_dir: &Path, urls: &Urls, issuer: &DevIssuer) -> anyhow::Result<()> {
-    let client = ClientToken {
-        org: ORG.into(),
-        user: "alice".into(),
-        scopes: Vec::new(),
-        groups: Vec::new(),
-        audience: issuer.audience().to_owned(),
-        ttl: MAX_TTL,
-    };
     let admin = AdminToken { user: "admin".into(), role: "platform".into(), ttl: MAX_TTL };
-    let token = issuer.mint_client(&client).context("mint the client token")?;
+    let token = client_token(issuer)?;
     let admin_token = issuer.mint_admin(&admin).context("mint the admin token")?;
     let text = format!(
         "export ASP_EDGE_URL={}\nexport ASP_ADMIN_URL={}\nexport ASP_TOKEN={}\nexport ASP_ADMIN_TOKEN={}\n",
@@ -72,6 +65,19 @@ pub fn write_env(state_dir: &Path, urls: &Urls, issuer: &DevIssuer) -> anyhow::R
     );
     let path = state_dir.join("env");
     state_dir::replace(&path, text.as_bytes()).with_context(|| format!("write {}", path.display()))
+}
+
+/// A token of alice of acme, for a day.
+pub fn client_token(issuer: &DevIssuer) -> anyhow::Result<Secret> {
+    let client = ClientToken {
+        org: ORG.into(),
+        user: "alice".into(),
+        scopes: Vec::new(),
+        groups: Vec::new(),
+        audience: issuer.audience().to_owned(),
+        ttl: MAX_TTL,
+    };
+    issuer.mint_client(&client).context("mint the client token")
 }
 
 /// Removes the file of an earlier run: whoever waits for it must not find an old one.

@@ -4,15 +4,21 @@
 //! one line in the log, and the rest goes on.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
+use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
+use asp_proto::supervisor::{EnsurePluginRequest, PluginRef};
 use asp_registry::Catalog;
 use sha2::{Digest, Sha256};
+use tokio::net::UnixStream;
+use tonic::Code;
+use tonic::transport::Endpoint;
 
 use super::child::Program;
-use super::plugins::{self, NotInstalled};
-use crate::packaging::MCP_STDIO;
+use super::plugins::{self, Failed, Installation};
 use crate::packaging::languages::Languages;
+use crate::packaging::{Installed, MCP_STDIO};
 use crate::settings::Settings;
 use crate::settings::runtimes::RuntimeAddress;
 use crate::settings::stack::StackSection;
@@ -20,7 +26,11 @@ use crate::settings::stack::StackSection;
 /// A Unix socket's path has at most 107 bytes, and the runtime needs some of them below its directory.
 const LONGEST_DIRECTORY: usize = 70;
 
-/// The runtime of `--stack`.
+/// A runtime starts in well under a second.
+const START: Duration = Duration::from_secs(10);
+const CONNECT_EVERY: Duration = Duration::from_millis(20);
+
+/// The runtime of `--stack` and `asp dev`.
 pub struct LocalRuntime {
     program: PathBuf,
     plugins: PathBuf,
@@ -63,10 +73,30 @@ impl LocalRuntime {
         }
     }
 
-    /// Builds and installs the plugins of a directory of primitives, those whose language is there; returns those that
-    /// could not be.
-    pub fn install(&self, catalog: &Catalog, primitives: &Path) -> Vec<NotInstalled> {
-        plugins::install(catalog, primitives, &self.plugins, &self.languages)
+    /// Builds and installs the plugins of a directory of primitives, those whose language is there.
+    pub fn install(&self, catalog: &Catalog, primitives: &Path, failed: Failed) -> Installation {
+        plugins::install(catalog, primitives, &self.plugins, &self.languages, failed)
+    }
+
+    /// Tells the program that a plugin was installed anew: the next call gets the new code. One that does not run
+    /// reads it when it starts.
+    pub async fn take_up(&self, plugin: &Installed) -> anyhow::Result<()> {
+        let url = self.address().url;
+        let channel = Endpoint::from_shared(url).context("name the runtime's socket")?.connect_lazy();
+        let request = EnsurePluginRequest {
+            plugin: Some(PluginRef {
+                id: plugin.id.clone(),
+                version: plugin.version.clone(),
+                ..PluginRef::default()
+            }),
+            prewarm: true,
+            ..EnsurePluginRequest::default()
+        };
+        let asked = RuntimeSupervisorClient::new(channel).ensure_plugin(request).await;
+        match asked {
+            Err(status) if status.code() != Code::Unavailable => Err(anyhow!("{}", status.message())),
+            _ => Ok(()),
+        }
     }
 
     pub fn program(&self) -> anyhow::Result<Program> {
@@ -89,6 +119,16 @@ impl LocalRuntime {
             ],
             environment: self.environment.clone(),
         })
+    }
+
+    /// Waits until the program listens, for at most [`START`]: one that does not is told by who keeps it running.
+    pub async fn listens(&self) {
+        let connected = async {
+            while UnixStream::connect(self.socket()).await.is_err() {
+                tokio::time::sleep(CONNECT_EVERY).await;
+            }
+        };
+        let _ = tokio::time::timeout(START, connected).await;
     }
 
     fn socket(&self) -> PathBuf {

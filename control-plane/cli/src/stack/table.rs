@@ -71,6 +71,11 @@ pub fn render(servers: &[ServerStanding], machine: &Machine) -> String {
     align(rows)
 }
 
+/// Whether there is nothing to mend.
+pub fn is_all_on(servers: &[ServerStanding], machine: &Machine) -> bool {
+    servers.iter().all(|server| causes(server, machine).is_empty())
+}
+
 /// Each cause with the plugins it concerns; none named: all of the server.
 fn causes(server: &ServerStanding, machine: &Machine) -> BTreeMap<Cause, BTreeSet<String>> {
     let mut causes: BTreeMap<Cause, BTreeSet<String>> = BTreeMap::new();

@@ -1,0 +1,36 @@
+//! The command line of `asp dev`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  asp plugin new greet --language python mine   a server with one tool that works
+  asp dev mine                                  its URL, and what a client's mcp.json takes
+  asp dev mine --port 0                         on any free port
+
+A change of a spec or of a plugin's code takes effect for the next call. What has a fault is told with its file and
+line, and what was served before stays. Ctrl-C ends everything.
+
+Environment:
+  ASP_GATEWAY_PORT    where clients reach it, on this machine only [8082]
+  ASP_STATE_DIR       keeps the state, so that tokens outlive a restart [a temporary directory]
+  ASP_RUNTIME_BIN     the language runtime [asp-runtime beside asp]
+  ASP_PLUGIN_PYTHON, ASP_PLUGIN_NODE, ASP_PLUGIN_NODE_SHIM, ASP_PLUGIN_JAVA, ASP_PLUGIN_JAVA_SHIM
+                      what plugins run in
+  ASP_UPSTREAMS, ASP_DELEGATE_*
+                      as `asp serve --help` says
+  ASP_LOG             levels of the platform's own log on standard error [warn]")]
+pub struct DevArgs {
+    /// The directory of primitives: one folder for each server
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// Where clients reach it; 0 takes a free one [default: ASP_GATEWAY_PORT, else 8082]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+    /// For programs: addresses and tokens as one line of JSON
+    #[arg(long)]
+    pub json: bool,
+}

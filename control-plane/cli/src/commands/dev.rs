@@ -1,0 +1,107 @@
+//! `asp dev`: serves a directory of primitives on this machine, and follows every change of specs and code.
+//!
+//! Owns what is settled before anything runs: the directory, the settings, the state directory, which is gone
+//! afterwards unless it was named. Refuses a directory without a server.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use asp_platform::telemetry;
+use tempfile::TempDir;
+
+use crate::args::dev::DevArgs;
+use crate::failure::Failure;
+use crate::print;
+use crate::serve::{self, Session};
+use crate::settings::source::{Environment, ProcessEnvironment};
+use crate::settings::{self, ENV_STATE_DIR};
+
+/// A person reads along: what goes well needs no line.
+const LOG: &str = "warn";
+const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(args: &DevArgs) -> Result<(), Failure> {
+    let environment = ProcessEnvironment;
+    telemetry::start(Some(&environment.get(telemetry::ENV_LOG).unwrap_or_else(|| LOG.to_owned())));
+    let directory = directory(&args.directory)?;
+    let state = State::open(environment.get(ENV_STATE_DIR))?;
+    let settings =
+        settings::dev::read(args.port, state.path(), &environment).map_err(Failure::Configuration)?;
+    serve::run_with(settings, Some(Session { directory, json: args.json }))
+}
+
+/// The directory, which must have at least one server to begin with.
+fn directory(path: &Path) -> Result<PathBuf, Failure> {
+    let shown = path.display();
+    let refused = |what: String| {
+        print::error(&what);
+        Failure::Refused
+    };
+    let is_server = |folder: &Path| SERVER_FILES.iter().any(|file| folder.join(file).is_file());
+    let directory = path.canonicalize().map_err(|error| {
+        let make =
+            format!("`asp plugin new hello --language python {shown}` makes it, with a server that works");
+        refused(format!("{shown} cannot be read: {error}; {make}"))
+    })?;
+    if is_server(&directory) {
+        let above = directory.parent().unwrap_or(&directory).display();
+        return Err(refused(format!(
+            "{shown} is the folder of one server; name the one above it: asp dev {above}"
+        )));
+    }
+    let folders = std::fs::read_dir(&directory).with_context(|| format!("read {shown}"))?;
+    if !folders.flatten().any(|entry| is_server(&entry.path())) {
+        return Err(refused(format!(
+            "{shown} has no server: no folder in it has a server.yaml; `asp plugin new hello --language python {shown}` \
+             makes one that works"
+        )));
+    }
+    Ok(directory)
+}
+
+/// The state directory: the one that was named, else one that is gone afterwards.
+enum State {
+    Named(PathBuf),
+    Temporary(TempDir),
+}
+
+impl State {
+    fn open(named: Option<String>) -> anyhow::Result<State> {
+        match named {
+            Some(path) => Ok(State::Named(PathBuf::from(path))),
+            None => {
+                let private = std::fs::Permissions::from_mode(0o700);
+                let made = tempfile::Builder::new().prefix("asp-dev").permissions(private).tempdir();
+                Ok(State::Temporary(
+                    made.context("make a temporary state directory (ASP_STATE_DIR names another)")?,
+                ))
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            State::Named(path) => path,
+            State::Temporary(directory) => directory.path(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_without_a_server_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(matches!(directory(&root.path().join("absent")), Err(Failure::Refused)));
+        assert!(matches!(directory(root.path()), Err(Failure::Refused)));
+        let server = root.path().join("hello");
+        std::fs::create_dir(&server).unwrap();
+        std::fs::write(server.join("server.yaml"), "").unwrap();
+        assert_eq!(directory(root.path()).unwrap(), root.path().canonicalize().unwrap());
+        assert!(matches!(directory(&server), Err(Failure::Refused)), "the folder of a server is none");
+    }
+}

@@ -1,0 +1,67 @@
+//! What `asp dev` does in the process that serves: applies a directory, says where it is, follows its changes.
+//!
+//! Keeps true: what has a fault is told and changes nothing of what is served.
+
+mod load;
+mod tell;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use asp_control::catalog::Compiler;
+use asp_control::publisher::Handle;
+use asp_gateway::gateway::Gateway;
+use asp_store::control::ControlStore;
+
+use super::standing::Died;
+use crate::dev_issuer::DevIssuer;
+use crate::stack::ready;
+use crate::stack::runtime::LocalRuntime;
+use crate::stack::table::Machine;
+use tell::Told;
+use watch::Watch;
+
+/// What a session works with.
+pub(super) struct Served {
+    pub(super) store: Arc<dyn ControlStore>,
+    pub(super) compiler: Compiler,
+    pub(super) publisher: Handle,
+    pub(super) gateway: Weak<Gateway>,
+    pub(super) runtime: Option<Arc<LocalRuntime>>,
+    pub(super) died: Died,
+    pub(super) machine: Machine,
+    pub(super) issuer: Arc<DevIssuer>,
+    pub(super) state_dir: PathBuf,
+    pub(super) urls: ready::Urls,
+}
+
+/// What is served, and how it is told.
+pub(crate) struct Session {
+    pub(crate) directory: PathBuf,
+    /// Whether programs read it.
+    pub(crate) json: bool,
+}
+
+impl Session {
+    /// Applies the directory, says where it is served, and follows its changes for ever.
+    pub(super) async fn run(self, mut served: Served) -> anyhow::Result<()> {
+        ready::write_env(&served.state_dir, &served.urls, &served.issuer)?;
+        served.machine.root = self.directory.display().to_string();
+        let mut told = Told::new(self.json, &served)?;
+        let mut watch = Watch::new(self.directory.clone());
+        if let Some(runtime) = &served.runtime {
+            runtime.listens().await;
+        }
+        loop {
+            match load::load(&served, &self.directory).await {
+                Ok(loaded) => {
+                    served.machine.not_installed = loaded.not_installed.clone();
+                    told.in_force(&loaded, &served).await;
+                }
+                Err(faults) => told.refused(&faults),
+            }
+            watch.changed().await;
+        }
+    }
+}

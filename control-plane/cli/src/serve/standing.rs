@@ -1,0 +1,71 @@
+//! How the servers of a development machine do, as gateway and runtime say.
+//!
+//! Keeps true: whoever asks waits a few seconds at most for what the runtime says.
+
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use asp_gateway::execution::Availability;
+use asp_gateway::gateway::Gateway;
+use asp_gateway::gateway::standing::ServerStanding;
+use asp_platform::runtime_health::RuntimeHealth;
+use serde_json::Value;
+
+use crate::stack::ready;
+use crate::stack::table::Machine;
+
+/// For the runtime to start and to say of each plugin whether it can run, or to die for good.
+const HEARD_WITHIN: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Why the runtime that was started is given up; set once.
+pub(super) type Died = Arc<OnceLock<String>>;
+
+/// How the servers do, and the machine with what its runtimes say.
+pub(super) async fn standing(
+    gateway: &Weak<Gateway>,
+    died: &Died,
+    mut machine: Machine,
+) -> (Vec<ServerStanding>, Machine) {
+    let servers = heard(gateway, died).await;
+    machine.runtime_died = died.get().cloned();
+    if let Some(gateway) = gateway.upgrade() {
+        gateway.runtimes().await.iter().for_each(|health| tell(health, &mut machine));
+    }
+    (servers, machine)
+}
+
+/// The servers, when the runtime has answered for each of their plugins, will not any more, or took too long.
+async fn heard(gateway: &Weak<Gateway>, died: &Died) -> Vec<ServerStanding> {
+    let until = tokio::time::Instant::now() + HEARD_WITHIN;
+    loop {
+        let servers = gateway.upgrade().map(|gateway| gateway.standing(ready::ORG)).unwrap_or_default();
+        let mut plugins = servers.iter().flat_map(|server| &server.plugins);
+        let waits = plugins.any(|plugin| plugin.availability == Availability::Unheard);
+        if !waits || died.get().is_some() || tokio::time::Instant::now() >= until {
+            return servers;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What a runtime says of itself, as far as it keeps plugins from running.
+fn tell(health: &RuntimeHealth, machine: &mut Machine) {
+    let members = |name: &str| health.stats.get(name).and_then(Value::as_object).into_iter().flatten();
+    for (level, why) in members("missing") {
+        machine.missing.insert(level.clone(), why.as_str().unwrap_or_default().to_owned());
+    }
+    for (name, plugin) in members("plugins") {
+        let rest = plugin.get("quarantined_s").and_then(Value::as_f64).unwrap_or_default();
+        let number = |name: &str| plugin.get(name).and_then(Value::as_f64).unwrap_or_default();
+        let crashes = number("crashes");
+        let why = if rest > 0.0 {
+            format!("its workers crash too often; the next try is in {rest:.0} s")
+        } else if crashes > 0.0 && number("workers") < 1.0 {
+            format!("its workers have crashed {crashes:.0} times and none runs")
+        } else {
+            continue;
+        };
+        machine.resting.insert(name.clone(), why);
+    }
+}

@@ -1,0 +1,85 @@
+//! The settings of `asp dev`: those of `asp serve --dev` that mean something on one developer's machine.
+//!
+//! Keeps true: what the environment says of a deployment (its public name, certificates, other processes) is not
+//! read, so that `asp dev` works in a shell that is set up for something else; only the gateway's port is fixed.
+
+use std::path::Path;
+
+use super::gateway::ENV_SEAL_KEY;
+use super::listen::{
+    ENV_ADMIN_PORT, ENV_BIND, ENV_ENVOY_ADMIN_PORT, ENV_GATEWAY_PORT, ENV_PORT, ENV_XDS_PORT,
+};
+use super::source::{Environment, Fault, Reader};
+use super::stack::{self, ENV_RUNTIME_BIN};
+use super::{ENV_STATE_DIR, ENV_UPSTREAMS, Settings};
+use crate::args::ServeArgs;
+
+/// Which model answers delegations is the developer's choice.
+const DELEGATES: &str = "ASP_DELEGATE_";
+
+/// Reads everything, or returns every fault. `port` wins over the environment.
+pub fn read(
+    port: Option<u16>,
+    state_dir: &Path,
+    environment: &dyn Environment,
+) -> Result<Settings, Vec<Fault>> {
+    let environment = OfDeveloper { port, state_dir, environment };
+    let args = ServeArgs { dev: true, ..ServeArgs::default() };
+    let mut settings = Settings::read(&args, &environment)?;
+    settings.stack = Some(stack::without_envoy(&mut Reader::new(&environment)));
+    Ok(settings)
+}
+
+struct OfDeveloper<'a> {
+    port: Option<u16>,
+    state_dir: &'a Path,
+    environment: &'a dyn Environment,
+}
+
+impl Environment for OfDeveloper<'_> {
+    fn get(&self, name: &str) -> Option<String> {
+        match name {
+            ENV_STATE_DIR => Some(self.state_dir.to_string_lossy().into_owned()),
+            ENV_GATEWAY_PORT => self.port.map(|port| port.to_string()).or_else(|| self.environment.get(name)),
+            ENV_PORT | ENV_ADMIN_PORT | ENV_XDS_PORT | ENV_ENVOY_ADMIN_PORT => Some("0".into()),
+            ENV_BIND | ENV_RUNTIME_BIN | ENV_UPSTREAMS | ENV_SEAL_KEY => self.environment.get(name),
+            _ if name.starts_with(DELEGATES) => self.environment.get(name),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn settings(
+        port: Option<u16>,
+        environment: &[(&'static str, &'static str)],
+    ) -> Result<Settings, Vec<Fault>> {
+        let environment: BTreeMap<&str, &str> = environment.iter().copied().collect();
+        read(port, Path::new("/tmp/state"), &environment)
+    }
+
+    #[test]
+    fn only_the_gateways_port_is_fixed_and_the_command_line_wins() {
+        let of_deployment =
+            [(ENV_GATEWAY_PORT, "9000"), ("ASP_PUBLIC_URL", "https://x.example"), (ENV_ADMIN_PORT, "9001")];
+        let read = settings(None, &of_deployment).unwrap();
+        assert_eq!((read.listen.gateway_port, read.listen.admin_port, read.listen.xds_port), (9000, 0, 0));
+        assert_eq!((read.public_url.as_deref(), read.is_direct()), (None, true));
+        assert_eq!(settings(Some(0), &of_deployment).unwrap().listen.gateway_port, 0);
+        assert_eq!(
+            settings(None, &[]).unwrap().listen.gateway_port,
+            super::super::listen::DEFAULT_GATEWAY_PORT
+        );
+    }
+
+    #[test]
+    fn it_never_listens_beyond_this_machine() {
+        let faults = settings(None, &[(ENV_BIND, "0.0.0.0")]).unwrap_err();
+        assert!(faults.iter().any(|fault| fault.name == "--bind"), "{faults:?}");
+    }
+}

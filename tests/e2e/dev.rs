@@ -1,0 +1,225 @@
+//! `asp dev` as an author uses it: one command in a folder, an unchanged client, edits that take effect, Ctrl-C.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::process::Process;
+use asp_e2e::{stack, tool, wait};
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::clients::{self, Place};
+use crate::plugins::MODES;
+use crate::trial::Shared;
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("dev::edits_of_code_and_specs_take_effect_and_faults_change_nothing", |_| edits()),
+        shared
+            .trial("dev::it_begins_with_a_faulty_spec_and_serves_when_that_is_mended", |_| faulty_at_first()),
+        shared.trial("dev::a_taken_port_and_a_folder_without_a_server_are_named_with_the_way_out", |_| {
+            refusals()
+        }),
+    ]
+}
+
+/// A folder of specs and the command that serves it.
+struct Author {
+    work: TempDir,
+    root: PathBuf,
+}
+
+impl Author {
+    fn new() -> Result<Author> {
+        let work = tempfile::tempdir()?;
+        let root = work.path().join("mine");
+        fs::create_dir_all(work.path().join("tmp"))?;
+        Ok(Author { work, root })
+    }
+
+    fn asp(&self) -> Result<Command> {
+        let mut command = Command::new(tool::asp()?);
+        command.env("TMPDIR", self.work.path().join("tmp")).env_remove("ASP_STATE_DIR");
+        command.env("ASP_PLUGIN_PYTHON", tool::plugin_python()?).env("ASP_RUNTIME_BIN", tool::runtime()?);
+        Ok(command)
+    }
+
+    /// `asp plugin new`: a server with one tool.
+    async fn server(&self, id: &str) -> Result<()> {
+        let mut command = self.asp()?;
+        command.args(["plugin", "new", id, "--language", "python"]).arg(&self.root);
+        let output = command.output().await?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
+    fn dev(&self, arguments: &[&str]) -> Result<Process> {
+        let mut command = self.asp()?;
+        command.arg("dev").arg(&self.root).args(arguments);
+        Process::start("asp dev", command)
+    }
+
+    /// Replaces a text in a file, as editors do that save by renaming.
+    fn edit(&self, file: &str, from: &str, to: &str) -> Result<()> {
+        let path = self.root.join(file);
+        let text = fs::read_to_string(&path)?;
+        ensure!(text.contains(from), "{file} has no `{from}`");
+        let beside = path.with_file_name(".swap");
+        fs::write(&beside, text.replace(from, to))?;
+        Ok(fs::rename(beside, path)?)
+    }
+}
+
+async fn edits() -> Result<()> {
+    let author = Author::new()?;
+    author.server("greet").await?;
+    let mut dev = author.dev(&["--port", "0"])?;
+    ready(&dev).await?;
+    let block = block(&dev).context("the block of an mcp.json is printed")?;
+    ensure!(block["mcpServers"]["greet"]["type"] == "http", "{block}");
+    greets(&block, "greet", "Hello, Ada!").await?;
+
+    author.edit("greet/plugins/greet/main.py", "Hello,", "Welcome,")?;
+    dev.logged("applied: the code of greet").await?;
+    greets(&block, "greet", "Welcome, Ada!").await?;
+
+    author.edit("greet/greet.yaml", "type: tool", "type: tole")?;
+    dev.logged("fault: greet/greet.yaml:3: ").await?;
+    dev.logged("what was served before stays").await?;
+    greets(&block, "greet", "Welcome, Ada!").await?;
+    author.edit("greet/greet.yaml", "type: tole", "type: tool")?;
+    dev.logged("applied: nothing changed").await?;
+
+    author.server("second").await?;
+    let second = wait::until("the second server is told", wait::CONVERGE, || async {
+        last_block(&dev).filter(|block| block["mcpServers"]["second"].is_object())
+    });
+    greets(&second.await?, "second", "Hello, Ada!").await?;
+    fs::remove_dir_all(author.root.join("second"))?;
+    dev.logged("second is gone").await?;
+
+    let descendants = descendants(dev.id().context("it runs")?);
+    ensure!(!descendants.is_empty(), "the runtime is a child of it");
+    dev.signal(Signal::INT)?;
+    let status = dev.wait(wait::START).await?;
+    ensure!(status.success(), "Ctrl-C ends it with 0: {status}\n{}", dev.tail());
+    wait::until("every descendant is gone", wait::CONVERGE, || async {
+        (!descendants.iter().any(|process| Path::new(&format!("/proc/{process}")).exists())).then_some(())
+    })
+    .await?;
+    let left: Vec<_> =
+        fs::read_dir(author.work.path().join("tmp"))?.flatten().map(|entry| entry.path()).collect();
+    ensure!(left.is_empty(), "nothing is left: {left:?}");
+    let faults = stack::faults(&[dev.log()], &[]);
+    ensure!(faults.is_empty(), "errors in the log:\n{}", faults.join("\n"));
+    Ok(())
+}
+
+async fn faulty_at_first() -> Result<()> {
+    let author = Author::new()?;
+    author.server("greet").await?;
+    author.edit("greet/greet.yaml", "type: tool", "type: tole")?;
+    let mut dev = author.dev(&["--port", "0", "--json"])?;
+    dev.logged("nothing is served until this is mended").await?;
+    author.edit("greet/greet.yaml", "type: tole", "type: tool")?;
+    ready(&dev).await?;
+    let lines = dev.log().lines();
+    let told = lines.iter().find(|line| line.contains("mcpServers")).context("a line for programs")?;
+    let told: Value = serde_json::from_str(told)?;
+    ensure!(told["url"].as_str().is_some_and(|url| url.starts_with("http://127.0.0.1:")), "{told}");
+    greets(&told, "greet", "Hello, Ada!").await?;
+    ensure!(dev.stop().await?.success(), "{}", dev.tail());
+    Ok(())
+}
+
+async fn refusals() -> Result<()> {
+    let author = Author::new()?;
+    let refused = async |arguments: &[&str]| {
+        let mut dev = author.dev(arguments)?;
+        let status = dev.wait(wait::START).await?;
+        ensure!(!status.success(), "{}", dev.tail());
+        anyhow::Ok(dev.log().lines().join("\n"))
+    };
+    for _ in 0..2 {
+        let said = refused(&["--port", "0"]).await?;
+        ensure!(said.contains("asp plugin new hello --language python"), "{said}");
+        fs::create_dir_all(author.root.join("empty"))?;
+    }
+    author.server("greet").await?;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let port = taken.local_addr()?.port().to_string();
+    let said = refused(&["--port", &port]).await?;
+    ensure!(said.contains(&port) && said.contains("--port 0"), "{said}");
+    Ok(())
+}
+
+async fn ready(dev: &Process) -> Result<()> {
+    let seen = || async { dev.log().lines().iter().any(|line| line.starts_with("ready")).then_some(()) };
+    wait::until("ready", wait::START, seen).await.with_context(|| dev.tail())
+}
+
+/// The first block that a person was told.
+fn block(dev: &Process) -> Option<Value> {
+    blocks(dev).into_iter().next()
+}
+
+fn last_block(dev: &Process) -> Option<Value> {
+    blocks(dev).pop()
+}
+
+/// What stands between a line `{` and a line `}`.
+fn blocks(dev: &Process) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut open: Option<String> = None;
+    for line in dev.log().lines() {
+        match (line.as_str(), &mut open) {
+            ("{", _) => open = Some(line),
+            (rest, Some(text)) => {
+                text.push_str(rest);
+                if rest == "}" {
+                    found.extend(open.take().and_then(|text| serde_json::from_str(&text).ok()));
+                }
+            }
+            (_, None) => {}
+        }
+    }
+    found
+}
+
+/// The official client, in both eras, with what the block says and nothing else.
+async fn greets(told: &Value, server: &str, greeting: &str) -> Result<()> {
+    let entry = &told["mcpServers"][server];
+    let text =
+        |value: &Value| value.as_str().map(str::to_owned).with_context(|| format!("{value} in {told}"));
+    let url = text(&entry["url"])?;
+    let authorization = text(&entry["headers"]["Authorization"])?;
+    let token = authorization.strip_prefix("Bearer ").context("a bearer token")?;
+    let place = Place { url: &url, token, tools: &[], environment: &[] };
+    for (mode, protocol) in MODES {
+        let answer = clients::python_calls(&place, mode, server, &json!({"name": "Ada"})).await?;
+        ensure!(answer["protocol"] == protocol, "{mode}: {answer}");
+        let said = &answer["result"]["structuredContent"]["greeting"];
+        ensure!(*said == greeting, "{mode}: {greeting} is not what came: {answer}");
+    }
+    Ok(())
+}
+
+/// The processes below a process, from /proc.
+fn descendants(process: u32) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![process];
+    while let Some(next) = open.pop() {
+        let tasks = fs::read_dir(format!("/proc/{next}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            let children = children.split_whitespace().filter_map(|child| child.parse::<u32>().ok());
+            open.extend(children.filter(|child| found.insert(*child)));
+        }
+    }
+    found
+}
