@@ -10,6 +10,7 @@ mod registry;
 mod turns;
 
 use std::path::Path as FilePath;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
 use asp_store::audit::MemoryAudit;
@@ -24,11 +25,13 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::catalog::StaticConfig;
+use crate::catalog::build::Built;
 use crate::catalog::usage::Usage;
-use crate::publisher::Publisher;
 use crate::publisher::stored::StoreSource;
+use crate::publisher::{Publisher, Source};
 use crate::testkit::TestIssuer;
 use crate::trusted_issuer::MAX_TTL;
+use crate::xds::Published;
 use crate::xds::endpoints::Endpoints;
 
 struct Api {
@@ -41,6 +44,26 @@ struct Api {
     xds_state: crate::xds::XdsStateReceiver,
     store: Arc<dyn ControlStore>,
     standing: tokio::sync::watch::Receiver<crate::publisher::Standing>,
+    /// Whether nothing newer can be published.
+    fails: Arc<AtomicBool>,
+}
+
+/// What is stored, until it fails.
+struct Failing {
+    source: StoreSource,
+    fails: Arc<AtomicBool>,
+}
+
+#[async_trait::async_trait]
+impl Source for Failing {
+    async fn revision(&self) -> anyhow::Result<u64> {
+        self.source.revision().await
+    }
+
+    async fn build(&self, last: Option<Arc<Published>>) -> anyhow::Result<Built> {
+        anyhow::ensure!(!self.fails.load(Ordering::SeqCst), "told to fail");
+        self.source.build(last).await
+    }
 }
 
 /// One runtime, which does not answer.
@@ -92,7 +115,9 @@ impl Api {
         };
         let compiler = Compiler::new(config);
         let usage: Arc<Usage> = Arc::default();
+        let fails: Arc<AtomicBool> = Arc::default();
         let source = StoreSource::new(Arc::clone(&store), compiler.clone(), Arc::clone(&usage));
+        let source = Failing { source, fails: Arc::clone(&fails) };
         let (publisher, handle) =
             Publisher::new(Arc::new(source), "/f.wasm".into(), Endpoints::new().subscribe());
         let stop = tokio_util::sync::CancellationToken::new();
@@ -128,6 +153,7 @@ impl Api {
             xds_state,
             store,
             standing,
+            fails,
         }
     }
 

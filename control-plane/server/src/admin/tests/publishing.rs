@@ -1,12 +1,18 @@
 //! No write stops what is published: budgets, standing faults, and what holds while nothing can be published.
 
-use asp_store::control::{BindingRecord, Change, ExposureRecord, Precondition, RevocationRecord};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+
+use asp_store::control::{BindingRecord, Change, ExposureRecord, Precondition, RevocationRecord, SourceFile};
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 
-use super::{Api, DEMO, sample};
+use super::turns::with_one_compiler;
+use super::{Answer, Api, DEMO, sample};
 
 fn change() -> Change {
     Change { actor: "older version".into(), at: 1, precondition: Precondition::None, evaluated_at: None }
@@ -184,45 +190,84 @@ async fn what_is_stored_beyond_the_whole_stops_no_other_write() {
     assert!(exceptions.iter().any(|exception| exception.org == "other"), "the rest goes on");
 }
 
+/// Asks for something that every admin may have.
+async fn ask(api: &Api, token: &str) -> Answer {
+    let request = Request::builder()
+        .uri("/api/schemas")
+        .header(header::HOST, "localhost")
+        .header(header::AUTHORIZATION, format!("Bearer {token}"));
+    super::read(api.raw(request.body(Body::empty()).unwrap()).await).await
+}
+
+async fn revoke(api: &Api, token: &str) {
+    let hash: String = Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect();
+    let body = json!({ "type": "token_hash", "id": hash });
+    let revoked = api.send("platform", Method::POST, "/api/revocations", Some(body), &[]).await;
+    assert_eq!(revoked.status, StatusCode::CREATED, "{}", revoked.body);
+}
+
 #[tokio::test]
 async fn a_revoked_admin_is_refused_while_nothing_is_published() {
     let api = Api::without_publisher().await;
     let token = api.token("platform");
-    let ask = async || {
-        let request = Request::builder()
-            .uri("/api/schemas")
-            .header(header::HOST, "localhost")
-            .header(header::AUTHORIZATION, format!("Bearer {token}"));
-        super::read(api.raw(request.body(Body::empty()).unwrap()).await).await
-    };
-    assert_eq!(ask().await.status, StatusCode::OK);
+    assert_eq!(ask(&api, &token).await.status, StatusCode::OK);
     assert_eq!(text(&api, "/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
-    use sha2::{Digest, Sha256};
-    let hash: String = Sha256::digest(&token).iter().map(|byte| format!("{byte:02x}")).collect();
-    let body = json!({ "type": "token_hash", "id": hash });
-    let revoked = api.send("platform", Method::POST, "/api/revocations", Some(body), &[]).await;
-    assert_eq!(revoked.status, StatusCode::CREATED, "{}", revoked.body);
-    let refused = ask().await;
+    revoke(&api, &token).await;
+    let refused = ask(&api, &token).await;
     assert_eq!((refused.status, &refused.body["code"]), (StatusCode::UNAUTHORIZED, &json!("token_revoked")));
 }
 
 #[tokio::test]
-async fn two_servers_that_conflict_do_not_pass_side_by_side() {
+async fn a_revoked_admin_is_refused_while_nothing_newer_is_published() {
     let mut api = Api::start().await;
-    let other = |summary: &str| {
-        let yaml = "apiVersion: asp/v1\nname: twin\ndescription: A twin.\nprotocols: [mcp]\nprimitives: [{ref: twin/echo}]\n";
-        let spec = format!(
-            "id: echo\nname: Echo\ntype: tool\nversion: 1.0.0\nowner: z@example.com\nsummary: {summary}\n\
-             mutation: read_only\nprimitiveSchema: {{input_schema: {{type: object}}}}\n\
-             runtime: {{mode: builtin, entrypoint: echo}}\n"
-        );
-        json!({ "files": [{ "path": "twin/server.yaml", "text": yaml }, { "path": "twin/echo.yaml", "text": spec }] })
-    };
-    let twin = "/api/registry/servers/twin";
-    let (one, two) =
-        tokio::join!(api.put("platform", DEMO, sample("demo")), api.put("platform", twin, other("E.")));
-    let passed = [&one, &two].iter().filter(|answer| answer.status == StatusCode::OK).count();
-    assert_eq!(passed, 1, "{} {}", one.body, two.body);
-    let standing = covers(&mut api).await;
-    assert_eq!((standing.fault, standing.parts.len()), (None, 0));
+    api.published(|_| true).await;
+    let token = api.token("platform");
+    assert_eq!(ask(&api, &token).await.status, StatusCode::OK);
+    api.fails.store(true, Ordering::SeqCst);
+    revoke(&api, &token).await;
+    assert_eq!(covers(&mut api).await.fault.as_deref(), Some("told to fail"));
+    let refused = ask(&api, &token).await;
+    assert_eq!((refused.status, &refused.body["code"]), (StatusCode::UNAUTHORIZED, &json!("token_revoked")));
+}
+
+/// Holds the one thread that compiles, behind what waits for it already; says when it has it.
+fn hold_the_compiler() -> (oneshot::Receiver<()>, mpsc::Sender<()>) {
+    let (start, started) = oneshot::channel();
+    let (release, held) = mpsc::channel::<()>();
+    // Err: the test is over.
+    tokio::task::spawn_blocking(move || start.send(()).is_ok() && held.recv().is_ok());
+    (started, release)
+}
+
+#[test]
+fn a_server_is_evaluated_anew_where_another_was_stored_while_it_was() {
+    let yaml = "apiVersion: asp/v1\nname: twin\ndescription: A twin.\nprotocols: [mcp]\n\
+                auth: {schemes: [none]}\nprimitives: [{ref: twin/echo}]\n";
+    let spec = "id: echo\nname: Echo\ntype: tool\nversion: 1.0.0\nowner: z@example.com\nsummary: E.\n\
+                mutation: read_only\nprimitiveSchema: {input_schema: {type: object}}\n\
+                runtime: {mode: builtin, entrypoint: echo}\n";
+    let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
+    let twin = [file("twin/server.yaml", yaml), file("twin/echo.yaml", spec)];
+    with_one_compiler(async |api, mut release| {
+        let mut put = Box::pin(api.put("platform", DEMO, sample("demo")));
+        // It is checked, and tried by the builders.
+        for _ in 0..2 {
+            assert!(futures::poll!(&mut put).is_pending());
+            let (started, next) = hold_the_compiler();
+            release.send(()).unwrap();
+            started.await.unwrap();
+            release = next;
+        }
+        // It looks at the others first: the store's one connection serves in order.
+        let change = change();
+        tokio::select! {
+            biased;
+            answer = &mut put => panic!("{}", answer.body),
+            stored = api.store.put_server(&change, "twin", &twin, "hash") => stored.unwrap(),
+        };
+        release.send(()).unwrap();
+        let refused = put.await;
+        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.body);
+        assert!(refused.body.to_string().contains("twin"), "{}", refused.body);
+    });
 }

@@ -15,7 +15,7 @@ use crate::xds::Published;
 const HANG: Duration = Duration::from_secs(60);
 
 /// Runs with one thread to compile on, which the first thing that takes it holds as long as it wants.
-fn with_one_compiler(test: impl AsyncFnOnce(Arc<Api>, std::sync::mpsc::Sender<()>)) {
+pub(super) fn with_one_compiler(test: impl AsyncFnOnce(Arc<Api>, std::sync::mpsc::Sender<()>)) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
