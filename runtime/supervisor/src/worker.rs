@@ -9,6 +9,7 @@ pub mod call;
 pub mod disk;
 pub mod executions;
 pub mod heartbeat;
+mod home;
 pub mod logs;
 mod opening;
 pub mod process;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use anyhow::Context;
 use asp_launcher::{
     Bounds, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox,
 };
-use asp_platform::secret::{Secret, random_hex};
+use asp_platform::secret::Secret;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
@@ -35,13 +35,12 @@ use crate::telemetry::metrics::Metrics;
 use crate::worker::accounting::Accounting;
 use crate::worker::budget::{Budget, Lease};
 use crate::worker::disk::{self, FullDisk};
+use crate::worker::home::{HOMES, Home, make_dir, own};
 use crate::worker::logs;
 use crate::worker::sampler::Sampler;
-use crate::worker::socket::{self, WorkerSocket};
+use crate::worker::socket::WorkerSocket;
 use crate::worker::spawner::Spawner;
 
-/// Below the state directory: one directory a worker.
-const HOMES: &str = "w";
 /// Where the forwarder listens inside a sandbox with egress.
 const EGRESS_PORT: u16 = 3128;
 /// The outermost process, after the others; many processes have 0.6 s.
@@ -100,15 +99,6 @@ pub struct Process {
     report: Arc<Report>,
     /// Ends with the process.
     _egress: Option<AbortOnDropHandle<()>>,
-}
-
-/// A worker's name, user and directory. The directory goes when this is dropped.
-#[derive(Debug)]
-struct Home {
-    id: String,
-    uid: u32,
-    gid: u32,
-    path: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -302,49 +292,6 @@ impl Machine {
     }
 }
 
-// === impl Home ===
-
-impl Home {
-    fn make(settings: &Settings, number: u32) -> io::Result<Home> {
-        let id = random_hex::<8>();
-        let own_uid = rustix::process::geteuid();
-        let uid = if own_uid.is_root() { settings.uid_base + number } else { own_uid.as_raw() };
-        let gid = if own_uid.is_root() { uid } else { rustix::process::getegid().as_raw() };
-        let path = settings.state.join(HOMES).join(&id);
-        make_dir(&path, 0o711)?;
-        let home = Home { id, uid, gid, path };
-        for dir in [home.run_dir(), home.work_dir()] {
-            make_dir(&dir, 0o700)?;
-            own(&dir, uid)?;
-        }
-        Ok(home)
-    }
-
-    fn run_dir(&self) -> PathBuf {
-        self.path.join("s")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.run_dir().join(socket::NAME)
-    }
-
-    fn work_dir(&self) -> PathBuf {
-        self.path.join("d")
-    }
-
-    fn egress_socket(&self) -> PathBuf {
-        self.path.join("e")
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            tracing::warn!(worker = self.id, %error, "a worker's directory was not removed: remove it by hand");
-        }
-    }
-}
-
 // === impl Process ===
 
 impl Process {
@@ -532,15 +479,4 @@ fn environment(plugin: &Plugin, command: &Command, home: &Home) -> BTreeMap<Stri
         }
     }
     variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
-    std::fs::DirBuilder::new().mode(mode).create(path)?;
-    // The mode above is subject to the umask.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-}
-
-/// Gives a file to a worker's user, where this process may.
-fn own(path: &Path, uid: u32) -> io::Result<()> {
-    if rustix::process::geteuid().is_root() { chown(path, Some(uid), Some(uid)) } else { Ok(()) }
 }
