@@ -1,5 +1,7 @@
-//! What the platform advertises works: every name, URL and permission that it shows to an org is asked for, and what
-//! it has no face for is shown nowhere.
+//! What the platform advertises works: every name, URL and permission that it shows to an org is asked for, what it has
+//! no face for is shown nowhere, and a plugin that it calls off is in no list.
+
+use std::collections::HashSet;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Request};
@@ -30,6 +32,7 @@ async fn walk(stack: &Stack) -> Result<()> {
     let readme = std::fs::read_to_string(asp_e2e::tool::root()?.join("README.md"))?;
     ensure!(!readme.contains("A2A") && !readme.contains("REST"), "README speaks of what is not served");
     let shown = admin.ask("GET", "/api/registry/orgs/acme/primitives", &Value::Null).await?;
+    let off = admin.off().await?;
     let token = stack.alice().await?;
     let mut answered = 0;
     for primitive in shown.as_array().context("a list")? {
@@ -46,8 +49,10 @@ async fn walk(stack: &Stack) -> Result<()> {
         }
         let outcome = admin.explain(&server, &id, "mcp").await?;
         ensure!(outcome["allowed"] == true, "{id} is shown, and explain says {outcome}");
-        is_listed(stack, &token, &server, &text(primitive, "/kind"), &name).await?;
-        answered += 1;
+        let listed = is_listed(stack, &token, &server, &text(primitive, "/kind"), &name).await?;
+        let runs = !off.contains(&format!("{id}@{}", text(primitive, "/version")));
+        ensure!(listed == runs, "{server} {name}: listed {listed}, runs {runs}");
+        answered += usize::from(listed);
     }
     ensure!(answered > 10, "only {answered} primitives are shown to acme");
     let servers = admin.ask("GET", "/api/registry/servers", &Value::Null).await?;
@@ -57,8 +62,8 @@ async fn walk(stack: &Stack) -> Result<()> {
     called(stack, &token).await
 }
 
-/// The one name is in the one list of its kind.
-async fn is_listed(stack: &Stack, token: &str, server: &str, kind: &str, name: &str) -> Result<()> {
+/// Whether the one name is in the one list of its kind.
+async fn is_listed(stack: &Stack, token: &str, server: &str, kind: &str, name: &str) -> Result<bool> {
     let (method, list, key) = match kind {
         "prompt" => ("prompts/list", "prompts", "name"),
         "resource" => ("resources/list", "resources", "uri"),
@@ -70,8 +75,7 @@ async fn is_listed(stack: &Stack, token: &str, server: &str, kind: &str, name: &
     let answer = http1::send(stack.edge(), &request).await?;
     let body = answer.json()?;
     let listed = body["result"][list].as_array().with_context(|| format!("{server} {method}: {body}"))?;
-    ensure!(listed.iter().any(|item| item[key] == name), "{server} {method} lacks {name}: {body}");
-    Ok(())
+    Ok(listed.iter().any(|item| item[key] == name))
 }
 
 /// Metadata names a resource that is there; there is no agent card, and nothing behind the URLs it would name.
@@ -98,6 +102,15 @@ async fn called(stack: &Stack, token: &str) -> Result<()> {
 }
 
 impl Admin<'_> {
+    /// The plugins that no runtime can run, as `id@version`. This stack has no runtime at all.
+    async fn off(&self) -> Result<HashSet<String>> {
+        let runtimes = self.ask("GET", "/api/runtimes", &Value::Null).await?;
+        let off = runtimes.as_array().context("a list")?.iter().flat_map(|runtime| runtime["off"].as_array());
+        let off: HashSet<String> = off.flatten().map(|plugin| text(plugin, "/plugin")).collect();
+        ensure!(!off.is_empty(), "no plugin is off: {runtimes}");
+        Ok(off)
+    }
+
     async fn explain(&self, server: &str, primitive: &str, protocol: &str) -> Result<Value> {
         let question = json!({
             "org": "acme", "user": "alice", "server": server, "primitive": primitive, "protocol": protocol
