@@ -30,6 +30,8 @@ pub(crate) fn apply(sandbox: &Sandbox, counted: Counted) -> Result<(), Failure> 
     }
     if sandbox.bounds == Bounds::Sampled {
         lower(Resource::RLIMIT_DATA, data_bytes(limits))?;
+        // The first thread's stack grows, and is no data.
+        lower(Resource::RLIMIT_STACK, STACK)?;
     }
     match limits.cpu_seconds {
         Some(seconds) => lower(Resource::RLIMIT_CPU, seconds),

@@ -90,8 +90,15 @@ const ABSENT: [libc::c_long; 4] =
     [libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
 /// Calls that give memory which no resource limit counts, and which nobody sees as some process's.
-const UNCOUNTED: [libc::c_long; 5] =
-    [libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_shmget, libc::SYS_msgget, libc::SYS_semget];
+const UNCOUNTED: [libc::c_long; 6] = [
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
+    libc::SYS_shmget,
+    libc::SYS_msgget,
+    libc::SYS_semget,
+    // A pipe keeps the pages when the process has let go of them.
+    libc::SYS_vmsplice,
+];
 
 const NEW_NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNS,

@@ -12,7 +12,7 @@ use super::harness::{Stack, crash, eventually, install, output, start_with};
 
 /// Memory that no resource limit counts, and harm of each kind.
 const PLUGIN: &str = r#"
-import ctypes, json, mmap, os, subprocess, sys, time
+import ctypes, json, mmap, os, resource, subprocess, sys, time
 
 MIB = 1 << 20
 
@@ -42,7 +42,26 @@ def data():
     # Reserved, not used: 2 GiB of the machine's addresses.
     mmap.mmap(-1, 2048 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
 
-ATTEMPTS = {f.__name__: f for f in (memfd, shared_map, zero_map, growing_map, segment, data)}
+def pipe():
+    libc = ctypes.CDLL(None, use_errno=True)
+    ends = os.pipe()
+    text = ctypes.create_string_buffer(4096)
+    part = (ctypes.c_size_t * 2)(ctypes.addressof(text), 4096)
+    moved = libc.vmsplice(ends[1], ctypes.byref(part), ctypes.c_ulong(1), 0)
+    number = ctypes.get_errno()
+    for end in ends:
+        os.close(end)
+    if moved < 0:
+        raise OSError(number, "vmsplice")
+
+def stack():
+    try:
+        resource.setrlimit(resource.RLIMIT_STACK, (64 * MIB, 64 * MIB))
+    except ValueError as error:
+        raise OSError(str(error))
+
+KINDS = (memfd, shared_map, zero_map, growing_map, segment, data, pipe, stack)
+ATTEMPTS = {f.__name__: f for f in KINDS}
 
 def attempt(name):
     try:
@@ -83,6 +102,27 @@ def harm(what):
         hoard(120)
     if what == "spin":
         spin()
+    if what == "unwaited":
+        # Nobody waits for any child, so that the kernel adds nothing to their parent's time.
+        ctypes.CDLL(None).signal(17, ctypes.c_void_p(1))
+        while True:
+            if os.fork() == 0:
+                until = time.monotonic() + 1
+                while time.monotonic() < until:
+                    pass
+                os._exit(0)
+            try:
+                os.wait()
+            except ChildProcessError:
+                pass
+    if what == "shared":
+        held = b"x" * 120 * MIB
+        for _ in range(3):
+            if os.fork() == 0:
+                time.sleep(1)
+                os._exit(0)
+        for _ in range(3):
+            os.wait()
     if what == "forks":
         while True:
             try:
@@ -141,7 +181,7 @@ async fn a_plugin_of_an_ordinary_account_has_level_3_and_no_memory_that_nobody_c
         assert_eq!(outside[name], "allowed", "{name}: the control is refused: {outside:#}");
         assert!(found.as_str().unwrap().starts_with("denied: "), "{name}: {inside:#}");
     }
-    assert_eq!(inside.as_object().unwrap().len(), 6);
+    assert_eq!(inside.as_object().unwrap().len(), 8);
     let stats = &stack.health().await["plugins"]["plugin@1.0.0"];
     assert!(stats["rss_bytes"].as_f64().unwrap() > f64::from(4 << 20), "what it uses is told: {stats}");
 }
@@ -182,11 +222,24 @@ async fn a_worker_that_hoards_memory_is_ended_and_its_calls_are_told_why() {
 
 #[tokio::test]
 async fn a_worker_that_uses_more_of_the_processor_than_its_share_is_ended_after_some_seconds() {
-    let stack = start(&[("plugin", json!({"limits": {"cpuMillis": 100}}))]).await;
-    let said = stack.call("plugin", "one", &json!({"harm": "spin"})).await;
-    assert_eq!(crash(&said), Some(("limit".to_owned(), true)), "{said:?}");
+    let limits = json!({"limits": {"cpuMillis": 100}});
+    let stack = start(&[("spin", limits.clone()), ("unwaited", limits)]).await;
+    let calls = ["spin", "unwaited"].map(|kind| {
+        let stack = &stack;
+        async move { (kind, stack.call(kind, kind, &json!({ "harm": kind })).await) }
+    });
+    for (kind, said) in futures::future::join_all(calls).await {
+        assert_eq!(crash(&said), Some(("limit".to_owned(), true)), "{kind}: {said:?}");
+    }
     stack.log_line("bound on processor time").await;
     nothing_is_left(&stack).await;
+}
+
+#[tokio::test]
+async fn what_processes_share_after_a_fork_counts_once_for_an_ordinary_account() {
+    let stack = start(&[("plugin", json!({}))]).await;
+    let said = stack.call("plugin", "one", &json!({"harm": "shared"})).await;
+    assert!(output(&said).is_some(), "{said:?}");
 }
 
 #[tokio::test]
