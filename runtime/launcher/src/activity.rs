@@ -27,21 +27,30 @@ pub struct Processes {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tree {
     pub activity: Activity,
-    /// Used so far, with what those used that have ended and were waited for.
-    pub cpu: Duration,
+    /// Of each process, those too that have ended and were not waited for. Empty: not even the outermost was seen.
+    pub times: Vec<ProcessTime>,
     pids: Vec<u32>,
+}
+
+/// Processor time of one process so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessTime {
+    pub pid: u32,
+    /// In clock ticks since the machine's start; with `pid` it is no other process's.
+    pub started: u64,
+    pub own: Duration,
+    /// Of those that it has waited for, and that those have.
+    pub of_children: Duration,
 }
 
 /// A process, as its /proc/<pid>/stat shows it.
 #[derive(Debug)]
 struct Seen {
     parent: u32,
-    /// Has ended, and nobody has waited for it.
+    /// Has ended with all its threads, and nobody has waited for it.
     ended: bool,
     threads: u32,
-    cpu: Duration,
-    /// Of those that it has waited for.
-    cpu_of_children: Duration,
+    time: ProcessTime,
 }
 
 impl Activity {
@@ -74,11 +83,11 @@ impl Processes {
         while let Some(pid) = open.pop() {
             // Taken out: whatever the numbers say, nothing is counted twice.
             let Some(seen) = self.seen.remove(&pid) else { continue };
-            tree.cpu += seen.cpu + seen.cpu_of_children;
+            tree.times.push(seen.time);
             if !seen.ended {
                 tree.activity.processes += 1;
                 tree.activity.tasks += seen.threads;
-                tree.activity.cpu += seen.cpu;
+                tree.activity.cpu += seen.time.own;
                 tree.pids.push(pid);
             }
             open.extend(self.children.remove(&pid).into_iter().flatten());
@@ -95,47 +104,75 @@ impl Tree {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let own = |pid: &u32| {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            ["RssAnon:", "VmSwap:", "VmPTE:"].iter().map(|name| kibibytes(&status, name)).sum::<u64>()
+            let status = status(*pid);
+            held(&status) + page_tables(&status)
         };
         self.pids.iter().map(own).sum::<u64>() * KIBIBYTE
     }
 
-    /// The same with what is shared counted once; it costs the kernel a walk through all of it. `None` where this
-    /// process may not look.
+    /// The same with what is shared counted once; it costs the kernel a walk through all of it. A process that may
+    /// not be looked into so closely, as those of the launcher, counts in full.
     #[must_use]
-    pub fn memory_bytes_shared(&self) -> Option<u64> {
-        let mut total = 0;
-        for pid in &self.pids {
-            match fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) {
-                Ok(rollup) => total += kibibytes(&rollup, "Pss_Anon:") + kibibytes(&rollup, "SwapPss:"),
-                // It has ended, or becomes another program.
-                Err(error) if error.kind() != std::io::ErrorKind::PermissionDenied => {}
-                Err(_) => return None,
-            }
-        }
-        Some(total * KIBIBYTE)
+    pub fn memory_bytes_shared(&self) -> u64 {
+        let own = |pid: &u32| {
+            let status = status(*pid);
+            let rollup = read(&format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+            let shared = kibibytes(&rollup, "Pss_Anon:")
+                .map(|anonymous| anonymous + kibibytes(&rollup, "SwapPss:").unwrap_or(0));
+            shared.unwrap_or_else(|| held(&status)) + page_tables(&status)
+        };
+        self.pids.iter().map(own).sum::<u64>() * KIBIBYTE
     }
 }
 
+/// Memory of its own, as /proc/<pid>/status says it, KiB.
+fn held(status: &str) -> u64 {
+    ["RssAnon:", "VmSwap:"].iter().filter_map(|name| kibibytes(status, name)).sum()
+}
+
+fn page_tables(status: &str) -> u64 {
+    kibibytes(status, "VmPTE:").unwrap_or(0)
+}
+
+/// /proc/<pid>/status; of a process whose first thread has ended that of another thread: the first has no memory then.
+fn status(pid: u32) -> String {
+    let first = read(&format!("/proc/{pid}/status")).unwrap_or_default();
+    if kibibytes(&first, "RssAnon:").is_some() {
+        return first;
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut others = threads.filter_map(|thread| read(thread.path().join("status").to_str()?));
+    others.find(|status| kibibytes(status, "RssAnon:").is_some()).unwrap_or_default()
+}
+
 /// The value of `name` in lines of `name value kB`.
-fn kibibytes(text: &str, name: &str) -> u64 {
-    let value = |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();
-    text.lines().find_map(value).unwrap_or(0)
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+}
+
+/// A process's name is bytes that it chooses, and is in there.
+fn read(path: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
 }
 
 fn look(pid: u32) -> Option<Seen> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = read(&format!("/proc/{pid}/stat"))?;
     // The name is in parentheses and may hold anything; the state follows it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let time = |at: usize| Some(Duration::from_millis(number(at)? * 1000 / TICKS_PER_SECOND));
+    let threads = u32::try_from(number(17)?).ok()?;
     Some(Seen {
         parent: u32::try_from(number(1)?).ok()?,
-        ended: matches!(fields.first(), Some(&"Z" | &"X")),
-        threads: u32::try_from(number(17)?).ok()?,
-        cpu: time(11)? + time(12)?,
-        cpu_of_children: time(13)? + time(14)?,
+        // Of a process whose first thread has ended the others go on, with its memory.
+        ended: matches!(fields.first(), Some(&"Z" | &"X")) && threads <= 1,
+        threads,
+        time: ProcessTime {
+            pid,
+            started: number(19)?,
+            own: time(11)? + time(12)?,
+            of_children: time(13)? + time(14)?,
+        },
     })
 }
 
@@ -148,6 +185,10 @@ mod tests {
 
     fn start(script: &str) -> Child {
         Command::new("/bin/sh").args(["-c", script]).process_group(0).spawn().unwrap()
+    }
+
+    fn python(code: &str) -> Child {
+        Command::new("/usr/bin/python3").args(["-I", "-c", code]).process_group(0).spawn().unwrap()
     }
 
     fn becomes(root: &Child, wanted: impl Fn(&Tree) -> bool) -> Tree {
@@ -184,22 +225,54 @@ mod tests {
     #[test]
     fn what_ended_children_used_is_not_forgotten() {
         let ended = start("(i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done); sleep 60 & wait");
-        let found = becomes(&ended, |found| found.cpu > found.activity.cpu);
-        assert!(found.cpu > found.activity.cpu, "{found:?}");
+        let told = |found: &Tree| found.times.iter().any(|time| time.of_children > Duration::ZERO);
+        let found = becomes(&ended, told);
+        assert!(told(&found), "{found:?}");
         end(ended);
     }
 
     #[test]
     fn memory_after_a_fork_counts_for_each_and_is_told_apart_when_asked() {
         let code = "import os,time\ntext = 'x' * (64 << 20)\nfor _ in range(3):\n  if os.fork() == 0: break\ntime.sleep(60)";
-        let child =
-            Command::new("/usr/bin/python3").args(["-I", "-c", code]).process_group(0).spawn().unwrap();
+        let child = python(code);
         let each = 4 * (64 << 20);
         let found = becomes(&child, |found| found.activity.processes == 4 && found.memory_bytes() >= each);
         let each = found.memory_bytes();
-        let once = found.memory_bytes_shared().unwrap();
+        let once = found.memory_bytes_shared();
         assert!(each >= 4 * (64 << 20), "{each}");
         assert!((64 << 20..2 * (64 << 20)).contains(&once), "{each} {once}");
+        end(child);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_neither_a_process_nor_what_is_below_it() {
+        let code = "import ctypes,os,time\ntext = 'x' * (64 << 20)\nctypes.CDLL(None).prctl(15, b'\\xff)\\n', 0, 0, 0)\n\
+                    os.fork()\ntime.sleep(60)";
+        let child = python(code);
+        let each = 2 * (64 << 20);
+        let found = becomes(&child, |found| found.activity.processes == 2 && found.memory_bytes() >= each);
+        assert_eq!(found.activity.processes, 2, "{found:?}");
+        assert!(found.memory_bytes() >= each, "{}", found.memory_bytes());
+        end(child);
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_still_there_with_its_memory() {
+        let code = format!(
+            "import ctypes,threading,time\ntext = 'x' * (64 << 20)\n\
+             threading.Thread(target=time.sleep, args=(60,)).start()\nctypes.CDLL(None).syscall({}, 0)",
+            nix::libc::SYS_exit
+        );
+        let child = python(&code);
+        let first_has_ended = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            stat.contains(") Z ")
+        };
+        let found = becomes(&child, |_| first_has_ended());
+        assert!(first_has_ended());
+        assert_eq!(found.activity.processes, 1, "{found:?}");
+        assert!(found.memory_bytes() >= 64 << 20, "{}", found.memory_bytes());
+        assert!(found.memory_bytes_shared() >= 64 << 20, "{}", found.memory_bytes_shared());
         end(child);
     }
 }

@@ -25,6 +25,8 @@ pub enum Cause {
     Deadline,
     /// It went over a bound that is not memory.
     Limit(&'static str),
+    /// Nobody can see what it uses, so that no bound of it holds. `limit` in the contract.
+    Unseen,
     /// A call that had ended left something running in it. `leftovers` in the contract. No call is lost by this.
     ResidualWork(&'static str),
     /// The runtime let it go with its calls: a drain, or the end of the runtime.
@@ -43,7 +45,7 @@ impl Cause {
             Cause::Wedged => "wedged",
             Cause::Protocol(_) => "protocol",
             Cause::Deadline => "deadline",
-            Cause::Limit(_) => "limit",
+            Cause::Limit(_) | Cause::Unseen => "limit",
             Cause::ResidualWork(_) => "leftovers",
             Cause::Drained => "drained",
             Cause::Host => "host",
@@ -103,6 +105,9 @@ impl fmt::Display for Cause {
             Cause::Protocol(fault) => write!(f, "the worker broke the protocol: {fault}"),
             Cause::Deadline => f.write_str("a call ignored its cancellation"),
             Cause::Limit(bound) => write!(f, "the worker went over its bound on {bound}"),
+            Cause::Unseen => {
+                f.write_str("the worker's processes cannot be seen in /proc (hidepid), so no bound holds")
+            }
             Cause::ResidualWork(what) => write!(f, "a call left {what} behind in the worker"),
             Cause::Drained => f.write_str("the plugin was drained"),
             Cause::Host => f.write_str("the machine could not start the worker"),

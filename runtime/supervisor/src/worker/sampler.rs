@@ -1,8 +1,11 @@
 //! Bounds without a control group: what all processes of a worker use together is looked at ten times a second, and a
 //! worker that is over its bounds is ended with all it started.
 //!
-//! Owns the judgement. The launcher holds each process by itself (`Bounds::Sampled`). Refuses to claim more: what is
-//! faster than a look, a fork that outruns the count or memory that fills within it, is not held here.
+//! Owns the judgement. The launcher holds each process by itself (`Bounds::Sampled`). Keeps true: a worker that cannot
+//! be seen does not run. Refuses to claim more: what is faster than two looks, a fork that outruns the count or memory
+//! that fills within them, is not held here.
+
+mod processor_time;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,6 +14,8 @@ use std::time::Duration;
 
 use asp_launcher::{Limits, Processes, Report, Stats, Tree};
 use parking_lot::Mutex;
+use processor_time::ProcessorTime;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -21,8 +26,9 @@ use crate::cause::Cause;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Processor time beyond its share that a worker may use at once: an interpreter that starts takes a second or two.
 const BURST: f64 = 5.0;
-/// What is clearly more than a share: the kernel counts in hundredths of a second.
-const TOLERANCE: f64 = 1.25;
+/// What is clearly more than a share. There is nothing here that slows a worker down to its share, as a control group
+/// does, so one whose compiler or collector of garbage works beside it must live.
+const TOLERANCE: f64 = 2.0;
 
 /// Looks at the workers of this machine.
 #[derive(Clone, Debug)]
@@ -41,7 +47,11 @@ pub struct Sampled {
     /// Has its files, at level 3.
     report: Arc<Report>,
     stats: Mutex<Stats>,
+    used: Mutex<ProcessorTime>,
     share: Mutex<Share>,
+    /// What the look before found. One look may find what is not: a child that has its parent's memory until it becomes
+    /// a program (vfork(2)) counts for both.
+    suspicion: Mutex<Option<Cause>>,
     verdict: OnceLock<Cause>,
 }
 
@@ -74,7 +84,9 @@ impl Sampler {
             limits,
             report: Arc::clone(report),
             stats: Mutex::default(),
+            used: Mutex::default(),
             share: Mutex::new(Share::new(limits.cpu_millis)),
+            suspicion: Mutex::default(),
             verdict: OnceLock::new(),
         });
         self.workers.lock().push(Arc::downgrade(&sampled));
@@ -121,24 +133,45 @@ impl Sampled {
     }
 
     fn look(&self, tree: &Tree, now: Instant) {
+        let seen = !tree.times.is_empty();
+        let found = if seen { self.judge(tree) } else { self.unseen() };
+        let over_share = seen && self.share.lock().is_over(self.used_by(tree), now);
+        let before = std::mem::replace(&mut *self.suspicion.lock(), found);
+        if let Some(cause) = found.filter(|_| before.is_some()) {
+            self.end(cause);
+        } else if over_share {
+            self.end(Cause::Limit("processor time"));
+        }
+    }
+
+    fn used_by(&self, tree: &Tree) -> Duration {
+        let used = self.used.lock().add(&tree.times);
+        self.stats.lock().cpu_ms = u64::try_from(used.as_millis()).unwrap_or(u64::MAX);
+        used
+    }
+
+    /// What is over its bound, if anything is.
+    fn judge(&self, tree: &Tree) -> Option<Cause> {
         let files = self.files();
         let mut memory = tree.memory_bytes().saturating_add(files);
         if memory > self.limits.memory_bytes && tree.activity.processes > 1 {
             // Each was charged for what they share.
-            memory = tree.memory_bytes_shared().map_or(memory, |shared| shared.saturating_add(files));
+            memory = tree.memory_bytes_shared().saturating_add(files);
         }
         let mut stats = self.stats.lock();
-        stats.cpu_ms = stats.cpu_ms.max(u64::try_from(tree.cpu.as_millis()).unwrap_or(u64::MAX));
         stats.rss_bytes = memory.saturating_sub(files);
         stats.memory_bytes = memory;
         stats.memory_peak_bytes = stats.memory_peak_bytes.max(memory);
         stats.pids = tree.activity.tasks;
         drop(stats);
-        if memory > self.limits.memory_bytes {
-            self.end(Cause::Oom);
-        } else if self.share.lock().is_over(tree.cpu, now) {
-            self.end(Cause::Limit("processor time"));
-        }
+        (memory > self.limits.memory_bytes).then_some(Cause::Oom)
+    }
+
+    /// Nothing of it was found: it has ended, or this process may not see it.
+    fn unseen(&self) -> Option<Cause> {
+        let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
+        let polled = poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        (polled == Ok(0)).then_some(Cause::Unseen)
     }
 
     /// Bytes of its file system in memory.
@@ -150,6 +183,13 @@ impl Sampled {
     fn end(&self, cause: Cause) {
         // Err: it is being ended.
         if self.verdict.set(cause).is_ok() {
+            if cause == Cause::Unseen {
+                tracing::error!(
+                    process = self.root,
+                    "a worker was ended: its processes are not to be seen in /proc, so nothing holds it to its limits; \
+                     mount /proc without hidepid, or give the runtime a control group"
+                );
+            }
             // `worker-init` kills all of the worker by it (runtime/launcher/README.md). Err: it has just gone.
             let _ = pidfd_send_signal(&self.handle, Signal::INT);
         }
@@ -170,8 +210,6 @@ impl Share {
             let spent = used.saturating_sub(used_before).as_secs_f64();
             self.left = (self.left + gained - spent).min(BURST);
         }
-        // Of a process that has just gone nothing is seen; what was used stays used.
-        let used = self.last.map_or(used, |(_, before)| used.max(before));
         self.last = Some((now, used));
         self.left < 0.0
     }
@@ -179,6 +217,9 @@ impl Share {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Command};
+
     use super::*;
 
     /// After how many seconds a worker with a share of `cpu_millis` is over that uses `processors`; at most 60.
@@ -191,12 +232,58 @@ mod tests {
         })
     }
 
+    /// A process that sleeps, and what holds it to `memory_bytes`.
+    fn sleeper(memory_bytes: u64) -> (Child, Arc<Sampled>) {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let limits = Limits {
+            memory_bytes,
+            cpu_millis: 1000,
+            pids: 8,
+            files: 64,
+            disk_bytes: 1 << 20,
+            file_bytes: 1 << 20,
+            cpu_seconds: None,
+        };
+        let sampler = Sampler { workers: Arc::default(), added: Arc::default() };
+        let report = Arc::new(Report::open().unwrap().0);
+        let sampled = sampler.watch(child.id(), limits, &report).unwrap();
+        (child, sampled)
+    }
+
+    #[test]
+    fn two_looks_in_a_row_that_find_too_much_memory_end_a_worker_and_one_does_not() {
+        let (mut child, sampled) = sleeper(1);
+        let found = Processes::now().take(child.id());
+        assert!(found.memory_bytes() > 1, "{found:?}");
+        sampled.look(&found, Instant::now());
+        assert_eq!(sampled.verdict(), None);
+        sampled.look(&found, Instant::now());
+        assert_eq!(sampled.verdict(), Some(Cause::Oom));
+        assert_eq!(child.wait().unwrap().signal(), Some(2));
+    }
+
+    #[test]
+    fn a_worker_that_runs_and_cannot_be_seen_is_ended_and_one_that_has_gone_is_not() {
+        let (mut child, sampled) = sleeper(1 << 30);
+        let nothing = Tree::default();
+        sampled.look(&nothing, Instant::now());
+        sampled.look(&nothing, Instant::now());
+        assert_eq!(sampled.verdict(), Some(Cause::Unseen));
+        assert_eq!(child.wait().unwrap().signal(), Some(2));
+        let (mut child, sampled) = sleeper(1 << 30);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        sampled.look(&nothing, Instant::now());
+        sampled.look(&nothing, Instant::now());
+        assert_eq!(sampled.verdict(), None);
+    }
+
     #[test]
     fn a_worker_within_its_share_goes_on_and_one_clearly_above_has_some_seconds() {
         assert_eq!(over_after(1000, 1.0), None);
-        assert_eq!(over_after(1000, 1.2), None, "not clearly");
+        assert_eq!(over_after(1000, 1.9), None, "not clearly");
         for (share, processors, least, most) in
-            [(1000, 2.0, 5.0, 8.0), (250, 1.0, 6.0, 9.0), (100, 2.0, 2.0, 3.0)]
+            [(1000, 3.0, 4.8, 5.3), (250, 1.0, 9.8, 10.3), (100, 2.0, 2.6, 3.0)]
         {
             let over = over_after(share, processors).unwrap();
             assert!(over > least && over < most, "{share} {processors}: {over}");
