@@ -6,17 +6,18 @@
 mod hindrance;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::Path;
-use std::process::{self, Stdio};
+use std::process::{self, Child, Stdio};
 use std::{fs, io};
 
-use rustix::process::{getegid, geteuid};
+use rustix::process::geteuid;
 
-use crate::cgroup::{Cgroup, Cgroups};
+use crate::cgroup::{Activity, Cgroup, Cgroups};
 use crate::command::launch;
 use crate::report::Fault;
-use crate::sandbox::{Bounds, Level, Limits, Sandbox};
+use crate::sandbox::{Bounds, Level, Limits, Sandbox, own_group};
 
 /// `nobody` on the systems we know; any user that owns nothing would do.
 const PROBE_UID: u32 = 65534;
@@ -37,6 +38,8 @@ pub struct Probe {
     /// Every level that was tried and does not work, highest first, and why.
     pub missing: Vec<(Level, String)>,
     pub bounds: Bounds,
+    /// The processes of a worker are to be seen in /proc, without which there are no sampled bounds.
+    pub sees_workers: bool,
     /// Why there is no control group; `None` where there is one.
     pub no_cgroup: Option<String>,
 }
@@ -61,10 +64,11 @@ pub fn probe(worker_init: &Path, scratch: &Path) -> Probe {
         for keeps_user in ways.iter().copied() {
             let attempt = Attempt { worker_init, scratch, level, keeps_user };
             match attempt.make(None) {
-                Ok(()) => {
+                Ok(sees_workers) => {
+                    let level = Some(level);
                     let no_cgroup = in_a_group(&attempt).err();
                     let bounds = if no_cgroup.is_none() { Bounds::Cgroup } else { Bounds::Sampled };
-                    return Probe { level: Some(level), own_user, keeps_user, missing, bounds, no_cgroup };
+                    return Probe { level, own_user, keeps_user, missing, bounds, sees_workers, no_cgroup };
                 }
                 Err(reason) => missing.push((level, reason)),
             }
@@ -73,7 +77,8 @@ pub fn probe(worker_init: &Path, scratch: &Path) -> Probe {
         missing.dedup_by_key(|(level, _)| *level);
     }
     let no_cgroup = Some("no sandbox works that could be in one".to_owned());
-    Probe { level: None, own_user, keeps_user: false, missing, bounds: Bounds::Sampled, no_cgroup }
+    let bounds = Bounds::Sampled;
+    Probe { level: None, own_user, keeps_user: false, missing, bounds, sees_workers: false, no_cgroup }
 }
 
 /// Tries the same in a control group.
@@ -81,7 +86,7 @@ fn in_a_group(attempt: &Attempt<'_>) -> Result<(), String> {
     // The worker's group goes before its parent.
     let cgroups = Cgroups::open().map_err(|error| error.to_string())?;
     let cgroup = cgroups.create("probe", &LIMITS).map_err(|error| error.to_string())?;
-    attempt.make(Some(&cgroup))
+    attempt.make(Some(&cgroup)).map(drop)
 }
 
 const LIMITS: Limits = Limits {
@@ -97,7 +102,8 @@ const LIMITS: Limits = Limits {
 // === impl Attempt ===
 
 impl Attempt<'_> {
-    fn make(&self, cgroup: Option<&Cgroup>) -> Result<(), String> {
+    /// Whether its processes were seen from here.
+    fn make(&self, cgroup: Option<&Cgroup>) -> Result<bool, String> {
         let find = |what: &str, path: &Path| {
             fs::canonicalize(path).map_err(|error| format!("find {what} {}: {error}", path.display()))
         };
@@ -133,7 +139,7 @@ impl Attempt<'_> {
             run_dir: home.join("run"),
             read_only: vec![worker_init.to_path_buf()],
             uid: if root { PROBE_UID } else { geteuid().as_raw() },
-            gid: if root { PROBE_UID } else { getegid().as_raw() },
+            gid: if root { PROBE_UID } else { own_group(self.keeps_user) },
             limits: LIMITS,
             egress: None,
             hostname: "probe".to_owned(),
@@ -159,17 +165,16 @@ fn make_dirs(home: &Path, sandbox: &Sandbox) -> io::Result<()> {
     Ok(())
 }
 
-fn run(worker_init: &Path, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result<(), String> {
+fn run(worker_init: &Path, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result<bool, String> {
     let mut launch = launch(worker_init, sandbox, cgroup).map_err(|error| error.to_string())?;
-    let output = launch
-        .command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .map_err(|error| format!("start {}: {error}", worker_init.display()))?;
+    let streams = launch.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = streams.spawn().and_then(|mut child| {
+        let seen = is_seen(&mut child)?;
+        Ok((child.wait_with_output()?, seen))
+    });
+    let (output, seen) = started.map_err(|error| format!("start {}: {error}", worker_init.display()))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(seen);
     }
     if let Some(Fault { step, error, .. }) = launch.report.fault() {
         let hindrance = hindrance::of(&step).map(|setting| format!(" ({setting})"));
@@ -180,4 +185,12 @@ fn run(worker_init: &Path, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result
         String::from_utf8_lossy(&output.stderr).trim().chars().take(MAX_REASON_BYTES).collect();
     let told = serde_json::from_str::<Fault>(&said).map(|fault| format!("{}: {}", fault.step, fault.error));
     Err(told.unwrap_or_else(|_| if said.is_empty() { output.status.to_string() } else { said }))
+}
+
+/// Whether `child` and what is below it are seen, once all is built: before that it may be looked into by its user, which
+/// is what `hidepid` of /proc asks (proc(5)).
+fn is_seen(child: &mut Child) -> io::Result<bool> {
+    let mut built = [0];
+    let said = child.stdout.as_mut().map(|stdout| stdout.read(&mut built)).transpose()?;
+    Ok(said == Some(1) && Activity::below(child.id()).processes > 1)
 }

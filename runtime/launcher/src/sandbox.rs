@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
 const MAX_ARGUMENTS: usize = 256;
@@ -99,7 +100,7 @@ pub struct Sandbox {
     /// What the worker may read and execute besides the system's own directories: interpreter, shim, plugin.
     /// The same path inside as outside.
     pub read_only: Vec<PathBuf>,
-    /// The worker's own user and group; not 0.
+    /// The worker's own user and group; not 0, but for a group that is kept ([`own_group`]).
     pub uid: u32,
     pub gid: u32,
     pub limits: Limits,
@@ -231,13 +232,24 @@ impl Sandbox {
     fn check_identity(&self) -> Result<(), SandboxError> {
         // The last value is the kernel's "no id".
         check_range("uid", u64::from(self.uid), 1, u64::from(u32::MAX) - 1)?;
-        check_range("gid", u64::from(self.gid), 1, u64::from(u32::MAX) - 1)?;
+        let kept = self.keeps_user && !geteuid().is_root();
+        check_range("gid", u64::from(self.gid), u64::from(!kept), u64::from(u32::MAX) - 1)?;
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
         let length = self.hostname.len();
         if length == 0 || length > MAX_HOSTNAME_BYTES || !self.hostname.bytes().all(plain) {
             return Err(SandboxError::Text { field: "hostname" });
         }
         Ok(())
+    }
+}
+
+/// The number that a worker's group gets of a supervisor which is not root. An ordinary account may have the group of the
+/// superuser; in a namespace it has another number, and where none is to be had it stays.
+#[must_use]
+pub fn own_group(keeps_user: bool) -> u32 {
+    match getegid().as_raw() {
+        0 if !keeps_user => geteuid().as_raw(),
+        group => group,
     }
 }
 

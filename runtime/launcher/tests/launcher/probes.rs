@@ -16,8 +16,9 @@ const USER: u32 = 12_345;
 /// Goes on as the program of its arguments, in a user namespace in which no other may be made.
 const WITHOUT_NAMESPACES: &str = "import ctypes, os, sys\n\
     user = os.geteuid()\n\
+    group = os.getegid()\n\
     assert ctypes.CDLL(None).unshare(0x10000000) == 0\n\
-    for file, text in (('setgroups', 'deny'), ('uid_map', f'{user} {user} 1'), ('gid_map', f'{user} {user} 1')):\n    \
+    for file, text in (('setgroups', 'deny'), ('uid_map', f'{user} {user} 1'), ('gid_map', f'{group} {group} 1')):\n    \
         open(f'/proc/self/{file}', 'w').write(text)\n\
     open('/proc/sys/user/max_user_namespaces', 'w').write('0')\n\
     os.execv(sys.argv[1], sys.argv[1:])\n";
@@ -49,9 +50,12 @@ fn installed(base: &str, directory: &str, owner: u32) -> TempDir {
 
 /// What the probe in `home` finds as `user`, started by the words of `wrapper`.
 fn found(home: &Path, user: u32, wrapper: &[&str]) -> String {
-    let user = user.to_string();
+    found_in_group(home, user, user, wrapper)
+}
+
+fn found_in_group(home: &Path, user: u32, group: u32, wrapper: &[&str]) -> String {
     let ended = Command::new("setpriv")
-        .args(["--reuid", &user, "--regid", &user, "--clear-groups"])
+        .args(["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"])
         .args(wrapper)
         .arg(home.join("probe"))
         .args([home.join("worker-init"), home.join("state")])
@@ -79,7 +83,37 @@ fn level_3_depends_neither_on_where_the_checkout_lies_nor_on_who_may_enter() {
         let bounds = if user == 0 { "bounds: Cgroup" } else { "bounds: Sampled" };
         assert!(found.contains(bounds), "{base} {directory} {user}: {found}");
         assert_eq!(user == 0, found.contains("no_cgroup: None"), "{found}");
+        assert!(found.contains("sees_workers: true"), "{found}");
     }
+}
+
+/// As some machines for many users have it (proc(5)).
+#[test]
+fn who_cannot_see_his_workers_is_told_so() {
+    assert!(harness::is_root(), "only root can mount /proc");
+    let dir = installed(std::env::temp_dir().to_str().unwrap(), "home", USER);
+    let home = dir.path().join("home");
+    let mount = "mount -t proc -o hidepid=2 proc /proc && exec \"$@\"";
+    let user = USER.to_string();
+    let ended = Command::new("unshare")
+        .args(["--mount", "sh", "-c", mount, "sh", "setpriv", "--reuid", &user, "--regid", &user])
+        .arg("--clear-groups")
+        .args([home.join("probe"), home.join("worker-init"), home.join("state")])
+        .output()
+        .unwrap();
+    assert!(harness::stdout(&ended).contains("sees_workers: false"), "{ended:?}");
+}
+
+/// As the accounts of some container images have it.
+#[test]
+fn an_ordinary_account_in_the_superusers_group_has_every_level_too() {
+    assert!(harness::is_root(), "only root can be another user");
+    let dir = installed(std::env::temp_dir().to_str().unwrap(), "home", USER);
+    let home = dir.path().join("home");
+    assert!(found_in_group(&home, USER, 0, &[]).contains("level: Some(L3)"));
+    let wrapper = ["/usr/bin/python3", "-I", "-c", WITHOUT_NAMESPACES];
+    let found = found_in_group(&home, USER, 0, &wrapper);
+    assert!(found.contains("level: Some(L2)") && found.contains("keeps_user: true"), "{found}");
 }
 
 /// As container engines start one.

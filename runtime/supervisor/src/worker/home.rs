@@ -19,7 +19,6 @@ pub(super) const HOMES: &str = "w";
 pub(super) struct Home {
     pub(super) id: String,
     pub(super) uid: u32,
-    pub(super) gid: u32,
     pub(super) path: PathBuf,
 }
 
@@ -28,10 +27,9 @@ impl Home {
         let id = random_hex::<8>();
         let own_uid = rustix::process::geteuid();
         let uid = if own_uid.is_root() { settings.uid_base + number } else { own_uid.as_raw() };
-        let gid = if own_uid.is_root() { uid } else { rustix::process::getegid().as_raw() };
         let path = settings.state.join(HOMES).join(&id);
         make_dir(&path, 0o711)?;
-        let home = Home { id, uid, gid, path };
+        let home = Home { id, uid, path };
         for dir in [home.run_dir(), home.work_dir()] {
             make_dir(&dir, 0o700)?;
             own(&dir, uid)?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_launcher::{
-    Bounds, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox,
+    Bounds, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox, own_group,
 };
 use asp_platform::secret::Secret;
 use parking_lot::Mutex;
@@ -164,7 +164,7 @@ impl Machine {
         let cgroups = match &probe.no_cgroup {
             None => Some(Cgroups::open().context("open the control groups")?),
             Some(reason) => {
-                without_control_groups(settings.bounds, reason)?;
+                without_control_groups(settings.bounds, reason, probe.sees_workers)?;
                 None
             }
         };
@@ -252,7 +252,7 @@ impl Machine {
             run_dir: home.run_dir(),
             read_only: command.read_only.clone(),
             uid: home.uid,
-            gid: home.gid,
+            gid: if self.own_user { home.uid } else { own_group(self.keeps_user) },
             limits: Limits {
                 memory_bytes: limits.memory_bytes,
                 cpu_millis: limits.cpu_millis,
@@ -436,13 +436,20 @@ fn why(missing: &[(Level, String)]) -> String {
 }
 
 /// Whether the runtime may go on without control groups, and a word about it.
-fn without_control_groups(bounds: Bounds, reason: &str) -> anyhow::Result<()> {
+fn without_control_groups(bounds: Bounds, reason: &str, sees_workers: bool) -> anyhow::Result<()> {
     if bounds == Bounds::Cgroup {
         anyhow::bail!(
             "workers have no control group to hold them to their limits ({reason}). Ways out: start the runtime in a \
              group of its own (systemd-run --user --scope -p Delegate=yes asp-runtime ..); run it as root; or take \
              bounds that are looked at ten times a second (--bounds sampled or ASP_RUNTIME_BOUNDS=sampled), which \
              are no defence against a hostile plugin"
+        );
+    }
+    if !sees_workers {
+        anyhow::bail!(
+            "sampled bounds need the processes of workers in /proc, and this account does not see them there. Ways out: \
+             mount /proc without hidepid (mount -o remount,hidepid=0 /proc); or a control group, which is missing too \
+             ({reason})"
         );
     }
     tracing::warn!(
