@@ -320,3 +320,100 @@ def test_a_pydantic_model_is_a_type_where_the_plugin_imports_pydantic():
     }
     end = called(source, {"who": {"name": "Ada", "born": "soon"}})
     assert (end.code, json.loads(end.details.value)) == ("INVALID_ARGUMENT", {"pointer": "/who/born"})
+
+
+EXPRESSIONS = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import Literal, Union
+from asp_plugin import plugin
+made = 0
+
+@dataclass
+class Binary:
+    left: Expression
+    right: Expression
+    {add}
+    def __post_init__(self):
+        global made
+        made += 1
+
+@dataclass
+class Add(Binary):
+    {add}
+
+@dataclass
+class Mul(Binary):
+    {mul}
+
+Expression = Union[Add, Mul, int]
+
+@dataclass
+class Args:
+    expression: Expression
+
+@plugin.tool
+async def evaluate(args: Args, ctx):
+    return {{"made": made, "is": type(args.expression).__name__}}
+"""
+
+
+def nested(depth, innermost, **told):
+    """An expression in an expression: what tells the types apart is its last member."""
+    value = innermost
+    for _ in range(depth):
+        value = {"left": value, "right": 1, **told}
+    return {"expression": value}
+
+
+def test_a_type_of_a_union_is_told_by_its_literal_before_what_it_holds_is_converted():
+    source = EXPRESSIONS.format(add="op: Literal['add']", mul="op: Literal['mul']")
+    # Each level once, and not twice as often as the level around it.
+    end = called(source, nested(30, 1, op="mul"))
+    assert json.loads(end.output.value) == {"made": 30, "is": "Mul"}
+
+
+def test_a_small_value_that_fits_its_types_in_too_many_ways_is_refused_and_the_next_call_is_not():
+    source = EXPRESSIONS.format(add="pass", mul="pass")
+
+    async def call():
+        async with worker(source) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke(nested(30, "no number"))
+                failed = await stream.failure()
+                await stream.invoke(nested(30, 1), "r2")
+                return failed, await stream.output("r2")
+
+    failed, output = run(call())
+    assert failed.code == "INVALID_ARGUMENT"
+    assert failed.message.endswith(": too large or too ambiguous for its types"), failed.message
+    assert output["is"] == "Add"
+
+
+def test_a_long_list_of_a_unions_last_type_is_no_ambiguity():
+    source = """
+    from dataclasses import dataclass
+    from typing import Literal
+    from asp_plugin import plugin
+
+    @dataclass
+    class Text:
+        text: str
+        kind: Literal["text"] = "text"
+
+    @dataclass
+    class Gap:
+        kind: Literal["gap"]
+
+    @dataclass
+    class Args:
+        parts: list[Text | Gap | None]
+        vector: list[float]
+
+    @plugin.tool
+    async def count(args: Args, ctx):
+        return {"gaps": sum(type(one) is Gap for one in args.parts), "numbers": len(args.vector)}
+    """
+    end = called(source, {"parts": [{"kind": "gap"}] * 110_000, "vector": [0] * 150_000})
+    assert json.loads(end.output.value) == {"gaps": 110_000, "numbers": 150_000}

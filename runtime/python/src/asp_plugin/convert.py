@@ -1,7 +1,8 @@
 """JSON into the declared types, and values of those types back into JSON.
 
-Refuses what a type does not take, with the place of the value (RFC 6901). Keeps true: nothing of a type is looked
-at twice, as a converter is made once; what is omitted gets the default of its dataclass.
+Refuses what a type does not take, with the place of the value (RFC 6901), and what fits too many ways to be told
+apart. Keeps true: nothing of a type is looked at twice, as a converter is made once; what is omitted gets the default
+of its dataclass; a small value cannot keep a worker busy.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ LISTS: dict[Any, Callable[[list[Any]], Any]] = {
     abc.MutableSet: set,
 }
 
+# Items and members that may be converted for types of a union that turn out not to be meant, in one value.
+MAX_WASTED = 20_000
+
 
 class Misfit(PluginError):
     """A value does not fit its declared type."""
@@ -44,9 +48,13 @@ class Misfit(PluginError):
         super().__init__(code, f"{place or '/'}: {message}", {"pointer": place})
 
 
+class TooAmbiguous(Misfit):
+    """The value would be converted too often: no further type of a union is tried."""
+
+
 def reader(declared: Any) -> Reader | None:
-    """What makes a value of the type; None where JSON is taken as it is."""
-    return None if declared is None or bare(declared) else _Readers().of(declared)
+    """What makes a value of the type, one at a time; None where JSON is taken as it is."""
+    return None if declared is None or bare(declared) else _Readers().root(declared)
 
 
 class _Readers:
@@ -54,13 +62,25 @@ class _Readers:
 
     def __init__(self) -> None:
         self._known: dict[Any, Reader] = {}
+        # Of the value in hand: the objects, items and members begun, and those of them that led nowhere.
+        self._steps = 0
+        self._wasted = 0
+
+    def root(self, declared: Any) -> Reader:
+        read_whole = self.of(declared)
+
+        def read(value: Any, place: str) -> Any:
+            self._steps = self._wasted = 0
+            return read_whole(value, place)
+
+        return read
 
     def of(self, declared: Any) -> Reader:
         origin, arguments = typing.get_origin(declared), typing.get_args(declared)
         if origin is typing.Annotated:
             return self.of(arguments[0])
         if origin in (typing.Union, types.UnionType):
-            return _either([self.of(one) for one in arguments])
+            return self._either([self.of(one) for one in arguments])
         if isinstance(declared, typing.NewType):
             return self.of(declared.__supertype__)
         kind = origin or declared
@@ -96,7 +116,11 @@ class _Readers:
                 raise Misfit(place, "not a list" if fixed is None else f"not a list of {len(fixed)}")
             readers = fixed or (each,) * len(value)
             pairs = zip(readers, value, strict=True)
-            return make([read(one, f"{place}/{index}") for index, (read, one) in enumerate(pairs)])
+            items = []
+            for index, (read, one) in enumerate(pairs):
+                self._steps += 1
+                items.append(read(one, f"{place}/{index}"))
+            return make(items)
 
         return read
 
@@ -106,7 +130,11 @@ class _Readers:
         def read(value: Any, place: str) -> Any:
             if not isinstance(value, dict):
                 raise Misfit(place, "not an object")
-            return {key: each(one, _below(place, key)) for key, one in value.items()}
+            members = {}
+            for key, one in value.items():
+                self._steps += 1
+                members[key] = each(one, _below(place, key))
+            return members
 
         return read
 
@@ -118,12 +146,11 @@ class _Readers:
         def read(value: Any, place: str) -> Any:
             if not isinstance(value, dict):
                 raise Misfit(place, "not an object")
-            given = {}
-            for key, one in value.items():
-                field = fields.get(key)
-                if field is None:
+            self._steps += 1
+            for key in value:
+                if key not in fields:
                     raise Misfit(_below(place, key), f"{kind.__name__} has no such field")
-                given[key] = field(one, _below(place, key))
+            given = {key: read(value[key], _below(place, key)) for key, read in fields.items() if key in value}
             try:
                 return kind(**given)
             except (TypeError, ValueError) as error:
@@ -132,8 +159,50 @@ class _Readers:
 
         self._known[kind] = read
         hints = typing.get_type_hints(kind, include_extras=True)
-        fields.update({one.name: self.of(hints[one.name]) for one in dataclasses.fields(kind) if one.init})
+        names = [one.name for one in dataclasses.fields(kind) if one.init]
+        # What holds nothing goes first: it tells the types of a union apart before what they hold is converted.
+        names.sort(key=lambda name: not _holds_nothing(hints[name]))
+        fields.update({name: self.of(hints[name]) for name in names})
         return read
+
+    def _either(self, readers: list[Reader]) -> Reader:
+        def read(value: Any, place: str) -> Any:
+            furthest = None
+            for one in readers:
+                steps = self._steps
+                wasted = self._wasted
+                try:
+                    return one(value, place)
+                except TooAmbiguous:
+                    raise
+                except Misfit as misfit:
+                    # Without its frames, which hold it: thousands of such circles are what makes this slow.
+                    misfit.__traceback__ = None
+                    # The one that came furthest is about the type that was meant.
+                    if furthest is None or len(misfit.details["pointer"]) > len(furthest.details["pointer"]):
+                        furthest = misfit
+                # A look at the object's own fields is free, so that long lists of small objects pass; what the
+                # types within wasted is part of these steps. Types that hold each other double it at each level.
+                self._wasted = wasted + max(0, self._steps - steps - 1)
+                if self._wasted > MAX_WASTED:
+                    raise TooAmbiguous(place, "too large or too ambiguous for its types")
+            raise furthest or Misfit(place, "fits no type")
+
+        return read
+
+
+def _holds_nothing(declared: Any) -> bool:
+    """Whether a value of the type is read at a glance: a scalar, an enum, a literal or one of several such."""
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if origin is typing.Annotated:
+        return _holds_nothing(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return all(map(_holds_nothing, arguments))
+    if isinstance(declared, typing.NewType):
+        return _holds_nothing(declared.__supertype__)
+    if isinstance(declared, type) and origin is None:
+        return declared in SCALARS or issubclass(declared, enum.Enum)
+    return origin is typing.Literal
 
 
 def _as_it_is(value: Any, _place: str) -> Any:
@@ -206,20 +275,6 @@ def _literal(choices: tuple[Any, ...]) -> Reader:
             if type(choice) is type(value) and choice == value:
                 return choice
         raise Misfit(place, f"not one of {', '.join(map(repr, choices))}")
-
-    return read
-
-
-def _either(readers: list[Reader]) -> Reader:
-    def read(value: Any, place: str) -> Any:
-        misfits = []
-        for one in readers:
-            try:
-                return one(value, place)
-            except Misfit as misfit:
-                misfits.append(misfit)
-        # The one that came furthest is about the type that was meant.
-        raise max(misfits, key=lambda misfit: len(misfit.details["pointer"]))
 
     return read
 
