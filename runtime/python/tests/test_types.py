@@ -195,11 +195,17 @@ def test_a_type_without_a_schema_is_named_with_its_place_and_a_way_out():
         ("by: dict[int, str]", "Args.by: the keys of a JSON object are str, not int"),
         ("one: object = object()", "Args.one: its default is no JSON"),
         ("other: 'Missing'", "Args: the type of a field cannot be found"),
+        ("tags: set[Tag]", "Args.tags: a set cannot hold `Tag`, it has no hash: use a list, or a frozen class"),
+        ("tags: frozenset[tuple[int, Tag | None]]", "Args.tags: a set cannot hold `Tag`"),
+        ("tags: set[list[int]]", "Args.tags: a set cannot hold `list`"),
     ]
     for field, message in rows:
         source = f'''
         from dataclasses import dataclass
         from asp_plugin import plugin
+        @dataclass
+        class Tag:
+            name: str
         @dataclass
         class Args:
             {field}
@@ -417,3 +423,28 @@ def test_a_long_list_of_a_unions_last_type_is_no_ambiguity():
     """
     end = called(source, {"parts": [{"kind": "gap"}] * 110_000, "vector": [0] * 150_000})
     assert json.loads(end.output.value) == {"gaps": 110_000, "numbers": 150_000}
+
+
+def test_a_set_holds_what_has_a_hash_and_an_item_that_turns_out_to_have_none_is_named():
+    source = """
+    from dataclasses import dataclass
+    from asp_plugin import plugin
+
+    @dataclass(frozen=True)
+    class Tag:
+        name: str
+        parts: list[str] | None = None
+
+    @dataclass
+    class Args:
+        tags: set[Tag]
+
+    @plugin.tool
+    async def count(args: Args, ctx):
+        return {"tags": sorted(one.name for one in args.tags)}
+    """
+    assert described(source)["inputSchema"]["properties"]["tags"]["uniqueItems"] is True
+    end = called(source, {"tags": [{"name": "b"}, {"name": "a"}]})
+    assert json.loads(end.output.value) == {"tags": ["a", "b"]}
+    end = called(source, {"tags": [{"name": "b", "parts": []}]})
+    assert (end.code, json.loads(end.details.value)) == ("INVALID_ARGUMENT", {"pointer": "/tags"})

@@ -120,7 +120,11 @@ class _Readers:
             for index, (read, one) in enumerate(pairs):
                 self._steps += 1
                 items.append(read(one, f"{place}/{index}"))
-            return make(items)
+            try:
+                return make(items)
+            except TypeError as error:
+                # Of a set: an item's class says that it has a hash, and what it holds has none.
+                raise Misfit(place, str(error)) from error
 
         return read
 

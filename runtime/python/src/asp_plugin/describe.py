@@ -17,6 +17,7 @@ import uuid
 from collections import abc
 
 from . import json_text
+from .convert import LISTS as MADE
 from .convert import Misfit, plain
 from .declared import Declared, NoSchema, is_model
 
@@ -154,6 +155,11 @@ class _Types:
         if arguments:
             schema["items"] = self.of(arguments[0], place)
         if origin in SETS:
+            unhashable = _unhashable(arguments[0]) if arguments else None
+            if unhashable is not None:
+                raise NoSchema(
+                    place, f"a set cannot hold `{_shown(unhashable)}`, it has no hash: use a list, or a frozen class"
+                )
             schema["uniqueItems"] = True
         return schema
 
@@ -223,6 +229,19 @@ def _default(field: dataclasses.Field[Any], place: str) -> Any:
         return default
     except (TypeError, ValueError, Misfit) as error:
         raise NoSchema(place, f"its default is no JSON: {error}") from error
+
+
+def _unhashable(declared: Any) -> Any:
+    """The type, or the one within it, whose values no set takes; None when a set may take them."""
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if isinstance(declared, typing.NewType):
+        return _unhashable(declared.__supertype__)
+    parts = arguments[:1] if origin is typing.Annotated else arguments
+    if origin in (typing.Annotated, typing.Union, types.UnionType, tuple):
+        return next((one for one in map(_unhashable, parts) if one is not None), None)
+    kind = origin or declared
+    made = dict if kind in MAPS else MADE.get(kind, kind)
+    return kind if getattr(made, "__hash__", None) is None else None
 
 
 def _annotated(schema: Schema, metadata: tuple[Any, ...]) -> Schema:
