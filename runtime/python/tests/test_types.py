@@ -448,3 +448,29 @@ def test_a_set_holds_what_has_a_hash_and_an_item_that_turns_out_to_have_none_is_
     assert json.loads(end.output.value) == {"tags": ["a", "b"]}
     end = called(source, {"tags": [{"name": "b", "parts": []}]})
     assert (end.code, json.loads(end.details.value)) == ("INVALID_ARGUMENT", {"pointer": "/tags"})
+
+
+def test_a_default_that_code_makes_is_not_in_the_schema_and_its_field_may_be_left_out():
+    source = """
+    from dataclasses import dataclass, field
+    from uuid import UUID, uuid4
+    from asp_plugin import plugin
+
+    def never():
+        raise RuntimeError("runs when a call comes")
+
+    @dataclass
+    class Args:
+        key: UUID = field(default_factory=uuid4)
+        other: str = field(default_factory=never)
+        tags: set[str] = field(default_factory=set)
+        count: int = 3
+
+    @plugin.tool
+    async def keep(args: Args, ctx):
+        return {"is": type(args.key).__name__}
+    """
+    schema = described(source)["inputSchema"]
+    defaults = {name: one["default"] for name, one in schema["properties"].items() if "default" in one}
+    assert (defaults, "required" in schema) == ({"tags": [], "count": 3}, False)
+    assert json.loads(called(source, {"other": "x"}).output.value) == {"is": "UUID"}

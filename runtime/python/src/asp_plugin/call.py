@@ -317,7 +317,7 @@ class Call:
         return message
 
     def _described(self) -> wire.ServerMessage:
-        """What the handler's types say; nothing of the plugin's runs but what makes its defaults."""
+        """What the handler's types say; nothing of the plugin's runs."""
         from .describe import describe
 
         end = wire.Completed(request_id=self.request_id, task_id=self.task_id)

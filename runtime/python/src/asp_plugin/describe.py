@@ -45,6 +45,8 @@ SCALARS: dict[Any, Schema] = {
 LISTS = (list, tuple, abc.Sequence, abc.Iterable, abc.Collection)
 SETS = (set, frozenset, abc.Set, abc.MutableSet)
 MAPS = (dict, abc.Mapping, abc.MutableMapping)
+# The factories of a default that make the same whenever they are called.
+EMPTY = (list, dict, set, frozenset, tuple)
 # What libraries of annotations (annotated-types, pydantic.Field) call a bound, and what JSON Schema calls it.
 BOUNDS = {
     "gt": "exclusiveMinimum",
@@ -185,11 +187,13 @@ class _Types:
                 continue
             place = f"{declared.__name__}.{field.name}"
             schema = properties[field.name] = self.of(hints[field.name], place)
-            default = _default(field, place)
-            if default is dataclasses.MISSING:
+            if field.default is not dataclasses.MISSING:
+                schema["default"] = _default(field.default, place)
+            elif field.default_factory in EMPTY:
+                schema["default"] = _default(field.default_factory(), place)
+            elif field.default_factory is dataclasses.MISSING:
                 required.append(field.name)
-            else:
-                schema["default"] = default
+            # Else its default is made by code, which may make another with each call: the field may be left out.
         text = inspect.cleandoc(declared.__doc__ or "")
         schema = {"type": "object"}
         # Without one of its own, a dataclass has its signature for a docstring.
@@ -216,13 +220,7 @@ def _hints(declared: Any) -> dict[str, Any]:
         ) from error
 
 
-def _default(field: dataclasses.Field[Any], place: str) -> Any:
-    if field.default is not dataclasses.MISSING:
-        default = field.default
-    elif field.default_factory is not dataclasses.MISSING:
-        default = field.default_factory()
-    else:
-        return dataclasses.MISSING
+def _default(default: Any, place: str) -> Any:
     try:
         default = plain(default)
         json_text.to_bytes(default)
