@@ -287,11 +287,13 @@ def test_a_result_off_its_schema_or_without_a_zone_is_an_invalid_output_with_its
         assert (end.code, json.loads(end.details.value)) == ("INVALID_OUTPUT", {"pointer": "/when"}), end
 
 
+# As a package would bring it in its site-packages.
+PYDANTIC = f"import sys; sys.path.append({str(Path(pydantic.__file__).parents[1])!r})"
+
+
 def test_a_pydantic_model_is_a_type_where_the_plugin_imports_pydantic():
-    # As a package would bring it in its site-packages.
     source = f'''
-    import sys
-    sys.path.append({str(Path(pydantic.__file__).parents[1])!r})
+    {PYDANTIC}
     from dataclasses import dataclass
     from datetime import date
     from pydantic import BaseModel, Field
@@ -474,3 +476,91 @@ def test_a_default_that_code_makes_is_not_in_the_schema_and_its_field_may_be_lef
     defaults = {name: one["default"] for name, one in schema["properties"].items() if "default" in one}
     assert (defaults, "required" in schema) == ({"tags": [], "count": 3}, False)
     assert json.loads(called(source, {"other": "x"}).output.value) == {"is": "UUID"}
+
+
+MODELS = f"""
+{PYDANTIC}
+from dataclasses import dataclass
+from pydantic import BaseModel
+from asp_plugin import plugin
+
+class Node(BaseModel):
+    name: str
+    next: "Node | None" = None
+"""
+
+
+def test_a_pydantic_model_that_holds_itself_is_a_field_and_a_root():
+    source = MODELS + """
+@dataclass
+class Args:
+    node: Node
+
+@plugin.tool
+async def follow(args: Args, ctx) -> Node:
+    return args.node.next
+"""
+    said = described(source)
+    schemas = {"inputSchema": said["inputSchema"], "outputSchema": said["outputSchema"]}
+    node = said["inputSchema"]["$defs"]["Node"]
+    assert (list(node["properties"]), node["required"]) == (["name", "next"], ["name"])
+    assert said["outputSchema"]["type"] == "object"
+    end = called(source, {"node": {"name": "a", "next": {"name": "b"}}}, **schemas)
+    assert json.loads(end.output.value) == {"name": "b", "next": None}
+    end = called(source, {"node": {"name": "a", "next": {}}}, **schemas)
+    assert (end.code, json.loads(end.details.value)) == ("INVALID_ARGUMENT", {"pointer": "/node/next"})
+
+
+def test_a_dataclass_and_a_model_of_one_name_each_keep_their_schema():
+    source = MODELS + """
+Model = Node
+
+class Chain(BaseModel):
+    first: Model
+
+@dataclass
+class Node:
+    weight: int
+
+@dataclass
+class Args:
+    mine: Node
+    chain: Chain
+    model: Model
+
+@plugin.tool
+async def weigh(args: Args, ctx) -> dict:
+    return {"weight": args.mine.weight, "names": [args.chain.first.name, args.model.next.name]}
+"""
+    source = source.replace('"Node | None"', '"Self | None"').replace("@dataclass", "from typing import Self\n@dataclass", 1)
+    said = described(source)
+    arguments = {"mine": {"weight": 3}, "chain": {"first": {"name": "a"}}}
+    arguments["model"] = {"name": "b", "next": {"name": "c"}}
+    end = called(source, arguments, inputSchema=said["inputSchema"])
+    assert json.loads(end.output.value) == {"weight": 3, "names": ["a", "c"]}
+    for place in ("mine", "model"):
+        end = called(source, {**arguments, place: {}}, inputSchema=said["inputSchema"])
+        assert (end.code, json.loads(end.details.value)) == ("INVALID_ARGUMENT", {"pointer": f"/{place}"})
+
+
+def test_models_that_cannot_be_told_apart_by_name_are_a_fault_of_the_build():
+    source = MODELS + """
+def chain(kind):
+    class Part(BaseModel):
+        value: kind
+    class Chain(BaseModel):
+        part: Part
+    return Chain
+
+@dataclass
+class Args:
+    one: chain(int)
+    two: chain(str)
+    three: chain(bool)
+
+@plugin.tool
+async def join(args: Args, ctx) -> dict: ...
+"""
+    failed = described(source)
+    assert failed.code == "SCHEMA" and failed.message.startswith("Chain: "), failed.message
+    assert "(Chain.Part)" in failed.message

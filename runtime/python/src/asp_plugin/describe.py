@@ -206,9 +206,22 @@ class _Types:
         return schema
 
     def _model(self, declared: Any) -> Schema:
-        schema: Schema = declared.model_json_schema(mode=self._mode)
-        self.definitions.update(schema.pop("$defs", {}))
-        return schema
+        own = self._names.get(declared)
+        # The second time each of its definitions bears the model's name too: another type has one of their names.
+        for prefix in ("", f"{declared.__name__}."):
+            template = f"#/$defs/{prefix}{{model}}"
+            schema: Schema = declared.model_json_schema(mode=self._mode, ref_template=template)
+            found = {prefix + name: one for name, one in schema.pop("$defs", {}).items()}
+            # A model that holds itself is a reference to a definition, and a root has to say that it is an object.
+            itself = schema.pop("$ref", "").removeprefix("#/$defs/")
+            taken = {name for name, one in found.items() if self.definitions.get(name, one) != one}
+            # `_named` keeps its name free for it.
+            if not taken - ({own} & {itself}):
+                self.definitions.update(found)
+                return {**found.get(itself, {}), **schema}
+        raise NoSchema(
+            declared.__name__, f"it and another type hold different types of one name ({min(taken)}): rename one"
+        )
 
 
 def _hints(declared: Any) -> dict[str, Any]:
