@@ -564,3 +564,30 @@ async def join(args: Args, ctx) -> dict: ...
     failed = described(source)
     assert failed.code == "SCHEMA" and failed.message.startswith("Chain: "), failed.message
     assert "(Chain.Part)" in failed.message
+
+
+def test_a_dict_that_holds_a_dataclass_is_a_result_as_a_list_of_them_is():
+    source = """
+    from dataclasses import dataclass
+    from datetime import date
+    from asp_plugin import plugin
+
+    @dataclass
+    class Person:
+        name: str
+        born: date
+
+    @plugin.tool
+    async def find(args: dict, ctx) -> dict:
+        if args.get("other"):
+            return {"found": object()}
+        return {"found": [Person("Ada", date(1815, 12, 10))]}
+    """
+    schema = {
+        "type": "object",
+        "properties": {"found": {"type": "array", "items": {"type": "object", "required": ["born"]}}},
+    }
+    end = called(source, {}, outputSchema=schema)
+    assert json.loads(end.output.value) == {"found": [{"name": "Ada", "born": "1815-12-10"}]}
+    end = called(source, {"other": True})
+    assert (end.code, end.message) == ("INVALID_OUTPUT", "the result is not JSON")

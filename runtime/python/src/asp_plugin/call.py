@@ -35,7 +35,7 @@ MAX_LOG = 16 * 1024
 MAX_CODE = 64
 MAX_FAILURE = 4096
 MAX_DETAILS = 64 * 1024
-# What a result may be without a look at its type; a list may hold values of the plugin's own.
+# What a result is as a rule JSON already; a list often holds values of the plugin's own.
 JSON_TYPES = (dict, str, int, float, bool)
 
 # The call whose handler runs, for the logging handler.
@@ -293,19 +293,14 @@ class Call:
     def _completed(self, returned: Any, schemas: Any) -> wire.ServerMessage:
         result = returned if isinstance(returned, Result) else Result(returned)
         end = wire.Completed(request_id=self.request_id, task_id=self.task_id, is_error=result.is_error)
-        output = result.output
-        if output is not None and type(output) not in JSON_TYPES:
-            # Here and not above: a plugin without types need not load it.
-            from .convert import plain
-
-            output = plain(output)
         try:
+            output, text = _encoded(result.output)
             if output is not None or not result.is_error:
                 fault = schemas.output_fault(output)
                 if fault is not None:
                     return self._failed("INVALID_OUTPUT", *fault)
             if output is not None:
-                end.output.value = json_text.to_bytes(output)
+                end.output.value = text
             if result.content is not None:
                 end.content.value = json_text.to_bytes(result.content)
         except (TypeError, ValueError) as error:
@@ -349,6 +344,21 @@ class Call:
             else:
                 self._log_now("error", f"the details of a failure have {len(text)} bytes; left out")
         return wire.ServerMessage(failed=end)
+
+
+def _encoded(output: Any) -> tuple[Any, bytes]:
+    """A result as JSON, and its text."""
+    if output is None or type(output) in JSON_TYPES:
+        try:
+            return output, json_text.to_bytes(output)
+        except TypeError:
+            # Somewhere in it is a value of the plugin's own.
+            pass
+    # Here and not above: a plugin without types need not load it.
+    from .convert import plain
+
+    output = plain(output)
+    return output, json_text.to_bytes(output)
 
 
 def _bounded(text: Any, size: int) -> str:
