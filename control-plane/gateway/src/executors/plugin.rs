@@ -99,8 +99,8 @@ impl Plugins {
     /// it cannot.
     pub fn offers(&self, primitive: &Primitive) -> bool {
         let Some(language) = plugin_language(primitive) else { return true };
-        let key = || run_by(primitive).map(|(plugin, _)| availability::key(&plugin));
-        self.runtimes.get(language).is_some() && !self.preparing.known.is_impossible(key)
+        let plugin = || run_by(primitive).map(|(plugin, _)| plugin);
+        self.runtimes.get(language).is_some() && !self.preparing.known.is_impossible(plugin)
     }
 
     /// What is known of the plugin behind a primitive; `None` for one that needs none.
@@ -110,7 +110,7 @@ impl Plugins {
             let reason = format!("language_absent: no runtime for {} is configured", plugin.language);
             return Some(Availability::Impossible(reason));
         }
-        Some(self.preparing.known.state(&availability::key(&plugin)))
+        Some(self.preparing.known.state(&plugin))
     }
 
     /// Lets the runtimes prepare the plugins of a new snapshot.

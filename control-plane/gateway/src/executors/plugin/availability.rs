@@ -2,8 +2,9 @@
 //!
 //! Owns: what was asked of which runtime and what came of it, for the plugins of a snapshot and for those that wait
 //! to be drained. Refuses: a verdict of its own; a plugin that nobody has answered for yet may run. Keeps true: only
-//! what a runtime named as impossible is hidden (I-10), and only until it says otherwise; the question costs a call
-//! no lock. Bound: the plugins of two snapshots.
+//! what a runtime named as impossible is hidden (I-10), and only until it says otherwise; what one spec asks for in
+//! vain says nothing of what another asks for under the same id; the question costs a call no lock. Bound: the plugins
+//! of two snapshots.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,9 +16,6 @@ use parking_lot::Mutex;
 
 use super::runtimes::Runtime;
 use crate::execution::Availability;
-
-/// A plugin's id and version.
-pub(super) type Key = (String, String);
 
 /// A plugin of a snapshot and its runtime.
 #[derive(Clone)]
@@ -32,35 +30,38 @@ pub(super) struct Known {
     pub gone: bool,
 }
 
+/// What a runtime goes by when it drains: its own address, a plugin's id and version.
+type Installed = (*const Runtime, String, String);
+
 impl Known {
-    pub(super) fn key(&self) -> Key {
-        key(&self.plugin)
+    fn installed(&self) -> Installed {
+        (Arc::as_ptr(&self.runtime), self.plugin.id.clone(), self.plugin.version.clone())
     }
 }
 
-pub(super) fn key(plugin: &PluginRef) -> Key {
-    (plugin.id.clone(), plugin.version.clone())
-}
-
-/// The plugins that runtimes were told of and that were not drained since.
+/// The plugins that runtimes were told of and that were not drained since, by all that a spec says of one: specs may
+/// pin different packages of one id and version, and only one of these is installed.
 #[derive(Default)]
 pub(super) struct KnownPlugins {
-    plugins: Mutex<HashMap<Key, Known>>,
+    plugins: Mutex<HashMap<PluginRef, Known>>,
     /// Those of them that no runtime can run.
-    impossible: ArcSwap<HashSet<Key>>,
+    impossible: ArcSwap<HashSet<PluginRef>>,
 }
 
 impl KnownPlugins {
     /// A snapshot has these. What was heard of one stays true while the snapshot says the same of it.
-    pub(super) fn replace(&self, wanted: HashMap<Key, Known>) {
+    pub(super) fn replace(&self, wanted: HashMap<PluginRef, Known>) {
         let mut plugins = self.plugins.lock();
-        for (key, known) in plugins.iter_mut() {
-            known.gone = !wanted.contains_key(key);
-        }
-        for (key, known) in wanted {
-            match plugins.get_mut(&key) {
-                Some(there) if there.plugin == known.plugin => there.longest = known.longest,
-                _ => drop(plugins.insert(key, known)),
+        // One that is wanted with another pin is not drained: that would end its successor's calls as well.
+        let installed: HashSet<Installed> = wanted.values().map(Known::installed).collect();
+        plugins.retain(|plugin, known| {
+            known.gone = !wanted.contains_key(plugin);
+            !known.gone || !installed.contains(&known.installed())
+        });
+        for (plugin, known) in wanted {
+            match plugins.get_mut(&plugin) {
+                Some(there) => there.longest = known.longest,
+                None => drop(plugins.insert(plugin, known)),
             }
         }
         self.publish(&plugins);
@@ -69,8 +70,8 @@ impl KnownPlugins {
     /// Takes note of an answer; what it was before, where it changes something.
     pub(super) fn learn(&self, plugin: &PluginRef, state: Availability) -> Option<Availability> {
         let mut plugins = self.plugins.lock();
-        // The snapshot may say something else of it by now.
-        let known = plugins.get_mut(&key(plugin)).filter(|known| known.plugin == *plugin)?;
+        // The snapshot may have it no more by now.
+        let known = plugins.get_mut(plugin)?;
         if known.state == state {
             return None;
         }
@@ -79,14 +80,14 @@ impl KnownPlugins {
         Some(before)
     }
 
-    /// Whether no runtime can run it, by its id and version.
-    pub(super) fn is_impossible(&self, key: impl FnOnce() -> Option<Key>) -> bool {
+    /// Whether no runtime can run it. It is named only where there is one that none can run.
+    pub(super) fn is_impossible(&self, plugin: impl FnOnce() -> Option<PluginRef>) -> bool {
         let impossible = self.impossible.load();
-        !impossible.is_empty() && key().is_some_and(|key| impossible.contains(&key))
+        !impossible.is_empty() && plugin().is_some_and(|plugin| impossible.contains(&plugin))
     }
 
-    pub(super) fn state(&self, key: &Key) -> Availability {
-        self.plugins.lock().get(key).map_or(Availability::Unheard, |known| known.state.clone())
+    pub(super) fn state(&self, plugin: &PluginRef) -> Availability {
+        self.plugins.lock().get(plugin).map_or(Availability::Unheard, |known| known.state.clone())
     }
 
     /// The plugins of a runtime that are to be asked for.
@@ -100,18 +101,62 @@ impl KnownPlugins {
     pub(super) fn take_gone(&self, runtime: &Arc<Runtime>) -> Option<Known> {
         let mut plugins = self.plugins.lock();
         let gone = |known: &&Known| known.gone && Arc::ptr_eq(&known.runtime, runtime);
-        let key = plugins.values().find(gone).map(Known::key)?;
-        plugins.remove(&key)
+        let plugin = plugins.values().find(gone).map(|known| known.plugin.clone())?;
+        plugins.remove(&plugin)
     }
 
-    fn publish(&self, plugins: &HashMap<Key, Known>) {
+    fn publish(&self, plugins: &HashMap<PluginRef, Known>) {
         let impossible = plugins
             .iter()
             .filter(|(_, known)| !known.gone && matches!(known.state, Availability::Impossible(_)));
-        let impossible: HashSet<Key> = impossible.map(|(key, _)| key.clone()).collect();
+        let impossible: HashSet<PluginRef> = impossible.map(|(plugin, _)| plugin.clone()).collect();
         // Most often none is, and none was.
         if *self.impossible.load_full() != impossible {
             self.impossible.store(Arc::new(impossible));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::runtimes::{RuntimeTarget, Runtimes};
+    use super::*;
+
+    fn wanted(runtime: &Arc<Runtime>, plugins: &[(&str, &str)]) -> HashMap<PluginRef, Known> {
+        let known = |(version, digest): &(&str, &str)| {
+            let plugin = PluginRef {
+                id: "sweep".into(),
+                version: (*version).into(),
+                artifact_sha256: (*digest).into(),
+                ..PluginRef::default()
+            };
+            let known = Known {
+                runtime: Arc::clone(runtime),
+                plugin: plugin.clone(),
+                hints: RuntimeHints::default(),
+                longest: Duration::ZERO,
+                state: Availability::Unheard,
+                gone: false,
+            };
+            (plugin, known)
+        };
+        plugins.iter().map(known).collect()
+    }
+
+    #[tokio::test]
+    async fn a_version_is_drained_when_the_last_spec_of_it_is_gone_and_not_when_its_pin_changes() {
+        let target =
+            RuntimeTarget { languages: vec!["python".into()], url: "unix:/nowhere".into(), peer: None };
+        let runtimes = Runtimes::new(vec![target]).unwrap();
+        let runtime = runtimes.get("python").unwrap();
+        let plugins = KnownPlugins::default();
+        plugins.replace(wanted(runtime, &[("1.0.0", "a"), ("1.0.0", "b")]));
+        plugins.replace(wanted(runtime, &[("1.0.0", "b")]));
+        assert!(plugins.take_gone(runtime).is_none(), "the runtime drains by id and version");
+        plugins.replace(wanted(runtime, &[("1.0.0", "c")]));
+        assert!(plugins.take_gone(runtime).is_none(), "the pin changed");
+        plugins.replace(wanted(runtime, &[("1.1.0", "c")]));
+        assert_eq!(plugins.take_gone(runtime).unwrap().plugin.version, "1.0.0");
+        assert!(plugins.take_gone(runtime).is_none());
     }
 }

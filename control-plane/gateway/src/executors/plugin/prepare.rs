@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
-use super::availability::{Key, Known, KnownPlugins};
+use super::availability::{Known, KnownPlugins};
 use super::reason::is_impossible;
 use super::runtimes::{Runtime, Runtimes};
 use crate::call::bounds::lifetime_bound;
@@ -154,15 +154,15 @@ async fn drain(known: &Known) {
 }
 
 /// Each plugin once, with the runtime of its language; one without a runtime is nothing to ask for.
-fn wanted(runtimes: &Runtimes, primitives: &[Primitive]) -> HashMap<Key, Known> {
-    let mut wanted: HashMap<Key, Known> = HashMap::new();
+fn wanted(runtimes: &Runtimes, primitives: &[Primitive]) -> HashMap<PluginRef, Known> {
+    let mut wanted: HashMap<PluginRef, Known> = HashMap::new();
     for primitive in primitives {
         let Some((plugin, hints)) = run_by(primitive) else { continue };
         let Some(runtime) = runtimes.get(&plugin.language).cloned() else { continue };
         let longest = lifetime_bound(primitive, true);
         let state = Availability::Unheard;
         let known = Known { runtime, plugin, hints, longest, state, gone: false };
-        let known = wanted.entry(known.key()).or_insert(known);
+        let known = wanted.entry(known.plugin.clone()).or_insert(known);
         known.longest = known.longest.max(longest);
     }
     wanted

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use asp_gateway::execution::Availability;
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
+use asp_proto::snapshot::{GatewaySnapshot, McpStdio, runtime::Mode};
 use asp_proto::supervisor::PluginRef;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -239,7 +240,7 @@ async fn a_snapshot_that_says_something_else_of_a_plugin_asks_anew() {
         next.revision += revision;
         for primitive in next.primitives.iter_mut().filter(|primitive| primitive.id == "sweep") {
             let mode = primitive.runtime.as_mut().and_then(|runtime| runtime.mode.as_mut());
-            if let Some(asp_proto::snapshot::runtime::Mode::Plugin(plugin)) = mode {
+            if let Some(Mode::Plugin(plugin)) = mode {
                 plugin.artifact_sha256 = digest.to_owned();
             }
         }
@@ -252,4 +253,47 @@ async fn a_snapshot_that_says_something_else_of_a_plugin_asks_anew() {
         listed(&fixture).await.contains("sweep"),
         "what was said of the other pin says nothing of this one"
     );
+}
+
+/// Two tools by one package of one version, each with the digest that its spec pins.
+fn pinned(digests: [(&str, &str); 2]) -> GatewaySnapshot {
+    let mut snapshot = snapshot();
+    for primitive in &mut snapshot.primitives {
+        let Some((_, digest)) = digests.iter().find(|(id, _)| *id == primitive.id) else { continue };
+        primitive.runtime.as_mut().unwrap().mode = Some(Mode::McpStdio(McpStdio {
+            package: "everything@1.0.0".into(),
+            tool: primitive.id.clone(),
+            artifact_sha256: (*digest).to_owned(),
+            ..McpStdio::default()
+        }));
+    }
+    snapshot
+}
+
+#[tokio::test]
+async fn a_spec_that_pins_another_package_hides_its_own_tool_and_nobody_elses() {
+    let installed = "a".repeat(64);
+    let other = "b".repeat(64);
+    // Whichever of the two is read first.
+    for (hidden, shown) in [("order", "purge"), ("purge", "order")] {
+        let wanted = other.clone();
+        let runtime =
+            Runtime::start(Script::of(|_, _| async {}).ensuring(move |plugin: PluginRef| {
+                let mismatch = plugin.artifact_sha256 == wanted;
+                async move {
+                    if mismatch { Err(Status::failed_precondition("digest_mismatch: it")) } else { Ok(()) }
+                }
+            }));
+        let target = RuntimeTarget {
+            languages: vec![PYTHON.into(), "mcp-stdio".into()],
+            url: format!("unix:{}", runtime.socket.display()),
+            peer: None,
+        };
+        let snapshot = pinned([(hidden, &other), (shown, &installed)]);
+        let fixture = Fixture::with(snapshot, 7, Runtimes::new(vec![target]).unwrap());
+        heard(&fixture).await;
+        let mut left = all();
+        left.remove(hidden);
+        assert_eq!(listed(&fixture).await, left, "only the tool of the spec with the other pin is hidden");
+    }
 }
