@@ -37,6 +37,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(3);
 /// A pause is at least so many times as long as the questions before it took: asking for thousands of plugins that
 /// cannot run must not keep gateway and runtime busy.
 const SPARING: u32 = 9;
+/// No pause is longer: one runtime that hangs would else hide for minutes what was installed meanwhile.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// After a snapshot: for calls that were resolved in the one before, on this gateway and on others.
 const DRAIN_AFTER: Duration = Duration::from_secs(10);
@@ -108,9 +110,14 @@ async fn keep_asking(known: &KnownPlugins, runtime: &Arc<Runtime>, answered: &Ca
         if !unheard {
             answered.cancel();
         }
-        let pause = if unheard { RETRY_AFTER } else { ASK_AGAIN };
-        tokio::time::sleep(pause.max(began.elapsed() * SPARING)).await;
+        tokio::time::sleep(pause(unheard, began.elapsed())).await;
     }
+}
+
+/// How long nothing is asked after questions that took so long.
+fn pause(unheard: bool, took: Duration) -> Duration {
+    let least = if unheard { RETRY_AFTER } else { ASK_AGAIN };
+    least.max(took.saturating_mul(SPARING).min(LONGEST_PAUSE))
 }
 
 /// Takes note of an answer, and says what it changes.
@@ -211,6 +218,14 @@ fn verdict(status: &Status) -> Availability {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_spares_the_runtime_and_ends_soon_after_one_that_hung() {
+        let seconds = Duration::from_secs;
+        assert_eq!((pause(true, seconds(0)), pause(false, seconds(0))), (RETRY_AFTER, ASK_AGAIN));
+        assert_eq!(pause(false, seconds(2)), seconds(18));
+        assert_eq!(pause(true, TIMEOUT), LONGEST_PAUSE);
+    }
 
     #[test]
     fn only_what_an_operator_must_mend_makes_a_plugin_impossible() {
