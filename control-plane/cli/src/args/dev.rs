@@ -16,7 +16,8 @@ line, and what was served before stays. Ctrl-C ends everything.
 
 Environment:
   ASP_GATEWAY_PORT    where clients reach it, on this machine only [8082]
-  ASP_STATE_DIR       keeps the state, so that tokens outlive a restart [a temporary directory]
+  ASP_STATE_DIR       keeps the state and the file `env` in dev/ below it, so that tokens outlive a restart and
+                      what `asp serve` keeps there stays [a temporary directory]
   ASP_RUNTIME_BIN     the language runtime [asp-runtime beside asp]
   ASP_PLUGIN_PYTHON, ASP_PLUGIN_NODE, ASP_PLUGIN_NODE_SHIM, ASP_PLUGIN_JAVA, ASP_PLUGIN_JAVA_SHIM
                       what plugins run in

@@ -14,19 +14,19 @@ use crate::args::dev::DevArgs;
 use crate::failure::Failure;
 use crate::print;
 use crate::serve::{self, Session};
+use crate::settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
-use crate::settings::{self, ENV_STATE_DIR};
 
 /// A person reads along: what goes well needs no line.
 const LOG: &str = "warn";
 const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];
 
-/// Runs until SIGINT or SIGTERM.
+/// Runs until SIGINT, SIGTERM or SIGHUP.
 pub fn run(args: &DevArgs) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
     telemetry::start(Some(&environment.get(telemetry::ENV_LOG).unwrap_or_else(|| LOG.to_owned())));
     let directory = directory(&args.directory)?;
-    let state = State::open(environment.get(ENV_STATE_DIR))?;
+    let state = State::open(settings::dev::state_dir(&environment))?;
     let settings =
         settings::dev::read(args.port, state.path(), &environment).map_err(Failure::Configuration)?;
     serve::run_with(settings, Some(Session { directory, json: args.json }))
@@ -61,16 +61,16 @@ fn directory(path: &Path) -> Result<PathBuf, Failure> {
     Ok(directory)
 }
 
-/// The state directory: the one that was named, else one that is gone afterwards.
+/// The state directory: `dev` in the one that was named, else one that is gone afterwards.
 enum State {
     Named(PathBuf),
     Temporary(TempDir),
 }
 
 impl State {
-    fn open(named: Option<String>) -> anyhow::Result<State> {
+    fn open(named: Option<PathBuf>) -> anyhow::Result<State> {
         match named {
-            Some(path) => Ok(State::Named(PathBuf::from(path))),
+            Some(path) => Ok(State::Named(path)),
             None => {
                 let private = std::fs::Permissions::from_mode(0o700);
                 let made = tempfile::Builder::new().prefix("asp-dev").permissions(private).tempdir();

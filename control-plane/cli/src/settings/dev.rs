@@ -3,7 +3,7 @@
 //! Keeps true: what the environment says of a deployment (its public name, certificates, other processes) is not
 //! read, so that `asp dev` works in a shell that is set up for something else; only the gateway's port is fixed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::gateway::ENV_SEAL_KEY;
 use super::listen::{
@@ -16,6 +16,14 @@ use crate::args::ServeArgs;
 
 /// Which model answers delegations is the developer's choice.
 const DELEGATES: &str = "ASP_DELEGATE_";
+/// Below what `ASP_STATE_DIR` names: there `asp serve` keeps servers, which `asp dev` would take for gone from the
+/// directory it follows, and remove.
+const STATE: &str = "dev";
+
+/// Where the state is kept; `None` where no directory is named for it.
+pub fn state_dir(environment: &dyn Environment) -> Option<PathBuf> {
+    environment.get(ENV_STATE_DIR).map(|named| Path::new(&named).join(STATE))
+}
 
 /// Reads everything, or returns every fault. `port` wins over the environment.
 pub fn read(
@@ -75,6 +83,17 @@ mod tests {
             settings(None, &[]).unwrap().listen.gateway_port,
             super::super::listen::DEFAULT_GATEWAY_PORT
         );
+    }
+
+    #[test]
+    fn it_keeps_its_state_apart_from_what_asp_serve_keeps_under_the_same_name() {
+        let named = BTreeMap::from([(ENV_STATE_DIR, "/srv/asp")]);
+        let serve = Settings::read(&ServeArgs { dev: true, ..ServeArgs::default() }, &named).unwrap();
+        assert_eq!(serve.state_dir, Path::new("/srv/asp"));
+        let own = state_dir(&named).unwrap();
+        assert_eq!(own, Path::new("/srv/asp/dev"));
+        assert_eq!(read(None, &own, &named).unwrap().state_dir, own);
+        assert_eq!(state_dir(&BTreeMap::<&str, &str>::new()), None);
     }
 
     #[test]
