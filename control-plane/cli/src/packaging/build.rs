@@ -10,9 +10,12 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use super::Unit;
+use super::folder::is_maven;
 
 /// Where plain sources are compiled to; the Java shim looks there.
 const CLASSES: &str = "classes";
+/// Where Maven puts what it makes.
+const MAVENS: &str = "target";
 
 /// Builds every unit in one of `languages` (`None`: any) that has code; returns the ids of those that needed it.
 pub fn all(units: &[Unit], languages: Option<&[&str]>) -> anyhow::Result<Vec<String>> {
@@ -26,12 +29,22 @@ pub fn all(units: &[Unit], languages: Option<&[&str]>) -> anyhow::Result<Vec<Str
     Ok(built)
 }
 
+/// Whether `folder/name` is what Maven makes of a module.
+pub fn is_mavens(folder: &Path, name: &str) -> bool {
+    name == MAVENS && is_maven(folder)
+}
+
+/// Whether `folder/name` is what the sources of the plugin in `folder` are compiled to.
+pub fn is_compiled(folder: &Path, name: &str) -> bool {
+    name == CLASSES && java_files(folder).is_ok_and(|sources| !sources.is_empty())
+}
+
 /// Builds the plugin in `folder`; says whether there was anything to do.
 fn build(folder: &Path, language: &str) -> anyhow::Result<bool> {
     if language != "java" {
         return Ok(false);
     }
-    if folder.join("pom.xml").is_file() {
+    if is_maven(folder) {
         let goals = ["-q", "-B", "package", "dependency:copy-dependencies", "-DincludeScope=runtime"];
         run(Command::new("mvn").args(goals).current_dir(folder), "mvn")?;
         return Ok(true);

@@ -72,6 +72,11 @@ impl Folder {
     }
 }
 
+/// Whether a file or folder of this name is no part of a package.
+pub fn is_left_out(name: &str) -> bool {
+    LEFT_OUT.contains(&name) || name.ends_with(".pyc")
+}
+
 pub fn is_maven(folder: &Path) -> bool {
     folder.join(MAVEN).is_file()
 }
@@ -106,7 +111,7 @@ fn collect(folder: &Path, prefix: &str, depth: usize, walk: &mut Walk) -> Result
     for entry in fs::read_dir(folder).map_err(io(folder))? {
         let path = entry.map_err(io(folder))?.path();
         let name = text(&path)?;
-        if LEFT_OUT.contains(&name.as_str()) || name.ends_with(".pyc") {
+        if is_left_out(&name) {
             continue;
         }
         let relative = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };

@@ -1,8 +1,9 @@
 //! Sees that files of a directory of primitives changed: specs, and the code beside them.
 //!
 //! Looks at them again and again rather than asking the kernel: that works on every file system, and for editors
-//! that rename, without a place for each folder. Keeps true: of a burst of writes one change is told, after its end.
-//! Bound: [`MAX_FILES`].
+//! that rename, without a place for each folder. Keeps true: of a burst of writes one change is told, after its end;
+//! of code what is packed is followed, and what a build makes of it is not. Bound: [`MAX_SEEN`], [`MAX_LEVEL`], both
+//! told once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,34 +11,49 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::packaging::build;
+use crate::packaging::folder::{MAX_DEPTH, is_left_out};
+
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(200);
 /// Nothing changed for so long: the editor or the package manager is done.
 const SETTLED: Duration = Duration::from_millis(50);
-/// Files that are looked at; those beyond are not followed.
-const MAX_FILES: usize = 20_000;
-/// What tools put beside code: they are made from it, or change while it is built.
-const MADE: [&str; 4] = ["node_modules", "target", "classes", "__pycache__"];
+/// Files and folders that are looked at; those beyond are not followed.
+const MAX_SEEN: usize = 20_000;
 /// Folders of code, below those of servers.
 const CODE: &str = "plugins";
 /// Endings of specs.
 const SPECS: [&str; 3] = ["yaml", "yml", "json"];
-/// A server's folder.
+/// What a server's folder has.
 const SERVER_LEVEL: usize = 1;
+/// What the folder of one plugin has.
+const PLUGIN_LEVEL: usize = 3;
+/// What is deeper is packed no more.
+const MAX_LEVEL: usize = PLUGIN_LEVEL + MAX_DEPTH;
 
 /// Inode, length and time of the last change: an editor that renames leaves another inode.
 type Mark = (u64, u64, i64, i64);
-type Marks = BTreeMap<PathBuf, Mark>;
+
+/// What one look at the files saw.
+#[derive(Default, PartialEq)]
+struct Look {
+    marks: BTreeMap<PathBuf, Mark>,
+    /// A bound was reached.
+    is_cut: bool,
+}
 
 /// The files of a directory as they were seen last.
 pub(super) struct Watch {
     root: PathBuf,
-    seen: Marks,
+    seen: Look,
 }
 
 impl Watch {
     pub(super) fn new(root: PathBuf) -> Watch {
-        let seen = marks(&root);
+        let seen = look(&root, MAX_SEEN);
+        if seen.is_cut {
+            warn(&root);
+        }
         Watch { root, seen }
     }
 
@@ -54,6 +70,9 @@ impl Watch {
                     }
                     now = later;
                 }
+                if now.is_cut && !self.seen.is_cut {
+                    warn(&self.root);
+                }
                 self.seen = now;
                 return;
             }
@@ -61,39 +80,67 @@ impl Watch {
         }
     }
 
-    async fn look(&self) -> Marks {
+    async fn look(&self) -> Look {
         let root = self.root.clone();
         // Err: the process ends.
-        tokio::task::spawn_blocking(move || marks(&root)).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || look(&root, MAX_SEEN)).await.unwrap_or_default()
     }
 }
 
+fn warn(root: &Path) {
+    tracing::warn!(
+        directory = %root.display(),
+        "it has more than {MAX_SEEN} files and folders, or more than {MAX_DEPTH} levels of code: edits of the rest take \
+         effect only after a restart of asp dev. Move what is no code out of the folders below `plugins`"
+    );
+}
+
 /// The files that make a directory of primitives. What cannot be read is not there.
-fn marks(root: &Path) -> Marks {
-    let mut found = Marks::new();
+fn look(root: &Path, max_seen: usize) -> Look {
+    let mut found = Look::default();
+    let mut seen = 0;
     let mut open = vec![(root.to_owned(), 0)];
     while let Some((folder, level)) = open.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
+            if is_passed_over(&folder, &name, level) {
+                continue;
+            }
+            seen += 1;
+            if seen > max_seen {
+                found.is_cut = true;
+                return found;
+            }
             let path = entry.path();
             // Follows links: what they lead to is what is read.
             let Ok(metadata) = fs::metadata(&path) else { continue };
-            if name.starts_with('.') || MADE.contains(&name.as_ref()) {
-                continue;
-            }
-            let is_code = level > SERVER_LEVEL;
-            if metadata.is_dir() && (level < SERVER_LEVEL || name == CODE || is_code) {
-                open.push((path, level + 1));
-            } else if metadata.is_file() && (is_code || is_spec(&path)) {
-                found.insert(path, (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()));
-            }
-            if found.len() >= MAX_FILES {
-                return found;
+            if metadata.is_dir() {
+                // Within code they are not packed, and may lead back to where they are.
+                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                let is_read = level < SERVER_LEVEL || name == CODE || level > SERVER_LEVEL;
+                match is_read && !(is_link && level >= PLUGIN_LEVEL) {
+                    true if level < MAX_LEVEL => open.push((path, level + 1)),
+                    true => found.is_cut = true,
+                    false => {}
+                }
+            } else if metadata.is_file() && (level > SERVER_LEVEL || is_spec(&path)) {
+                let mark = (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+                found.marks.insert(path, mark);
             }
         }
     }
     found
+}
+
+/// What is neither read as a spec nor packed, or is made from what is.
+fn is_passed_over(folder: &Path, name: &str, level: usize) -> bool {
+    if level < PLUGIN_LEVEL {
+        return name.starts_with('.');
+    }
+    is_left_out(name)
+        || build::is_mavens(folder, name)
+        || (level == PLUGIN_LEVEL && build::is_compiled(folder, name))
 }
 
 fn is_spec(path: &Path) -> bool {
@@ -102,6 +149,8 @@ fn is_spec(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     const SPEC: &str = "greet/greet.yaml";
@@ -117,6 +166,12 @@ mod tests {
         root
     }
 
+    /// The files that are followed, below `root`.
+    fn followed(root: &Path) -> Vec<String> {
+        let seen = look(root, MAX_SEEN).marks;
+        seen.keys().map(|path| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()).collect()
+    }
+
     fn write(root: &Path, file: &str, text: &str) {
         let path = root.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -126,13 +181,55 @@ mod tests {
     #[test]
     fn specs_and_code_are_followed_and_what_tools_make_is_not() {
         let root = directory();
-        let seen = marks(root.path());
-        assert_eq!(
-            seen.keys().map(|path| path.strip_prefix(root.path()).unwrap()).collect::<Vec<_>>(),
-            [Path::new(SPEC), Path::new(CODE_FILE)]
-        );
+        assert_eq!(followed(root.path()), [SPEC, CODE_FILE]);
         write(root.path(), "greet/plugins/greet/__pycache__/y.pyc", "two");
-        assert_eq!(marks(root.path()), seen);
+        assert_eq!(followed(root.path()), [SPEC, CODE_FILE]);
+    }
+
+    #[test]
+    fn what_is_packed_is_followed_and_what_a_build_makes_is_not() {
+        let root = directory();
+        let code = ["classes/school.py", "node_modules/x/index.js", "target/x.py", ".config/words"];
+        for file in code {
+            write(root.path(), &format!("greet/plugins/other/{file}"), "one");
+        }
+        let seen = followed(root.path());
+        for file in code {
+            assert!(seen.contains(&format!("greet/plugins/other/{file}")), "{file} in {seen:?}");
+        }
+        for file in ["plain/src/A.java", "plain/classes/A.class", "maven/pom.xml", "maven/target/a.jar"] {
+            write(root.path(), &format!("java/plugins/{file}"), "one");
+        }
+        let java: Vec<String> =
+            followed(root.path()).into_iter().filter(|file| file.starts_with("java/")).collect();
+        assert_eq!(java, ["java/plugins/maven/pom.xml", "java/plugins/plain/src/A.java"]);
+    }
+
+    #[test]
+    fn links_are_followed_to_a_plugin_and_not_around_in_one() {
+        let root = directory();
+        let elsewhere = tempfile::tempdir().unwrap();
+        write(elsewhere.path(), "main.py", "one");
+        symlink(elsewhere.path(), root.path().join("greet/plugins/linked")).unwrap();
+        let round = root.path().join("greet/plugins/greet/round");
+        fs::create_dir(&round).unwrap();
+        symlink(".", round.join("a")).unwrap();
+        symlink(".", round.join("b")).unwrap();
+        assert_eq!(followed(root.path()), [SPEC, CODE_FILE, "greet/plugins/linked/main.py"]);
+    }
+
+    #[test]
+    fn folders_count_and_so_do_levels() {
+        let root = directory();
+        // greet, its spec, its README, plugins, greet, lib, the file.
+        assert!(!look(root.path(), 7).is_cut);
+        assert!(look(root.path(), 6).is_cut);
+        let deepest = format!("greet/plugins/greet{}", "/d".repeat(MAX_DEPTH));
+        write(root.path(), &format!("{deepest}/x.py"), "one");
+        assert!(followed(root.path()).contains(&format!("{deepest}/x.py")), "it is packed");
+        assert!(!look(root.path(), MAX_SEEN).is_cut);
+        fs::create_dir(root.path().join(deepest).join("d")).unwrap();
+        assert!(look(root.path(), MAX_SEEN).is_cut);
     }
 
     #[tokio::test(start_paused = true)]
