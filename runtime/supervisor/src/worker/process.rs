@@ -202,7 +202,7 @@ impl Machine {
         let report = Arc::new(report);
         let root = child.id();
         let unbounded = root.filter(|_| cgroup.is_none());
-        let sampled = unbounded.map(|root| self.sampler.watch(root, sandbox.limits, &report)).transpose();
+        let sampled = unbounded.map(|root| self.sampler.watch(root, &sandbox, &report)).transpose();
         let sampled = sampled.map_err(step("look at the worker"))?;
         let rate = plugin.manifest.limits.log_bytes_per_second;
         let mut process = Process {

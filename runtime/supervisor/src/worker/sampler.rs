@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use asp_launcher::{Limits, Processes, Report, Stats, Tree};
+use asp_launcher::{Limits, Processes, Report, Sandbox, Stats, Tree};
 use parking_lot::Mutex;
 use processor_time::ProcessorTime;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +24,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::cause::Cause;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Processes of `worker-init` in a worker's tree, at most.
+const OF_LAUNCHER: u32 = 2;
 /// Processor time beyond its share that a worker may use at once: an interpreter that starts takes a second or two.
 const BURST: f64 = 5.0;
 /// What is clearly more than a share. There is nothing here that slows a worker down to its share, as a control group
@@ -44,6 +46,8 @@ pub struct Sampled {
     root: u32,
     handle: OwnedFd,
     limits: Limits,
+    /// The kernel counts the processes of its user, which are not its own alone.
+    counts_tasks: bool,
     /// Has its files, at level 3.
     report: Arc<Report>,
     stats: Mutex<Stats>,
@@ -74,18 +78,20 @@ impl Sampler {
         sampler
     }
 
-    /// Holds the worker whose outermost process is `root`, a child that was not waited for, to `limits` from now on.
-    pub fn watch(&self, root: u32, limits: Limits, report: &Arc<Report>) -> io::Result<Arc<Sampled>> {
+    /// Holds the worker whose outermost process is `root`, a child that was not waited for, to the limits of its
+    /// `sandbox` from now on.
+    pub fn watch(&self, root: u32, sandbox: &Sandbox, report: &Arc<Report>) -> io::Result<Arc<Sampled>> {
         let pid = i32::try_from(root).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("it has no process id"))?;
         let sampled = Arc::new(Sampled {
             root,
             handle: pidfd_open(pid, PidfdFlags::empty())?,
-            limits,
+            limits: sandbox.limits,
+            counts_tasks: sandbox.keeps_user,
             report: Arc::clone(report),
             stats: Mutex::default(),
             used: Mutex::default(),
-            share: Mutex::new(Share::new(limits.cpu_millis)),
+            share: Mutex::new(Share::new(sandbox.limits.cpu_millis)),
             suspicion: Mutex::default(),
             verdict: OnceLock::new(),
         });
@@ -164,7 +170,11 @@ impl Sampled {
         stats.memory_peak_bytes = stats.memory_peak_bytes.max(memory);
         stats.pids = tree.activity.tasks;
         drop(stats);
-        (memory > self.limits.memory_bytes).then_some(Cause::Oom)
+        if memory > self.limits.memory_bytes {
+            return Some(Cause::Oom);
+        }
+        let most = self.limits.pids.saturating_add(OF_LAUNCHER);
+        (self.counts_tasks && tree.activity.tasks > most).then_some(Cause::Limit("processes"))
     }
 
     /// Nothing of it was found: it has ended, or this process may not see it.
@@ -220,6 +230,8 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command};
 
+    use serde_json::json;
+
     use super::*;
 
     /// After how many seconds a worker with a share of `cpu_millis` is over that uses `processors`; at most 60.
@@ -235,18 +247,18 @@ mod tests {
     /// A process that sleeps, and what holds it to `memory_bytes`.
     fn sleeper(memory_bytes: u64) -> (Child, Arc<Sampled>) {
         let child = Command::new("sleep").arg("60").spawn().unwrap();
-        let limits = Limits {
-            memory_bytes,
-            cpu_millis: 1000,
-            pids: 8,
-            files: 64,
-            disk_bytes: 1 << 20,
-            file_bytes: 1 << 20,
-            cpu_seconds: None,
-        };
+        let sandbox = json!({
+            "level": "l2", "bounds": "sampled", "keepsUser": true, "argv": [], "env": {}, "workDir": "/w",
+            "runDir": "/r", "readOnly": [], "uid": 1, "gid": 1, "egress": null, "hostname": "w",
+            "limits": {
+                "memoryBytes": memory_bytes, "cpuMillis": 1000, "pids": 8, "files": 64, "diskBytes": 1 << 20,
+                "fileBytes": 1 << 20, "cpuSeconds": null,
+            },
+        });
+        let sandbox: Sandbox = serde_json::from_value(sandbox).unwrap();
         let sampler = Sampler { workers: Arc::default(), added: Arc::default() };
         let report = Arc::new(Report::open().unwrap().0);
-        let sampled = sampler.watch(child.id(), limits, &report).unwrap();
+        let sampled = sampler.watch(child.id(), &sandbox, &report).unwrap();
         (child, sampled)
     }
 

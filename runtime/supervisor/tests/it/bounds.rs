@@ -1,5 +1,6 @@
 //! What holds a worker where there is no control group: bounds of each process, and a look ten times a second.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -150,6 +151,11 @@ const PIDS: u64 = 48;
 
 /// A runtime of an ordinary account whose plugins all have the code above.
 async fn start(plugins: &[(&str, Value)]) -> Stack {
+    start_refused(plugins, &[], &[]).await
+}
+
+/// The same where some system calls are refused to all of it.
+async fn start_refused(plugins: &[(&str, Value)], refused: &[u32], flags: &[&str]) -> Stack {
     let home = account::home();
     account::python(home.path());
     for (id, differs) in plugins {
@@ -162,7 +168,7 @@ async fn start(plugins: &[(&str, Value)]) -> Stack {
         install(&plugins, id, "1.0.0", &manifest);
         std::fs::write(plugins.join(id).join("1.0.0/package/bounds.py"), PLUGIN).unwrap();
     }
-    account::start(home, &[], &[]).await
+    account::start(home, refused, flags).await
 }
 
 #[tokio::test]
@@ -262,6 +268,25 @@ async fn a_fork_bomb_stops_at_its_bound_and_is_gone_with_its_worker() {
     // Threads of the worker count too.
     let most = most.get();
     assert!(most > 10 && most <= usize::try_from(PIDS).unwrap() + 2, "{most} processes");
+    nothing_is_left(&stack).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_keeps_its_user_has_its_processes_whatever_else_that_user_runs() {
+    let sleeper = || Command::new("sleep").arg("120").uid(account::USER).spawn().unwrap();
+    let mut others: Vec<_> = (0..PIDS + 8).map(|_| sleeper()).collect();
+    let low = json!({"isolation": {"minLevel": 2}});
+    let plugins = [("good", low.clone()), ("bomb", low)];
+    let stack = start_refused(&plugins, &[account::UNSHARE], &["--min-level", "2"]).await;
+    let good = stack.call("good", "one", &json!({"harm": "shared"})).await;
+    let bomb = stack.call("bomb", "two", &json!({"harm": "forks"})).await;
+    for other in &mut others {
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+    assert!(output(&good).is_some(), "{good:?}");
+    assert_eq!(crash(&bomb), Some(("limit".to_owned(), true)), "{bomb:?}");
+    stack.log_line("bound on processes").await;
     nothing_is_left(&stack).await;
 }
 
