@@ -191,3 +191,30 @@ async def worker(source, *, token_line=None, files=None, package=None, **changes
 def run(coroutine):
     """Runs one test's coroutine."""
     return asyncio.run(coroutine)
+
+
+def described(source, **manifest):
+    """What a worker answers to `describe`: the JSON of its completion, or its failure."""
+
+    async def ask():
+        async with worker(source, **manifest) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke({"any": "thing"}, describe=True)
+                _, end = await stream.end()
+                return end if hasattr(end, "code") else json.loads(end.output.value)
+
+    return run(ask())
+
+
+def called(source, arguments, **manifest):
+    """How a call with these arguments ends."""
+
+    async def call():
+        async with worker(source, **manifest) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke(arguments)
+                return (await stream.end())[1]
+
+    return run(call())
