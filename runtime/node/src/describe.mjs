@@ -44,11 +44,21 @@ function generate(type, side) {
   };
   try {
     // `input`: what a caller may leave out; `output`: what is always there once the type has made it.
-    return zod().toJSONSchema(type, { target: 'draft-2020-12', io: side, unrepresentable: refuse });
+    return zod().toJSONSchema(type, { target: 'draft-2020-12', io: side, unrepresentable: refuse, override: dropMade });
   } catch (error) {
     if (error instanceof CallError) throw error;
     throw new CallError('SCHEMA', `${side}: ${error.message}; write a type that JSON knows`);
   }
+}
+
+/** Leaves out a default that is another whenever it is asked for, as the same code gives the same schema. */
+function dropMade({ zodSchema, jsonSchema }) {
+  const { def } = zodSchema._zod;
+  if (jsonSchema.default === undefined || !('defaultValue' in def)) return;
+  const before = JSON.stringify(def.defaultValue);
+  // A time of day is the same within a millisecond.
+  for (const now = Date.now(); Date.now() === now;);
+  if (JSON.stringify(def.defaultValue) !== before) delete jsonSchema.default;
 }
 
 /** The fields on the way to a place in a JSON Schema; `*` stands for an item or any key. */

@@ -149,6 +149,25 @@ test('the same types give the same bytes', () => {
   assert.equal(JSON.stringify(described(types)), JSON.stringify(described(types)));
 });
 
+test('a default that is another each time is not in the schema and its field may be left out', () => {
+  const input = z.object({
+    key: z.string().default(() => crypto.randomUUID()).describe('Which'),
+    at: z.number().default(() => Date.now()),
+    inner: z.object({ default: z.string().prefault(() => crypto.randomUUID()) }).optional(),
+    tags: z.array(z.string()).default(() => []),
+  });
+  const { inputSchema } = described({ input });
+  assert.deepEqual(inputSchema, {
+    type: 'object',
+    properties: {
+      key: { type: 'string', description: 'Which' },
+      at: { type: 'number' },
+      inner: { type: 'object', properties: { default: { type: 'string' } } },
+      tags: { default: [], type: 'array', items: { type: 'string' } },
+    },
+  });
+});
+
 for (const [name, type, expected] of [
   ['anything', () => z.any(), null],
   ['several objects', () => z.union([z.object({ a: z.string() }), z.object({ b: z.string() })]), 'object'],
