@@ -3,12 +3,14 @@
 //! Keeps true: a directory with a fault is stored not at all, so that what was served before stays; a plugin that does
 //! not build stays what it was; whoever is told that something is in force reaches it with the next call.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use asp_control::apply::{self, Terms};
 use asp_control::catalog::{self, Bundle};
+use asp_registry::schema_file_name;
 
 use super::Served;
 use crate::packaging::Outcome;
@@ -27,6 +29,8 @@ pub(super) struct Loaded {
     pub(super) servers: Vec<String>,
     /// Plugins whose code is new.
     pub(super) plugins: Vec<String>,
+    /// Those of them whose schemas are what an earlier build said of their types.
+    pub(super) typed: Vec<String>,
     pub(super) not_installed: Vec<NotInstalled>,
 }
 
@@ -36,19 +40,36 @@ pub(super) async fn load(served: &Served, directory: &Path) -> Result<Loaded, Ve
     let runtime = served.runtime.clone();
     let work = move || prepare(&root, runtime.as_deref());
     let prepared = tokio::task::spawn_blocking(work).await.map_err(|error| vec![error.to_string()])?;
-    let (bundles, installation) = prepared?;
-    in_force(served, bundles, installation).await.map_err(|error| vec![format!("{error:#}")])
+    let Prepared { bundles, installation, files } = prepared?;
+    let mut loaded =
+        in_force(served, bundles, installation).await.map_err(|error| vec![format!("{error:#}")])?;
+    loaded.typed = typed(&loaded.plugins, &files);
+    Ok(loaded)
+}
+
+/// A directory without a fault, and what became of its plugins.
+struct Prepared {
+    bundles: Vec<Bundle>,
+    installation: Installation,
+    /// Names of its files, of which `asp plugin build` writes some.
+    files: BTreeSet<String>,
+}
+
+fn typed(plugins: &[String], files: &BTreeSet<String>) -> Vec<String> {
+    plugins.iter().filter(|id| files.contains(&schema_file_name(id))).cloned().collect()
 }
 
 /// Checks the specs, then builds and installs their plugins.
-fn prepare(root: &Path, runtime: Option<&LocalRuntime>) -> Result<(Vec<Bundle>, Installation), Vec<String>> {
+fn prepare(root: &Path, runtime: Option<&LocalRuntime>) -> Result<Prepared, Vec<String>> {
     let sources = asp_registry::read_dir(root).map_err(|error| vec![error.to_string()])?;
     let report = asp_registry::check(&sources);
     let Some(found) = report.catalog else {
         return Err(report.faults.iter().map(catalog::describe).collect());
     };
     let installation = runtime.map(|runtime| runtime.install(&found, root, Failed::Keep)).unwrap_or_default();
-    Ok((catalog::bundles(&sources, found), installation))
+    let names = sources.iter().filter_map(|source| source.path.rsplit('/').next());
+    let files = names.map(str::to_owned).collect();
+    Ok(Prepared { bundles: catalog::bundles(&sources, found), installation, files })
 }
 
 /// Stores the servers and waits until the gateway has them.
@@ -74,7 +95,7 @@ async fn in_force(
     served.publisher.changed();
     let waited = tokio::time::timeout(IN_FORCE, reached(served, revision)).await;
     waited.context("the gateway did not take the snapshot in time; its log says why (ASP_LOG=info)")??;
-    Ok(Loaded { revision, servers, plugins, not_installed })
+    Ok(Loaded { revision, servers, plugins, typed: Vec::new(), not_installed })
 }
 
 /// Waits until the gateway serves what the store has at `revision`.
@@ -97,4 +118,17 @@ async fn reached(served: &Served, revision: u64) -> anyhow::Result<()> {
         standing.parts.iter().map(|part| format!("{}: {}", part.name, part.fault)).collect();
     ensure!(left_out.is_empty(), "not all of it is served: {}", left_out.join("; "));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plugins_with_a_file_of_schemas_are_typed() {
+        let files = BTreeSet::from(["greet.yaml", "greet.schema.json", "sum.yaml"].map(str::to_owned));
+        let plugins = ["greet", "sum"].map(str::to_owned);
+        assert_eq!(typed(&plugins, &files), ["greet"]);
+        assert_eq!(typed(&plugins[1..], &files), Vec::<String>::new());
+    }
 }

@@ -54,6 +54,10 @@ impl Told {
             None => print::line(&format!("ready: {} (Ctrl-C ends it)", self.url)),
             Some(before) => print::line(&in_words(loaded, &known, before)),
         }
+        for id in &loaded.typed {
+            let root = &served.machine.root;
+            print::line(&format!("the types of {id} may have changed: run asp plugin build {root}"));
+        }
         for failed in &loaded.not_installed {
             print::line(&format!("fault: plugin {}: {} ({})", failed.id, failed.why, failed.way_out));
         }
