@@ -86,6 +86,7 @@ async fn edits() -> Result<()> {
 
     author.edit("greet/plugins/greet/main.py", "Hello,", "Welcome,")?;
     dev.logged("applied: the code of greet").await?;
+    dev.logged("the types of greet may have changed: run asp plugin build").await?;
     greets(&block, "greet", "Welcome, Ada!").await?;
 
     author.edit("greet/greet.yaml", "type: tool", "type: tole")?;
@@ -133,7 +134,10 @@ async fn faulty_at_first() -> Result<()> {
     let told: Value = serde_json::from_str(told)?;
     ensure!(told["url"].as_str().is_some_and(|url| url.starts_with("http://127.0.0.1:")), "{told}");
     greets(&told, "greet", "Hello, Ada!").await?;
-    ensure!(dev.stop().await?.success(), "{}", dev.tail());
+    // As a terminal that closes.
+    dev.signal(Signal::HUP)?;
+    let status = dev.wait(wait::START).await?;
+    ensure!(status.success(), "SIGHUP ends it in order: {status}\n{}", dev.tail());
     Ok(())
 }
 

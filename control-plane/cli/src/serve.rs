@@ -11,6 +11,7 @@ mod runtimes;
 mod session;
 mod stack;
 mod standing;
+mod stop;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,7 +23,6 @@ use asp_gateway::gateway::Gateway;
 use asp_gateway::minting::TokenKeys;
 use asp_peer::{Peer, PeerFiles, Role};
 use asp_platform::telemetry;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -46,7 +46,7 @@ pub const GRACE: Duration = Duration::from_secs(25);
 /// Likewise without Envoy, whose end ends the streams of clients: they hold theirs open, and a developer waits.
 const DIRECT_GRACE: Duration = Duration::from_secs(1);
 
-/// Runs until SIGTERM or SIGINT.
+/// Runs until SIGTERM, SIGINT or SIGHUP.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
     telemetry::start(environment.get(telemetry::ENV_LOG).as_deref());
@@ -134,7 +134,7 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
         stack.until_stopped(session.run(served(&process, control, stack.died())?));
     }
     let outcome = tokio::select! {
-        outcome = wait_for_stop() => outcome,
+        outcome = stop::signalled() => outcome,
         error = stack.failed() => Err(error),
     };
     // Envoy first: with it go the streams that would hold the gateway's drain.
@@ -219,15 +219,4 @@ fn token_keys(settings: &Settings) -> anyhow::Result<Option<Arc<TokenKeys>>> {
         None => return Ok(None),
     };
     Ok(Some(Arc::new(keys)))
-}
-
-async fn wait_for_stop() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let name = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    };
-    tracing::info!(signal = name, "stopping");
-    Ok(())
 }

@@ -1,0 +1,56 @@
+//! The signals that end the process in order.
+//!
+//! Keeps true: a terminal that closes ends it as Ctrl-C does, unless whoever started it said that it outlives that.
+
+use std::fs;
+use std::future::pending;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+
+const STATUS: &str = "/proc/self/status";
+/// The line with the signals that are ignored, proc_pid_status(5).
+const IGNORED: &str = "SigIgn:";
+/// The bit of SIGHUP, signal number 1.
+const HANGUP: u64 = 1;
+
+/// Ends at the first of them.
+pub(super) async fn signalled() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let name = tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+        hung_up = hung_up() => { hung_up?; "SIGHUP" }
+    };
+    tracing::info!(signal = name, "stopping");
+    Ok(())
+}
+
+/// Ends when the terminal is gone; never under nohup(1), which listening would undo.
+async fn hung_up() -> anyhow::Result<()> {
+    if ignores_hangup(&fs::read_to_string(STATUS).unwrap_or_default()) {
+        return pending().await;
+    }
+    let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+    hangup.recv().await;
+    Ok(())
+}
+
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix(IGNORED));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & HANGUP != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nohup_is_seen() {
+        assert!(ignores_hangup("SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n"));
+        assert!(!ignores_hangup("SigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\n"));
+        assert!(!ignores_hangup(""));
+    }
+}
