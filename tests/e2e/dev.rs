@@ -43,7 +43,9 @@ impl Author {
     }
 
     fn asp(&self) -> Result<Command> {
-        let mut command = Command::new(tool::asp()?);
+        // Whoever runs the tests may ignore SIGHUP (nohup), which children would inherit.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(tool::asp()?);
         command.env("TMPDIR", self.work.path().join("tmp")).env_remove("ASP_STATE_DIR");
         command.env("ASP_PLUGIN_PYTHON", tool::plugin_python()?).env("ASP_RUNTIME_BIN", tool::runtime()?);
         Ok(command)
