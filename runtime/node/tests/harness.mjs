@@ -34,6 +34,7 @@ export class Worker {
   inbox = [];
   #waiters = [];
   #clients = [];
+  #calls = 0;
 
   constructor(entrypoint, manifest, { env, token = randomBytes(32).toString('hex'), code }) {
     this.token = token;
@@ -128,6 +129,18 @@ export class Worker {
         arguments: { value: Buffer.from(JSON.stringify(args)) }, ...more,
       },
     });
+  }
+
+  /** Begins a call under an id of its own, which it returns. */
+  start(args, more) {
+    const id = `call-${(this.#calls += 1)}`;
+    this.invoke(id, args, more);
+    return id;
+  }
+
+  /** Runs a call to its end: its {completed} or {failed}. */
+  run(args, more) {
+    return this.result(this.start(args, more));
   }
 
   /** Returns the next message that `pick` likes (its value), taking it from the inbox; fails when the worker ends. */

@@ -12,21 +12,14 @@ before(async () => {
 });
 after(() => worker.stop());
 
-let ids = 0;
-function start(args) {
-  const id = `call-${(ids += 1)}`;
-  worker.invoke(id, args);
-  return id;
-}
-
 test('the only numeric column is summarised with progress', async () => {
-  const { completed } = await worker.result(start({ csv: 'name,amount\nada,1\nbob,3\n' }));
+  const { completed } = await worker.run({ csv: 'name,amount\nada,1\nbob,3\n' });
   assert.deepEqual(read(completed.output), { column: 'amount', rows: 2, count: 2, sum: 4, mean: 2, min: 1, max: 3, unusual: 0 });
   assert.equal(worker.inbox.filter(({ progress }) => progress).at(-1).progress.percent, 100);
 });
 
 test('it asks which column when there are several and takes the answer', async () => {
-  const id = start({ csv: 'a;b;c\r\n1;10;x\r\n2;"20";"y;z"\r\n', delimiter: ';' });
+  const id = worker.start({ csv: 'a;b;c\r\n1;10;x\r\n2;"20";"y;z"\r\n', delimiter: ';' });
   const { elicitationId, requestedSchema } = await worker.next(({ elicitation }) => elicitation);
   assert.equal(elicitationId, 'which_column');
   assert.deepEqual(read(requestedSchema).properties.column.enum, ['a', 'b']);
@@ -36,7 +29,7 @@ test('it asks which column when there are several and takes the answer', async (
 });
 
 test('a declined question, an unknown column or a table without numbers is told to the model', async () => {
-  const id = start({ csv: 'a,b\n1,2\n' });
+  const id = worker.start({ csv: 'a,b\n1,2\n' });
   await worker.next(({ elicitation }) => elicitation);
   worker.send({ userInput: { requestId: id, elicitationId: 'which_column', action: 1 } });
   const declined = (await worker.result(id)).completed;
@@ -46,7 +39,7 @@ test('a declined question, an unknown column or a table without numbers is told 
     [{ csv: 'a\nx\n' }, /No column/],
     [{ csv: '\n' }, /empty/],
   ]) {
-    const { completed } = await worker.result(start(args));
+    const { completed } = await worker.run(args);
     assert.equal(completed.isError, true);
     assert.match(read(completed.content)[0].text, words);
   }
@@ -55,7 +48,7 @@ test('a declined question, an unknown column or a table without numbers is told 
 test('unusual rows become an artifact', async () => {
   const csv = `n,v\n${Array.from({ length: 50 }, (_, n) => `${n},1\n`).join('')}"odd, one",1000\n`;
   worker.inbox.length = 0;
-  const { completed } = await worker.result(start({ csv, column: 'v' }));
+  const { completed } = await worker.run({ csv, column: 'v' });
   const output = read(completed.output);
   const data = worker.inbox.filter(({ artifactData }) => artifactData).map(({ artifactData }) => artifactData.data.toString()).join('');
   assert.equal(data, 'n,v\r\n"odd, one",1000\r\n');
@@ -63,7 +56,7 @@ test('unusual rows become an artifact', async () => {
 });
 
 test('a cancel stops it between batches', async () => {
-  const id = start({ csv: `v\n${'1\n'.repeat(10_000)}`, pauseMs: 1000 });
+  const id = worker.start({ csv: `v\n${'1\n'.repeat(10_000)}`, pauseMs: 1000 });
   await worker.next(({ progress }) => (progress?.requestId === id ? progress : undefined));
   worker.send({ cancel: { requestId: id } });
   assert.equal((await worker.result(id)).failed.code, 'CANCELLED');

@@ -30,15 +30,8 @@ before(async () => {
 });
 after(() => worker.stop());
 
-let ids = 0;
-async function run(args) {
-  const id = `call-${(ids += 1)}`;
-  worker.invoke(id, args);
-  return worker.result(id);
-}
-
 test('arguments within the schema reach the handler', async () => {
-  assert.ok((await run({ n: 1, at: '2026-01-02T03:04:05Z', pair: ['a', 1] })).completed);
+  assert.ok((await worker.run({ n: 1, at: '2026-01-02T03:04:05Z', pair: ['a', 1] })).completed);
 });
 
 for (const [args, message] of [
@@ -50,7 +43,7 @@ for (const [args, message] of [
   [[], /must be object/],
 ]) {
   test(`arguments ${JSON.stringify(args)} are refused before the handler runs`, async () => {
-    const { failed } = await run(args);
+    const { failed } = await worker.run(args);
     assert.equal(failed.code, 'INVALID_ARGUMENT');
     assert.match(failed.message, message);
   });
@@ -59,27 +52,27 @@ for (const [args, message] of [
 test('arguments that are no JSON fail the call only', async () => {
   worker.invoke('bad', {}, { arguments: { value: Buffer.from('{"n":') } });
   assert.equal((await worker.result('bad')).failed.code, 'INVALID_ARGUMENT');
-  assert.ok((await run({})).completed);
+  assert.ok((await worker.run({})).completed);
 });
 
 for (const output of [{ rows: 'many' }, {}, 'text', null]) {
   test(`a result of ${JSON.stringify(output)} is refused`, async () => {
-    const { failed, completed } = await run({ output: output ?? [] });
+    const { failed, completed } = await worker.run({ output: output ?? [] });
     assert.equal(failed?.code, 'INVALID_OUTPUT', JSON.stringify(read(completed?.output)));
   });
 }
 
 test('a failure that the model reads needs no structured result', async () => {
   for (const args of [{ isError: true }, { toolError: true }]) {
-    const { completed } = await run(args);
+    const { completed } = await worker.run(args);
     assert.deepEqual([completed.isError, completed.output], [true, null]);
   }
 });
 
 test('an artifact is judged by the items of the artifact schema', async () => {
-  assert.ok((await run({ artifact: { name: 'a.csv', type: 'csv', data: 'x' } })).completed);
+  assert.ok((await worker.run({ artifact: { name: 'a.csv', type: 'csv', data: 'x' } })).completed);
   worker.inbox.length = 0;
-  const { failed } = await run({ artifact: { name: 'b.exe', type: 'exe', data: 'x' } });
+  const { failed } = await worker.run({ artifact: { name: 'b.exe', type: 'exe', data: 'x' } });
   assert.equal(failed.code, 'ARTIFACT_REFUSED');
   assert.match(failed.message, /artifact b\.exe: \/type/);
   assert.ok(!worker.inbox.some((message) => message.artifactData));

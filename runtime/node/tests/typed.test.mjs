@@ -13,15 +13,8 @@ before(async () => {
 });
 after(() => worker.stop());
 
-let ids = 0;
-async function run(args, more) {
-  const id = `call-${(ids += 1)}`;
-  worker.invoke(id, args, more);
-  return worker.result(id);
-}
-
 test('a worker says what its types are and its handler does not run', async () => {
-  const { completed } = await run({}, { describe: true, arguments: undefined });
+  const { completed } = await worker.run({}, { describe: true, arguments: undefined });
   assert.equal(Buffer.from(completed.output.value).toString(), JSON.stringify({
     format: 1,
     inputSchema: {
@@ -57,7 +50,7 @@ test('a worker says what its types are and its handler does not run', async () =
 });
 
 test('defaults are filled in on both ways and what the output does not name is left out', async () => {
-  const { completed } = await run({ city: 'Oslo', near: [{ name: 'Moss' }] });
+  const { completed } = await worker.run({ city: 'Oslo', near: [{ name: 'Moss' }] });
   assert.deepEqual(read(completed.output), { text: 'Oslo [{"name":"Moss","tags":[]}]', days: 3, note: 'none' });
 });
 
@@ -74,7 +67,7 @@ for (const [args, pointer, words] of [
   [[], '', /expected object/],
 ]) {
   test(`arguments ${JSON.stringify(args)} are refused before the handler runs`, async () => {
-    const { failed } = await run(args);
+    const { failed } = await worker.run(args);
     assert.equal(failed?.code, 'INVALID_ARGUMENT');
     assert.match(failed.message, words);
     assert.ok(failed.message.startsWith(`${pointer || '/'}: `), failed.message);
@@ -84,15 +77,15 @@ for (const [args, pointer, words] of [
 
 test('a result of another type is refused by the field', async () => {
   for (const [act, pointer] of [['wrong', '/text'], ['own_wrong', '/days'], ['nothing', '']]) {
-    const { failed } = await run({ city: 'x', act });
+    const { failed } = await worker.run({ city: 'x', act });
     assert.deepEqual([failed?.code, failed && read(failed.details)], ['INVALID_OUTPUT', { pointer }]);
   }
 });
 
 test('a result with content of its own is converted, and a failure that the model reads needs none', async () => {
-  const { completed } = await run({ city: 'x', act: 'own' });
+  const { completed } = await worker.run({ city: 'x', act: 'own' });
   assert.deepEqual([read(completed.output), read(completed.content)[0].text], [{ text: 'own', days: 3, note: 'none' }, 'own']);
-  for (const act of ['error', 'tool_error']) assert.equal((await run({ city: 'x', act })).completed.isError, true);
+  for (const act of ['error', 'tool_error']) assert.equal((await worker.run({ city: 'x', act })).completed.isError, true);
 });
 
 test('a worker loads zod only for types, and no validator beside it', async () => {
