@@ -15,7 +15,8 @@ use crate::namespaces::Counted;
 const OWN_PROCESSES: u64 = 1;
 /// Processes that a user may start beside a worker that has his number, before the worker may start no more.
 const BESIDE: u64 = 1024;
-/// What interpreters have and never touch, but for stacks: of Node 70 MiB were seen, of Java 30, of Python with ten threads 65.
+/// What interpreters have and never touch, but for stacks: of Node 70 MiB were seen, of Java 30, of Python with
+/// ten threads 65.
 const UNUSED_DATA: u64 = 128 << 20;
 /// Of a thread, where nothing else is said (pthread_attr_init(3)).
 const STACK: u64 = 8 << 20;

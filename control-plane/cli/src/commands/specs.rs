@@ -11,21 +11,18 @@ use crate::print;
 
 /// The files and what they make; else every fault is told, and the command is refused.
 pub(super) fn checked(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
-    let sources =
-        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
-    let report = asp_registry::check(&sources);
-    found(sources, report)
+    read(directory, asp_registry::check)
 }
 
 /// As [`checked`], without the schemas that plugins' code says: they are about to be made.
 pub(super) fn before_build(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
-    let sources =
-        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
-    let report = asp_registry::check_before_build(&sources);
-    found(sources, report)
+    read(directory, asp_registry::check_before_build)
 }
 
-fn found(sources: Vec<Source>, report: Report) -> Result<(Vec<Source>, Catalog), Failure> {
+fn read(directory: &Path, check: fn(&[Source]) -> Report) -> Result<(Vec<Source>, Catalog), Failure> {
+    let sources =
+        asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    let report = check(&sources);
     let Some(found) = report.catalog else {
         for fault in &report.faults {
             print::error(&catalog::describe(fault));

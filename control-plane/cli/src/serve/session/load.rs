@@ -40,11 +40,7 @@ pub(super) async fn load(served: &Served, directory: &Path) -> Result<Loaded, Ve
     let runtime = served.runtime.clone();
     let work = move || prepare(&root, runtime.as_deref());
     let prepared = tokio::task::spawn_blocking(work).await.map_err(|error| vec![error.to_string()])?;
-    let Prepared { bundles, installation, files } = prepared?;
-    let mut loaded =
-        in_force(served, bundles, installation).await.map_err(|error| vec![format!("{error:#}")])?;
-    loaded.typed = typed(&loaded.plugins, &files);
-    Ok(loaded)
+    in_force(served, prepared?).await.map_err(|error| vec![format!("{error:#}")])
 }
 
 /// A directory without a fault, and what became of its plugins.
@@ -73,11 +69,8 @@ fn prepare(root: &Path, runtime: Option<&LocalRuntime>) -> Result<Prepared, Vec<
 }
 
 /// Stores the servers and waits until the gateway has them.
-async fn in_force(
-    served: &Served,
-    bundles: Vec<Bundle>,
-    installation: Installation,
-) -> anyhow::Result<Loaded> {
+async fn in_force(served: &Served, prepared: Prepared) -> anyhow::Result<Loaded> {
+    let Prepared { bundles, installation, files } = prepared;
     let Installation { installed, not_installed } = installation;
     let mut servers: Vec<String> = bundles.iter().map(|bundle| bundle.server.server.name.clone()).collect();
     servers.sort();
@@ -95,7 +88,8 @@ async fn in_force(
     served.publisher.changed();
     let waited = tokio::time::timeout(IN_FORCE, reached(served, revision)).await;
     waited.context("the gateway did not take the snapshot in time; its log says why (ASP_LOG=info)")??;
-    Ok(Loaded { revision, servers, plugins, typed: Vec::new(), not_installed })
+    let typed = typed(&plugins, &files);
+    Ok(Loaded { revision, servers, plugins, typed, not_installed })
 }
 
 /// Waits until the gateway serves what the store has at `revision`.
