@@ -6,7 +6,7 @@ SHELL := /bin/bash
 target := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export ASP_FILTER_WASM ?= $(target)/wasm32-wasip1/wasm/asp_filter.wasm
 
-.PHONY: help setup wasm build run package test bench chaos fuzz check
+.PHONY: help setup wasm build filter binaries run package test bench chaos fuzz check
 
 help: ## Lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -18,9 +18,17 @@ wasm: ## Builds the edge filter
 	@scripts/setup wasm
 	@scripts/build-wasm
 
-build: setup ## Builds the filter and the binaries
-	@scripts/build-wasm
-	cargo build --locked --release -p asp -p asp-runtime -p asp-launcher
+# Side by side: what is downloaded waits for the network, and the end of each build has work for one core only.
+build: ## Builds the filter and the binaries, and installs what `make run` needs below .tools/
+	@scripts/setup wasm
+	@$(MAKE) --no-print-directory -j3 setup filter binaries
+
+# Cargo's own number of jobs counts, not make's.
+filter:
+	@env -u MAKEFLAGS scripts/build-wasm
+
+binaries:
+	env -u MAKEFLAGS cargo build --locked --release -p asp -p asp-runtime -p asp-launcher
 
 run: build ## Starts everything on this machine, in the foreground
 	@source .tools/env; exec $(target)/release/asp serve --dev --stack --primitives primitives
