@@ -130,7 +130,8 @@ impl Buckets {
         stage: Stage,
         now_ms: u64,
     ) -> Result<(), u64> {
-        let rules: Vec<&Rule> = limits.rules.iter().filter(|rule| rule.covers(subject, stage)).collect();
+        let covers = limits.rules.iter().filter(|rule| rule.covers(subject, stage));
+        let rules: Vec<(&Rule, u64)> = covers.map(|rule| (rule, self.key(rule, subject.org))).collect();
         if rules.is_empty() {
             return Ok(());
         }
@@ -141,16 +142,15 @@ impl Buckets {
             sets.resize(SETS, [Bucket::default(); WAYS]);
         }
         let mut wait: f64 = 0.0;
-        for rule in &rules {
-            let arrival =
-                bucket(&mut sets, self.key(rule, subject.org), now).map_or(now, |bucket| bucket.arrival);
+        for (rule, key) in &rules {
+            let arrival = bucket(&mut sets, *key, now).map_or(now, |bucket| bucket.arrival);
             wait = wait.max(arrival - now - rule.tolerance);
         }
         if wait > 0.0 {
             return Err((wait / MICROS).ceil().max(1.0) as u64);
         }
-        for rule in &rules {
-            if let Some(bucket) = bucket(&mut sets, self.key(rule, subject.org), now) {
+        for (rule, key) in &rules {
+            if let Some(bucket) = bucket(&mut sets, *key, now) {
                 bucket.arrival = bucket.arrival.max(now) + rule.interval;
             }
         }

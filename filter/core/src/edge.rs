@@ -4,12 +4,13 @@
 //! order, in `judgement`.
 
 use crate::coarse::Buckets;
+use crate::headers::Headers;
 use crate::judgement::Judgement;
 use crate::reason::Reason;
 use crate::reply::Reply;
 use crate::snapshot::Snapshot;
 use crate::token::Tokens;
-use crate::verdict::{Env, Header, Pending, Role, Step, Verdict};
+use crate::verdict::{Env, Pending, Role, Step, Verdict};
 
 /// Keeps what outlives a request: verified tokens and coarse buckets, both bounded. Shared by threads.
 pub struct Edge {
@@ -23,15 +24,15 @@ impl Edge {
         Edge { role, tokens: Tokens::default(), buckets: Buckets::default() }
     }
 
-    /// Judges the headers.
-    pub fn on_headers(
+    /// Judges the headers: the name (see [`crate::Header`]) and value of each, owned or borrowed.
+    pub fn on_headers<N: AsRef<str>, V: AsRef<[u8]>>(
         &self,
         snapshot: &Snapshot,
-        headers: &[Header],
+        headers: &[(N, V)],
         end_of_stream: bool,
         env: &Env,
     ) -> Step {
-        let judged = self.judgement(snapshot, env).headers(headers, end_of_stream);
+        let judged = self.judgement(snapshot, env).headers(&Headers::read(headers), end_of_stream);
         judged.unwrap_or_else(|reply| Step::Decided(Verdict::Reply(reply)))
     }
 

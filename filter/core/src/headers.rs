@@ -39,12 +39,12 @@ pub(crate) struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    pub(crate) fn read(headers: &'a [(String, Vec<u8>)]) -> Headers<'a> {
+    pub(crate) fn read<N: AsRef<str>, V: AsRef<[u8]>>(headers: &'a [(N, V)]) -> Headers<'a> {
         let mut view = Headers::default();
         let mut authority = None;
         for (name, value) in headers {
-            let value = value.trim_ascii();
-            match name.as_str() {
+            let value = value.as_ref().trim_ascii();
+            match name.as_ref() {
                 ":method" => view.method = value,
                 ":path" => view.path = value,
                 ":authority" => authority = Some(value),

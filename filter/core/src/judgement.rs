@@ -20,7 +20,7 @@ use crate::route;
 use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
 use crate::token::{self, Offered, Tokens};
-use crate::verdict::{Admitted, Changes, Env, Forward, Header, Pending, Role, Step, Verdict};
+use crate::verdict::{Admitted, Changes, Env, Forward, Pending, Role, Step, Verdict};
 
 /// Largest body of a request to a root path; those faces read none.
 const ROOT_MAX_BODY_BYTES: usize = 64 * 1024;
@@ -36,8 +36,7 @@ pub(crate) struct Judgement<'a> {
 }
 
 impl Judgement<'_> {
-    pub(crate) fn headers(&self, headers: &[Header], end_of_stream: bool) -> Result<Step, Reply> {
-        let headers = &Headers::read(headers);
+    pub(crate) fn headers(&self, headers: &Headers<'_>, end_of_stream: bool) -> Result<Step, Reply> {
         let target = path::parse(headers.path);
         let mut voice = voice(target.as_ref(), headers);
         if self.snapshot.is_boot() {
@@ -60,7 +59,8 @@ impl Judgement<'_> {
         }
         let changes = self.changes(&target, headers);
         if !target.jsonrpc || headers.method != b"POST" {
-            return Ok(Step::Decided(self.forward(admitted, changes, None, None)));
+            let cluster = self.route(&admitted, None, None);
+            return Ok(Step::Decided(forward(admitted, changes, cluster)));
         }
         if !is_json(headers.content_type) {
             return Err(voice.refuse(Reason::InvalidRequest));
@@ -68,7 +68,8 @@ impl Judgement<'_> {
         if self.role == Role::Filter && admitted.era == Era::Modern {
             let (method, name) = modern::mirrored(headers);
             self.charge(&admitted, Stage::Named, name.as_deref(), &voice)?;
-            return Ok(Step::Decided(self.forward(admitted, changes, method.as_deref(), name.as_deref())));
+            let cluster = self.route(&admitted, method.as_deref(), name.as_deref());
+            return Ok(Step::Decided(forward(admitted, changes, cluster)));
         }
         let batches = batches(&target, headers);
         let pending = Pending { max_body: server.max_body, admitted, voice, changes, batches };
@@ -95,12 +96,12 @@ impl Judgement<'_> {
             self.charge(&admitted, Stage::Named, message.name.as_deref(), &voice)?;
         }
         let method = match envelope.kind {
-            EnvelopeKind::Request | EnvelopeKind::Notification => Some(envelope.method.clone()),
+            EnvelopeKind::Request | EnvelopeKind::Notification => Some(envelope.method.as_str()),
             EnvelopeKind::Response | EnvelopeKind::Batch(_) => None,
         };
-        let name = envelope.name.clone();
+        let cluster = self.route(&admitted, method, envelope.name.as_deref());
         admitted.envelope = Some(envelope);
-        Ok(self.forward(admitted, changes, method.as_deref(), name.as_deref()))
+        Ok(forward(admitted, changes, cluster))
     }
 
     /// Token, exposure and scopes: who is calling, and may they see this server.
@@ -177,26 +178,20 @@ impl Judgement<'_> {
         changes
     }
 
-    fn forward(
-        &self,
-        admitted: Admitted,
-        mut changes: Changes,
-        method: Option<&str>,
-        primitive: Option<&str>,
-    ) -> Verdict {
+    fn route(&self, admitted: &Admitted, method: Option<&str>, primitive: Option<&str>) -> Option<&str> {
         let routed = self.role == Role::Filter && admitted.face != Face::WellKnown;
-        let cluster = match routed {
-            true => self.snapshot.routes().find(&admitted.server, method, primitive),
-            false => None,
-        };
-        changes.set.extend(cluster.map(|cluster| (route::HEADER, cluster.to_owned())));
-        Verdict::Forward(Box::new(Forward {
-            remove: changes.remove,
-            set: changes.set,
-            clear_route: cluster.is_some(),
-            admitted,
-        }))
+        routed.then(|| self.snapshot.routes().find(&admitted.server, method, primitive)).flatten()
     }
+}
+
+fn forward(admitted: Admitted, mut changes: Changes, cluster: Option<&str>) -> Verdict {
+    changes.set.extend(cluster.map(|cluster| (route::HEADER, cluster.to_owned())));
+    Verdict::Forward(Box::new(Forward {
+        remove: changes.remove,
+        set: changes.set,
+        clear_route: cluster.is_some(),
+        admitted,
+    }))
 }
 
 /// How refusals of this request look.

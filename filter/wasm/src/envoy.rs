@@ -8,10 +8,10 @@
 
 use std::time::UNIX_EPOCH;
 
-use asp_edge::{Header, Reason, Reply};
+use asp_edge::{Reason, Reply};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
-use proxy_wasm::types::{Action, BufferType, ContextType, LogLevel, MapType, MetricType};
+use proxy_wasm::types::{Action, BufferType, ContextType, LogLevel, MapType, MetricType, Status};
 
 use crate::host::{Counted, Host};
 use crate::request::{Flow, Request};
@@ -139,17 +139,33 @@ fn action(flow: Flow) -> Action {
 fn foreign_function(name: &str, arguments: &[u8]) -> signature::Foreign {
     match hostcalls::call_foreign_function(name, Some(arguments)) {
         Ok(result) => signature::Foreign::Answer(result.unwrap_or_default()),
-        Err(proxy_wasm::types::Status::NotFound) => signature::Foreign::Absent,
+        Err(Status::NotFound) => signature::Foreign::Absent,
         Err(_) => signature::Foreign::Refused,
     }
+}
+
+// The SDK's own getter copies every name and value.
+#[link(wasm_import_module = "env")]
+unsafe extern "C" {
+    fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize) -> u32;
 }
 
 /// The current stream's Envoy.
 struct Envoy;
 
 impl Host for Envoy {
-    fn headers(&self) -> Vec<Header> {
-        hostcalls::get_map_bytes(MapType::HttpRequestHeaders).unwrap_or_default()
+    fn headers(&self) -> Vec<u8> {
+        let mut data = std::ptr::null_mut();
+        let mut size = 0;
+        // SAFETY: both pointers are valid for the call, and Envoy keeps neither.
+        let status =
+            unsafe { proxy_get_header_map_pairs(MapType::HttpRequestHeaders as u32, &mut data, &mut size) };
+        if status != Status::Ok as u32 || data.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: Envoy filled `size` bytes that the SDK's `proxy_on_memory_allocate` gave it: a boxed slice of that
+        // length, which nobody else holds.
+        unsafe { Vec::from_raw_parts(data, size, size) }
     }
 
     fn body(&self, size: usize) -> Vec<u8> {

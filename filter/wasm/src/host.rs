@@ -1,11 +1,11 @@
 //! What the filter needs from Envoy, as one trait, so that the glue runs natively in tests.
 
-use asp_edge::{Header, Reply};
+use asp_edge::Reply;
 
 /// The calls a request makes to its host. Each is made only while the request's headers are held back.
 pub trait Host {
-    /// The whole header map, fetched once per request.
-    fn headers(&self) -> Vec<Header>;
+    /// The whole header map as Envoy serializes it ([`crate::map`]), fetched once per request.
+    fn headers(&self) -> Vec<u8>;
     /// The first `size` buffered bytes of the body.
     fn body(&self, size: usize) -> Vec<u8>;
     fn remove_header(&self, name: &str);

@@ -7,6 +7,7 @@
 #[cfg(target_arch = "wasm32")]
 mod envoy;
 pub mod host;
+pub mod map;
 pub mod request;
 pub mod signature;
 pub mod vm;

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use asp_edge::{Env, Forward, Pending, Reply, Snapshot, Step, Verdict};
 
 use crate::host::{Counted, Host};
+use crate::map;
 use crate::vm::Vm;
 
 /// What Envoy does next.
@@ -34,7 +35,8 @@ pub enum Request {
 impl Request {
     pub fn on_headers(&mut self, vm: &Vm, host: &impl Host, end_of_stream: bool) -> Flow {
         let snapshot = vm.current();
-        let step = vm.edge.on_headers(&snapshot, &host.headers(), end_of_stream, &env(vm, host));
+        let map = host.headers();
+        let step = vm.edge.on_headers(&snapshot, &map::pairs(&map), end_of_stream, &env(vm, host));
         match step {
             Step::NeedBody(pending) => {
                 *self = Request::Body { snapshot, pending, size: 0 };
@@ -68,7 +70,9 @@ impl Request {
             return self.settled();
         };
         let body = if size == 0 { Vec::new() } else { host.body(size) };
-        let verdict = vm.edge.on_body(&snapshot, *pending, &body, &env(vm, host));
+        // The affinity key was drawn with the headers.
+        let env = Env { now_ms: host.now_ms(), random: [0; 8] };
+        let verdict = vm.edge.on_body(&snapshot, *pending, &body, &env);
         self.decide(host, verdict)
     }
 

@@ -4,6 +4,7 @@
 use asp_proto::snapshot::{CoarseLimit, EdgeSnapshot};
 
 use super::*;
+use crate::Header;
 use crate::path::Face;
 use crate::reason::Era;
 use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};

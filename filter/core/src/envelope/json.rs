@@ -5,7 +5,6 @@
 //! marks, lone surrogates, control characters in strings and numbers beyond a double.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 
 /// Deepest nesting accepted; one more level is a syntax error.
 pub(crate) const MAX_DEPTH: usize = 127;
@@ -83,14 +82,20 @@ impl<'a> Cursor<'a> {
         &mut self,
         mut member: impl FnMut(&mut Cursor<'a>, &str) -> Result<(), Syntax>,
     ) -> Result<(), Syntax> {
-        let mut keys: HashSet<Cow<'a, str>> = HashSet::new();
+        let mut keys: Vec<Cow<'a, str>> = Vec::new();
         self.open(b'{')?;
         let mut first = true;
         while self.item(b'}', &mut first)? {
             let key = self.key()?.unescape();
             member(self, &key)?;
-            self.repeated_key |= keys.len() >= MAX_MEMBERS || !keys.insert(key);
+            match keys.len() < MAX_MEMBERS {
+                true => keys.push(key),
+                false => self.repeated_key = true,
+            }
         }
+        // Cheaper than a hash of each of a handful of keys, and no worse for a thousand.
+        keys.sort_unstable();
+        self.repeated_key |= keys.windows(2).any(|pair| matches!(pair, [one, next] if one == next));
         Ok(())
     }
 
@@ -201,6 +206,7 @@ impl<'a> Cursor<'a> {
         let mut escaped = false;
         self.exactly(b'"')?;
         loop {
+            self.position += plain_bytes(self.text.as_bytes().get(self.position..).unwrap_or_default());
             match self.byte().ok_or(Syntax)? {
                 b'"' => break,
                 b'\\' => {
@@ -303,6 +309,31 @@ impl<'a> Cursor<'a> {
     fn rest(&self) -> &'a str {
         self.text.get(self.position..).unwrap_or_default()
     }
+}
+
+/// How many bytes come before the next one that ends a string, escapes or is refused, as far as words of eight reach.
+/// Arguments are mostly text, and looking at each byte of it was most of what a scan cost.
+fn plain_bytes(text: &[u8]) -> usize {
+    let (words, _) = text.as_chunks::<8>();
+    let mut plain = 0;
+    for word in words {
+        match special(u64::from_le_bytes(*word)) {
+            0 => plain += 8,
+            marks => return plain + marks.trailing_zeros() as usize / 8,
+        }
+    }
+    plain
+}
+
+/// The lowest bit set is the top bit of the first byte that is a quote, a backslash or below 0x20; 0 for none.
+fn special(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 0xff;
+    // A byte below `limit` borrows and so gets its top bit set (Mycroft's test); what it borrows can only mislead
+    // about the bytes after it.
+    let below = |bytes: u64, limit: u64| bytes.wrapping_sub(ONES * limit) & !bytes;
+    let quote = below(word ^ (ONES * u64::from(b'"')), 1);
+    let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);
+    (below(word, 0x20) | quote | backslash) & (ONES * 0x80)
 }
 
 #[cfg(test)]

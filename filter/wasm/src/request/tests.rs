@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use asp_edge::{Header, Reason};
+use asp_edge::Reason;
 use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Route};
 use prost::Message;
 
@@ -12,7 +12,7 @@ const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
 #[derive(Default)]
 struct Recorder {
-    headers: Vec<Header>,
+    headers: Vec<u8>,
     body: RefCell<Vec<u8>>,
     removed: RefCell<Vec<String>>,
     set: RefCell<Vec<(String, String)>>,
@@ -24,7 +24,7 @@ struct Recorder {
 }
 
 impl Host for Recorder {
-    fn headers(&self) -> Vec<Header> {
+    fn headers(&self) -> Vec<u8> {
         self.headers.clone()
     }
     fn body(&self, size: usize) -> Vec<u8> {
@@ -84,7 +84,7 @@ fn vm() -> Vm {
 fn host(method: &str, path: &str) -> Recorder {
     let pairs =
         [(":method", method), (":path", path), ("content-type", "application/json"), ("x-asp-route", "evil")];
-    let headers = pairs.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();
+    let headers = map::tests::serialized(&pairs.map(|(name, value)| (name, value.as_bytes())));
     Recorder { headers, ..Recorder::default() }
 }
 

@@ -154,3 +154,23 @@ fn it_accepts_exactly_what_serde_json_accepts() {
     }
     assert!(good > 5_000 && bad > 5_000, "{good} good, {bad} bad");
 }
+
+#[test]
+fn the_plain_part_of_a_string_ends_before_the_first_special_byte_wherever_it_is() {
+    let special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    for fill in [b'x', 0x7f, 0x80, 0xff, b'!', b'#', 0x20] {
+        for position in 0..24 {
+            for byte in 0..=u8::MAX {
+                // What follows a special byte must not matter, nor what one byte does to the next.
+                for after in [fill, b'"', 0x00, 0x21, byte.wrapping_add(1)] {
+                    let mut text = [fill; 24];
+                    text[position..].fill(after);
+                    text[position] = byte;
+                    let first = text.iter().position(|byte| special(*byte)).unwrap_or(24);
+                    assert_eq!(plain_bytes(&text), first, "{text:?}");
+                }
+            }
+        }
+    }
+    assert_eq!((plain_bytes(b"seven.."), plain_bytes(b"")), (0, 0));
+}
