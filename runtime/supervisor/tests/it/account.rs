@@ -9,7 +9,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::harness::{Stack, install, interpreter, launch};
+use super::harness::{Stack, install, interpreter, launch, target};
 
 /// A user that owns nothing but its home.
 pub(super) const USER: u32 = 12_345;
@@ -44,7 +44,7 @@ os.execv(sys.argv[at + 1], sys.argv[at + 1:])
 pub(super) fn home() -> TempDir {
     assert!(rustix::process::geteuid().is_root(), "only root can start it as somebody else");
     let home = tempfile::tempdir().unwrap();
-    let built = Path::new(env!("CARGO_BIN_EXE_asp-runtime")).parent().unwrap();
+    let built = target();
     for (from, to) in
         [("asp-runtime", "bin"), ("worker-init", "bin"), ("examples/ppp_worker", "stand-in/bin")]
     {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use super::harness::{Stack, install, launch, output};
+use super::harness::{Stack, install, launch, output, runtime};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
@@ -139,7 +139,7 @@ pub(super) async fn start(plugins: impl FnOnce(&Path), adapt: impl FnOnce(Comman
     }
     let dir = tempfile::tempdir().unwrap();
     plugins(&dir.path().join("plugins"));
-    launch(dir, adapt(Command::new(env!("CARGO_BIN_EXE_asp-runtime"))), &[]).await
+    launch(dir, adapt(runtime()), &[]).await
 }
 
 /// The output of one call that has one.

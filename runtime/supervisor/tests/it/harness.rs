@@ -42,8 +42,13 @@ pub(super) struct Stack {
     dir: tempfile::TempDir,
 }
 
-fn target() -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_asp-runtime")).parent().unwrap().to_path_buf()
+/// Where the binaries are: above the place of this one, so that all of them can be copied to where an account runs them.
+pub(super) fn target() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf()
+}
+
+pub(super) fn runtime() -> Command {
+    Command::new(target().join("asp-runtime"))
 }
 
 /// The program that stands for an interpreter.
@@ -61,7 +66,7 @@ pub(super) async fn start_with(plugins: &[(&str, Value)], flags: &[&str]) -> Sta
     for (id, differs) in plugins {
         install(&dir.path().join("plugins"), id, "1.0.0", differs);
     }
-    stand_in(dir, flags, Command::new(env!("CARGO_BIN_EXE_asp-runtime"))).await
+    stand_in(dir, flags, runtime()).await
 }
 
 async fn stand_in(dir: tempfile::TempDir, flags: &[&str], mut command: Command) -> Stack {
@@ -91,7 +96,7 @@ pub(super) async fn start_shims(plugins: &[(&str, Value, &str)]) -> Stack {
             "{name} is not set: source .tools/env, which scripts/setup made"
         );
     }
-    launch(dir, Command::new(env!("CARGO_BIN_EXE_asp-runtime")), &[]).await
+    launch(dir, runtime(), &[]).await
 }
 
 /// Users that no other runtime's workers have: the bound on processes counts a user's everywhere, and a fork bomb

@@ -10,7 +10,7 @@ use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::json;
 
 use super::account::{self, PIVOT_ROOT};
-use super::harness::{Stack, eventually, install, interpreter, launch, output};
+use super::harness::{Stack, eventually, install, interpreter, launch, output, runtime};
 
 const PYTHON: &str = "from asp_plugin import plugin\n\
     @plugin.tool\n\
@@ -75,7 +75,7 @@ async fn a_disk_that_is_full_before_the_worker_makes_its_socket_is_of_no_consequ
     install(&dir.path().join("plugins"), "greet", "1.0.0", &json!({}));
     let disk = Disk::mount(&dir.path().join("state"));
     let python = interpreter();
-    let command = Command::new(env!("CARGO_BIN_EXE_asp-runtime"));
+    let command = runtime();
     let stack = launch(dir, command, &["--python", python.to_str().unwrap()]).await;
     disk.settled().await;
     disk.fill(DIRECTORIES);
@@ -135,7 +135,7 @@ async fn a_full_disk_at_worker_start_is_told_to_the_calls_and_over_when_there_is
     install(&dir.path().join("plugins"), "greet", "1.0.0", &manifest);
     std::fs::write(dir.path().join("plugins/greet/1.0.0/package/greet.py"), PYTHON).unwrap();
     let disk = Disk::mount(&dir.path().join("state"));
-    let stack = launch(dir, Command::new(env!("CARGO_BIN_EXE_asp-runtime")), &[]).await;
+    let stack = launch(dir, runtime(), &[]).await;
     disk.fill(0);
     // More than the crashes in a minute that would set the plugin aside.
     for _ in 0..8 {

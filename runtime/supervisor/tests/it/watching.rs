@@ -1,13 +1,13 @@
 //! What people and machines see of the runtime, and the way out of a sandbox.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use asp_proto::supervisor::{HealthRequest, MetricsStreamRequest, health_response};
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::account::{PIVOT_ROOT, start_stand_ins};
-use super::harness::{PATIENCE, crash, eventually, output, reason, start, wanted};
+use super::harness::{PATIENCE, crash, eventually, output, reason, runtime, start, wanted};
 
 #[tokio::test]
 async fn metrics_tell_of_workers_and_calls_as_they_happen() {
@@ -82,7 +82,7 @@ async fn a_runtime_that_is_not_root_runs_what_its_level_allows() {
 #[tokio::test]
 async fn two_runtimes_do_not_share_a_state_directory() {
     let stack = start(&[("echo", json!({}))]).await;
-    let second = Command::new(env!("CARGO_BIN_EXE_asp-runtime"))
+    let second = runtime()
         .arg("--plugins")
         .arg(stack.plugins())
         .arg("--state")
@@ -101,7 +101,7 @@ async fn a_file_where_the_socket_should_be_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("precious");
     std::fs::write(&path, "keep").unwrap();
-    let ended = Command::new(env!("CARGO_BIN_EXE_asp-runtime"))
+    let ended = runtime()
         .args(["--plugins", dir.path().to_str().unwrap(), "--socket", path.to_str().unwrap()])
         .arg("--state")
         .arg(dir.path().join("state"))
@@ -113,7 +113,7 @@ async fn a_file_where_the_socket_should_be_is_left_alone() {
 
 #[tokio::test]
 async fn bad_settings_are_listed_and_exit_64() {
-    let ended = Command::new(env!("CARGO_BIN_EXE_asp-runtime"))
+    let ended = runtime()
         .args(["--plugins", "/nonexistent", "--state", "/proc/none", "--min-level", "9"])
         .stderr(Stdio::piped())
         .output()
@@ -123,6 +123,6 @@ async fn bad_settings_are_listed_and_exit_64() {
     for fault in ["--plugins", "--state", "--min-level", "--socket or --listen"] {
         assert!(text.contains(fault), "{fault}: {text}");
     }
-    let help = Command::new(env!("CARGO_BIN_EXE_asp-runtime")).arg("--help").output().unwrap();
+    let help = runtime().arg("--help").output().unwrap();
     assert!(help.status.success() && String::from_utf8_lossy(&help.stdout).contains("ASP_PLUGIN_PYTHON"));
 }
