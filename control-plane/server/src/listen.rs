@@ -5,7 +5,9 @@
 //! bring its first request in time, whichever HTTP version it is to be; where all places are taken, the one that
 //! has been idle for the longest time makes room.
 
+mod batch;
 mod connections;
+mod in_place;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +19,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::extract::Request;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
@@ -26,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use connections::{Connections, Place};
+use in_place::InPlace;
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Envoy multiplexes all its requests over few connections.
@@ -115,7 +118,7 @@ struct Served {
 }
 
 impl Served {
-    async fn run(self, builder: Arc<Builder<TokioExecutor>>, stream: TcpStream, router: Router) {
+    async fn run(self, builder: Arc<Builder<InPlace>>, stream: TcpStream, router: Router) {
         let Served { peer, place, limits, watcher } = self;
         let usage = place.usage();
         let service = tower::service_fn(move |mut request: Request<_>| {
@@ -128,9 +131,11 @@ impl Served {
                 Ok::<_, std::convert::Infallible>(response.map(|body| open.until_the_end_of(body)))
             }
         });
+        let (stream, batches) = batch::batched(stream);
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         tokio::select! {
-            ended = watcher.watch(connection) => if let Err(error) = ended {
+            biased;
+            ended = batches.of(watcher.watch(connection)) => if let Err(error) = ended {
                 tracing::debug!(%peer, %error, "connection broke");
             },
             () = place.silent_for(limits.first_request) => {
@@ -165,8 +170,8 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+fn builder() -> Builder<InPlace> {
+    let mut builder = Builder::new(InPlace);
     builder
         .http1()
         .timer(TokioTimer::new())

@@ -151,3 +151,39 @@ async fn headers_beyond_the_bound_are_answered_by_431_and_nothing_more() {
         assert_eq!((answer.status().as_u16(), answer.text().await.unwrap()), (431, String::new()));
     }
 }
+
+#[tokio::test]
+async fn a_request_runs_on_its_connections_task_until_it_waits_and_holds_up_no_other_one() {
+    let gate = Arc::new(tokio::sync::Notify::new());
+    let opened = Arc::clone(&gate);
+    let (started, mut waits) = tokio::sync::mpsc::channel::<()>(1);
+    let here = || async { tokio::task::id().to_string() };
+    let waiting = move || async move {
+        tokio::task::yield_now().await;
+        started.send(()).await.unwrap();
+        opened.notified().await;
+        tokio::task::id().to_string()
+    };
+    async fn failing() -> &'static str {
+        std::panic::resume_unwind(Box::new("a fault of the handler"))
+    }
+    let router =
+        Router::new().route("/", get(here)).route("/waiting", get(waiting)).route("/fails", get(failing));
+    let server = start(router, 100, GUARD).await;
+    let [_, client] = both();
+    let connection = ask(&client, server.address).await;
+    let slow = tokio::spawn(client.get(format!("http://{}/waiting", server.address)).send());
+    waits.recv().await.unwrap();
+    assert!(client.get(format!("http://{}/fails", server.address)).send().await.is_err());
+    assert_eq!(ask(&client, server.address).await, connection, "no task of its own, on the same connection");
+    gate.notify_one();
+    assert_ne!(slow.await.unwrap().unwrap().text().await.unwrap(), connection, "a task of its own");
+}
+
+#[tokio::test]
+async fn more_requests_than_a_turn_has_time_for_are_all_answered() {
+    let server = start(hello(), 100, GUARD).await;
+    let [_, client] = both();
+    let asked = (0..200).map(|_| ask(&client, server.address));
+    assert!(futures::future::join_all(asked).await.iter().all(|answer| answer == "hello"));
+}
