@@ -173,6 +173,8 @@ impl Pipeline {
                 };
                 self.calls.run(async move {
                     tokio::select! {
+                        // A call that does not wait needs no timer for its token's end.
+                        biased;
                         () = driven => {}
                         never = ends_with_its_token(&lasting) => match never {},
                     }

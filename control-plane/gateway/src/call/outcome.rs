@@ -72,11 +72,26 @@ impl Output {
 
     /// Size of the output on the wire in bytes, roughly; for audit.
     pub fn size(&self) -> usize {
-        serde_json::to_vec(self).map_or(0, |bytes| bytes.len())
+        let mut written = Count(0);
+        serde_json::to_writer(&mut written, self).map_or(0, |()| written.0)
     }
 
     pub fn is_error(&self) -> bool {
         matches!(self, Output::Tool { is_error: true, .. })
+    }
+}
+
+/// Counts what is written and keeps none of it.
+struct Count(usize);
+
+impl std::io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

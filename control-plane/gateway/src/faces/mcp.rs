@@ -76,6 +76,6 @@ fn is_modern(request: &McpRequest, meta_version: Option<&str>) -> bool {
 }
 
 /// A JSON-RPC answer as one JSON body.
-fn json(response: &RpcResponse) -> Response {
+fn json(response: RpcResponse) -> Response {
     response.respond(http::StatusCode::OK)
 }

@@ -29,6 +29,8 @@ pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Ou
     let running = executor.run(execution);
     tokio::pin!(running);
     let stopped = tokio::select! {
+        // What is done at once needs no timer.
+        biased;
         result = &mut running => return result,
         () = call.cancelled() => Refusal::Cancelled,
         () = tokio::time::sleep_until(call.deadline()) => {

@@ -10,13 +10,14 @@
 //! Refuses: argument and result values; only their sizes are recorded. Keeps true: the queue is bounded; what is
 //! acknowledged by [`Audit::record`] is written as long as the process lives.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_store::audit::{AuditLog, CallEvent};
 use prometheus_client::metrics::counter::Counter;
-use serde_json::json;
+use serde::Serialize;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
@@ -207,12 +208,12 @@ async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
 
 /// The call was accepted for processing.
 pub fn started(call: &Call) -> CallEvent {
-    event(call, json!({"event": "call.start"}))
+    event(call, Began { event: "call.start" })
 }
 
 /// The call was taken over from another gateway and goes on.
 pub fn resumed(call: &Call) -> CallEvent {
-    event(call, json!({"event": "call.resume"}))
+    event(call, Began { event: "call.resume" })
 }
 
 /// The call has its outcome.
@@ -224,16 +225,16 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
     let latency = Instant::now().saturating_duration_since(call.started).as_micros() as u64;
     event(
         call,
-        json!({
-            "event": "call.finish",
-            "outcome": outcome.state().as_str(),
-            "reason": reason,
-            "error": is_error,
-            "rateLimitHit": matches!(outcome, Outcome::Refused(Refusal::Limited { .. })),
-            "replay": replay,
-            "bytesOut": bytes_out,
-            "latencyUs": latency,
-        }),
+        Finished {
+            event: "call.finish",
+            outcome: outcome.state().as_str(),
+            reason,
+            error: is_error,
+            rate_limit_hit: matches!(outcome, Outcome::Refused(Refusal::Limited { .. })),
+            replay,
+            bytes_out,
+            latency_us: latency,
+        },
     )
 }
 
@@ -255,39 +256,83 @@ pub struct Delegated {
 pub fn delegated(call: &Call, delegated: &Delegated) -> CallEvent {
     event(
         call,
-        json!({
-            "event": "call.delegation",
-            "delegate": delegated.delegate,
-            "by": delegated.way,
-            "outcome": delegated.outcome,
-            "ms": delegated.took.as_millis() as u64,
-            "tokensIn": delegated.tokens_in,
-            "tokensOut": delegated.tokens_out,
-        }),
+        Delegation {
+            event: "call.delegation",
+            delegate: &delegated.delegate,
+            by: delegated.way,
+            outcome: delegated.outcome,
+            ms: delegated.took.as_millis() as u64,
+            tokens_in: delegated.tokens_in,
+            tokens_out: delegated.tokens_out,
+        },
     )
 }
 
-fn event(call: &Call, mut own: serde_json::Value) -> CallEvent {
+/// An event as it is written: once for each end of every call, so straight from what the call holds.
+#[derive(Serialize)]
+struct Written<'a, E> {
+    #[serde(flatten)]
+    own: E,
+    call: fmt::Arguments<'a>,
+    user: &'a str,
+    wcit: &'a str,
+    server: &'a str,
+    primitive: fmt::Arguments<'a>,
+    protocol: &'static str,
+    request: &'a str,
+    #[serde(rename = "bytesIn")]
+    bytes_in: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Began {
+    event: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Finished {
+    event: &'static str,
+    outcome: &'static str,
+    reason: &'static str,
+    error: bool,
+    rate_limit_hit: bool,
+    replay: bool,
+    bytes_out: usize,
+    latency_us: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Delegation<'a> {
+    event: &'static str,
+    delegate: &'a str,
+    by: &'static str,
+    outcome: &'static str,
+    ms: u64,
+    tokens_in: u64,
+    tokens_out: u64,
+}
+
+fn event(call: &Call, own: impl Serialize) -> CallEvent {
     let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
-    if let Some(members) = own.as_object_mut() {
-        let primitive = &call.entry.primitive;
-        for (name, value) in [
-            ("call", json!(call.id.to_string())),
-            ("user", json!(call.caller.user)),
-            ("wcit", json!(call.caller.wcit)),
-            ("server", json!(call.server.message.name)),
-            ("primitive", json!(format!("{}@{}", primitive.id, primitive.version))),
-            ("protocol", json!(asp_snapshot::protocol::protocol_name(call.protocol))),
-            ("request", json!(call.protocol_request_id)),
-            ("bytesIn", json!(call.bytes_in)),
-        ] {
-            members.insert(name.into(), value);
-        }
-        if let Some(parent) = call.parent {
-            members.insert("parent".into(), json!(parent.call.to_string()));
-        }
-    }
-    CallEvent { at_ms, org: call.caller.org.clone(), event: own.to_string() }
+    let primitive = &call.entry.primitive;
+    let written = serde_json::to_string(&Written {
+        own,
+        call: format_args!("{}", call.id),
+        user: &call.caller.user,
+        wcit: &call.caller.wcit,
+        server: &call.server.message.name,
+        primitive: format_args!("{}@{}", primitive.id, primitive.version),
+        protocol: asp_snapshot::protocol::protocol_name(call.protocol),
+        request: &call.protocol_request_id,
+        bytes_in: call.bytes_in,
+        parent: call.parent.map(|parent| parent.call.to_string()),
+    });
+    // Texts and numbers: there is nothing that JSON cannot hold.
+    CallEvent { at_ms, org: call.caller.org.clone(), event: written.unwrap_or_default() }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use asp_edge::{Reason, reason::Era};
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -112,8 +112,15 @@ pub struct RpcResponse {
 
 impl RpcResponse {
     /// `id` is JSON text.
-    pub fn result(id: &str, result: &Value) -> RpcResponse {
-        RpcResponse { text: format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#) }
+    pub fn result(id: &str, result: &impl Serialize) -> RpcResponse {
+        let mut bytes = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).into_bytes();
+        let written = serde_json::to_writer(&mut bytes, result);
+        bytes.push(b'}');
+        match (written, String::from_utf8(bytes)) {
+            (Ok(()), Ok(text)) => RpcResponse { text },
+            // JSON holds every result there is.
+            (Err(_), _) | (_, Err(_)) => RpcResponse::failure(Some(id), &Failure::of(Reason::Internal)),
+        }
     }
 
     /// Without an `id` where none could be read (the member is left out, not null).
@@ -123,8 +130,8 @@ impl RpcResponse {
         RpcResponse { text: format!(r#"{{"jsonrpc":"2.0",{id}"error":{error}}}"#) }
     }
 
-    pub fn respond(&self, status: StatusCode) -> Response {
-        let mut response = Response::new(Body::from(self.text.clone()));
+    pub fn respond(self, status: StatusCode) -> Response {
+        let mut response = Response::new(Body::from(self.text));
         *response.status_mut() = status;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response

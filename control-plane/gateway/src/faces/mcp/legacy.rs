@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::codec::{self, Failure, Message, RpcResponse, accepted, server_request};
 use super::questions;
 use super::requests::{self, Answer, Context};
-use super::results;
+use super::results::{self, CallResult};
 use super::stream::{self, Era, View};
 use super::{McpRequest, json as json_response, lists};
 use crate::call::event::LogLevel;
@@ -70,7 +70,7 @@ pub(super) async fn batch(request: McpRequest) -> Response {
     if texts.is_empty() {
         return accepted();
     }
-    json_response(&RpcResponse { text: format!("[{}]", texts.join(",")) })
+    json_response(RpcResponse { text: format!("[{}]", texts.join(",")) })
 }
 
 async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
@@ -88,7 +88,7 @@ async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message
         Handled::Failed(failure) => RpcResponse::failure(Some(id), &failure),
         Handled::Call(call, asked) => {
             match results::of_outcome(&*call.finished().await, asked, session.profile.revision) {
-                Ok(result) => RpcResponse::result(id, &Value::Object(result)),
+                Ok(result) => RpcResponse::result(id, &result),
                 Err(failure) => RpcResponse::failure(Some(id), &failure),
             }
         }
@@ -136,7 +136,7 @@ fn initialize(request: &McpRequest, message: &Message) -> Response {
     if !request.server.message.instructions.is_empty() {
         result.insert("instructions".into(), request.server.message.instructions.clone().into());
     }
-    let mut response = json_response(&RpcResponse::result(id, &Value::Object(result)));
+    let mut response = json_response(RpcResponse::result(id, &Value::Object(result)));
     if request.server.sessions() != SessionMode::Stateless
         && let Err(failure) = open_session(request, profile, &mut response)
     {
@@ -200,7 +200,7 @@ enum Handled {
 async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Response {
     let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None) };
     match simple(request, session, message) {
-        Handled::Result(result) => json_response(&RpcResponse::result(id, &result)),
+        Handled::Result(result) => json_response(RpcResponse::result(id, &result)),
         Handled::Failed(failure) => failure.respond(Some(id)),
         Handled::Call(call, asked) => {
             stream::respond(View {
@@ -300,9 +300,7 @@ struct Legacy {
 }
 
 impl Era for Legacy {
-    fn complete(&self, result: Map<String, Value>) -> Value {
-        Value::Object(result)
-    }
+    fn complete(&self, _result: &mut CallResult<'_>) {}
 
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String> {
         let id = format!("{}.{}", call.id, question.id);

@@ -17,7 +17,7 @@ use super::codec::{self, Failure, Message, RpcResponse, accepted};
 use super::lists::List;
 use super::questions;
 use super::requests::{self, Answer, Context};
-use super::results::{Asked, server_info, set_meta};
+use super::results::{Asked, CallResult, server_info, set_meta};
 use super::stream::{self, Era, View};
 use super::{McpRequest, json as json_response, lists};
 use crate::call::Call;
@@ -74,7 +74,7 @@ async fn answer(
     let id = message.id_text().ok_or_else(|| Failure::of(Reason::InvalidRequest))?;
     if message.method.as_deref() == Some("server/discover") {
         let result = Modern::of(request, message).finish(discover(request), Caching::Public);
-        return Ok(json_response(&RpcResponse::result(id, &result)));
+        return Ok(json_response(RpcResponse::result(id, &result)));
     }
     let context = Context { revision: REVISION, abilities, session: String::new() };
     let resumed = resumed(request, message).await?;
@@ -88,7 +88,7 @@ async fn answer(
         Some(Err(failure)) => Err(failure),
         Some(Ok(Answer::Page(page))) => {
             let result = Modern::of(request, message).finish(page, Caching::Private);
-            Ok(json_response(&RpcResponse::result(id, &result)))
+            Ok(json_response(RpcResponse::result(id, &result)))
         }
         Some(Ok(Answer::Call(call, asked))) => Ok(stream::respond(View {
             call,
@@ -233,21 +233,31 @@ impl Modern {
     }
 
     fn finish(&self, mut result: Map<String, Value>, caching: Caching) -> Value {
-        result.insert("resultType".into(), "complete".into());
-        if caching != Caching::None {
-            let scope = if caching == Caching::Public { "public" } else { "private" };
-            result.insert("ttlMs".into(), LIST_TTL_MS.into());
-            result.insert("cacheScope".into(), scope.into());
-        }
+        let members = completing(caching).into_iter();
+        result.extend(members.map(|(name, value)| (name.into(), value)));
         set_meta(&mut result, SERVER_INFO, server_info(&self.server, REVISION));
         Value::Object(result)
     }
 }
 
+/// What every complete result says of itself.
+fn completing(caching: Caching) -> Vec<(&'static str, Value)> {
+    let mut members = vec![("resultType", "complete".into())];
+    if caching != Caching::None {
+        let scope = if caching == Caching::Public { "public" } else { "private" };
+        members.push(("ttlMs", LIST_TTL_MS.into()));
+        members.push(("cacheScope", scope.into()));
+    }
+    members
+}
+
 impl Era for Modern {
-    fn complete(&self, result: Map<String, Value>) -> Value {
+    fn complete(&self, result: &mut CallResult<'_>) {
         let cacheable = self.message.method.as_deref() == Some("resources/read");
-        self.finish(result, if cacheable { Caching::Private } else { Caching::None })
+        for (name, value) in completing(if cacheable { Caching::Private } else { Caching::None }) {
+            result.put(name, value);
+        }
+        result.put_meta(SERVER_INFO, server_info(&self.server, REVISION));
     }
 
     fn ask(&self, _call: &Arc<Call>, _question: &Question) -> Option<String> {

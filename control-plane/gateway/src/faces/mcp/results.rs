@@ -3,6 +3,8 @@
 use asp_edge::Reason;
 use asp_snapshot::VirtualServer;
 use asp_snapshot::mcp_revision::Revision;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::codec::Failure;
@@ -18,17 +20,78 @@ pub(super) enum Asked {
     Other,
 }
 
+/// The result of a call on its way to its text: what the output holds is borrowed, so that it is written once and
+/// copied never.
+#[derive(Default)]
+pub(super) struct CallResult<'a> {
+    members: Vec<(&'static str, Member<'a>)>,
+    meta: Option<&'a Map<String, Value>>,
+    /// Members of `_meta` that count before those of `meta`.
+    own_meta: Vec<(&'static str, Value)>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Member<'a> {
+    Own(Value),
+    Value(&'a Value),
+    Values(&'a [Value]),
+    Text(&'a str),
+}
+
+impl<'a> CallResult<'a> {
+    /// Adds a member; no name comes twice.
+    pub(super) fn put(&mut self, name: &'static str, value: Value) {
+        self.members.push((name, Member::Own(value)));
+    }
+
+    /// Sets a member of `_meta`.
+    pub(super) fn put_meta(&mut self, name: &'static str, value: Value) {
+        self.own_meta.push((name, value));
+    }
+}
+
+impl Serialize for CallResult<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        for (name, member) in &self.members {
+            object.serialize_entry(name, member)?;
+        }
+        if self.meta.is_some_and(|meta| !meta.is_empty()) || !self.own_meta.is_empty() {
+            object.serialize_entry("_meta", &Meta(self))?;
+        }
+        object.end()
+    }
+}
+
+struct Meta<'a>(&'a CallResult<'a>);
+
+impl Serialize for Meta<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let own = &self.0.own_meta;
+        let is_own = |name: &str| own.iter().any(|(own, _)| *own == name);
+        let mut object = serializer.serialize_map(None)?;
+        for (name, value) in self.0.meta.into_iter().flatten().filter(|(name, _)| !is_own(name)) {
+            object.serialize_entry(name, value)?;
+        }
+        for (name, value) in own {
+            object.serialize_entry(name, value)?;
+        }
+        object.end()
+    }
+}
+
 /// The result, or the error, of a finished call.
 pub(super) fn of_outcome(
     outcome: &Outcome,
     asked: Asked,
     revision: Revision,
-) -> Result<Map<String, Value>, Failure> {
+) -> Result<CallResult<'_>, Failure> {
     match outcome {
         Outcome::Done { output, replayed } => {
             let mut result = of_output(output, revision);
             if *replayed {
-                set_meta(&mut result, "asp/replayed", true.into());
+                result.put_meta("asp/replayed", true.into());
             }
             Ok(result)
         }
@@ -36,32 +99,28 @@ pub(super) fn of_outcome(
     }
 }
 
-fn of_output(output: &Output, revision: Revision) -> Map<String, Value> {
-    let mut result = Map::new();
+fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
+    let mut result = CallResult::default();
+    let members = &mut result.members;
     match output {
         Output::Tool { content, structured, is_error, meta } => {
-            let mut content: Vec<Value> = content.iter().map(|block| known_block(block, revision)).collect();
-            if let Some(value) = structured.as_ref().filter(|_| !is_error) {
-                if takes_structured(value, revision) {
-                    result.insert("structuredContent".into(), value.clone());
-                } else if content.is_empty() {
-                    content.push(text_block(&value.to_string()));
+            let structured = structured.as_ref().filter(|_| !is_error);
+            let shown = structured.filter(|value| takes_structured(value, revision));
+            members.extend(shown.map(|value| ("structuredContent", Member::Value(value))));
+            let content = match structured {
+                Some(value) if shown.is_none() && content.is_empty() => {
+                    Member::Own(json!([text_block(&value.to_string())]))
                 }
-            }
-            result.insert("content".into(), Value::Array(content));
-            result.insert("isError".into(), (*is_error).into());
-            if !meta.is_empty() {
-                result.insert("_meta".into(), Value::Object(meta.clone()));
-            }
+                _ => known_blocks(content, revision),
+            };
+            members.push(("content", content));
+            members.push(("isError", Member::Own((*is_error).into())));
+            result.meta = Some(meta);
         }
-        Output::Contents { contents } => {
-            result.insert("contents".into(), Value::Array(contents.clone()));
-        }
+        Output::Contents { contents } => members.push(("contents", Member::Values(contents))),
         Output::Messages { description, messages } => {
-            if let Some(description) = description {
-                result.insert("description".into(), description.clone().into());
-            }
-            result.insert("messages".into(), Value::Array(messages.clone()));
+            members.extend(description.as_deref().map(|text| ("description", Member::Text(text))));
+            members.push(("messages", Member::Values(messages)));
         }
     }
     result
@@ -73,24 +132,26 @@ fn takes_structured(value: &Value, revision: Revision) -> bool {
 }
 
 /// 2025-03-26 knows no resource links: a client of that revision would refuse the whole result.
-fn known_block(block: &Value, revision: Revision) -> Value {
-    if revision < Revision::V2025_06_18 && block.get("type").and_then(Value::as_str) == Some("resource_link")
-    {
-        let uri = block.get("uri").and_then(Value::as_str).unwrap_or_default();
-        return text_block(uri);
+fn known_blocks(content: &[Value], revision: Revision) -> Member<'_> {
+    if revision >= Revision::V2025_06_18 {
+        return Member::Values(content);
     }
-    block.clone()
+    let known = content.iter().map(|block| match block.get("type").and_then(Value::as_str) {
+        Some("resource_link") => text_block(block.get("uri").and_then(Value::as_str).unwrap_or_default()),
+        _ => block.clone(),
+    });
+    Member::Own(known.collect())
 }
 
 /// A refusal inside a tool call is a tool error where the model can act on it, else a JSON-RPC error.
-fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Map<String, Value>, Failure> {
+fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<CallResult<'static>, Failure> {
     let message = refusal.public_message();
     if asked == Asked::Tool {
         match refusal {
             Refusal::Limited { limit, retry_after_ms } => {
                 let mut result = tool_error(&format!("{message}; retry after {retry_after_ms} ms"), refusal);
-                set_meta(&mut result, "asp/retryAfterMs", (*retry_after_ms).into());
-                set_meta(&mut result, "asp/limit", (*limit).into());
+                result.put_meta("asp/retryAfterMs", (*retry_after_ms).into());
+                result.put_meta("asp/limit", (*limit).into());
                 return Ok(result);
             }
             // SEP-1303: from 2025-11-25 on the model sees what is wrong with its arguments.
@@ -124,11 +185,11 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Map
 }
 
 /// `isError` without `structuredContent`: clients validate that even on errors.
-fn tool_error(text: &str, refusal: &Refusal) -> Map<String, Value> {
-    let mut result = Map::new();
-    result.insert("content".into(), json!([text_block(text)]));
-    result.insert("isError".into(), true.into());
-    set_meta(&mut result, "asp/reason", refusal.reason().as_str().into());
+fn tool_error(text: &str, refusal: &Refusal) -> CallResult<'static> {
+    let mut result = CallResult::default();
+    result.put("content", json!([text_block(text)]));
+    result.put("isError", true.into());
+    result.put_meta("asp/reason", refusal.reason().as_str().into());
     result
 }
 

@@ -16,7 +16,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::codec::{Message, RpcResponse, accepted, notification};
-use super::results::{self, Asked};
+use super::results::{self, Asked, CallResult};
 use crate::call::Call;
 use crate::call::event::{Event, EventReader, LogLevel};
 use crate::call::outcome::{Outcome, Refusal};
@@ -52,7 +52,7 @@ pub(super) struct View {
 /// What differs between the eras.
 pub(super) trait Era: Send + Sync {
     /// Completes a result with what the revision requires.
-    fn complete(&self, result: serde_json::Map<String, Value>) -> Value;
+    fn complete(&self, result: &mut CallResult<'_>);
     /// A question as a message on the stream; `None` when it is answered by [`Era::suspend`].
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String>;
     /// The final result of a response that ends because the call waits for input; the next one goes on with
@@ -256,8 +256,9 @@ impl Following {
         }
         let id = &self.view.id;
         Some(match results::of_outcome(outcome, self.view.asked, self.view.revision) {
-            Ok(result) => {
-                Frame::Final(RpcResponse::result(id, &self.view.era.complete(result)), StatusCode::OK)
+            Ok(mut result) => {
+                self.view.era.complete(&mut result);
+                Frame::Final(RpcResponse::result(id, &result), StatusCode::OK)
             }
             Err(failure) => {
                 let status = failure.status;
