@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::{Admitted, Era, Face, Header, Pending, Reason, Reply, Step, Verdict, reply};
+use asp_edge::{Admitted, Era, Face, Pending, Reason, Reply, Step, Verdict, reply};
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -202,19 +202,16 @@ async fn serve(
 }
 
 /// The headers as the edge's code reads them, pseudo-headers first.
-fn edge_headers(parts: &Parts) -> Vec<Header> {
+fn edge_headers(parts: &Parts) -> Vec<(&str, &[u8])> {
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    let mut headers = vec![
-        (":method".to_owned(), parts.method.as_str().as_bytes().to_vec()),
-        (":path".to_owned(), path.as_bytes().to_vec()),
-    ];
+    let mut headers = Vec::with_capacity(parts.headers.len() + 3);
+    headers.push((":method", parts.method.as_str().as_bytes()));
+    headers.push((":path", path.as_bytes()));
     // HTTP/2 has the authority in the URI, HTTP/1.1 in Host. Every Host is shown: two are the edge's to refuse.
     if let Some(authority) = parts.uri.authority() {
-        headers.push((":authority".to_owned(), authority.as_str().as_bytes().to_vec()));
+        headers.push((":authority", authority.as_str().as_bytes()));
     }
-    for (name, value) in &parts.headers {
-        headers.push((name.as_str().to_owned(), value.as_bytes().to_vec()));
-    }
+    headers.extend(parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
     headers
 }
 
