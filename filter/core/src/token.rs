@@ -4,11 +4,11 @@
 //! issuer and audience of the server, revocation. Refuses to say why a token is bad beyond the closed
 //! reasons. Never follows a header member of the token (`jku`, `x5u`, `jwk`, `x5c` are ignored, `crit` refused).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::caller::{Caller, hex, marks};
+use crate::caller::{Caller, hex};
 use crate::reason::Reason;
 use crate::revocation::Revocations;
 
@@ -95,7 +95,7 @@ impl Tokens {
         if caller.expires_at.saturating_add(LEEWAY_SECONDS) <= now {
             return Err(Reason::TokenExpired.into());
         }
-        if trust.revocations.hit(&verified.marks, caller) {
+        if trust.revocations.hit(|| verified.marks(), caller) {
             return Err(Reason::TokenRevoked.into());
         }
         Ok(Arc::clone(caller))
@@ -189,7 +189,8 @@ fn facts(claims: Claims, issuer: &Issuer, digest: [u8; 32]) -> Verified {
         expires_at: claims.expires_at,
     };
     Verified {
-        marks: marks(&issuer.iss, &caller),
+        iss: issuer.iss.clone(),
+        marks: OnceLock::new(),
         caller: Arc::new(caller),
         audiences: claims.audiences,
         issuer_audience,
