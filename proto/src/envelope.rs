@@ -22,6 +22,6 @@ impl PppServerFrame {
     /// A frame of the tunnel with a message.
     pub fn carrying<M: Name>(tunnel_id: &str, message: &M) -> PppServerFrame {
         let payload = Some(ppp_server_frame::Payload::Ppp(packed(message)));
-        PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload }
+        PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload, closed: None }
     }
 }

@@ -112,11 +112,10 @@ async fn cancelled(client: &Client<'_>, server: &str, name: &str, arguments: &Va
     )
 }
 
-/// The tunnel's own beginning: the runtime says when the worker is attached and answers `init` itself.
+/// The tunnel's own beginning: the runtime says when the worker is attached and speaks for it.
 fn opened(lines: &[String]) -> Result<()> {
-    in_order(lines, &["allocate", "> init", "> invoke"])?;
-    in_order(lines, &["allocate", "event TUNNEL_READY"])?;
-    in_order(lines, &["> init", "< init ok:true"])
+    in_order(lines, &["allocate", "> invoke"])?;
+    in_order(lines, &["allocate", "event TUNNEL_READY", "< init ok:true"])
 }
 
 /// Everything that passed for the call that has just ended; its tunnel is closed off the path.

@@ -27,6 +27,8 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
+/// What a last frame tells of.
+const COST: &str = "close bytes_in bytes_out cpu_ms duration_ms rss_max";
 /// Lines kept.
 const LINES: usize = 10_000;
 
@@ -40,7 +42,7 @@ pub struct Tap {
 
 /// What passed, in order: `allocate <plugin> <status>`, `close`, `cancel_allocation`, `> <client message>`,
 /// `< <worker message>`, `event <tunnel event>`. A message that came along with the request for a place is written
-/// down when the answer says that a worker took it.
+/// down when a worker took it: so the answer says, or the result in its stead.
 #[derive(Clone, Default)]
 struct Record(Arc<Mutex<Vec<String>>>);
 
@@ -176,7 +178,8 @@ impl Watch {
         if ppp.type_url.ends_with(".AllocateWorkerRequest") {
             let request = AllocateWorkerRequest::decode(ppp.value.as_slice()).unwrap_or_default();
             let plugin = request.plugin.unwrap_or_default().id;
-            asked.insert(frame.tunnel_id.clone(), (plugin, Vec::new()));
+            let work = request.work.iter().map(|work| client(&work.value)).collect();
+            asked.insert(frame.tunnel_id.clone(), (plugin, work));
         } else if let Some((_, along)) = asked.get_mut(&frame.tunnel_id) {
             along.push(client(&ppp.value));
         } else if !ppp.type_url.ends_with(".CloseTunnelRequest") {
@@ -185,6 +188,13 @@ impl Watch {
     }
 
     fn down(&self, frame: &PppServerFrame) {
+        self.payload(frame);
+        if frame.closed.is_some() {
+            self.record.write(COST.to_owned());
+        }
+    }
+
+    fn payload(&self, frame: &PppServerFrame) {
         let ppp = match &frame.payload {
             Some(ppp_server_frame::Payload::Ppp(ppp)) => ppp,
             Some(ppp_server_frame::Payload::Event(event)) => {
@@ -197,12 +207,17 @@ impl Watch {
             let answer = AllocateWorkerResponse::decode(ppp.value.as_slice()).unwrap_or_default();
             let (plugin, along) = self.asked.lock().remove(&frame.tunnel_id).unwrap_or_default();
             self.record.write(allocated(&plugin, &answer));
-            if answer.handle.is_some_and(|handle| !handle.worker_local_id.is_empty()) {
+            if answer.took {
                 along.into_iter().for_each(|line| self.record.write(line));
             }
         } else if ppp.type_url.ends_with(".CloseTunnelResponse") {
             self.record.write(closed(&CloseTunnelResponse::decode(ppp.value.as_slice()).unwrap_or_default()));
         } else {
+            let begun = self.asked.lock().remove(&frame.tunnel_id);
+            if let Some((plugin, along)) = begun {
+                self.record.write(format!("allocate {plugin} ADMITTED"));
+                along.into_iter().for_each(|line| self.record.write(line));
+            }
             self.record.write(server(&ppp.value));
         }
     }

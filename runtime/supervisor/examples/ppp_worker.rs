@@ -19,7 +19,7 @@ mod raw;
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -167,11 +167,17 @@ impl ToolPlugin for Worker {
 
 type Sender = mpsc::Sender<Result<ServerMessage, Status>>;
 
+/// Messages of the session, both ways, without the heartbeat's.
+static HEARD: AtomicU64 = AtomicU64::new(0);
+static SAID: AtomicU64 = AtomicU64::new(0);
+
 async fn say(out: &Sender, payload: Out) {
+    SAID.fetch_add(u64::from(!matches!(payload, Out::Pong(_))), Ordering::Relaxed);
     let _ = out.send(Ok(ServerMessage { payload: Some(payload) })).await;
 }
 
 async fn take(payload: In, out: &Sender, calls: &Answers) {
+    HEARD.fetch_add(u64::from(!matches!(payload, In::Ping(_))), Ordering::Relaxed);
     let id = match &payload {
         In::Init(_) => {
             let manifest = std::env::var("ASP_PLUGIN_MANIFEST").map(std::fs::read_to_string);
@@ -231,6 +237,10 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
         "ignore" => {
             say(out, progress(id, 1.0)).await;
             std::future::pending::<()>().await;
+        }
+        "count" => {
+            let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            say(out, completed(id, &json!({"heard": count(&HEARD), "said": count(&SAID)}))).await;
         }
         "ask" => ask(id, out, &mut inbox, "age").await,
         "undeclared" => ask(id, out, &mut inbox, "nobody_declared_this").await,

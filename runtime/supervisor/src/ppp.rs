@@ -63,7 +63,8 @@ pub fn event_frame(tunnel_id: &str, kind: Type, message: &str, details: Option<S
         message: message.to_owned(),
         details,
     };
-    PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload: Some(ppp_server_frame::Payload::Event(event)) }
+    let payload = Some(ppp_server_frame::Payload::Event(event));
+    PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload, closed: None }
 }
 
 /// The frame that ends a tunnel; after a fault of the gateway with `code` (of gRPC) and what it was.

@@ -16,8 +16,8 @@ use std::time::Duration;
 use asp_platform::breaker::Outcome;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{ClientMessage, Failed, InitResponse, Pong, ServerMessage, client_message};
-use asp_proto::supervisor::PppServerFrame;
 use asp_proto::supervisor::tunnel_event::Type;
+use asp_proto::supervisor::{PppServerFrame, TunnelCost};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -74,6 +74,14 @@ impl From<Status> for TunnelError {
 impl Tunnel {
     pub fn new(id: String, inbound: Inbound, outbox: Outbox) -> Tunnel {
         Tunnel { id, inbound, outbox, init: false, work: None, ready: false }
+    }
+
+    /// The work is in the inbox, and stands for the init too. `answer`, which says so, is to be sent unless the call
+    /// ends at once; see to [`Outbox::open_late`].
+    pub fn begin_briefly(&mut self, answer: PppServerFrame) -> Outbox {
+        self.init = true;
+        self.outbox.begin_briefly(answer);
+        self.outbox.clone()
     }
 
     /// Carries the tunnel to its end.
@@ -139,10 +147,16 @@ impl Tunnel {
         (mut stats, outcome, result): (TunnelStats, Outcome, Result<(), Status>),
     ) {
         stats.bytes_in = self.inbound.bytes();
-        stats.bytes_out = self.outbox.sent_bytes();
-        self.outbox.send_last(closed_frame(&self.id, &result));
-        self.outbox.close(result);
-        handles.ended(&self.id, stats, self.outbox.clone());
+        let closed = closed_frame(&self.id, &result);
+        if self.outbox.is_brief() {
+            stats.bytes_out = self.outbox.end_briefly(closed, result, cost(&stats));
+            handles.closed(&self.id, stats);
+        } else {
+            stats.bytes_out = self.outbox.sent_bytes();
+            self.outbox.send_last(closed);
+            self.outbox.close(result);
+            handles.ended(&self.id, stats, self.outbox.clone());
+        }
         let outcome = match outcome {
             Outcome::Success => "answered",
             Outcome::Failure => "crashed",
@@ -308,6 +322,16 @@ impl Tunnel {
         let details = fields([("cause", text(cause.name())), ("delivered", crate::ppp::boolean(false))]);
         let frame = event_frame(&self.id, Type::WorkerCrashed, &cause.to_string(), Some(details));
         self.outbox.send_last(frame);
+    }
+}
+
+fn cost(stats: &TunnelStats) -> TunnelCost {
+    TunnelCost {
+        cpu_ms: stats.cpu_ms,
+        rss_max: stats.rss_max,
+        bytes_in: stats.bytes_in,
+        bytes_out: stats.bytes_out,
+        duration_ms: u64::try_from(stats.duration.as_millis()).unwrap_or(u64::MAX),
     }
 }
 

@@ -14,6 +14,7 @@ mod it {
     mod admission;
     mod attempts;
     mod bounds;
+    mod brief;
     mod calls;
     mod checkpoints;
     mod death;

@@ -239,7 +239,7 @@ impl Plugins {
             opened = Tunnel::open(wanted, opening) => opened,
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
-        let (tunnel, allocation) = match opened {
+        let (tunnel, place) = match opened {
             Ok(opened) => opened,
             Err(OpenFault::Rejected(rejection)) => return AttemptOutcome::Rejected(rejection),
             Err(OpenFault::Lost(status)) => {
@@ -249,7 +249,7 @@ impl Plugins {
                 };
             }
         };
-        if let Some(place) = allocation.place {
+        if let Some(place) = place {
             admission::tell_queued(call, place);
         }
         match call.entry.primitive.kind() {

@@ -25,6 +25,10 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStre
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
+#[path = "runtime/authority.rs"]
+mod authority;
+pub(crate) use authority::Authority;
+
 pub(crate) const PYTHON: &str = "python";
 
 /// What the runtime was told.
@@ -32,6 +36,8 @@ pub(crate) const PYTHON: &str = "python";
 pub(crate) struct Told {
     /// How many streams were opened.
     pub streams: Mutex<usize>,
+    /// Frames after the one that shares a stream.
+    pub frames: Mutex<usize>,
     /// How often the gateway told that it had read half a window.
     pub acknowledged: Mutex<usize>,
     pub allocations: Mutex<Vec<AllocateWorkerRequest>>,
@@ -56,6 +62,8 @@ pub(crate) struct Script {
     pub ensure: Ensure,
     /// How long an admission takes.
     pub delay: Duration,
+    /// What a worker answers at once to work that comes with its request; `None`: such work is not taken.
+    pub at_once: Option<fn(&InvokeRequest) -> Value>,
 }
 
 impl Script {
@@ -67,7 +75,12 @@ impl Script {
     {
         let play: Play = Arc::new(move |n, worker| Box::pin(play(n, worker)));
         let ensure: Ensure = Arc::new(|_| Box::pin(async { Ok(()) }));
-        Script { admit: Arc::new(admitted), play, ensure, delay: Duration::ZERO }
+        Script { admit: Arc::new(admitted), play, ensure, delay: Duration::ZERO, at_once: None }
+    }
+
+    /// Answers every call with the only frame of its tunnel.
+    pub(crate) fn answering(answer: fn(&InvokeRequest) -> Value) -> Script {
+        Script { at_once: Some(answer), ..Script::of(|_, _| async {}) }
     }
 
     pub(crate) fn taking(self, delay: Duration) -> Script {
@@ -103,13 +116,13 @@ fn assigned(n: usize) -> Option<TunnelHandle> {
 
 pub(crate) fn admitted(n: usize) -> AllocateWorkerResponse {
     let admission = Admission { status: admission::Status::Admitted.into(), ..Admission::default() };
-    AllocateWorkerResponse { admission: Some(admission), handle: assigned(n), queue: None }
+    AllocateWorkerResponse { admission: Some(admission), handle: assigned(n), queue: None, took: false }
 }
 
 pub(crate) fn queued(n: usize, position: f64, depth: f64) -> AllocateWorkerResponse {
     let admission = Admission { status: admission::Status::Queued.into(), ..Admission::default() };
     let queue = figures(&[("position", Kind::NumberValue(position)), ("depth", Kind::NumberValue(depth))]);
-    AllocateWorkerResponse { admission: Some(admission), handle: handle(n), queue: Some(queue) }
+    AllocateWorkerResponse { admission: Some(admission), handle: handle(n), queue: Some(queue), took: false }
 }
 
 pub(crate) fn rejected(reason: &str) -> AllocateWorkerResponse {
@@ -203,7 +216,8 @@ impl Worker {
     }
 
     async fn send(&self, payload: ppp_server_frame::Payload) {
-        let frame = PppServerFrame { tunnel_id: self.tunnel_id.clone(), payload: Some(payload) };
+        let frame =
+            PppServerFrame { tunnel_id: self.tunnel_id.clone(), payload: Some(payload), closed: None };
         let _ = self.out.send(Ok(frame)).await;
     }
 }
@@ -213,53 +227,6 @@ pub(crate) struct Runtime {
     pub told: Arc<Told>,
     pub socket: PathBuf,
     _directory: tempfile::TempDir,
-}
-
-/// An authority and what it has signed, as PEM.
-pub(crate) struct Authority {
-    certificate: rcgen::Certificate,
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-}
-
-impl Authority {
-    pub(crate) fn new() -> Authority {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::default();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).unwrap();
-        Authority { certificate, issuer: rcgen::Issuer::new(params, key) }
-    }
-
-    pub(crate) fn pem(&self) -> String {
-        self.certificate.pem()
-    }
-
-    /// A process of this role that trusts `authority`.
-    pub(crate) fn peer(&self, role: &str, authority: &Authority) -> asp_peer::Peer {
-        let directory = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: String| {
-            let path = directory.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path
-        };
-        let (certificate, key) = self.sign(role);
-        let files = asp_peer::PeerFiles {
-            certificate: file("cert.pem", certificate),
-            key: file("key.pem", key),
-            authority: file("ca.pem", authority.pem()),
-        };
-        // What was read stays in use when the files are gone.
-        asp_peer::Peer::open(files, asp_peer::Role::Gateway).unwrap()
-    }
-
-    /// Certificate and key of a process of this role.
-    pub(crate) fn sign(&self, role: &str) -> (String, String) {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let uri = format!("spiffe://example.org/asp/{role}/test").try_into().unwrap();
-        params.subject_alt_names.push(rcgen::SanType::URI(uri));
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
-    }
 }
 
 /// A runtime on a port, reached by mutual TLS; returns its URL.
@@ -323,6 +290,7 @@ impl SharedStream {
         assert!(first.keepalive && first.tunnel_id.is_empty(), "the stream is shared");
         *self.told.streams.lock() += 1;
         while let Ok(Some(frame)) = frames.message().await {
+            *self.told.frames.lock() += 1;
             let Some(any) = frame.ppp else {
                 *self.told.acknowledged.lock() += usize::from(frame.keepalive);
                 continue;
@@ -351,6 +319,12 @@ impl SharedStream {
     }
 
     async fn allocate(&mut self, name: String, request: AllocateWorkerRequest) {
+        if let (Some(answer), Some(work)) = (self.script.at_once, &request.work) {
+            let frame = answered(&name, work, answer);
+            self.told.allocations.lock().push(request);
+            let _ = self.out.send(Ok(frame)).await;
+            return;
+        }
         tokio::time::sleep(self.script.delay).await;
         let (n, answer) = allocate(&self.script, &self.told, request);
         let handle = answer.handle.clone();
@@ -374,15 +348,29 @@ impl SharedStream {
                 ..TunnelEvent::default()
             };
             let payload = Some(ppp_server_frame::Payload::Event(closed));
-            let _ = out.send(Ok(PppServerFrame { tunnel_id, payload })).await;
+            let _ = out.send(Ok(PppServerFrame { tunnel_id, payload, closed: None })).await;
         });
     }
 
     async fn say(&self, tunnel_id: String, name: &str, value: Vec<u8>) {
         let any = Any { type_url: format!("{API}{name}"), value };
         let payload = Some(ppp_server_frame::Payload::Ppp(any));
-        let _ = self.out.send(Ok(PppServerFrame { tunnel_id, payload })).await;
+        let _ = self.out.send(Ok(PppServerFrame { tunnel_id, payload, closed: None })).await;
     }
+}
+
+/// The only frame of a tunnel.
+fn answered(name: &str, work: &Any, answer: fn(&InvokeRequest) -> Value) -> PppServerFrame {
+    let message = ClientMessage::decode(work.value.as_slice()).unwrap().payload;
+    let Some(client_message::Payload::Invoke(invoke)) = message else { panic!("no invoke") };
+    let end = Completed {
+        output: json_of(&answer(&invoke)),
+        request_id: invoke.request_id,
+        ..Completed::default()
+    };
+    let message = ServerMessage { payload: Some(server_message::Payload::Completed(end)) };
+    let closed = TunnelCost { cpu_ms: 250, bytes_in: 100, ..TunnelCost::default() };
+    PppServerFrame { closed: Some(closed), ..PppServerFrame::carrying(name, &message) }
 }
 
 fn allocate(script: &Script, told: &Told, request: AllocateWorkerRequest) -> (usize, AllocateWorkerResponse) {

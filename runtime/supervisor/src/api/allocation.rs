@@ -130,6 +130,7 @@ fn allocated(allocation: &Allocation) -> Result<AllocateWorkerResponse, Refusal>
             ttl: Some(wire_duration(TTL)),
         }),
         queue,
+        took: false,
     })
 }
 
@@ -147,5 +148,5 @@ fn rejected(refusal: &Refusal) -> AllocateWorkerResponse {
         estimated_start_delay: None,
         reason: refusal.to_string(),
     };
-    AllocateWorkerResponse { admission: Some(admission), handle: None, queue: None }
+    AllocateWorkerResponse { admission: Some(admission), handle: None, queue: None, took: false }
 }

@@ -16,7 +16,7 @@ use crate::ppp::closed_frame;
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
 use crate::ppp::outbox::multiplexer::{Merged, Multiplexer, NoStream, TunnelStream, multiplexer};
-use crate::runtime::Runtime;
+use crate::runtime::{Allocation, Runtime};
 use crate::tunnel::Tunnel;
 use crate::tunnel::peer::Peer;
 
@@ -83,7 +83,7 @@ impl Reader {
     /// A request for a worker, under the gateway's own name. The tunnel begins on this stream.
     fn allocate(&self, name: String, any: &Any) {
         let refuse = |status: Status| self.multiplexer.stray(closed_frame(&name, &Err(status)), true);
-        let request = match AllocateWorkerRequest::decode(any.value.as_slice()) {
+        let mut request = match AllocateWorkerRequest::decode(any.value.as_slice()) {
             Ok(request) => request,
             Err(error) => return refuse(Status::invalid_argument(error.to_string())),
         };
@@ -94,10 +94,13 @@ impl Reader {
             Ok(stream) => stream,
             Err(NoStream) => return refuse(full()),
         };
+        let work = request.work.take();
+        let brief = work.is_some();
+        work.into_iter().for_each(|work| stream.put(work));
         let runtime = Arc::clone(&self.runtime);
         let peer = self.peer.clone();
         let multiplexer = Arc::clone(&self.multiplexer);
-        self.runtime.tasks.spawn(begin(runtime, peer, multiplexer, stream, (name, request)));
+        self.runtime.tasks.spawn(begin(runtime, peer, multiplexer, stream, Asked { name, request, brief }));
     }
 
     /// The first frame under a handle that AllocateWorker gave.
@@ -149,29 +152,38 @@ impl Reader {
     }
 }
 
+/// A request for a worker.
+struct Asked {
+    /// The gateway's own name for the tunnel.
+    name: String,
+    request: AllocateWorkerRequest,
+    /// It brought its work.
+    brief: bool,
+}
+
 /// A tunnel whose worker was asked for on its stream, from the request to its end.
 async fn begin(
     runtime: Arc<Runtime>,
     peer: Peer,
     multiplexer: Arc<Multiplexer>,
     stream: TunnelStream,
-    (name, request): (String, AllocateWorkerRequest),
+    Asked { name, request, brief }: Asked,
 ) {
     let answered = allocation::allocate(&runtime, &peer, request).await;
-    let (answer, allocation) = match answered {
+    let (mut answer, allocation) = match answered {
         Ok(answered) => answered,
         Err(status) => {
             multiplexer.forget(&stream.queue);
             return multiplexer.stray(closed_frame(&name, &Err(status)), true);
         }
     };
+    let assigned = allocation.as_ref().is_some_and(|given| matches!(given.state, TicketState::Assigned(_)));
+    answer.took = brief && assigned;
     let answer = PppServerFrame::carrying(&name, &answer);
-    let Some(allocation) = allocation else {
+    let Some(Allocation { tunnel_id: id, .. }) = allocation else {
         multiplexer.forget(&stream.queue);
         return multiplexer.stray(answer, true);
     };
-    let id = allocation.tunnel_id;
-    let assigned = matches!(allocation.state, TicketState::Assigned(_));
     if !assigned {
         stream.inbox.refuse_early();
     }
@@ -185,12 +197,21 @@ async fn begin(
         // Somebody closed the tunnel already.
         return multiplexer.forget(&stream.queue);
     };
-    // A worker that has its work goes on meanwhile.
-    multiplexer.stray(answer, !(assigned && stream.inbox.has_news()));
     let handles = Arc::clone(&runtime.handles);
     let metrics = runtime.machine.metrics.clone();
-    // In a box: the task would be moved about with it.
-    Box::pin(tunnel(&id, &stream).run(attached, handles, metrics)).await;
+    let mut tunnel = tunnel(&id, &stream);
+    if !(brief && assigned) {
+        // A worker that has its work goes on meanwhile.
+        multiplexer.stray(answer, !(assigned && stream.inbox.has_news()));
+        // In a box: the task would be moved about with it.
+        return Box::pin(tunnel.run(attached, handles, metrics)).await;
+    }
+    let outbox = tunnel.begin_briefly(answer);
+    tokio::select! {
+        biased;
+        () = Box::pin(tunnel.run(attached, handles, metrics)) => {}
+        () = outbox.open_late() => {}
+    }
 }
 
 fn tunnel(id: &str, stream: &TunnelStream) -> Tunnel {

@@ -6,6 +6,7 @@
 //! its stream no more than `WINDOW` is on its way unread, so that a gateway that does not read one tunnel still reads
 //! the others; a tunnel that was given up tells its end all the same.
 
+mod brief;
 pub mod budget;
 pub mod multiplexer;
 
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::Status;
 
+use crate::ppp::outbox::brief::Brief;
 use crate::ppp::outbox::budget::Budget;
 use crate::ppp::outbox::multiplexer::Multiplexer;
 use crate::ppp::{MAX_QUEUED_BYTES, frame_size};
@@ -76,6 +78,7 @@ struct State {
     listed: bool,
     /// Sent and not read, of a shared stream.
     unread: usize,
+    brief: Option<Brief>,
 }
 
 /// What a shared stream takes from a queue.
@@ -143,16 +146,21 @@ impl Outbox {
     /// Queues one of the frames that end a tunnel, room or not.
     pub fn send_last(&self, frame: PppServerFrame) {
         let mut state = self.queue.state.lock();
-        if state.end.is_none() && !state.reader_gone {
+        if state.end.is_none()
+            && !state.reader_gone
+            && let Some(frame) = state.keep_last(frame)
+        {
             self.queue.push(&mut state, frame);
             self.queue.wake(&mut state, true);
         }
     }
 
-    /// Queues a frame that nobody waits for: on a shared stream it goes with the next one, or soon.
+    /// Queues a frame that tells of the tunnel's beginning and that nobody waits for: on a shared stream it goes with the
+    /// next one, or soon.
     pub fn send_along(&self, frame: PppServerFrame) {
+        let frame = self.queue.state.lock().hold(frame);
         // Err: nobody reads. There is room: it is one of the first.
-        let _ = self.offer(frame, false);
+        frame.into_iter().for_each(|frame| drop(self.offer(frame, false)));
     }
 
     /// Ends the tunnel's frames after what is queued.
@@ -243,7 +251,13 @@ impl Queue {
         Queue { state: Mutex::default(), room: Notify::new(), gone: Notify::new(), shared, budget }
     }
 
+    /// Queues a frame, after what tells of the tunnel's beginning.
     fn push(&self, state: &mut State, frame: PppServerFrame) {
+        self.open(state);
+        self.enqueue(state, frame);
+    }
+
+    fn enqueue(&self, state: &mut State, frame: PppServerFrame) {
         let size = frame_size(&frame);
         self.budget.take(size);
         state.bytes += size;

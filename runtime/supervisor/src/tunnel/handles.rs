@@ -128,6 +128,14 @@ impl Handles {
         }
     }
 
+    /// Notes that a tunnel has ended and told its gateway what it cost.
+    pub fn closed(&self, id: &str, stats: TunnelStats) {
+        let entry = self.0.lock().remove(id);
+        if let Some(entry) = entry {
+            entry.stats.send_replace(Some(stats));
+        }
+    }
+
     /// Closes a tunnel: one that was not taken up is gone, a running one is cancelled. The statistics come
     /// when it has ended; `Ok(None)`: it never ran.
     pub fn close(

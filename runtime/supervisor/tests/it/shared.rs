@@ -38,18 +38,17 @@ impl Shared {
         Shared { send, frames, kept: HashMap::new() }
     }
 
-    async fn put(&self, name: &str, message: &impl Name) {
+    pub(super) async fn put(&self, name: &str, message: &impl Name) {
         self.send.send(PppClientFrame::carrying(name, message)).await.unwrap();
     }
 
     pub(super) async fn invoke(&self, name: &str, request_id: &str, arguments: &Value) {
-        let invoke = InvokeRequest {
-            request_id: request_id.into(),
-            arguments: Some(Json { value: arguments.to_string().into_bytes() }),
-            ..InvokeRequest::default()
-        };
-        let message = ClientMessage { payload: Some(In::Invoke(invoke)) };
-        self.put(name, &message).await;
+        self.put(name, &invocation(request_id, arguments)).await;
+    }
+
+    /// The gateway sends no more.
+    pub(super) fn half_close(&mut self) {
+        self.send = mpsc::channel(1).0;
     }
 
     /// Asks for a worker and sends work along.
@@ -58,7 +57,7 @@ impl Shared {
         self.invoke(name, request_id, arguments).await;
     }
 
-    async fn next(&mut self) -> Result<Option<PppServerFrame>, Status> {
+    pub(super) async fn next(&mut self) -> Result<Option<PppServerFrame>, Status> {
         timeout(PATIENCE, self.frames.message()).await.expect("the stream hangs")
     }
 
@@ -130,6 +129,16 @@ impl Shared {
             }
         }
     }
+}
+
+/// The message that begins a call.
+pub(super) fn invocation(request_id: &str, arguments: &Value) -> ClientMessage {
+    let invoke = InvokeRequest {
+        request_id: request_id.into(),
+        arguments: Some(Json { value: arguments.to_string().into_bytes() }),
+        ..InvokeRequest::default()
+    };
+    ClientMessage { payload: Some(In::Invoke(invoke)) }
 }
 
 fn code(event: &asp_proto::supervisor::TunnelEvent) -> Option<Code> {
@@ -280,7 +289,7 @@ async fn a_gateway_that_sends_no_more_still_gets_its_answers() {
     let mut shared = Shared::open(&stack).await;
     shared.begin("+1", "echo", "one", &json!({"mode": "slow", "ms": 50})).await;
     let (id, _) = shared.allocated("+1").await;
-    shared.send = mpsc::channel(1).0;
+    shared.half_close();
     assert_eq!(shared.output(&id).await, json!({"slept": 50}));
     let ended = timeout(Duration::from_secs(30), async { while shared.next().await.unwrap().is_some() {} });
     ended.await.expect("the stream ends with its last tunnel");

@@ -161,22 +161,22 @@ impl Client {
             .map(|payload| packed(&ClientMessage { payload: Some(payload) }));
         let link = self.link.get_or_try_init(|| Link::open(self.supervisor.clone())).await?;
         let began = Instant::now();
+        let mut request = self.request(fresh)?;
         // A process that has not started takes nothing: its work follows.
-        let along = if fresh { [].as_slice() } else { work.as_slice() };
-        let mut stream = link.begin(self.request(fresh)?, along).await?;
-        let mut warm = false;
+        request.work = work.last().filter(|_| !fresh).cloned();
+        let mut stream = link.begin(request).await?;
+        let mut warm = !fresh;
         let mut ready = None;
         loop {
             match stream.next().await? {
                 Heard::Allocated(answer) => {
-                    let (handle, worker) = handle(answer)?;
-                    stream.name(&handle);
-                    warm = worker;
+                    warm = answer.took;
+                    stream.name(&handle(answer)?);
                 }
                 Heard::Event(event) => match event.r#type() {
                     tunnel_event::Type::TunnelReady => {
                         ready = Some(began.elapsed());
-                        if fresh || !warm {
+                        if !warm {
                             for message in &work {
                                 stream.send(message.clone()).await?;
                             }
@@ -185,13 +185,14 @@ impl Client {
                     tunnel_event::Type::AllocationStarted | tunnel_event::Type::AllocationQueued => {}
                     other => bail!("{}: {}", other.as_str_name(), event.message),
                 },
-                Heard::Worker(message) => {
+                Heard::Worker(message, _) => {
                     let message = ServerMessage::decode(message.as_slice()).context("read the worker")?;
                     let Some((ended, output)) = end(message)? else { continue };
                     let latency = began.elapsed();
                     anyhow::ensure!(ended == request_id, "{request_id} got the end of {ended}");
                     check(request_id, &output)?;
-                    let ready = ready.context("the worker was there before the call was answered")?;
+                    // One that is answered at once is not told of.
+                    let ready = ready.unwrap_or(latency);
                     stream.close();
                     return Ok(Answered { latency, ready, warm, closing: stream });
                 }
@@ -211,12 +212,12 @@ impl Client {
     }
 }
 
-/// The handle of a place, and whether a worker had one at once: then the answer names it.
-fn handle(answer: AllocateWorkerResponse) -> Result<(String, bool)> {
+/// The handle of a place.
+fn handle(answer: AllocateWorkerResponse) -> Result<String> {
     let admission = answer.admission.unwrap_or_default();
     if admission.status() == admission::Status::Rejected {
         bail!("refused: {}", admission.reason);
     }
     let handle = answer.handle.context("the runtime gave no handle")?;
-    Ok((handle.tunnel_id, !handle.worker_local_id.is_empty()))
+    Ok(handle.tunnel_id)
 }

@@ -45,14 +45,16 @@ pub(super) struct CallStream {
     link: Link,
     name: String,
     incoming: mpsc::Receiver<Heard>,
+    /// The runtime has closed it.
+    over: bool,
 }
 
 /// What a call hears.
 pub(super) enum Heard {
     Allocated(AllocateWorkerResponse),
     Event(TunnelEvent),
-    /// A message of the worker.
-    Worker(Vec<u8>),
+    /// A message of the worker, and whether the tunnel is closed with it.
+    Worker(Vec<u8>, bool),
     Closed,
 }
 
@@ -83,17 +85,14 @@ impl Link {
         Ok(link)
     }
 
-    /// Asks for a worker; `work` goes along, for a worker that has one at once.
-    pub(super) async fn begin(&self, request: AllocateWorkerRequest, work: &[Any]) -> Result<CallStream> {
+    /// Asks for a worker.
+    pub(super) async fn begin(&self, request: AllocateWorkerRequest) -> Result<CallStream> {
         let name = format!("+{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (sender, incoming) = mpsc::channel(INCOMING);
         self.streams.all().insert(name.clone(), sender);
         self.flush().await?;
-        let stream = CallStream { link: self.clone(), name, incoming };
+        let stream = CallStream { link: self.clone(), name, incoming, over: false };
         stream.send(packed(&request)).await?;
-        for message in work {
-            stream.send(message.clone()).await?;
-        }
         Ok(stream)
     }
 }
@@ -117,7 +116,10 @@ impl StreamTable {
     /// Gives a frame to its call, if that still listens.
     fn pass(&self, frame: PppServerFrame) -> Result<()> {
         let name = frame.tunnel_id;
-        let heard = read(frame.payload.context("an empty frame")?)?;
+        let mut heard = read(frame.payload.context("an empty frame")?)?;
+        if let Heard::Worker(_, last) = &mut heard {
+            *last = frame.closed.is_some();
+        }
         let mut streams = self.all();
         // What follows the answer comes by the handle.
         let handle = match &heard {
@@ -146,7 +148,7 @@ fn read(payload: ppp_server_frame::Payload) -> Result<Heard> {
         ppp_server_frame::Payload::Ppp(any) => any,
     };
     match any.type_url.rsplit('.').next() {
-        Some("ServerMessage") => Ok(Heard::Worker(any.value)),
+        Some("ServerMessage") => Ok(Heard::Worker(any.value, false)),
         Some("AllocateWorkerResponse") => {
             let answer = AllocateWorkerResponse::decode(any.value.as_slice()).context("read an answer")?;
             Ok(Heard::Allocated(answer))
@@ -167,7 +169,9 @@ impl CallStream {
     }
 
     pub(super) async fn next(&mut self) -> Result<Heard> {
-        self.incoming.recv().await.context("the stream ended")
+        let heard = self.incoming.recv().await.context("the stream ended")?;
+        self.over |= matches!(heard, Heard::Worker(_, true) | Heard::Closed);
+        Ok(heard)
     }
 
     /// The tunnel has its handle: further frames go by that.
@@ -175,8 +179,11 @@ impl CallStream {
         handle.clone_into(&mut self.name);
     }
 
-    /// Asks for the end of the tunnel, with the next frames of the stream.
+    /// Asks for the end of a tunnel that has not ended with its result, with the next frames of the stream.
     pub(super) fn close(&self) {
+        if self.over {
+            return;
+        }
         let request = CloseTunnelRequest { tunnel_id: self.name.clone(), reason: "completed".into() };
         let frame = PppClientFrame::carrying(&self.name, &request);
         self.link.closing.lock().unwrap_or_else(PoisonError::into_inner).push(frame);
@@ -185,7 +192,9 @@ impl CallStream {
     /// Ends when the runtime has closed the tunnel.
     pub(super) async fn closed(mut self) -> Result<()> {
         self.link.flush().await?;
-        while !matches!(self.next().await?, Heard::Closed) {}
+        while !self.over {
+            self.next().await?;
+        }
         Ok(())
     }
 }

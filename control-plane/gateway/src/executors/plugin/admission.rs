@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
-use asp_proto::supervisor::{AllocateWorkerResponse, TunnelEvent, admission};
+use asp_proto::supervisor::{AllocateWorkerResponse, TunnelCost, TunnelEvent, admission};
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use tonic::{Code, Status};
@@ -26,8 +26,10 @@ pub(super) struct Allocation {
     pub tunnel_id: String,
     /// The place in the queue; `None` when a worker is there or on its way.
     pub place: Option<Place>,
-    /// A worker is there, and took the work that came along.
+    /// A worker is there.
     pub assigned: bool,
+    /// It has the work that came with the request.
+    pub took: bool,
 }
 
 /// A place in a runtime's queue.
@@ -135,12 +137,12 @@ pub(super) fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejecti
         (Admitted::Admitted, Some(handle)) => {
             // Named only when the call has its place with it already (supervisor.proto).
             let assigned = !handle.worker_local_id.is_empty();
-            Ok(Allocation { tunnel_id: handle.tunnel_id, place: None, assigned })
+            Ok(Allocation { tunnel_id: handle.tunnel_id, place: None, assigned, took: answer.took })
         }
         (Admitted::Queued, Some(handle)) => {
             let mut place = answer.queue.as_ref().map(place).unwrap_or_default();
             place.eta = place.eta.or(delay);
-            Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place), assigned: false })
+            Ok(Allocation { tunnel_id: handle.tunnel_id, place: Some(place), assigned: false, took: false })
         }
         (Admitted::Rejected, _) => Err(Rejection::of_reason(&admission.reason, delay)),
         _ => Err(Rejection::Unusable("runtime gives no handle".into())),
@@ -217,6 +219,28 @@ pub(super) fn stats(figures: Option<&Struct>) -> Stats {
         bytes_in: figure("bytes_in"),
         bytes_out: figure("bytes_out"),
         duration_ms: figure("duration_ms"),
+    }
+}
+
+/// What a tunnel's last frame says of its cost.
+#[expect(clippy::cast_precision_loss, reason = "2^53 bytes or ms are enough")]
+pub(super) fn cost(cost: &TunnelCost) -> Stats {
+    Stats {
+        cpu_ms: cost.cpu_ms as f64,
+        rss_max: cost.rss_max as f64,
+        bytes_in: cost.bytes_in as f64,
+        bytes_out: cost.bytes_out as f64,
+        duration_ms: cost.duration_ms as f64,
+    }
+}
+
+/// What a TUNNEL_CLOSED says went wrong (supervisor.proto).
+pub(super) fn fault(event: &TunnelEvent) -> Option<Status> {
+    match event.details.as_ref()?.fields.get("code")?.kind {
+        Some(Kind::NumberValue(code)) => {
+            Some(Status::new(Code::from_i32(code as i32), event.message.clone()))
+        }
+        _ => None,
     }
 }
 

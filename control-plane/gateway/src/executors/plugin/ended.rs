@@ -2,26 +2,31 @@
 
 use std::sync::Arc;
 
-use asp_proto::supervisor::CloseTunnelResponse;
+use prost_types::Struct;
 
 use super::admission;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::workers::Stats;
+
+/// Where it is noted what tunnels cost.
+#[derive(Clone)]
+pub(super) struct Account {
+    pub language: &'static str,
+    pub metrics: Arc<Metrics>,
+}
 
 /// What is to be closed at the runtime.
 pub(super) struct EndedTunnel {
     pub id: String,
-    pub language: &'static str,
     pub reason: &'static str,
-    pub metrics: Arc<Metrics>,
+    pub account: Account,
 }
 
-impl EndedTunnel {
-    /// Takes note of what a closed tunnel cost.
-    pub(super) fn closed(&self, answer: &CloseTunnelResponse) {
-        let stats = admission::stats(answer.stats.as_ref());
+impl Account {
+    pub(super) fn used(&self, reason: &'static str, stats: &Stats) {
         tracing::debug!(
             language = self.language,
-            reason = self.reason,
+            reason,
             cpu_ms = stats.cpu_ms,
             rss_max = stats.rss_max,
             bytes_in = stats.bytes_in,
@@ -29,6 +34,17 @@ impl EndedTunnel {
             duration_ms = stats.duration_ms,
             "tunnel closed"
         );
-        self.metrics.worker_used(self.language, &stats);
+        self.metrics.worker_used(self.language, stats);
+    }
+}
+
+impl EndedTunnel {
+    /// Takes note of the figures in the answer to CloseTunnel.
+    pub(super) fn closed(&self, figures: Option<&Struct>) {
+        self.used(&admission::stats(figures));
+    }
+
+    pub(super) fn used(&self, stats: &Stats) {
+        self.account.used(self.reason, stats);
     }
 }

@@ -60,6 +60,7 @@ impl Job<'_> {
             soft_deadline: prost_types::Duration::try_from(left).ok(),
             // A worker that served somebody else is no place for what is worth most (ADR 5).
             force_fresh_process: call.entry.primitive.risk_class() == RiskClass::High,
+            work: None,
         }
     }
 

@@ -40,6 +40,11 @@ pub(super) struct Assignment {
 }
 
 impl Lease {
+    /// The runtime has closed the tunnel itself.
+    pub(super) fn closed(&mut self) {
+        self.assignment = None;
+    }
+
     pub(super) fn reason(&mut self, reason: &'static str) {
         if let Some(assignment) = &mut self.assignment {
             assignment.tunnel.reason = reason;
@@ -64,7 +69,7 @@ impl Drop for Lease {
             async move {
                 if tokio::time::timeout(CLOSE_TIMEOUT, close(&assignment)).await.is_err() {
                     tracing::debug!(
-                        language = assignment.tunnel.language,
+                        language = assignment.tunnel.account.language,
                         "runtime did not close a tunnel in time"
                     );
                 }
@@ -91,7 +96,7 @@ async fn close(assignment: &Assignment) {
         reason: assignment.tunnel.reason.into(),
     };
     match client.close_tunnel(request).await {
-        Ok(answer) => assignment.tunnel.closed(answer.get_ref()),
+        Ok(answer) => assignment.tunnel.closed(answer.get_ref().stats.as_ref()),
         Err(status) => tracing::debug!(code = ?status.code(), "tunnel was gone before it was closed"),
     }
 }

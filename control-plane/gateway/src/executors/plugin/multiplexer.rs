@@ -23,7 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use super::ended::EndedTunnel;
+use super::ended::{Account, EndedTunnel};
 
 /// A client of the Runtime Supervisor API.
 pub(super) type Client = RuntimeSupervisorClient<Channel>;
@@ -82,9 +82,9 @@ impl Multiplexer {
     }
 
     /// A stream for a new tunnel, under a name of this stream.
-    pub(super) fn stream(&self) -> Result<TunnelStream, Status> {
+    pub(super) fn stream(&self, account: Account) -> Result<TunnelStream, Status> {
         let name = format!("+{}", self.next.fetch_add(1, Ordering::Relaxed));
-        let (incoming, unread) = self.streams.add(&name)?;
+        let (incoming, unread) = self.streams.add(&name, account)?;
         Ok(TunnelStream::new(self.clone(), name, incoming, unread))
     }
 

@@ -14,13 +14,12 @@ use asp_proto::plugin::{
 use asp_proto::supervisor::{AllocateWorkerRequest, TunnelEvent, ppp_server_frame, tunnel_event};
 use prost::Message;
 use prost_types::Any;
-use prost_types::value::Kind;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tonic::{Code, Status};
+use tonic::Status;
 
-use super::admission::{self, Allocation, Rejection};
-use super::ended::EndedTunnel;
+use super::admission::{self, Allocation, Place, Rejection, fault};
+use super::ended::{Account, EndedTunnel};
 use super::lease::{Assignment, Closing, Lease};
 use super::multiplexer::{Arrived, MAX_MESSAGE, TunnelStream};
 use super::runtimes::Runtime;
@@ -62,6 +61,8 @@ pub(super) struct Tunnel {
     over: bool,
     /// What no worker was given yet.
     held: Vec<Any>,
+    /// The only thing the runtime said: the result.
+    answer: Option<ppp_server_frame::Payload>,
     /// A cancel was sent and the end has not come.
     stopping: bool,
 }
@@ -98,31 +99,41 @@ pub(super) struct Wanted {
 
 impl Tunnel {
     /// Asks for a worker and opens the tunnel. A worker that is there gets the work at once; otherwise it is sent
-    /// when the tunnel is [`Tunnel::ready`].
+    /// when the tunnel is [`Tunnel::ready`], which may be after a wait at this place in a queue.
     pub(super) async fn open(
         wanted: Wanted,
         opening: Opening<'_>,
-    ) -> Result<(Tunnel, Allocation), OpenFault> {
-        let Wanted { runtime, language, request, closing } = wanted;
+    ) -> Result<(Tunnel, Option<Place>), OpenFault> {
+        let Wanted { runtime, language, mut request, closing } = wanted;
         let mcp_request_id = request.ctx.as_ref().map(|ctx| ctx.mcp_request_id.clone()).unwrap_or_default();
         let Opening { init, work, call } = opening;
         if work.value.len() > MAX_MESSAGE {
             return Err(Rejection::Unusable("the call is too large for a plugin".into()).into());
         }
         let multiplexer = runtime.multiplexer().await.map_err(|status| Rejection::of_status(&status))?;
-        let mut stream = multiplexer.stream().map_err(|status| Rejection::of_status(&status))?;
+        let account = Account { language, metrics: closing.metrics };
+        let stream = multiplexer.stream(account.clone());
+        let mut stream = stream.map_err(|status| Rejection::of_status(&status))?;
         // A fresh process is never there at once.
         let early = !request.force_fresh_process && work.value.len() <= EARLY;
-        let mut held = vec![init, work];
+        request.work = early.then(|| work.clone());
         let before = call.was_handed_over();
-        let along = if early { held.clone() } else { Vec::new() };
         if early {
             call.hand_over();
         }
-        let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, request, along)).await;
+        let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, &request)).await;
         let decided = decided.unwrap_or_else(|_| Err(Undecided::Lost(no_decision(&runtime))));
+        let lease =
+            Lease { assignment: None, multiplexer: stream.multiplexer().clone(), tasks: closing.tasks };
+        let mut tunnel =
+            Tunnel { lease, stream, over: false, held: Vec::new(), answer: None, stopping: false };
         let allocation = match decided {
-            Ok(allocation) => allocation,
+            Ok(Decided::Allocated(allocation)) => allocation,
+            Ok(Decided::Answered(answer)) => {
+                runtime.heard(None);
+                tunnel.answer = Some(answer);
+                return Ok((tunnel, None));
+            }
             Err(Undecided::Lost(status)) if early => return Err(OpenFault::Lost(status)),
             Err(Undecided::Lost(status)) => return Err(Rejection::of_status(&status).into()),
             Err(Undecided::Rejected(rejection)) => {
@@ -131,30 +142,22 @@ impl Tunnel {
             }
         };
         runtime.heard(None);
-        let tunnel_id = allocation.tunnel_id.clone();
-        stream.rename(&tunnel_id);
+        tunnel.stream.rename(&allocation.tunnel_id);
         let ready = allocation.place.is_none();
-        let reason = "client_closed";
-        let metrics = closing.metrics;
-        let tunnel = EndedTunnel { id: tunnel_id, language, reason, metrics };
-        let assignment = Assignment { runtime, tunnel, mcp_request_id, ready };
-        let lease = Lease {
-            assignment: Some(assignment),
-            multiplexer: stream.multiplexer().clone(),
-            tasks: closing.tasks,
-        };
-        match (early, allocation.assigned) {
-            (true, true) => held.clear(),
-            // It was dropped unread.
-            (true, false) => give_back(call, before),
-            (false, _) => {}
+        let ended = EndedTunnel { id: allocation.tunnel_id.clone(), reason: "client_closed", account };
+        tunnel.lease.assignment = Some(Assignment { runtime, tunnel: ended, mcp_request_id, ready });
+        if !allocation.took {
+            tunnel.held = vec![init, work];
+            if early {
+                // It was dropped unread.
+                give_back(call, before);
+            }
         }
-        let mut tunnel = Tunnel { lease, stream, over: false, held, stopping: false };
         if allocation.assigned {
             let sent = tunnel.ready(call).await;
             sent.map_err(|_| OpenFault::Lost(Status::unavailable("the stream is over")))?;
         }
-        Ok((tunnel, allocation))
+        Ok((tunnel, allocation.place))
     }
 
     /// The worker is attached: work that waited for it gets on its way.
@@ -201,8 +204,16 @@ impl Tunnel {
         if self.over {
             return Ok(Heard::End);
         }
-        let heard = read(self.stream.next().await);
-        self.over = !matches!(heard, Ok(ref heard) if !matches!(heard, Heard::End));
+        let arrived = match self.answer.take() {
+            Some(answer) => Arrived::Last(answer),
+            None => self.stream.next().await,
+        };
+        let last = matches!(arrived, Arrived::Last(_));
+        if last {
+            self.lease.closed();
+        }
+        let heard = read(arrived);
+        self.over = last || !matches!(heard, Ok(ref heard) if !matches!(heard, Heard::End));
         heard
     }
 }
@@ -227,23 +238,27 @@ enum Undecided {
     Lost(Status),
 }
 
-/// Asks for a place; `along` is taken by a worker that is there at once.
-async fn allocate(
-    stream: &mut TunnelStream,
-    request: AllocateWorkerRequest,
-    along: Vec<Any>,
-) -> Result<Allocation, Undecided> {
-    stream.send(packed(&request)).await.map_err(Undecided::Lost)?;
-    for message in along {
-        stream.send(message).await.map_err(Undecided::Lost)?;
-    }
+/// What a request for a place gave.
+enum Decided {
+    Allocated(Allocation),
+    /// The work that came with it is done, and this is the result.
+    Answered(ppp_server_frame::Payload),
+}
+
+/// Asks for a place.
+async fn allocate(stream: &mut TunnelStream, request: &AllocateWorkerRequest) -> Result<Decided, Undecided> {
+    stream.send(packed(request)).await.map_err(Undecided::Lost)?;
     match stream.next().await {
-        Arrived::Allocated(answer) => admission::read(answer).map_err(Undecided::Rejected),
+        Arrived::Allocated(answer) => {
+            admission::read(answer).map(Decided::Allocated).map_err(Undecided::Rejected)
+        }
+        Arrived::Last(answer @ ppp_server_frame::Payload::Ppp(_)) => Ok(Decided::Answered(answer)),
         Arrived::End(status) => {
             Err(Undecided::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
         }
         // The runtime does not take the request.
-        Arrived::Payload(ppp_server_frame::Payload::Event(event)) => {
+        Arrived::Payload(ppp_server_frame::Payload::Event(event))
+        | Arrived::Last(ppp_server_frame::Payload::Event(event)) => {
             let status = fault(&event).unwrap_or_else(|| Status::unknown("the runtime closed the tunnel"));
             Err(Undecided::Rejected(Rejection::of_status(&status)))
         }
@@ -299,27 +314,21 @@ pub(super) fn pack(message: client_message::Payload) -> Any {
     packed(&ClientMessage { payload: Some(message) })
 }
 
-/// What a TUNNEL_CLOSED says went wrong (supervisor.proto).
-fn fault(event: &TunnelEvent) -> Option<Status> {
-    match event.details.as_ref()?.fields.get("code")?.kind {
-        Some(Kind::NumberValue(code)) => {
-            Some(Status::new(Code::from_i32(code as i32), event.message.clone()))
-        }
-        _ => None,
-    }
-}
-
 fn read(arrived: Arrived) -> Result<Heard, TunnelFault> {
     use ppp_server_frame::Payload;
     let any = match arrived {
         Arrived::End(None) => return Ok(Heard::End),
         Arrived::End(Some(status)) => return Err(TunnelFault::Cut(status)),
         Arrived::Allocated(_) => return Err(TunnelFault::Garbage("a second place")),
-        Arrived::Payload(Payload::Event(event)) if event.r#type() == tunnel_event::Type::TunnelClosed => {
+        Arrived::Payload(Payload::Event(event)) | Arrived::Last(Payload::Event(event))
+            if event.r#type() == tunnel_event::Type::TunnelClosed =>
+        {
             return fault(&event).map_or(Ok(Heard::End), |status| Err(TunnelFault::Cut(status)));
         }
-        Arrived::Payload(Payload::Event(event)) => return Ok(Heard::Event(event)),
-        Arrived::Payload(Payload::Ppp(any)) => any,
+        Arrived::Payload(Payload::Event(event)) | Arrived::Last(Payload::Event(event)) => {
+            return Ok(Heard::Event(event));
+        }
+        Arrived::Payload(Payload::Ppp(any)) | Arrived::Last(Payload::Ppp(any)) => any,
     };
     let name = any.type_url.rsplit('/').next().unwrap_or_default();
     let value = any.value.as_slice();

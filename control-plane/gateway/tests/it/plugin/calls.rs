@@ -15,6 +15,20 @@ use crate::runtime::{
 use crate::support::{Fixture, Modern, snapshot, token};
 
 #[tokio::test]
+async fn a_call_that_is_answered_at_once_takes_one_frame_each_way() {
+    let runtime = Runtime::start(Script::answering(|invoke| json!({"ok": invoke.primitive == "sweep"})));
+    let fixture = fixture(&runtime);
+    for _ in 0..2 {
+        let answer = sweep(&fixture).await.json();
+        assert_eq!(answer["result"]["structuredContent"], json!({"ok": true}));
+    }
+    fixture.gateway.flush().await;
+    assert_eq!(*runtime.told.frames.lock(), 2, "the requests, with their work");
+    let metrics = fixture.send(http::Method::GET, "/metrics", &[], "").await.text;
+    assert!(metrics.contains(r#"asp_worker_cpu_seconds_total{language="python"} 0.5"#), "{metrics}");
+}
+
+#[tokio::test]
 async fn a_call_shows_its_progress_and_its_result_and_gives_its_worker_back() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[]).await;

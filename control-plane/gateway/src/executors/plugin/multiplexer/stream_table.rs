@@ -9,18 +9,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_proto::supervisor::{
-    AllocateWorkerResponse, CloseTunnelResponse, PppServerFrame, ppp_server_frame::Payload,
+    AllocateWorkerResponse, CloseTunnelResponse, PppServerFrame, TunnelCost, ppp_server_frame::Payload,
+    tunnel_event,
 };
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::api_name;
 use super::tunnel_stream::Arrived;
-use crate::executors::plugin::ended::EndedTunnel;
+use crate::executors::plugin::admission;
+use crate::executors::plugin::ended::{Account, EndedTunnel};
 
 /// What a runtime sends of one tunnel before it is told that it was read (supervisor.proto).
 pub(super) const WINDOW: usize = 2 << 20;
@@ -49,10 +51,12 @@ enum Entry {
     Open {
         sender: mpsc::Sender<Arrived>,
         unread: Arc<AtomicUsize>,
+        account: Account,
     },
     /// Its call went away before there was an answer.
     Abandoned {
         since: Instant,
+        account: Account,
     },
     /// CloseTunnel was asked for.
     Closing {
@@ -82,10 +86,17 @@ pub(super) fn cost(payload: &Payload) -> usize {
     }
 }
 
+/// Whether the runtime says that there is no such tunnel.
+fn is_unknown(payload: &Payload) -> bool {
+    let Payload::Event(event) = payload else { return false };
+    event.r#type() == tunnel_event::Type::TunnelClosed
+        && admission::fault(event).is_some_and(|status| status.code() == Code::NotFound)
+}
+
 type Added = (mpsc::Receiver<Arrived>, Arc<AtomicUsize>);
 
 impl StreamTable {
-    pub(super) fn add(&self, name: &str) -> Result<Added, Status> {
+    pub(super) fn add(&self, name: &str, account: Account) -> Result<Added, Status> {
         let mut state = self.0.lock();
         if state.ended {
             let fault = state.fault.clone();
@@ -96,14 +107,18 @@ impl StreamTable {
         }
         let (sender, incoming) = mpsc::channel(MAX_WAITING);
         let unread = Arc::new(AtomicUsize::new(0));
-        state.entries.insert(name.to_owned(), Entry::Open { sender, unread: unread.clone() });
+        state.entries.insert(name.to_owned(), Entry::Open { sender, unread: unread.clone(), account });
         Ok((incoming, unread))
     }
 
     /// Gives a frame to its tunnel.
     pub(super) fn pass(&self, frame: PppServerFrame) -> Passed {
-        let PppServerFrame { tunnel_id, payload } = frame;
+        let PppServerFrame { tunnel_id, payload, closed } = frame;
         let Some(payload) = payload else { return Passed::Taken };
+        if let Some(cost) = closed {
+            self.last(&tunnel_id, payload, &cost);
+            return Passed::Taken;
+        }
         let api = match &payload {
             Payload::Ppp(any) => api_name(any),
             Payload::Event(_) => None,
@@ -117,7 +132,7 @@ impl StreamTable {
                 let answer = CloseTunnelResponse::decode(any.value.as_slice()).unwrap_or_default();
                 let closed = self.0.lock().entries.remove(&tunnel_id);
                 if let Some(Entry::Closing { tunnel, .. }) = closed {
-                    tunnel.closed(&answer);
+                    tunnel.closed(answer.stats.as_ref());
                 }
                 Passed::Taken
             }
@@ -134,12 +149,14 @@ impl StreamTable {
         let handle = handle.filter(|handle| !handle.is_empty());
         let mut state = self.0.lock();
         match (state.entries.remove(name), handle) {
-            (Some(Entry::Open { sender, unread }), handle) => {
+            (Some(Entry::Open { sender, unread, account }), handle) => {
                 // Err: the call has just gone; its stream leaves by the old name.
                 let gone = sender.try_send(Arrived::Allocated(answer)).is_err();
                 match handle {
                     Some(tunnel_id) if gone => return Passed::Unwanted { tunnel_id },
-                    Some(handle) => drop(state.entries.insert(handle, Entry::Open { sender, unread })),
+                    Some(handle) => {
+                        drop(state.entries.insert(handle, Entry::Open { sender, unread, account }))
+                    }
                     None => {}
                 }
                 Passed::Taken
@@ -149,10 +166,30 @@ impl StreamTable {
         }
     }
 
+    /// The last frame of a tunnel whose work was taken with the request. What it cost is noted here, whether its call
+    /// still listens or not.
+    fn last(&self, name: &str, payload: Payload, cost: &TunnelCost) {
+        let entry = self.0.lock().entries.remove(name);
+        match entry {
+            Some(Entry::Open { sender, account, .. }) => {
+                account.used("ended", &admission::cost(cost));
+                // Err: the call has gone.
+                let _ = sender.try_send(Arrived::Last(payload));
+            }
+            Some(Entry::Abandoned { account, .. }) => account.used("abandoned", &admission::cost(cost)),
+            Some(Entry::Closing { tunnel, .. }) => tunnel.used(&admission::cost(cost)),
+            None => {}
+        }
+    }
+
     /// A frame of a tunnel that is not known has crossed its closing.
     fn deliver(&self, name: &str, payload: Payload) {
         let mut state = self.0.lock();
-        let Some(Entry::Open { sender, unread }) = state.entries.get(name) else { return };
+        // Its last frame has crossed the request to close it.
+        if matches!(state.entries.get(name), Some(Entry::Closing { .. })) && is_unknown(&payload) {
+            state.entries.remove(name);
+        }
+        let Some(Entry::Open { sender, unread, .. }) = state.entries.get(name) else { return };
         let waiting = unread.fetch_add(cost(&payload), Ordering::Relaxed);
         let over = waiting > WINDOW + MAX_MESSAGE;
         // Err: the call has gone. Or the runtime sends more than it may: the tunnel ends.
@@ -177,10 +214,10 @@ impl StreamTable {
     pub(super) fn leave(&self, name: &str) {
         let mut state = self.0.lock();
         let Some(entry) = state.entries.get_mut(name) else { return };
-        if let Entry::Open { .. } = entry {
+        if let Entry::Open { account, .. } = entry {
             // Before the answer the name is the stream's own, and a place may still come.
             match name.starts_with('+') {
-                true => *entry = Entry::Abandoned { since: Instant::now() },
+                true => *entry = Entry::Abandoned { since: Instant::now(), account: account.clone() },
                 false => drop(state.entries.remove(name)),
             }
         }
@@ -191,7 +228,7 @@ impl StreamTable {
         let now = Instant::now();
         self.0.lock().entries.retain(|_, entry| match entry {
             Entry::Open { .. } => true,
-            Entry::Abandoned { since } | Entry::Closing { since, .. } => now - *since < FORGET,
+            Entry::Abandoned { since, .. } | Entry::Closing { since, .. } => now - *since < FORGET,
         });
     }
 

@@ -19,6 +19,8 @@ pub(in super::super) enum Arrived {
     /// The answer to the request for a place.
     Allocated(AllocateWorkerResponse),
     Payload(ppp_server_frame::Payload),
+    /// Nothing follows, and what the tunnel cost has been noted.
+    Last(ppp_server_frame::Payload),
     /// The stream ended, well or with a fault.
     End(Option<Status>),
 }

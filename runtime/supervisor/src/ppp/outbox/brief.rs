@@ -1,0 +1,119 @@
+//! The frames of a tunnel that began with its work (supervisor.proto, `AllocateWorkerRequest.work`): what tells of its
+//! beginning is held back, and its last frame says what it cost.
+//!
+//! Keeps true: a call that is answered within `HOLD` and has said nothing before is told in one frame; every other is
+//! told in full and in order; the cost is told once, by the last frame.
+
+use std::time::Duration;
+
+use asp_proto::supervisor::ppp_server_frame::Payload;
+use asp_proto::supervisor::{PppServerFrame, TunnelCost};
+use tonic::Status;
+
+use super::{Outbox, Queue, State};
+use crate::ppp::frame_size;
+
+/// How long a beginning waits for the end. A gateway that cancels meanwhile waits as long.
+const HOLD: Duration = Duration::from_millis(25);
+
+/// What such a tunnel has besides its queue.
+#[derive(Debug)]
+pub(super) struct Brief {
+    /// `None` once it was sent, or was told with the end.
+    opening: Option<Opening>,
+    /// A last message, which goes when the tunnel ends: that is at once.
+    last: Option<PppServerFrame>,
+}
+
+#[derive(Debug)]
+struct Opening {
+    /// The answer to the request, under the gateway's own name.
+    answer: PppServerFrame,
+    rest: Vec<PppServerFrame>,
+}
+
+impl Outbox {
+    /// The tunnel began with its work, as `answer` says.
+    pub fn begin_briefly(&self, answer: PppServerFrame) {
+        let opening = Some(Opening { answer, rest: Vec::new() });
+        self.queue.state.lock().brief = Some(Brief { opening, last: None });
+    }
+
+    pub fn is_brief(&self) -> bool {
+        self.queue.state.lock().brief.is_some()
+    }
+
+    /// Tells of the tunnel's beginning when the end has not come in time. Never ends.
+    pub async fn open_late(&self) {
+        tokio::time::sleep(HOLD).await;
+        {
+            let mut state = self.queue.state.lock();
+            self.queue.open(&mut state);
+            self.queue.wake(&mut state, true);
+        }
+        std::future::pending().await
+    }
+
+    /// Ends the tunnel's frames with one that tells its cost: the last message, or after a fault or without one
+    /// `closed`. Completes the cost by the bytes that were sent, and returns them.
+    pub fn end_briefly(&self, closed: PppServerFrame, end: Result<(), Status>, mut cost: TunnelCost) -> u64 {
+        let mut state = self.queue.state.lock();
+        let last = state.brief.as_mut().and_then(|brief| brief.last.take());
+        let mut frame = match last {
+            Some(last) if end.is_ok() => last,
+            Some(last) => {
+                self.queue.push(&mut state, last);
+                closed
+            }
+            None => closed,
+        };
+        let answered = matches!(frame.payload, Some(Payload::Ppp(_)));
+        let untold = state.brief.as_mut().filter(|_| answered).and_then(|brief| brief.opening.take());
+        if untold.is_some() {
+            // The gateway does not know the handle.
+            self.queue.names().next().unwrap_or_default().clone_into(&mut frame.tunnel_id);
+        }
+        let sent = state.sent_bytes + frame_size(&frame) as u64;
+        cost.bytes_out = sent;
+        frame.closed = Some(cost);
+        if state.end.is_none() && !state.reader_gone {
+            self.queue.push(&mut state, frame);
+            state.end = Some(end);
+        }
+        self.queue.wake(&mut state, true);
+        sent
+    }
+}
+
+impl Queue {
+    /// Sends what tells of the tunnel's beginning, if that waits.
+    pub(super) fn open(&self, state: &mut State) {
+        let opening = state.brief.as_mut().and_then(|brief| brief.opening.take());
+        if let (Some(Opening { answer, rest }), Some(shared)) = (opening, &self.shared) {
+            // It takes no part in the window. Strays go first.
+            shared.multiplexer.stray(answer, false);
+            rest.into_iter().for_each(|frame| self.enqueue(state, frame));
+        }
+    }
+}
+
+impl State {
+    /// Keeps a frame of the tunnel's beginning back; gives it back where that has been told.
+    pub(super) fn hold(&mut self, frame: PppServerFrame) -> Option<PppServerFrame> {
+        match self.brief.as_mut().and_then(|brief| brief.opening.as_mut()) {
+            Some(opening) => {
+                opening.rest.push(frame);
+                None
+            }
+            None => Some(frame),
+        }
+    }
+
+    /// Keeps a last message for the tunnel's end, which follows at once; gives back what is to be sent now.
+    pub(super) fn keep_last(&mut self, frame: PppServerFrame) -> Option<PppServerFrame> {
+        match &mut self.brief {
+            Some(brief) => brief.last.replace(frame),
+            None => Some(frame),
+        }
+    }
+}
