@@ -61,6 +61,13 @@ pub(crate) fn hand_over(run_dir: BorrowedFd<'_>, work_dir: BorrowedFd<'_>) {
     }
 }
 
+/// Tells the supervisor the most resident memory that one process of the worker had, bytes.
+pub(crate) fn tell_peak(resident_bytes: u64) {
+    if let Some(reporter) = REPORTER.get() {
+        reporter.tell_peak(resident_bytes);
+    }
+}
+
 /// Reports from now on go to `reporter`.
 pub(crate) fn report_to(reporter: Reporter) {
     // Err: it is set, which it is once.

@@ -1,7 +1,7 @@
-//! What `worker-init` tells the supervisor: the directories where the worker listens and works, and the step at which it
-//! failed.
+//! What `worker-init` tells the supervisor: the directories where the worker listens and works, the step at which it
+//! failed, and the most memory that a process of the worker had.
 //!
-//! Travels on a socket of its own that closes when the worker's program starts. Keeps true: a worker cannot forge it;
+//! Travels on a socket of its own that the worker's program does not have. Keeps true: a worker cannot forge it;
 //! an exit code and the standard streams it can.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -29,6 +29,13 @@ pub struct Fault {
     pub host: bool,
 }
 
+/// The most memory that one of its processes had.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Peak {
+    resident_bytes: u64,
+}
+
 /// The supervisor's end.
 #[derive(Debug)]
 pub struct Report {
@@ -36,6 +43,7 @@ pub struct Report {
     /// The run directory and the work directory.
     directories: OnceLock<[OwnedFd; 2]>,
     fault: OnceLock<Fault>,
+    peak: OnceLock<u64>,
 }
 
 /// The end of `worker-init`.
@@ -47,7 +55,12 @@ impl Report {
     pub fn open() -> io::Result<(Report, Reporter)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let report = Report { socket: ours, directories: OnceLock::new(), fault: OnceLock::new() };
+        let report = Report {
+            socket: ours,
+            directories: OnceLock::new(),
+            fault: OnceLock::new(),
+            peak: OnceLock::new(),
+        };
         Ok((report, Reporter(theirs)))
     }
 
@@ -78,6 +91,14 @@ impl Report {
         self.fault.get().cloned()
     }
 
+    /// The most resident memory that one process of the worker ever had, bytes, as the kernel counted it; `None`: the
+    /// worker has not ended, or not by itself. Never waits.
+    #[must_use]
+    pub fn peak_bytes(&self) -> Option<u64> {
+        self.listen();
+        self.peak.get().copied()
+    }
+
     /// Takes what was said since; of each kind the first counts.
     fn listen(&self) {
         let mut text = [0; MAX_REPORT_BYTES];
@@ -95,9 +116,12 @@ impl Report {
                     let _ = both.map(|both| self.directories.set(both));
                 }
             }
-            if let Some(fault) = text.get(..length).and_then(|text| serde_json::from_slice(text).ok()) {
-                // Err: one is known.
+            let text = text.get(..length).unwrap_or_default();
+            // Err of each: one is known.
+            if let Ok(fault) = serde_json::from_slice(text) {
                 let _ = self.fault.set(fault);
+            } else if let Ok(Peak { resident_bytes }) = serde_json::from_slice(text) {
+                let _ = self.peak.set(resident_bytes);
             }
         }
     }
@@ -124,7 +148,16 @@ impl Reporter {
 
     /// Tells what went wrong. Never waits.
     pub fn tell(&self, fault: &Fault) {
-        let text = serde_json::to_vec(fault).unwrap_or_default();
+        self.say(fault);
+    }
+
+    /// Tells the most resident memory that one process of the worker had, bytes. Never waits.
+    pub fn tell_peak(&self, resident_bytes: u64) {
+        self.say(&Peak { resident_bytes });
+    }
+
+    fn say(&self, what: &impl Serialize) {
+        let text = serde_json::to_vec(what).unwrap_or_default();
         // Err: the supervisor is gone, and so is this process in a moment.
         let _ = send(&self.0, &text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
@@ -146,8 +179,10 @@ mod tests {
         assert_eq!(report.fault(), None);
         let fault = Fault { step: "mounts".into(), error: "No space left on device".into(), host: true };
         reporter.tell(&fault);
+        reporter.tell_peak(5 << 30);
         drop(reporter);
         assert_eq!(report.fault(), Some(fault.clone()));
+        assert_eq!(report.peak_bytes(), Some(5 << 30));
         assert_eq!(report.fault(), Some(fault), "what was said stays said");
     }
 

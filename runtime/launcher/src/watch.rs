@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 
 use asp_launcher::{Description, Level, MAX_DESCRIPTION_BYTES, Reporter, Sandbox};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
@@ -59,6 +60,7 @@ pub(crate) fn run(descriptor: u32, report: Option<u32>) -> Result<ExitCode, Fail
             drop(reporter);
             let status = wait_for(child, &signals, &supervisor)?;
             kill_children();
+            tell_peak();
             Ok(end_as(read_end(&report).unwrap_or(status)))
         }
     }
@@ -172,6 +174,16 @@ fn kill_children() {
         if children.trim().is_empty() || waitid(Id::All, WaitPidFlag::WEXITED).is_err() {
             return;
         }
+    }
+}
+
+/// Who looks now and then does not see the most that a worker had; the kernel keeps it of each process that was waited
+/// for, in KiB, and of those that it had waited for (getrusage(2)).
+fn tell_peak() {
+    // Err: the arguments are wrong, which they are not.
+    let kibibytes = getrusage(UsageWho::RUSAGE_CHILDREN).map(|usage| usage.max_rss());
+    if let Ok(kibibytes) = u64::try_from(kibibytes.unwrap_or(0)) {
+        failure::tell_peak(kibibytes.saturating_mul(1024));
     }
 }
 

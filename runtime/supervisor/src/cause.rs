@@ -78,7 +78,7 @@ pub enum FullHeap {
     /// It exits with this code.
     Exit(i32),
     /// It aborts (SIGABRT), and had used this much memory, in bytes. What it prints is its plugin's to forge; what
-    /// its control group has seen is not.
+    /// the kernel has seen of its control group or its processes is not.
     Abort { above: u64 },
 }
 
@@ -87,7 +87,6 @@ impl FullHeap {
         match self {
             FullHeap::Unknown => false,
             FullHeap::Exit(code) => status.code() == Some(code),
-            // A kernel that does not tell the most (0) leaves it a signal.
             FullHeap::Abort { above } => status.signal() == Some(SIGABRT) && stats.memory_peak_bytes >= above,
         }
     }

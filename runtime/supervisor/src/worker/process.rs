@@ -300,7 +300,11 @@ impl Process {
         match self.child.wait().await {
             Ok(status) => {
                 let seen = self.accounting.verdict();
-                seen.unwrap_or_else(|| Cause::of_status(status, &self.accounting.stats(), self.full_heap))
+                let mut stats = self.accounting.stats();
+                // A look now and then misses the most that there was, and some kernels do not keep it of a group.
+                let peak = self.report.peak_bytes().unwrap_or(0);
+                stats.memory_peak_bytes = stats.memory_peak_bytes.max(peak);
+                seen.unwrap_or_else(|| Cause::of_status(status, &stats, self.full_heap))
             }
             // It is no child of ours any more, which cannot be; it is of no use either.
             Err(_) => Cause::Wedged,
