@@ -10,6 +10,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use nix::sys::signal::kill;
 use nix::unistd::{getppid, getuid};
 use rustix::net::{AddressFamily, SocketType, socket};
 
@@ -20,7 +21,8 @@ use crate::system;
 /// machine that everybody may read and no description lists, beside the directories that this sandbox has.
 /// `keeps_user` is the description's.
 pub(crate) fn run(level: u32, hidden: &Path, keeps_user: bool) -> ExitCode {
-    let found = privileges(keeps_user).and_then(|()| if level >= 2 { fences(hidden) } else { Ok(()) });
+    let found = privileges(keeps_user).and_then(|()| if level < 3 { neighbours() } else { Ok(()) });
+    let found = found.and_then(|()| if level >= 2 { fences(hidden) } else { Ok(()) });
     match found.and_then(|()| if level >= 3 { namespaces(hidden) } else { Ok(()) }) {
         Ok(()) => until_looked_at(),
         Err(broken) => Failure::new("check", broken).report(),
@@ -45,6 +47,11 @@ fn privileges(keeps_user: bool) -> Result<(), String> {
     let none = ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"].into_iter().all(empty);
     holds(none, "it has capabilities")?;
     holds(keeps_user || empty("CapBnd:"), "its bounding set has capabilities")
+}
+
+/// Below level 3 there are others, and the outermost process is one of them.
+fn neighbours() -> Result<(), String> {
+    holds(kill(getppid(), None).is_err(), "it may signal processes that are not its own")
 }
 
 fn fences(hidden: &Path) -> Result<(), String> {

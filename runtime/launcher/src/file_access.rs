@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use asp_launcher::Sandbox;
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
 use crate::failure::{During, Failure};
@@ -38,6 +38,11 @@ pub(crate) fn restrict(sandbox: &Sandbox) -> Result<(), Failure> {
         return Err(Failure::new(STEP, "this kernel does not enforce it"));
     }
     Ok(())
+}
+
+/// Whether this kernel ends signals at the sandbox's border.
+pub(crate) fn ends_signals() -> bool {
+    Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal).is_ok()
 }
 
 fn rights(sandbox: &Sandbox) -> Vec<(PathBuf, BitFlags<AccessFs>)> {

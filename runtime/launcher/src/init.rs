@@ -17,6 +17,7 @@ use rustix::fs::{Mode, OFlags, open};
 use crate::end::{End, serve_signals};
 use crate::failure::{During, Failure};
 use crate::fork::fork;
+use crate::syscalls::User;
 use crate::{forward, mounts, namespaces, privileges, syscalls, worker};
 
 /// The two ends of the way out: where the worker connects, and the proxy that answers.
@@ -36,7 +37,7 @@ pub(crate) fn run(sandbox: &Sandbox, reporter: OwnedFd, signals: &SignalFd) -> R
     privileges::drop_all(sandbox)?;
     // A change of user takes the death signal away.
     die_with_watcher(&reporter)?;
-    syscalls::restrict(sandbox)?;
+    syscalls::restrict(sandbox, User::Own)?;
     if let Some(way_out) = way_out {
         match fork()? {
             ForkResult::Child => {

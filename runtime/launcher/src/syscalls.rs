@@ -5,7 +5,10 @@
 //! has code for; only a foreign instruction set kills.
 //! Source: seccomp(2); the list follows the default profiles of systemd and the container engines.
 
+mod neighbours;
+
 use std::collections::BTreeMap;
+use std::process;
 
 use asp_launcher::{Bounds, Level, Sandbox};
 use nix::libc;
@@ -15,6 +18,7 @@ use seccompiler::{
 };
 
 use crate::failure::{During, Failure};
+use crate::file_access;
 
 const STEP: &str = "seccomp";
 
@@ -84,10 +88,9 @@ const REFUSED_HERE: [libc::c_long; 5] =
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: [libc::c_long; 0] = [];
 
-/// Calls whose callers fall back to another when told that they do not exist. `clone3` keeps its flags out of a
-/// filter's sight, `clone` does not.
-const ABSENT: [libc::c_long; 4] =
-    [libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+/// A ring makes system calls that no filter sees.
+const IO_URING: [libc::c_long; 3] =
+    [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
 /// Calls that give memory which no resource limit counts, and which nobody sees as some process's.
 const UNCOUNTED: [libc::c_long; 6] = [
@@ -120,29 +123,43 @@ const TYPE_MASK: u64 = 0xf;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Restricts this process and all it becomes.
-pub(crate) fn restrict(sandbox: &Sandbox) -> Result<(), Failure> {
-    for program in programs(sandbox).during(STEP)? {
+/// Whose user a worker has: below level 3 it has its user's rights over other processes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum User {
+    Own,
+    Supervisors,
+}
+
+/// Restricts this process and all it becomes. Below level 3 it is the worker itself.
+pub(crate) fn restrict(sandbox: &Sandbox, user: User) -> Result<(), Failure> {
+    for program in programs(sandbox, user).during(STEP)? {
         apply_filter(&program).during(STEP)?;
     }
     Ok(())
 }
 
-fn programs(sandbox: &Sandbox) -> Result<Vec<BpfProgram>, BackendError> {
+fn programs(sandbox: &Sandbox, user: User) -> Result<Vec<BpfProgram>, BackendError> {
     let mut programs = Vec::new();
     if sandbox.level >= Level::L2 {
         programs.extend([
             unknown_calls(),
-            compile(every(&ABSENT), libc::ENOSYS)?,
+            // `clone3` keeps its flags out of a filter's sight; its callers fall back to `clone`, which does not.
+            compile(every(&[libc::SYS_clone3]), libc::ENOSYS)?,
+            compile(every(&IO_URING), libc::ENOSYS)?,
             compile(sockets(sandbox.egress.is_some())?, libc::EAFNOSUPPORT)?,
             compile(protocols()?, libc::EPROTONOSUPPORT)?,
             compile(refused()?, libc::EPERM)?,
         ]);
     }
     if sandbox.level < Level::L3 {
-        // Without a file system of its own the supervisor's socket has a path, and without a user of its own the
-        // right to it. Its own server only accepts.
-        programs.push(compile(every(&[libc::SYS_connect]), libc::EACCES)?);
+        programs.extend(neighbours::unreachable()?);
+        if user == User::Supervisors {
+            programs.push(neighbours::unchanged(process::id())?);
+            // The fence around signals that tells a worker's own children from others.
+            if sandbox.level < Level::L2 || !file_access::ends_signals() {
+                programs.extend(neighbours::unsignalled(process::id())?);
+            }
+        }
     }
     if sandbox.bounds == Bounds::Sampled {
         programs.push(compile(every(&UNCOUNTED), libc::ENOSYS)?);

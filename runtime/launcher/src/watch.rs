@@ -15,7 +15,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, raise, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, waitid, waitpid};
-use nix::unistd::{ForkResult, Pid, getpid, getppid, setsid};
+use nix::unistd::{ForkResult, Pid, geteuid, getpid, getppid, setsid};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
@@ -23,6 +23,7 @@ use crate::end::{End, end_of, serve_signals};
 use crate::failure::{self, During, Failure};
 use crate::fork::fork_into;
 use crate::namespaces::Counted;
+use crate::syscalls::User;
 use crate::{init, limits, namespaces, privileges, syscalls, worker};
 
 /// Starts the worker that the description on `descriptor` describes and returns when it has ended.
@@ -135,9 +136,10 @@ fn block_signals() -> Result<SigSet, Failure> {
 
 /// Levels 1 and 2: the child is the worker.
 fn become_without_namespaces(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
+    let user = if geteuid().is_root() { User::Own } else { User::Supervisors };
     privileges::drop_all(sandbox)?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).during("supervisor")?;
-    syscalls::restrict(sandbox)?;
+    syscalls::restrict(sandbox, user)?;
     worker::become_it(sandbox, Counted::WithOthers)
 }
 

@@ -13,6 +13,7 @@ mod it {
     mod account;
     mod admission;
     mod attempts;
+    mod below_level_3;
     mod bounds;
     mod brief;
     mod calls;

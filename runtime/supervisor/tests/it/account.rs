@@ -40,10 +40,50 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(given)
 os.execv(sys.argv[at + 1], sys.argv[at + 1:])
 "#;
 
+/// Names the version of Landlock that the kernel is to have in what is started with calls refused: the answer to the
+/// question for it is another process's (seccomp_unotify(2)).
+pub(super) const LANDLOCK_VERSION: &str = "ASP_TEST_LANDLOCK_VERSION";
+const ANSWER: &str = r#"
+import ctypes, fcntl, os, struct, socket, sys
+if version := os.environ.pop("ASP_TEST_LANDLOCK_VERSION", ""):
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        if os.fork():
+            os._exit(0)
+        os.setsid()
+        ours.close()
+        _, handles, _, _ = socket.recv_fds(theirs, 1, 1)
+        theirs.close()
+        os.closerange(0, 3)
+        while True:
+            asked = bytearray(80)
+            try:
+                fcntl.ioctl(handles[0], 0xC0502100, asked)
+                fcntl.ioctl(handles[0], 0xC0182101, struct.pack("Qqii", struct.unpack_from("Q", asked)[0], int(version), 0, 0))
+            except OSError:
+                os._exit(0)
+    os.wait()
+    theirs.close()
+    # landlock_create_ruleset with flags of 1.
+    program = [(0x20, 0, 0, 0), (0x15, 0, 3, 444), (0x20, 0, 0, 32), (0x15, 0, 1, 1), (0x06, 0, 0, 0x7fc00000), (0x06, 0, 0, 0x7fff0000)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+    libc = ctypes.CDLL(None, use_errno=True)
+    given = Program(len(program), ctypes.cast(code, ctypes.c_void_p))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    handle = libc.syscall({"x86_64": 317, "aarch64": 277}[os.uname().machine], 1, 8, ctypes.byref(given))
+    assert handle >= 0, ctypes.get_errno()
+    socket.send_fds(ours, [b"!"], [handle])
+    os.close(handle)
+    ours.close()
+"#;
+
 /// A home with the binaries.
 pub(super) fn home() -> TempDir {
     assert!(rustix::process::geteuid().is_root(), "only root can start it as somebody else");
-    let home = tempfile::tempdir().unwrap();
+    // On a disk, where /tmp may be none.
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
     let built = target();
     for (from, to) in
         [("asp-runtime", "bin"), ("worker-init", "bin"), ("examples/ppp_worker", "stand-in/bin")]
@@ -85,12 +125,7 @@ pub(super) async fn start_within(
     let path = home.path().to_path_buf();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     run(Command::new("chown").args(["-R", &format!("{USER}:{USER}")]).arg(&path));
-    let mut command = Command::new("/usr/bin/python3");
-    command.args(["-I", "-c", REFUSE]).args(refused.iter().map(u32::to_string)).arg("--");
-    command.arg(path.join("bin/asp-runtime"));
-    if refused.is_empty() {
-        command = Command::new(path.join("bin/asp-runtime"));
-    }
+    let mut command = refusing(&path.join("bin/asp-runtime"), refused);
     command.uid(USER).gid(USER).current_dir(&path).env("ASP_TEST_SECRET", super::probes::SECRET);
     command.env_remove("XDG_RUNTIME_DIR");
     command.envs(environment.iter().map(|(name, value)| (*name, value)));
@@ -104,6 +139,17 @@ pub(super) async fn start_within(
         command.env("ASP_PLUGIN_PYTHON", path.join("stand-in/bin/ppp_worker"));
     }
     launch(home, command, &[&["--bounds", "sampled"], flags].concat()).await
+}
+
+/// `program`, to all of which some system calls are refused.
+pub(super) fn refusing(program: &Path, refused: &[u32]) -> Command {
+    if refused.is_empty() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("/usr/bin/python3");
+    command.args(["-I", "-c", &format!("{ANSWER}{REFUSE}")]).args(refused.iter().map(u32::to_string));
+    command.arg("--").arg(program);
+    command
 }
 
 /// The same with stand-ins for plugins: (id, what differs from the manifest).
