@@ -4,6 +4,10 @@
 //! read has ended. Parents are asked for, not children: `/proc/<pid>/task/<tid>/children` leaves some out while others
 //! end (proc_pid_tid_children(5)).
 
+mod lookout;
+
+pub use lookout::Lookout;
+
 use std::collections::HashMap;
 use std::fs;
 use std::time::Duration;
@@ -68,8 +72,12 @@ impl Processes {
     pub fn now() -> Processes {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Processes::of(pids.take(MAX_PROCESSES))
+    }
+
+    fn of(pids: impl Iterator<Item = u32>) -> Processes {
         let mut found = Processes::default();
-        for (pid, seen) in pids.take(MAX_PROCESSES).filter_map(|pid| Some((pid, look(pid)?))) {
+        for (pid, seen) in pids.filter_map(|pid| Some((pid, look(pid)?))) {
             found.children.entry(seen.parent).or_default().push(pid);
             found.seen.insert(pid, seen);
         }

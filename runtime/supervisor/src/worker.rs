@@ -19,6 +19,7 @@ pub mod session;
 pub mod socket;
 pub mod spawner;
 pub mod stdio;
+mod without_groups;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -199,8 +200,8 @@ impl Worker {
 
     /// Looks whether the worker does nothing without calls.
     pub fn look(&self, idle: Idle) -> Quiescence {
-        let activity = self.accounting.activity();
-        self.watch.lock().look(activity, idle, Instant::now())
+        let Some((activity, at)) = self.accounting.activity() else { return Quiescence::Unclear };
+        self.watch.lock().look(activity, idle, at)
     }
 
     /// Whether its calls go on elsewhere from what they saved.
@@ -264,6 +265,7 @@ impl Running {
             }
         };
         let rules = Arc::clone(&plan.rules);
+        let watch = watch_over(&plan.plugin, &accounting).await;
         let worker = Worker {
             id: process.id.clone(),
             number,
@@ -272,7 +274,7 @@ impl Running {
             caps: opened.caps,
             token: opened.token,
             observed: WorkerStats::new(born),
-            watch: Mutex::new(watch_over(&plan.plugin, &accounting)),
+            watch: Mutex::new(watch),
             accounting,
             last_reading: Mutex::new(None),
             leave: CancellationToken::new(),
@@ -410,8 +412,11 @@ impl Running {
 
 /// A worker that is ready has the processes it needs. A stdio server's are its own business: it may keep a
 /// browser between calls.
-fn watch_over(plugin: &Plugin, accounting: &Accounting) -> Watch {
-    let processes = (plugin.manifest.mode == Mode::Plugin).then(|| accounting.activity().processes);
+async fn watch_over(plugin: &Plugin, accounting: &Accounting) -> Watch {
+    let processes = match plugin.manifest.mode {
+        Mode::Plugin => Some(accounting.activity_now().await.processes),
+        Mode::McpStdio => None,
+    };
     Watch::new(processes, plugin.manifest.limits.pids)
 }
 

@@ -44,7 +44,8 @@ impl Pool {
                     return;
                 }
             }
-            sleep(WINDOW).await;
+            // Readings that are taken now and then may have come just after the last check.
+            sleep(WINDOW / 2).await;
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use asp_launcher::{Activity, Cgroup, Stats};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::cause::Cause;
 use crate::worker::sampler::Sampled;
@@ -32,9 +33,30 @@ impl Accounting {
         self.sampled.as_ref().and_then(|sampled| sampled.verdict())
     }
 
-    /// What the worker runs at this moment.
-    pub fn activity(&self) -> Activity {
-        let told = self.cgroup.lock().as_ref().map(Cgroup::activity);
-        told.or_else(|| self.root.map(Activity::below)).unwrap_or_default()
+    /// What the worker runs, and since when that is known: at this moment, or when it was looked at last. `None`: it was
+    /// not yet. Never reads the machine's processes, so that it costs calls nothing.
+    pub fn activity(&self) -> Option<(Activity, Instant)> {
+        match &self.sampled {
+            Some(sampled) => sampled.activity(),
+            // Gone: it runs nothing.
+            None => Some((self.of_group().unwrap_or_default(), Instant::now())),
+        }
+    }
+
+    /// What the worker runs at this moment, read aside where that takes a while.
+    pub async fn activity_now(&self) -> Activity {
+        match (self.of_group(), self.root) {
+            (Some(activity), _) => activity,
+            (None, None) => Activity::default(),
+            (None, Some(root)) => {
+                let read = tokio::task::spawn_blocking(move || Activity::below(root));
+                // Err: the executor is ending.
+                read.await.unwrap_or_default()
+            }
+        }
+    }
+
+    fn of_group(&self) -> Option<Activity> {
+        self.cgroup.lock().as_ref().map(Cgroup::activity)
     }
 }

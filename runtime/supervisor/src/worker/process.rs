@@ -40,6 +40,7 @@ use crate::worker::logs;
 use crate::worker::sampler::Sampler;
 use crate::worker::socket::WorkerSocket;
 use crate::worker::spawner::Spawner;
+use crate::worker::without_groups;
 
 /// Where the forwarder listens inside a sandbox with egress.
 const EGRESS_PORT: u16 = 3128;
@@ -164,7 +165,7 @@ impl Machine {
         let cgroups = match &probe.no_cgroup {
             None => Some(Cgroups::open().context("open the control groups")?),
             Some(reason) => {
-                without_control_groups(settings.bounds, reason, probe.sees_workers)?;
+                without_groups::go_on(&settings, level, reason, probe.sees_workers)?;
                 None
             }
         };
@@ -437,33 +438,6 @@ impl Process {
 fn why(missing: &[(Level, String)]) -> String {
     let each = missing.iter().map(|(level, reason)| format!("level {}: {reason}", level.number()));
     each.collect::<Vec<_>>().join("; ")
-}
-
-/// Whether the runtime may go on without control groups, and a word about it.
-fn without_control_groups(bounds: Bounds, reason: &str, sees_workers: bool) -> anyhow::Result<()> {
-    if bounds == Bounds::Cgroup {
-        anyhow::bail!(
-            "workers have no control group to hold them to their limits ({reason}). Ways out: start the runtime in a \
-             group of its own (systemd-run --user --scope -p Delegate=yes asp-runtime ..); run it as root; or take \
-             bounds that are looked at ten times a second (--bounds sampled or ASP_RUNTIME_BOUNDS=sampled), which \
-             are no defence against a hostile plugin"
-        );
-    }
-    if !sees_workers {
-        anyhow::bail!(
-            "sampled bounds need the processes of workers in /proc, and this account does not see them there. Ways out: \
-             mount /proc without hidepid (mount -o remount,hidepid=0 /proc); or a control group, which is missing too \
-             ({reason})"
-        );
-    }
-    tracing::warn!(
-        runtime = true,
-        bounds = "sampled",
-        reason,
-        "workers have no control group: each process is held to its limits, and what a worker uses in all is looked at \
-         ten times a second"
-    );
-    Ok(())
 }
 
 /// Exactly what runtime/README.md lists.

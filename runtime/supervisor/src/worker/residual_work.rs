@@ -58,11 +58,15 @@ impl Watch {
         Watch { processes, room, idle_since: None, last: None }
     }
 
-    /// Takes a reading of a worker without calls.
+    /// Takes a reading of a worker without calls, of the moment `now`. One that is older than its last call, or the
+    /// one before again, says nothing.
     pub fn look(&mut self, reading: Activity, idle: Idle, now: Instant) -> Quiescence {
         if self.idle_since != Some(idle.since) {
             self.idle_since = Some(idle.since);
             self.last = None;
+        }
+        if now < idle.since {
+            return Quiescence::Unclear;
         }
         let Some((began, used)) = self.last else {
             self.last = Some((now, reading.cpu));
@@ -163,6 +167,19 @@ mod tests {
         let threads = |count| move |_: Duration| activity(2, count, Duration::ZERO);
         assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(63)).0, Quiescence::Quiet);
         assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(64)).0, Quiescence::ResidualWork("threads"));
+    }
+
+    #[test]
+    fn a_reading_of_before_the_calls_end_and_one_that_is_told_twice_say_nothing() {
+        let mut watch = Watch::new(Some(2), 64);
+        let start = Instant::now();
+        let idle = Idle { since: start + STEP, stopped: true };
+        let busy = |passed: Duration| activity(2, 3, passed);
+        assert_eq!(watch.look(busy(Duration::ZERO), idle, start), Quiescence::Unclear, "the call ran");
+        for _ in 0..3 {
+            assert_eq!(watch.look(busy(STEP), idle, start + STEP), Quiescence::Unclear, "nothing new");
+        }
+        assert_eq!(watch.look(busy(STEP), idle, start + STEP * 2), Quiescence::Quiet);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use asp_launcher::{Limits, Processes, Report, Sandbox, Stats, Tree};
+use asp_launcher::{Activity, Limits, Lookout, Report, Sandbox, Stats, Tree};
 use parking_lot::Mutex;
 use processor_time::ProcessorTime;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -51,6 +51,8 @@ pub struct Sampled {
     /// Has its files, at level 3.
     report: Arc<Report>,
     stats: Mutex<Stats>,
+    /// As the last look found it, and when.
+    activity: Mutex<Option<(Activity, Instant)>>,
     used: Mutex<ProcessorTime>,
     share: Mutex<Share>,
     /// What the look before found. One look may find what is not: a child that has its parent's memory until it becomes
@@ -90,6 +92,7 @@ impl Sampler {
             counts_tasks: sandbox.keeps_user,
             report: Arc::clone(report),
             stats: Mutex::default(),
+            activity: Mutex::default(),
             used: Mutex::default(),
             share: Mutex::new(Share::new(sandbox.limits.cpu_millis)),
             suspicion: Mutex::default(),
@@ -101,6 +104,7 @@ impl Sampler {
     }
 
     async fn run(self) {
+        let mut lookout = Lookout::default();
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -114,13 +118,18 @@ impl Sampler {
                 self.added.notified().await;
                 continue;
             }
-            // Reads some files of every process of the machine.
+            // Reads some files of each of their processes, and now and then of every process of the machine.
             let looked = tokio::task::spawn_blocking(move || {
-                let mut processes = Processes::now();
-                watched.iter().for_each(|worker| worker.look(&processes.take(worker.root), Instant::now()));
+                let roots: Vec<u32> = watched.iter().map(|worker| worker.root).collect();
+                // Before it is read: what is said of this moment is not older.
+                let now = Instant::now();
+                let trees = lookout.look(&roots);
+                watched.iter().zip(&trees).for_each(|(worker, tree)| worker.look(tree, now));
+                lookout
             });
             // Err: the executor is ending.
-            let _ = looked.await;
+            let Ok(back) = looked.await else { return };
+            lookout = back;
         }
     }
 }
@@ -133,6 +142,11 @@ impl Sampled {
         *self.stats.lock()
     }
 
+    /// What it ran when it was looked at last, and when that was; `None` before the first look.
+    pub fn activity(&self) -> Option<(Activity, Instant)> {
+        *self.activity.lock()
+    }
+
     /// Why it was ended, if it was.
     pub fn verdict(&self) -> Option<Cause> {
         self.verdict.get().copied()
@@ -140,6 +154,7 @@ impl Sampled {
 
     fn look(&self, tree: &Tree, now: Instant) {
         let seen = !tree.times.is_empty();
+        *self.activity.lock() = Some((tree.activity, now));
         let found = if seen { self.judge(tree) } else { self.unseen() };
         let over_share = seen && self.share.lock().is_over(self.used_by(tree), now);
         let before = std::mem::replace(&mut *self.suspicion.lock(), found);
@@ -265,7 +280,7 @@ mod tests {
     #[test]
     fn two_looks_in_a_row_that_find_too_much_memory_end_a_worker_and_one_does_not() {
         let (mut child, sampled) = sleeper(1);
-        let found = Processes::now().take(child.id());
+        let found = Lookout::default().look(&[child.id()]).remove(0);
         assert!(found.memory_bytes() > 1, "{found:?}");
         sampled.look(&found, Instant::now());
         assert_eq!(sampled.verdict(), None);
