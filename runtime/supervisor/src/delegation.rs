@@ -6,13 +6,17 @@
 //! Sources: systemd-run(1), systemd.resource-control(5) (`Delegate=`), <https://systemd.io/CGROUP_DELEGATION/>.
 
 use std::env;
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use asp_launcher::Cgroups;
+use rustix::fs::{Access, access};
+use rustix::process::geteuid;
 
 /// Set in a scope, so that it is not entered again.
 const IN_SCOPE: &str = "ASP_RUNTIME_IN_SCOPE";
@@ -43,11 +47,24 @@ pub fn enter_scope() -> Option<String> {
     Some(format!("{}: {error}", systemd_run.display()))
 }
 
-/// `systemd-run`, where it is there and a user's manager too.
+/// `systemd-run`, where it is there and a user's manager too. What this process becomes is nobody's to choose but its
+/// own account's and root's: an entry that depends on the current directory is none, and so is one that others write to.
 fn find(path: &std::ffi::OsStr, runtime_dir: &std::ffi::OsStr) -> Option<PathBuf> {
     let managed = Path::new(runtime_dir).join("systemd").is_dir();
-    let found = env::split_paths(path).map(|dir| dir.join(PROGRAM)).find(|program| program.is_file());
+    let trusted = env::split_paths(path).filter(|dir| dir.is_absolute() && is_ours_alone(dir));
+    let found = trusted.map(|dir| dir.join(PROGRAM)).find(|program| {
+        program.is_file() && is_ours_alone(program) && access(program, Access::EXEC_OK).is_ok()
+    });
     found.filter(|_| managed)
+}
+
+/// Whether this account or root owns it, and nobody else may write to it.
+fn is_ours_alone(path: &Path) -> bool {
+    let of_others = |metadata: Metadata| {
+        let owned = [0, geteuid().as_raw()].contains(&metadata.uid());
+        !owned || metadata.mode() & 0o022 != 0
+    };
+    path.metadata().is_ok_and(|metadata| !of_others(metadata))
 }
 
 /// What replaces a process and then fails leaves nobody to go on.
@@ -65,4 +82,48 @@ fn try_scope(systemd_run: &Path) -> io::Result<()> {
     trial.kill()?;
     trial.wait()?;
     Err(io::Error::other(format!("no answer within {} s", TRIAL_WITHIN.as_secs())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A directory of `mode` with a program of `mode`.
+    fn place(root: &Path, name: &str, dir_mode: u32, mode: u32) -> PathBuf {
+        let dir = root.join(name);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join(PROGRAM), "").unwrap();
+        fs::set_permissions(dir.join(PROGRAM), fs::Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(dir_mode)).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_program_is_taken_from_an_absolute_place_that_nobody_else_writes_to() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        fs::create_dir(root.join("systemd")).unwrap();
+        let good = place(root, "good", 0o755, 0o755);
+        let found = |dirs: &[&Path]| find(&env::join_paths(dirs).unwrap(), root.as_os_str());
+        assert_eq!(found(&[&good]), Some(good.join(PROGRAM)));
+        for bad in [
+            place(root, "no-program", 0o755, 0o644),
+            place(root, "writable", 0o755, 0o757),
+            place(root, "of-a-group", 0o755, 0o775),
+            place(root, "in-a-shared-directory", 0o777, 0o755),
+        ] {
+            assert_eq!(found(&[&bad]), None, "{}", bad.display());
+            assert_eq!(found(&[&bad, &good]), Some(good.join(PROGRAM)), "the next is taken");
+        }
+        // A test has the directory of its package.
+        place(root, "relative", 0o755, 0o755);
+        let steps = env::current_dir().unwrap().components().count() - 1;
+        let to_root = Path::new(&"../".repeat(steps)).join(root.strip_prefix("/").unwrap());
+        assert!(to_root.join("relative").join(PROGRAM).is_file());
+        assert_eq!(found(&[&to_root.join("relative")]), None);
+        assert_eq!(find(good.as_os_str(), good.as_os_str()), None, "no manager");
+    }
 }
