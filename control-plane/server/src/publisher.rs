@@ -44,10 +44,19 @@ pub trait Source: Send + Sync {
 pub struct Standing {
     /// The store's revision that is published, or that changed nothing of the snapshot.
     pub covers: u64,
+    /// The newest revision that was tried.
+    pub tried: u64,
     /// Why nothing newer is published; `None` when it is.
     pub fault: Option<String>,
     /// The parts that are not published as they are stored.
     pub parts: Vec<Fault>,
+}
+
+impl Standing {
+    /// Whether it says what became of `revision`: a fault of an earlier one says nothing of it.
+    pub fn is_of(&self, revision: u64) -> bool {
+        self.covers >= revision || (self.fault.is_some() && self.tried >= revision)
+    }
 }
 
 /// Tells the publisher that something changed, and others what it published.
@@ -249,12 +258,15 @@ impl Publisher {
     /// Logs a fault once, not at every poll.
     fn report(&self, error: &anyhow::Error) {
         let text = format!("{error:#}");
-        let news = self.standing.send_if_modified(|standing| {
-            let news = standing.fault.as_deref() != Some(text.as_str());
+        let tried = self.tried.unwrap_or_default();
+        let mut news = false;
+        self.standing.send_if_modified(|standing| {
+            news = standing.fault.as_deref() != Some(text.as_str());
             if news {
                 standing.fault = Some(text.clone());
             }
-            news
+            let moved = std::mem::replace(&mut standing.tried, tried) != tried;
+            news || moved
         });
         if news {
             tracing::error!(error = %text, "no new snapshot is published, revocations among it; the last good one stays");

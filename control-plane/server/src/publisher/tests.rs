@@ -113,6 +113,21 @@ async fn a_snapshot_that_cannot_be_built_leaves_the_last_good_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_fault_of_an_earlier_revision_says_nothing_of_a_later_one() {
+    let running = start();
+    let mut standing = running.handle.standing();
+    running.fake.broken.store(true, Ordering::SeqCst);
+    running.fake.revision.store(1, Ordering::SeqCst);
+    running.handle.changed();
+    assert!(standing.wait_for(|standing| standing.is_of(1)).await.unwrap().fault.is_some());
+    running.fake.broken.store(false, Ordering::SeqCst);
+    running.fake.revision.store(2, Ordering::SeqCst);
+    running.handle.changed();
+    let mended = standing.wait_for(|standing| standing.is_of(2)).await.unwrap().clone();
+    assert_eq!((mended.covers, mended.fault), (2, None));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_revision_that_cannot_be_built_is_tried_again_by_a_change_or_a_slow_timer_only() {
     let running = start();
     let mut xds_state = running.handle.xds_state();
