@@ -22,6 +22,13 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("dev::edits_of_code_and_specs_take_effect_and_faults_change_nothing", |_| edits()),
         shared
             .trial("dev::it_begins_with_a_faulty_spec_and_serves_when_that_is_mended", |_| faulty_at_first()),
+        shared.trial("dev::what_is_not_accepted_changes_no_code", |_| not_accepted()),
+        shared.trial("dev::node_from_an_empty_folder_to_a_call_and_an_edit", |_| {
+            first_call("node", "greet/plugins/greet/main.mjs", "`Hello, ", "`Welcome, ")
+        }),
+        shared.trial("dev::java_from_an_empty_folder_to_a_call_and_an_edit", |_| {
+            first_call("java", "greet/plugins/greet/Main.java", "\"Hello, ", "\"Welcome, ")
+        }),
         shared.trial("dev::a_taken_port_and_a_folder_without_a_server_are_named_with_the_way_out", |_| {
             refusals()
         }),
@@ -48,13 +55,21 @@ impl Author {
         command.arg("--default-signal=HUP").arg(tool::asp()?);
         command.env("TMPDIR", self.work.path().join("tmp")).env_remove("ASP_STATE_DIR");
         command.env("ASP_PLUGIN_PYTHON", tool::plugin_python()?).env("ASP_RUNTIME_BIN", tool::runtime()?);
+        let (node, shim) = tool::plugin_node()?;
+        command.env("ASP_PLUGIN_NODE", node).env("ASP_PLUGIN_NODE_SHIM", shim);
+        let (java, shim) = tool::plugin_java()?;
+        command.env("ASP_PLUGIN_JAVA", java).env("ASP_PLUGIN_JAVA_SHIM", shim);
         Ok(command)
     }
 
     /// `asp plugin new`: a server with one tool.
     async fn server(&self, id: &str) -> Result<()> {
+        self.server_in("python", id).await
+    }
+
+    async fn server_in(&self, language: &str, id: &str) -> Result<()> {
         let mut command = self.asp()?;
-        command.args(["plugin", "new", id, "--language", "python"]).arg(&self.root);
+        command.args(["plugin", "new", id, "--language", language]).arg(&self.root);
         let output = command.output().await?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(())
@@ -141,6 +156,46 @@ async fn faulty_at_first() -> Result<()> {
     let status = dev.wait(wait::START).await?;
     ensure!(status.success(), "SIGHUP ends it in order: {status}\n{}", dev.tail());
     Ok(())
+}
+
+/// Specs that lint well, and that the publisher refuses.
+async fn not_accepted() -> Result<()> {
+    let author = Author::new()?;
+    author.server("greet").await?;
+    let dev = author.dev(&["--port", "0"])?;
+    ready(&dev).await?;
+    let block = block(&dev).context("the block of an mcp.json is printed")?;
+    author.edit("greet/server.yaml", "issuers: [dev]", "issuers: [nobody]")?;
+    refused_times(&dev, 1).await?;
+    author.edit("greet/plugins/greet/main.py", "Hello,", "Welcome,")?;
+    refused_times(&dev, 2).await?;
+    greets(&block, "greet", "Hello, Ada!").await.context("the code of what is not accepted runs")?;
+    author.edit("greet/server.yaml", "issuers: [nobody]", "issuers: [dev]")?;
+    dev.logged("applied: the code of greet").await?;
+    greets(&block, "greet", "Welcome, Ada!").await
+}
+
+async fn refused_times(dev: &Process, times: usize) -> Result<()> {
+    let seen = || async {
+        let lines = dev.log().lines();
+        let refused = lines.iter().filter(|line| line.starts_with("not applied: "));
+        (refused.count() >= times).then_some(())
+    };
+    wait::until("it is not applied", wait::START, seen).await.with_context(|| dev.tail())
+}
+
+/// `asp plugin new`, `asp dev`, a client, an edit, the client again.
+async fn first_call(language: &str, file: &str, from: &str, to: &str) -> Result<()> {
+    let author = Author::new()?;
+    author.server_in(language, "greet").await?;
+    let dev = author.dev(&["--port", "0"])?;
+    ready(&dev).await?;
+    let block = block(&dev).context("the block of an mcp.json is printed")?;
+    greets(&block, "greet", "Hello, Ada!").await.with_context(|| dev.tail())?;
+    author.edit(file, from, to)?;
+    let taken_up = || async { dev.log().contains("applied: the code of greet").then_some(()) };
+    wait::until("the edit is taken up", wait::START, taken_up).await.with_context(|| dev.tail())?;
+    greets(&block, "greet", "Welcome, Ada!").await.with_context(|| dev.tail())
 }
 
 async fn refusals() -> Result<()> {

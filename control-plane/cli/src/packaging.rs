@@ -6,12 +6,14 @@
 pub mod answers;
 pub mod build;
 pub mod examples;
+pub mod fingerprint;
 pub mod folder;
 mod install;
 pub mod languages;
 pub mod local;
 pub mod output;
 pub mod pack;
+pub mod runtime;
 pub mod scaffold;
 pub mod schemas;
 pub mod stdio;
@@ -19,7 +21,8 @@ mod unit;
 pub mod unpack;
 
 pub use install::{
-    Existing, InstallError, Installed, Outcome, Report, install, install_package, installed, work,
+    Existing, InstallError, Installed, Outcome, Report, Staged, install, install_package, installed, stage,
+    work,
 };
 pub use unit::{MCP_STDIO, Unit, units};
 

@@ -30,13 +30,36 @@ pub fn all(units: &[Unit], languages: Option<&[&str]>) -> anyhow::Result<Vec<Str
 }
 
 /// Whether `folder/name` is what Maven makes of a module.
-pub fn is_mavens(folder: &Path, name: &str) -> bool {
+fn is_mavens(folder: &Path, name: &str) -> bool {
     name == MAVENS && is_maven(folder)
 }
 
 /// Whether `folder/name` is what the sources of the plugin in `folder` are compiled to.
-pub fn is_compiled(folder: &Path, name: &str) -> bool {
+fn is_compiled(folder: &Path, name: &str) -> bool {
     name == CLASSES && java_files(folder).is_ok_and(|sources| !sources.is_empty())
+}
+
+/// Whether `folder/name` is what a build makes; `is_plugins`: `folder` is the one of the plugin itself.
+pub fn is_made(folder: &Path, name: &str, is_plugins: bool) -> bool {
+    is_mavens(folder, name) || (is_plugins && is_compiled(folder, name))
+}
+
+/// The files of the machine that decide what a build of the code in `folder` makes.
+pub fn tools(folder: &Path, language: &str) -> Vec<PathBuf> {
+    if language != "java" {
+        return Vec::new();
+    }
+    let of_path = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
+    };
+    if is_maven(folder) {
+        return of_path("mvn").into_iter().chain(of_path("java")).collect();
+    }
+    let javac = javac();
+    let compiler = if javac.is_absolute() { Some(javac) } else { of_path("javac") };
+    let shim = std::env::var_os("ASP_PLUGIN_JAVA_SHIM").map(PathBuf::from);
+    compiler.into_iter().chain(shim).collect()
 }
 
 /// Builds the plugin in `folder`; says whether there was anything to do.

@@ -2,13 +2,16 @@
 //! `runtime/README.md` defines it.
 //!
 //! Keeps true: what is installed came whole from one package file and never changes under the same digest; a reader
-//! sees the old version, none, or the new one.
+//! sees the old version or the new one, also when this process is killed at any moment (where the file system cannot
+//! exchange two names, none for a moment).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use asp_registry::{plugin_manifest, stdio_manifest};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -19,6 +22,9 @@ use super::unpack::{UnpackError, unpack};
 
 /// Of the folders in which versions are made. A leading dot: no id of a plugin begins so.
 const WORK: &str = ".work";
+/// In such a folder, the version as it is made.
+const FRESH: &str = "version";
+const MANIFEST: &str = "plugin.json";
 /// An installation takes seconds.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
@@ -107,12 +113,26 @@ pub fn install(
             report.without_code.push(unit.id.clone());
             continue;
         };
-        let work = work(plugins)?;
-        let package = pack(unit, folder, work.path())
-            .map_err(|source| InstallError::Pack { id: unit.id.clone(), source })?;
-        report.installed.push(install_package(unit, &package, plugins, existing)?);
+        report.installed.push(stage(unit, folder, plugins, existing)?.place()?);
     }
     Ok(report)
+}
+
+/// A version that was made whole and is not yet where a runtime finds it; when dropped it is gone.
+#[derive(Debug)]
+pub struct Staged {
+    installed: Installed,
+    place: PathBuf,
+    /// On the file system of `place`.
+    work: TempDir,
+}
+
+/// Packs and unpacks the code of a unit beside `plugins`, of which nothing changes yet.
+pub fn stage(unit: &Unit, folder: &Path, plugins: &Path, existing: Existing) -> Result<Staged, InstallError> {
+    let work = work(plugins)?;
+    let package = pack(unit, folder, work.path())
+        .map_err(|source| InstallError::Pack { id: unit.id.clone(), source })?;
+    stage_package(unit, &package, plugins, existing)
 }
 
 /// A folder for the time of an installation, on the same file system as `plugins`, which is made. What
@@ -137,33 +157,95 @@ pub fn install_package(
     plugins: &Path,
     existing: Existing,
 ) -> Result<Installed, InstallError> {
+    stage_package(unit, package, plugins, existing)?.place()
+}
+
+fn stage_package(
+    unit: &Unit,
+    package: &PackageFile,
+    plugins: &Path,
+    existing: Existing,
+) -> Result<Staged, InstallError> {
     check_pins(unit, package)?;
     let format = format_for(&unit.language)
         .ok_or_else(|| InstallError::Language { id: unit.id.clone(), language: unit.language.clone() })?;
     let work = work(plugins)?;
-    let fresh = work.path().join("version");
+    let fresh = work.path().join(FRESH);
     fs::create_dir(&fresh).map_err(io(&fresh))?;
     readable(&fresh)?;
     let code = fresh.join("package");
     unpack(&package.path, format, &package.name, &code)
         .map_err(|source| InstallError::Unpack { id: unit.id.clone(), source })?;
     let manifest = manifest(unit, &code, &package.sha256)?;
-    let file = fresh.join("plugin.json");
+    let file = fresh.join(MANIFEST);
     fs::write(&file, &manifest).map_err(io(&file))?;
-    let outcome = place(unit, &fresh, &manifest, plugins, existing)?;
-    Ok(Installed {
+    let place = plugins.join(&unit.id).join(&unit.version);
+    let installed = Installed {
         id: unit.id.clone(),
         version: unit.version.clone(),
         language: unit.language.clone(),
         artifact_sha256: package.sha256.clone(),
-        outcome,
-    })
+        outcome: outcome(unit, &place, &manifest, existing)?,
+    };
+    Ok(Staged { installed, place, work })
+}
+
+/// What putting a version with this manifest into its place will be.
+fn outcome(unit: &Unit, place: &Path, manifest: &str, existing: Existing) -> Result<Outcome, InstallError> {
+    let Ok(there) = fs::read_to_string(place.join(MANIFEST)) else { return Ok(Outcome::Installed) };
+    if there == manifest {
+        return Ok(Outcome::Unchanged);
+    }
+    if existing == Existing::Keep {
+        let id = unit.id.clone();
+        let version = unit.version.clone();
+        return Err(InstallError::Changed { id, version, there: digest_in(&there) });
+    }
+    Ok(Outcome::Replaced)
+}
+
+impl Staged {
+    pub fn installed(&self) -> &Installed {
+        &self.installed
+    }
+
+    /// Puts it where a runtime finds it. What was there is removed afterwards.
+    pub fn place(self) -> Result<Installed, InstallError> {
+        let Staged { installed, place, work } = self;
+        if installed.outcome != Outcome::Unchanged {
+            let home = place.parent().unwrap_or(&place);
+            fs::create_dir_all(home).map_err(io(home))?;
+            readable(home)?;
+            exchange(&work.path().join(FRESH), &place).map_err(io(&place))?;
+        }
+        Ok(installed)
+    }
+}
+
+/// Gives `fresh` the name `place`; what had it is called `fresh` then, or is beside it.
+fn exchange(fresh: &Path, place: &Path) -> std::io::Result<()> {
+    match renameat_with(CWD, fresh, CWD, place, RenameFlags::EXCHANGE) {
+        Err(Errno::NOENT) => fs::rename(fresh, place),
+        // The file system cannot (NFS among them): two steps, the first of which is taken back.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            let old = fresh.with_file_name("old");
+            match fs::rename(place, &old) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            fs::rename(fresh, place).inspect_err(|_| {
+                // Err: the first of the two faults is told.
+                let _ = fs::rename(&old, place);
+            })
+        }
+        done => Ok(done?),
+    }
 }
 
 /// The unit, when this package of it is installed with this spec.
 pub fn installed(unit: &Unit, plugins: &Path, sha256: &str) -> Option<Installed> {
     let place = plugins.join(&unit.id).join(&unit.version);
-    let there = fs::read_to_string(place.join("plugin.json")).ok()?;
+    let there = fs::read_to_string(place.join(MANIFEST)).ok()?;
     let made = manifest(unit, &place.join("package"), sha256).ok()?;
     (there == made).then(|| Installed {
         id: unit.id.clone(),
@@ -196,40 +278,6 @@ fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String, InstallErr
     }
     let made = unit.primitives.first().and_then(|primitive| plugin_manifest(primitive, sha256));
     Ok(made.map(|manifest| manifest.to_string()).unwrap_or_default())
-}
-
-/// Moves the new version to its place.
-fn place(
-    unit: &Unit,
-    fresh: &Path,
-    manifest: &str,
-    plugins: &Path,
-    existing: Existing,
-) -> Result<Outcome, InstallError> {
-    let home = plugins.join(&unit.id);
-    let place = home.join(&unit.version);
-    fs::create_dir_all(&home).map_err(io(&home))?;
-    readable(&home)?;
-    let mut outcome = Outcome::Installed;
-    if let Ok(there) = fs::read_to_string(place.join("plugin.json")) {
-        if there == manifest {
-            return Ok(Outcome::Unchanged);
-        }
-        if existing == Existing::Keep {
-            let id = unit.id.clone();
-            let version = unit.version.clone();
-            return Err(InstallError::Changed { id, version, there: digest_in(&there) });
-        }
-        outcome = Outcome::Replaced;
-    }
-    match fs::remove_dir_all(&place) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            return Err(InstallError::Io { path: place, source });
-        }
-        _ => {}
-    }
-    fs::rename(fresh, &place).map_err(io(&place))?;
-    Ok(outcome)
 }
 
 /// Workers are other users, and read what is installed.

@@ -23,15 +23,15 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
+use super::runtime::{self, Places};
 use super::{Existing, Installed, Unit, install, output};
 
 /// A runtime starts in well under a second.
 const START: Duration = Duration::from_secs(20);
-const CONNECT_EVERY: Duration = Duration::from_millis(20);
 const REQUEST: &str = "local";
 /// Frames on their way to the runtime: a call has few at a time.
 const OUTGOING: usize = 16;
@@ -99,19 +99,13 @@ impl Local {
         let socket = directory.path().join("api.sock");
         let log = directory.path().join("runtime.log");
         let output = std::fs::File::create(&log).context("make the log")?;
+        let places = Places { plugins: &plugins, state: directory.path(), socket: &socket };
         let mut command = Command::new(&binary);
         for name in &languages.unset {
             command.env_remove(name);
         }
         let child = command
-            .arg("--plugins")
-            .arg(&plugins)
-            .arg("--state")
-            .arg(directory.path())
-            .arg("--socket")
-            .arg(&socket)
-            // The plugins are the author's own.
-            .args(["--bounds", "sampled"])
+            .args(places.arguments())
             .envs(languages.environment)
             .stdin(Stdio::null())
             .stdout(output.try_clone().context("share the log")?)
@@ -121,7 +115,7 @@ impl Local {
             .with_context(|| format!("start {}", binary.display()))?;
         let mut local = Local {
             callable: callable(units, &report.installed),
-            client: RuntimeSupervisorClient::new(endpoint(&socket)?.connect_lazy()),
+            client: runtime::client(&socket)?,
             log,
             child,
             _directory: directory,
@@ -131,17 +125,14 @@ impl Local {
     }
 
     async fn wait(&mut self, socket: &Path) -> anyhow::Result<()> {
-        let deadline = tokio::time::Instant::now() + START;
-        while tokio::net::UnixStream::connect(socket).await.is_err() {
-            if tokio::time::Instant::now() > deadline {
-                bail!("asp-runtime did not start:\n{}", self.log_tail());
+        tokio::select! {
+            () = runtime::listens(socket) => Ok(()),
+            status = self.child.wait() => {
+                let status = status.context("wait for asp-runtime")?;
+                bail!("asp-runtime ended with {status}:\n{}", self.log_tail())
             }
-            if let Ok(Some(status)) = self.child.try_wait() {
-                bail!("asp-runtime ended with {status}:\n{}", self.log_tail());
-            }
-            tokio::time::sleep(CONNECT_EVERY).await;
+            () = tokio::time::sleep(START) => bail!("asp-runtime did not start:\n{}", self.log_tail()),
         }
-        Ok(())
     }
 
     /// What the plugins wrote to standard output and error so far, and how their processes were lost.
@@ -231,10 +222,6 @@ impl Local {
         }
         Ok(answer.handle.context("the runtime gave no handle")?.tunnel_id)
     }
-}
-
-fn endpoint(socket: &Path) -> anyhow::Result<Endpoint> {
-    Endpoint::from_shared(format!("unix:{}", socket.display())).context("name the socket")
 }
 
 fn callable(units: &[Unit], installed: &[Installed]) -> Vec<Callable> {

@@ -1,6 +1,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use asp_registry::Catalog;
 
@@ -92,6 +93,45 @@ fn a_version_keeps_its_code_unless_replacing_is_asked_for() {
     assert_eq!(fixture.install(Existing::Replace).unwrap().installed[0].outcome, Outcome::Replaced);
     let installed = fixture.root.path().join("out/p/1.0.0/package/main.py");
     assert_eq!(fs::read_to_string(installed).unwrap(), "print(2)\n");
+}
+
+#[test]
+fn a_reader_finds_a_plugin_at_every_moment_of_its_replacement() {
+    let fixture = fixture(SPEC);
+    fixture.install(Existing::Keep).unwrap();
+    let manifest = fixture.root.path().join("out/p/1.0.0/plugin.json");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut missed = 0;
+            while !done.load(Ordering::Relaxed) {
+                missed += u32::from(fs::read(&manifest).is_err());
+            }
+            missed
+        });
+        for round in 0..100 {
+            fs::write(fixture.code().join("main.py"), format!("print({round})\n")).unwrap();
+            fixture.install(Existing::Replace).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(reader.join().unwrap(), 0, "looks that found no plugin");
+    });
+    let left: Vec<_> = fs::read_dir(fixture.root.path().join("out")).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1, "what was replaced is removed: {left:?}");
+}
+
+#[test]
+fn what_is_staged_changes_nothing_until_it_is_placed() {
+    let fixture = fixture(SPEC);
+    fixture.install(Existing::Keep).unwrap();
+    fs::write(fixture.code().join("main.py"), "print(2)\n").unwrap();
+    let out = fixture.root.path().join("out");
+    let stage = || stage(&fixture.units()[0], &fixture.code(), &out, Existing::Replace).unwrap();
+    let code = || fs::read_to_string(out.join("p/1.0.0/package/main.py")).unwrap();
+    assert_eq!(stage().installed().outcome, Outcome::Replaced);
+    assert_eq!((code().as_str(), fs::read_dir(&out).unwrap().count()), ("print(1)\n", 1), "it was dropped");
+    stage().place().unwrap();
+    assert_eq!(code(), "print(2)\n");
 }
 
 #[test]

@@ -32,7 +32,7 @@ use super::ports::ControlListeners;
 use super::{Process, runtimes};
 use crate::settings::{Database, Settings};
 use crate::stack::everything;
-use crate::stack::plugins::{Failed, NotInstalled};
+use crate::stack::plugins::NotInstalled;
 
 /// How often expired revocations and old audit rows are looked for.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -65,7 +65,7 @@ pub(super) async fn start(
     if let Some(directory) = &settings.primitives {
         let catalog = apply::directory(store.as_ref(), &compiler, directory).await?;
         if let Some(runtime) = &process.runtime {
-            not_installed = runtime.install(&catalog, directory, Failed::Forget).not_installed;
+            not_installed = runtime.install(&catalog, directory);
         }
     }
     let endpoints = Endpoints::new();

@@ -16,6 +16,7 @@ use asp_store::control::ControlStore;
 
 use super::standing::Died;
 use crate::dev_issuer::DevIssuer;
+use crate::stack::plugins::Made;
 use crate::stack::ready;
 use crate::stack::runtime::LocalRuntime;
 use crate::stack::table::Machine;
@@ -53,8 +54,9 @@ impl Session {
         if let Some(runtime) = &served.runtime {
             runtime.listens().await;
         }
+        let mut made = Made::default();
         loop {
-            match load::load(&served, &self.directory).await {
+            match load::load(&served, &self.directory, &mut made).await {
                 Ok(loaded) => {
                     served.machine.not_installed = loaded.not_installed.clone();
                     told.in_force(&loaded, &served).await;

@@ -1,15 +1,17 @@
 //! The plugins of a development machine, built and installed one by one.
 //!
 //! Keeps true: a plugin that cannot be built or installed ends nothing but itself; it is told in one line with the
-//! way out. An earlier build of it is not run in its place, unless its author is there and wants it.
+//! way out. An earlier build of it is not run in its place, unless its author is there and wants it. What is staged
+//! changes nothing of what is installed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 
 use anyhow::Context;
 use asp_registry::Catalog;
 
-use crate::packaging::{self, Existing, Installed, Unit, build};
+use crate::packaging::{self, Existing, Installed, Outcome, Staged, Unit, build, fingerprint};
 
 /// Bytes of a reason that are shown; all of it is what the command says that is the way out.
 const MAX_REASON: usize = 240;
@@ -26,73 +28,135 @@ pub struct NotInstalled {
     pub way_out: String,
 }
 
-/// What becomes of an earlier build of a plugin that cannot be built or installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
-    /// It is not what the code beside the spec says, and nobody remembers it.
-    Forget,
-    /// Its author sees the fault, and goes on with what worked.
-    Keep,
+/// What was built of which sources, by id and version; no larger than the last catalog.
+#[derive(Debug, Default)]
+pub struct Made(BTreeMap<(String, String), (Sources, String)>);
+
+/// See [`fingerprint`].
+type Sources = [u8; 32];
+
+/// Plugins that are built, and not all of them where the runtime finds them.
+#[derive(Debug, Default)]
+pub struct Staging {
+    staged: Vec<Staged>,
+    pub not_installed: Vec<NotInstalled>,
+    root: PathBuf,
 }
 
-/// What became of the plugins; those whose language is not here are not among them.
-#[derive(Clone, Debug, Default)]
-pub struct Installation {
-    pub installed: Vec<Installed>,
-    pub not_installed: Vec<NotInstalled>,
+impl Staging {
+    /// What is not yet in its place.
+    pub fn news(&self) -> impl Iterator<Item = &Installed> {
+        self.staged.iter().map(Staged::installed)
+    }
+
+    /// Puts those into their place that `wanted` takes, and returns them.
+    pub fn place(&mut self, wanted: impl Fn(&Installed) -> bool) -> Vec<Installed> {
+        let (now, later) =
+            std::mem::take(&mut self.staged).into_iter().partition(|staged| wanted(staged.installed()));
+        self.staged = later;
+        let now: Vec<Staged> = now;
+        now.into_iter().filter_map(|staged| self.put(staged)).collect()
+    }
+
+    fn put(&mut self, staged: Staged) -> Option<Installed> {
+        let Installed { id, version, language, .. } = staged.installed().clone();
+        match staged.place() {
+            Ok(installed) => {
+                tracing::info!(%id, %version, %language, "plugin installed");
+                Some(installed)
+            }
+            Err(error) => {
+                let why = telling_line(&anyhow::Error::new(error));
+                let way_out = try_it(&self.root, &id);
+                self.not_installed.push(NotInstalled { id, version, language, why, way_out });
+                None
+            }
+        }
+    }
 }
 
 /// Builds and installs every plugin of `catalog` in one of `languages`, whose code is looked for below `root`; code
-/// that changed takes the place of what was there.
-pub fn install(
+/// that changed takes the place of what was there. Returns those that could not be: nobody remembers their earlier
+/// builds, which are not what the code beside the spec says.
+pub fn install(catalog: &Catalog, root: &Path, plugins: &Path, languages: &[&str]) -> Vec<NotInstalled> {
+    let mut staging = stage(catalog, root, (plugins, languages), &mut Made::default());
+    staging.place(|_| true);
+    for NotInstalled { id, version, language, why, way_out } in &staging.not_installed {
+        tracing::warn!(%id, %version, %language, %why, %way_out, "plugin is off, because it could not be installed; the rest goes on");
+    }
+    let failed = |unit: &Unit| {
+        staging.not_installed.iter().any(|one| (&one.id, &one.version) == (&unit.id, &unit.version))
+    };
+    for unit in packaging::units(&catalog.servers, Some(root)).iter().filter(|unit| failed(unit)) {
+        forget(unit, plugins);
+    }
+    staging.not_installed
+}
+
+/// Builds every plugin of `catalog` in one of the languages whose code changed since it was `made`; what is installed
+/// below the folder of plugins stays.
+pub fn stage(
     catalog: &Catalog,
     root: &Path,
-    plugins: &Path,
-    languages: &[&str],
-    failed: Failed,
-) -> Installation {
-    let mut done = Installation::default();
-    for unit in packaging::units(&catalog.servers, Some(root)) {
+    (plugins, languages): (&Path, &[&str]),
+    made: &mut Made,
+) -> Staging {
+    let mut staging = Staging { root: root.to_owned(), ..Staging::default() };
+    let units = packaging::units(&catalog.servers, Some(root));
+    made.0.retain(|(id, version), _| units.iter().any(|unit| (&unit.id, &unit.version) == (id, version)));
+    for unit in units {
         if !unit.is_in(Some(languages)) {
             tracing::warn!(id = %unit.id, language = %unit.language, "plugin is off: its language is not here");
             continue;
         }
-        let (why, way_out) = match one(&unit, root, plugins) {
-            Ok(installed) => {
-                done.installed.extend(installed);
-                continue;
+        match one(&unit, root, plugins, made) {
+            Ok(staged) => {
+                let is_news = |staged: &Staged| staged.installed().outcome != Outcome::Unchanged;
+                staging.staged.extend(staged.filter(is_news));
             }
-            Err(fault) => fault,
-        };
-        tracing::warn!(id = %unit.id, version = %unit.version, language = %unit.language, %why, %way_out, "plugin is off, because it could not be installed; the rest goes on");
-        if failed == Failed::Forget {
-            forget(&unit, plugins);
+            Err((why, way_out)) => {
+                let Unit { id, version, language, .. } = unit;
+                staging.not_installed.push(NotInstalled { id, version, language, why, way_out });
+            }
         }
-        let Unit { id, version, language, .. } = unit;
-        done.not_installed.push(NotInstalled { id, version, language, why, way_out });
     }
-    done
+    staging
 }
 
-/// What was installed; else why not, and the way out.
-fn one(unit: &Unit, root: &Path, plugins: &Path) -> Result<Vec<Installed>, (String, String)> {
-    let id = &unit.id;
-    let try_it = format!("asp plugin test {} --only {id}", root.display());
-    if unit.folder.is_none() {
+/// What was built, `None` where nothing changed since; else why it was not, and the way out.
+fn one(
+    unit: &Unit,
+    root: &Path,
+    plugins: &Path,
+    made: &mut Made,
+) -> Result<Option<Staged>, (String, String)> {
+    let Some(folder) = &unit.folder else {
         let install = format!("asp plugin install --from $ASP_ADMIN_URL --plugins {}", plugins.display());
         return Err(("has no code beside its spec".into(), install));
+    };
+    let key = (unit.id.clone(), unit.version.clone());
+    let sources = fingerprint::of(folder, &unit.language);
+    if let Some((of, sha256)) = made.0.get(&key)
+        && sources.as_ref() == Some(of)
+        && packaging::installed(unit, plugins, sha256).is_some()
+    {
+        return Ok(None);
     }
+    let id = &unit.id;
     build::all(from_ref(unit), None).map_err(|error| {
         tracing::debug!(%id, error = format!("{error:#}"), "the whole output of the build");
-        (format!("does not build: {}", telling_line(&error)), try_it.clone())
+        (format!("does not build: {}", telling_line(&error)), try_it(root, id))
     })?;
-    let installed =
-        packaging::install(from_ref(unit), plugins, Existing::Replace, None).context("install it");
-    let report = installed.map_err(|error| (telling_line(&error), try_it))?;
-    for plugin in &report.installed {
-        tracing::info!(id = %plugin.id, version = %plugin.version, language = %plugin.language, "plugin installed");
+    let staged = packaging::stage(unit, folder, plugins, Existing::Replace).context("install it");
+    let staged = staged.map_err(|error| (telling_line(&error), try_it(root, id)))?;
+    if let Some(sources) = sources {
+        made.0.insert(key, (sources, staged.installed().artifact_sha256.clone()));
     }
-    Ok(report.installed)
+    Ok(Some(staged))
+}
+
+fn try_it(root: &Path, id: &str) -> String {
+    format!("asp plugin test {} --only {id}", root.display())
 }
 
 /// Removes what an earlier start installed: it is not what the code beside the spec says.
@@ -173,9 +237,12 @@ mod tests {
         let stale = plugins.join("bad/1.0.0");
         std::fs::create_dir_all(&stale).unwrap();
         let languages = ["python", "java"];
-        install(&catalog, &root, &plugins, &languages, Failed::Keep);
+        let mut made = Made::default();
+        let mut staging = stage(&catalog, &root, (&plugins, &languages), &mut made);
+        assert!(!plugins.join("good").exists(), "what is staged is installed");
+        assert_eq!(staging.place(|_| true).len(), 1);
         assert!(stale.exists(), "what worked is gone");
-        let failed = install(&catalog, &root, &plugins, &languages, Failed::Forget).not_installed;
+        let failed = install(&catalog, &root, &plugins, &languages);
         let names: Vec<&str> = failed.iter().map(|plugin| plugin.id.as_str()).collect();
         assert_eq!(names, ["bad", "bare"], "{failed:?}");
         let bad = &failed[0];
@@ -185,6 +252,37 @@ mod tests {
         assert!(plugins.join("good/1.0.0/plugin.json").is_file());
         assert!(!stale.exists(), "an earlier build stays");
         assert!(!plugins.join("other").exists());
+    }
+
+    #[test]
+    fn what_changed_is_built_again_and_nothing_else() {
+        let work = tempfile::tempdir().unwrap();
+        let root = work.path().join("primitives");
+        let catalog = primitives(&root);
+        let plugins = work.path().join("plugins");
+        let languages = ["python", "node"];
+        let mut made = Made::default();
+        let mut load = || -> Vec<(String, Outcome)> {
+            let mut staging = stage(&catalog, &root, (&plugins, &languages), &mut made);
+            let staged = staging.news().map(|plugin| (plugin.id.clone(), plugin.outcome)).collect();
+            staging.place(|_| true);
+            staged
+        };
+        let news = |id: &str, outcome| (id.to_owned(), outcome);
+        assert_eq!(load(), [news("good", Outcome::Installed), news("other", Outcome::Installed)]);
+        let folder = std::fs::File::open(&plugins).unwrap();
+        folder.set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert_eq!(load(), []);
+        assert_eq!(
+            folder.metadata().unwrap().modified().unwrap(),
+            std::time::UNIX_EPOCH,
+            "it was packed again"
+        );
+        std::fs::write(root.join("mixed/plugins/good/main.py"), "def main(): return 1\n").unwrap();
+        assert_eq!(load(), [news("good", Outcome::Replaced)]);
+        // Whatever became of it: what is not there is made again.
+        std::fs::remove_dir_all(plugins.join("other")).unwrap();
+        assert_eq!(load(), [news("other", Outcome::Installed)]);
     }
 
     #[test]

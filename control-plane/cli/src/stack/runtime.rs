@@ -6,18 +6,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
-use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
+use anyhow::{Context, anyhow, bail};
 use asp_proto::supervisor::{EnsurePluginRequest, PluginRef};
 use asp_registry::Catalog;
 use sha2::{Digest, Sha256};
-use tokio::net::UnixStream;
 use tonic::Code;
-use tonic::transport::Endpoint;
 
 use super::child::Program;
-use super::plugins::{self, Failed, Installation};
+use super::plugins::{self, Made, NotInstalled, Staging};
 use crate::packaging::languages::Languages;
+use crate::packaging::runtime::{self, Places};
 use crate::packaging::{Installed, MCP_STDIO};
 use crate::settings::Settings;
 use crate::settings::runtimes::RuntimeAddress;
@@ -28,7 +26,8 @@ const LONGEST_DIRECTORY: usize = 70;
 
 /// A runtime starts in well under a second.
 const START: Duration = Duration::from_secs(10);
-const CONNECT_EVERY: Duration = Duration::from_millis(20);
+/// The runtime answers at once: it starts workers afterwards.
+const TAKE_UP: Duration = Duration::from_secs(10);
 
 /// The runtime of `--stack` and `asp dev`.
 pub struct LocalRuntime {
@@ -73,16 +72,20 @@ impl LocalRuntime {
         }
     }
 
-    /// Builds and installs the plugins of a directory of primitives, those whose language is there.
-    pub fn install(&self, catalog: &Catalog, primitives: &Path, failed: Failed) -> Installation {
-        plugins::install(catalog, primitives, &self.plugins, &self.languages, failed)
+    /// Builds and installs the plugins of a directory of primitives, those whose language is there. Returns those that
+    /// could not be, of which no earlier build stays.
+    pub fn install(&self, catalog: &Catalog, primitives: &Path) -> Vec<NotInstalled> {
+        plugins::install(catalog, primitives, &self.plugins, &self.languages)
+    }
+
+    /// Builds what is not in `made`, and changes nothing of what is installed.
+    pub fn stage(&self, catalog: &Catalog, primitives: &Path, made: &mut Made) -> Staging {
+        plugins::stage(catalog, primitives, (&self.plugins, &self.languages), made)
     }
 
     /// Tells the program that a plugin was installed anew: the next call gets the new code. One that does not run
     /// reads it when it starts.
     pub async fn take_up(&self, plugin: &Installed) -> anyhow::Result<()> {
-        let url = self.address().url;
-        let channel = Endpoint::from_shared(url).context("name the runtime's socket")?.connect_lazy();
         let request = EnsurePluginRequest {
             plugin: Some(PluginRef {
                 id: plugin.id.clone(),
@@ -92,7 +95,10 @@ impl LocalRuntime {
             prewarm: true,
             ..EnsurePluginRequest::default()
         };
-        let asked = RuntimeSupervisorClient::new(channel).ensure_plugin(request).await;
+        let mut client = runtime::client(&self.socket())?;
+        let Ok(asked) = tokio::time::timeout(TAKE_UP, client.ensure_plugin(request)).await else {
+            bail!("the runtime did not answer within {} s; restart asp dev", TAKE_UP.as_secs());
+        };
         match asked {
             Err(status) if status.code() != Code::Unavailable => Err(anyhow!("{}", status.message())),
             _ => Ok(()),
@@ -103,32 +109,21 @@ impl LocalRuntime {
         for directory in [&self.plugins, &self.directory] {
             std::fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
         }
-        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let plugins = absolute(&self.plugins);
+        let socket = self.socket();
+        let places = Places { plugins: &plugins, state: &self.directory, socket: &socket };
         Ok(Program {
             name: "asp-runtime",
             path: self.program.clone(),
-            arguments: vec![
-                "--plugins".into(),
-                text(&absolute(&self.plugins)),
-                "--state".into(),
-                text(&self.directory),
-                "--socket".into(),
-                text(&self.socket()),
-                "--bounds".into(),
-                "sampled".into(),
-            ],
+            arguments: places.arguments(),
             environment: self.environment.clone(),
         })
     }
 
     /// Waits until the program listens, for at most [`START`]: one that does not is told by who keeps it running.
     pub async fn listens(&self) {
-        let connected = async {
-            while UnixStream::connect(self.socket()).await.is_err() {
-                tokio::time::sleep(CONNECT_EVERY).await;
-            }
-        };
-        let _ = tokio::time::timeout(START, connected).await;
+        // Err: as above.
+        let _ = tokio::time::timeout(START, runtime::listens(&self.socket())).await;
     }
 
     fn socket(&self) -> PathBuf {

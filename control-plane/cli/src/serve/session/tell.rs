@@ -58,6 +58,9 @@ impl Told {
             let root = &served.machine.root;
             print::line(&format!("the types of {id} may have changed: run asp plugin build {root}"));
         }
+        for fault in &loaded.left_out {
+            print::line(&format!("fault: {fault}"));
+        }
         for failed in &loaded.not_installed {
             print::line(&format!("fault: plugin {}: {} ({})", failed.id, failed.why, failed.way_out));
         }

@@ -138,9 +138,7 @@ fn is_passed_over(folder: &Path, name: &str, level: usize) -> bool {
     if level < PLUGIN_LEVEL {
         return name.starts_with('.');
     }
-    is_left_out(name)
-        || build::is_mavens(folder, name)
-        || (level == PLUGIN_LEVEL && build::is_compiled(folder, name))
+    is_left_out(name) || build::is_made(folder, name, level == PLUGIN_LEVEL)
 }
 
 fn is_spec(path: &Path) -> bool {

@@ -1,0 +1,122 @@
+//! What a build of a plugin is made of, as one digest: its sources and the tools that compile them.
+//!
+//! Keeps true: where this cannot be said, nothing is said, and whoever asks builds.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::folder::{MAX_DEPTH, MAX_FILES, is_left_out};
+use super::{build, pack};
+
+/// The digest for the code in `folder`; `None` where it cannot be read, or is larger than a package may be.
+pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
+    let mut digest = Sha256::new();
+    for tool in build::tools(folder, language) {
+        // A tool that is replaced has another inode or time; reading a whole JDK would take longer than building.
+        let metadata = fs::metadata(&tool).ok()?;
+        part(&mut digest, tool.as_os_str().as_bytes());
+        let mark = [metadata.ino(), metadata.len(), metadata.mtime().unsigned_abs()];
+        mark.iter().for_each(|number| part(&mut digest, &number.to_be_bytes()));
+    }
+    let mut files = Vec::new();
+    collect(folder, 0, &mut files).ok()?;
+    files.sort();
+    for path in files {
+        part(&mut digest, path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
+        add(&mut digest, &path).ok()?;
+    }
+    Some(digest.finalize().into())
+}
+
+/// Each part with its length, so that no two lists of parts are the same bytes.
+fn part(digest: &mut Sha256, bytes: &[u8]) {
+    digest.update((bytes.len() as u64).to_be_bytes());
+    digest.update(bytes);
+}
+
+fn add(digest: &mut Sha256, path: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(path)?;
+    if metadata.is_symlink() {
+        part(digest, fs::read_link(path)?.as_os_str().as_bytes());
+        return Ok(());
+    }
+    digest.update([u8::from(metadata.permissions().mode() & 0o100 != 0)]);
+    let (_, content) = pack::digest(path).map_err(io::Error::other)?;
+    part(digest, content.as_bytes());
+    Ok(())
+}
+
+/// Every file that is packed or compiled, and none that a build makes.
+fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    if depth > MAX_DEPTH || files.len() > MAX_FILES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if is_left_out(&name) || build::is_made(folder, &name, depth == 0) {
+            continue;
+        }
+        match entry.file_type()?.is_dir() {
+            true => collect(&entry.path(), depth + 1, files)?,
+            false => files.push(entry.path()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, file: &str, text: &str) {
+        let path = root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn it_changes_with_content_names_and_modes_and_not_with_what_is_made() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path();
+        write(at, "main.py", "one");
+        write(at, "lib/words.py", "two");
+        let mut seen = vec![of(at, "python").unwrap()];
+        write(at, "__pycache__/main.pyc", "x");
+        write(at, "main.py", "one");
+        assert_eq!(of(at, "python").unwrap(), seen[0]);
+        let edits: [&dyn Fn(); 4] = [
+            &|| write(at, "main.py", "two"),
+            &|| fs::rename(at.join("lib/words.py"), at.join("lib/word.py")).unwrap(),
+            &|| fs::set_permissions(at.join("main.py"), fs::Permissions::from_mode(0o755)).unwrap(),
+            &|| std::os::unix::fs::symlink("main.py", at.join("link")).unwrap(),
+        ];
+        for edit in edits {
+            edit();
+            let now = of(at, "python").unwrap();
+            assert!(!seen.contains(&now));
+            seen.push(now);
+        }
+        assert_eq!(of(&at.join("absent"), "python"), None);
+    }
+
+    #[test]
+    fn classes_and_mavens_target_are_made() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path();
+        write(at, "Main.java", "class Main {}");
+        let before = of(at, "python").unwrap();
+        write(at, "classes/Main.class", "x");
+        assert_eq!(of(at, "python").unwrap(), before);
+        write(at, "pom.xml", "<project/>");
+        let before = of(at, "python").unwrap();
+        write(at, "target/a.jar", "x");
+        assert_eq!(of(at, "python").unwrap(), before);
+    }
+}
