@@ -91,8 +91,12 @@ impl Local {
         let plugins = directory.path().join("plugins");
         std::fs::create_dir(&plugins).context("make a directory")?;
         let languages = Languages::find();
-        for (language, missing) in &languages.absent {
+        let is_wanted = |language: &str| units.iter().any(|unit| unit.language == language);
+        for (language, missing) in languages.absent.iter().filter(|(language, _)| is_wanted(language)) {
             crate::print::error(&format!("plugins in {language} are left out: set {missing}"));
+        }
+        for (_, note) in languages.notes.iter().filter(|(language, _)| is_wanted(language)) {
+            crate::print::error(note);
         }
         let report = install(units, &plugins, Existing::Keep, Some(&languages.present))
             .context("install the plugins")?;
@@ -152,7 +156,7 @@ impl Local {
         &mut self,
         plugin: &Callable,
         request: &Request<'_>,
-        heard: &mut dyn FnMut(&server_message::Payload),
+        heard: &mut (dyn FnMut(&server_message::Payload) + Send),
     ) -> anyhow::Result<Ended> {
         let timeout = plugin.max_runtime.map_or(request.timeout, |most| most.min(request.timeout));
         let invoke = invoke(plugin, request.arguments, timeout);
@@ -170,7 +174,7 @@ impl Local {
         plugin: &Callable,
         (invoke, timeout): (InvokeRequest, Duration),
         answers: &Answers,
-        heard: &mut dyn FnMut(&server_message::Payload),
+        heard: &mut (dyn FnMut(&server_message::Payload) + Send),
     ) -> anyhow::Result<Ended> {
         let tunnel = self.allocate(plugin, timeout).await?;
         let (frames, outgoing) = mpsc::channel(OUTGOING);
