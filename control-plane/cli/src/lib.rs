@@ -8,6 +8,7 @@ pub mod commands;
 pub mod dev_issuer;
 pub mod failure;
 pub mod packaging;
+mod parent_death;
 pub mod print;
 pub mod serve;
 pub mod settings;
