@@ -22,6 +22,9 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("dev::edits_of_code_and_specs_take_effect_and_faults_change_nothing", |_| edits()),
         shared
             .trial("dev::it_begins_with_a_faulty_spec_and_serves_when_that_is_mended", |_| faulty_at_first()),
+        shared
+            .trial("dev::a_plugin_that_does_not_load_stays_what_it_was_and_types_reach_clients", |_| types()),
+        shared.trial("dev::programs_read_json_alone_and_find_how_tokens_are_minted", |_| programs()),
         shared.trial("dev::what_is_not_accepted_changes_no_code", |_| not_accepted()),
         shared.trial("dev::node_from_an_empty_folder_to_a_call_and_an_edit", |_| {
             first_call("node", "greet/plugins/greet/main.mjs", "`Hello, ", "`Welcome, ")
@@ -103,7 +106,6 @@ async fn edits() -> Result<()> {
 
     author.edit("greet/plugins/greet/main.py", "Hello,", "Welcome,")?;
     dev.logged("applied: the code of greet").await?;
-    dev.logged("the types of greet may have changed: run asp plugin build").await?;
     greets(&block, "greet", "Welcome, Ada!").await?;
 
     author.edit("greet/greet.yaml", "type: tool", "type: tole")?;
@@ -156,6 +158,78 @@ async fn faulty_at_first() -> Result<()> {
     let status = dev.wait(wait::START).await?;
     ensure!(status.success(), "SIGHUP ends it in order: {status}\n{}", dev.tail());
     Ok(())
+}
+
+async fn types() -> Result<()> {
+    let author = Author::new()?;
+    author.server("greet").await?;
+    let dev = author.dev(&["--port", "0"])?;
+    ready(&dev).await?;
+    let block = block(&dev).context("the block of an mcp.json is printed")?;
+    let code = "greet/plugins/greet/main.py";
+    let file = author.root.join("greet/greet.schema.json");
+    let before = fs::read_to_string(&file)?;
+
+    author.edit(code, "@dataclass", "@dataclass(")?;
+    said(&dev, "fault: plugin greet: its code does not load: ").await?;
+    said(&dev, "its code from before stays in force").await?;
+    said(&dev, "greet | ").await?;
+    greets(&block, "greet", "Hello, Ada!").await?;
+
+    author.edit(code, "@dataclass(", "@dataclass")?;
+    author.edit(code, "Hello,", "Welcome,")?;
+    said(&dev, "applied: the code of greet").await?;
+    ensure!(fs::read_to_string(&file)? == before, "a file that is what the code says is not written");
+    author.edit(code, "    name: str\n", "    name: str\n    polite: bool = False\n")?;
+    said(&dev, "greet.schema.json").await?;
+    ensure!(fs::read_to_string(&file)?.contains("polite"), "{}", fs::read_to_string(&file)?);
+    greets(&block, "greet", "Welcome, Ada!").await
+}
+
+/// Waits for a line, as long as it takes to start something on a busy machine.
+async fn said(dev: &Process, text: &str) -> Result<()> {
+    let seen = || async { dev.log().contains(text).then_some(()) };
+    wait::until(text, wait::START, seen).await.with_context(|| dev.tail())
+}
+
+async fn programs() -> Result<()> {
+    let author = Author::new()?;
+    author.server("greet").await?;
+    let output = author.work.path().join("output");
+    let mut command = author.asp()?;
+    command.env("OUTPUT", &output);
+    let asp = command.as_std();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$@\" > \"$OUTPUT\"", "sh"]).arg(asp.get_program()).args(asp.get_args());
+    for (name, value) in asp.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell.arg("dev").arg(&author.root).args(["--port", "0", "--json"]);
+    let dev = Process::start("asp dev", shell)?;
+    ready(&dev).await?;
+    author.edit("greet/greet.yaml", "type: tool", "type: tole")?;
+    said(&dev, "not applied: ").await?;
+    author.server("second").await?;
+    author.edit("greet/greet.yaml", "type: tole", "type: tool")?;
+    said(&dev, "applied: specs").await?;
+    let written = fs::read_to_string(&output)?;
+    let lines: Vec<Value> = written.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    ensure!(lines.len() == 2 && lines[1]["mcpServers"]["second"].is_object(), "{written}");
+
+    // What a person would type, with the `asp` of this test first on the PATH.
+    let mint = lines[0]["mint"].as_str().context("how tokens are minted")?;
+    let path = format!("{}:/usr/bin:/bin", tool::asp()?.parent().context("a folder")?.display());
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(format!("{mint} --org acme --user bob")).env("PATH", path);
+    let minted = shell.output().await?;
+    ensure!(minted.status.success(), "{mint}: {}", String::from_utf8_lossy(&minted.stderr));
+    let mut told = lines[0].clone();
+    let token = String::from_utf8(minted.stdout)?;
+    told["mcpServers"]["greet"]["headers"]["Authorization"] = format!("Bearer {}", token.trim()).into();
+    greets(&told, "greet", "Hello, Ada!").await
 }
 
 /// Specs that lint well, and that the publisher refuses.

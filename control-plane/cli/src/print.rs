@@ -18,6 +18,11 @@ pub fn json(value: &impl Serialize) {
     }
 }
 
+/// One line for a person, where standard output is for programs.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// One line about a fault.
 pub fn error(text: &str) {
     let _ = writeln!(std::io::stderr(), "asp: {text}");

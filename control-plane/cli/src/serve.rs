@@ -46,6 +46,9 @@ pub const GRACE: Duration = Duration::from_secs(25);
 /// Likewise without Envoy, whose end ends the streams of clients: they hold theirs open, and a developer waits.
 const DIRECT_GRACE: Duration = Duration::from_secs(1);
 
+/// How long work on other threads may take after everything else.
+const BLOCKING: Duration = Duration::from_secs(1);
+
 /// Runs until SIGTERM, SIGINT or SIGHUP.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
@@ -59,8 +62,10 @@ pub(crate) fn run_with(settings: Settings, session: Option<Session>) -> Result<(
     let peer = peer(&settings)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(serve(settings, peer, session))?;
-    Ok(())
+    let outcome = runtime.block_on(serve(settings, peer, session));
+    // A plugin's build may still run, and is killed with the thread that waits for it.
+    runtime.shutdown_timeout(BLOCKING);
+    Ok(outcome?)
 }
 
 /// What the roles share.
@@ -129,7 +134,8 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
         let _ = process.gateway.set(Arc::downgrade(&gateway));
     }
     let not_installed = control.as_mut().map(|control| std::mem::take(&mut control.not_installed));
-    let mut stack = Stack::start(&process, not_installed.unwrap_or_default())?;
+    let listener = session.as_ref().map(Session::listener);
+    let mut stack = Stack::start(&process, not_installed.unwrap_or_default(), listener)?;
     if let (Some(session), Some(control)) = (session, control) {
         stack.until_stopped(session.run(served(&process, control, stack.died())?));
     }

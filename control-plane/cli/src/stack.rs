@@ -71,6 +71,7 @@ pub fn envoy(settings: &Settings, program: &Path, ports: EnvoyPorts) -> anyhow::
         path: program.to_owned(),
         arguments: arguments.map(str::to_owned).to_vec(),
         environment: Vec::new(),
+        listener: None,
     })
 }
 

@@ -11,8 +11,9 @@ Examples:
   asp dev mine                                  its URL, and what a client's mcp.json takes
   asp dev mine --port 0                         on any free port
 
-A change of a spec or of a plugin's code takes effect for the next call. What has a fault is told with its file and
-line, and what was served before stays. Ctrl-C ends everything.
+A change of a spec or of a plugin's code takes effect for the next call; when the types of the code changed, its
+file of schemas is written anew. What has a fault is told with its file and line, and what was served before stays,
+specs and code. What plugins print is shown with their names. Ctrl-C ends everything.
 
 Environment:
   ASP_GATEWAY_PORT    where clients reach it, on this machine only [8082]
@@ -20,7 +21,7 @@ Environment:
                       what `asp serve` keeps there stays [a temporary directory]
   ASP_RUNTIME_BIN     the language runtime [asp-runtime beside asp]
   ASP_PLUGIN_PYTHON, ASP_PLUGIN_NODE, ASP_PLUGIN_NODE_SHIM, ASP_PLUGIN_JAVA, ASP_PLUGIN_JAVA_SHIM
-                      what plugins run in
+                      what plugins run in [without ASP_PLUGIN_NODE or _JAVA: the first on the PATH]
   ASP_UPSTREAMS, ASP_DELEGATE_*
                       as `asp serve --help` says
   ASP_LOG             levels of the platform's own log on standard error [warn]")]
@@ -31,7 +32,7 @@ pub struct DevArgs {
     /// Where clients reach it; 0 takes a free one [default: ASP_GATEWAY_PORT, else 8082]
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// For programs: addresses and tokens as one line of JSON
+    /// For programs: addresses and tokens as lines of JSON; text goes to standard error
     #[arg(long)]
     pub json: bool,
 }

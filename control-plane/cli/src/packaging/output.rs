@@ -12,21 +12,37 @@ const CRASHED: &str = "a worker crashed";
 /// The lines for a person, oldest first; empty when no worker wrote anything and none was lost.
 pub fn lines(log: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for line in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-        let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
-        let said = match text("message") {
-            WROTE => readable(text("line")),
-            CRASHED => vec![format!("(the process ended: {})", text("cause"))],
-            _ => continue,
-        };
-        for said in said {
-            if !found.contains(&said) {
-                found.push(said);
-            }
+    for said in log.lines().filter_map(said).flat_map(|said| said.lines) {
+        if !found.contains(&said) {
+            found.push(said);
         }
     }
     let first = found.len().saturating_sub(MAX_LINES);
     found.split_off(first)
+}
+
+/// What a worker wrote, or how it was lost.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Said {
+    pub plugin: String,
+    pub lines: Vec<String>,
+}
+
+/// A line of a plugin, as it is shown among those of others.
+pub fn named(plugin: &str, line: &str) -> String {
+    format!("{plugin} | {line}")
+}
+
+/// What one line of a runtime's log says of a worker; `None` for the runtime's own lines.
+pub fn said(line: &str) -> Option<Said> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
+    let lines = match text("message") {
+        WROTE => readable(text("line")),
+        CRASHED => vec![format!("(the process ended: {})", text("cause"))],
+        _ => return None,
+    };
+    Some(Said { plugin: text("plugin").to_owned(), lines })
 }
 
 /// Node's shim writes what it has to say as JSON, a trace in one line.

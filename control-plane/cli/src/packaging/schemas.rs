@@ -87,6 +87,11 @@ impl Schemas {
         self.said == self.committed
     }
 
+    /// The text that the file is to have; `None` when the code says nothing.
+    pub fn said(&self) -> Option<&str> {
+        self.said.as_deref()
+    }
+
     /// Makes the file what the code says; tells what was done.
     pub fn write(&self) -> anyhow::Result<String> {
         let path = self.path.display();

@@ -1,8 +1,9 @@
 //! What `asp dev` does in the process that serves: applies a directory, says where it is, follows its changes.
 //!
-//! Keeps true: what has a fault is told and changes nothing of what is served.
+//! Keeps true: what has a fault is told and changes nothing of what is served, specs and code.
 
 mod load;
+mod schemas;
 mod tell;
 mod watch;
 
@@ -16,6 +17,8 @@ use asp_store::control::ControlStore;
 
 use super::standing::Died;
 use crate::dev_issuer::DevIssuer;
+use crate::packaging::output;
+use crate::stack::child::Listener;
 use crate::stack::plugins::Made;
 use crate::stack::ready;
 use crate::stack::runtime::LocalRuntime;
@@ -45,6 +48,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// Shows what plugins write, with their names.
+    pub(super) fn listener(&self) -> Listener {
+        let way = tell::Way { json: self.json };
+        Arc::new(move |line| {
+            let Some(said) = output::said(line) else { return };
+            said.lines.iter().for_each(|line| way.say(&output::named(&said.plugin, line)));
+        })
+    }
+
     /// Applies the directory, says where it is served, and follows its changes for ever.
     pub(super) async fn run(self, mut served: Served) -> anyhow::Result<()> {
         ready::write_env(&served.state_dir, &served.urls, &served.issuer)?;
@@ -59,6 +71,7 @@ impl Session {
             match load::load(&served, &self.directory, &mut made).await {
                 Ok(loaded) => {
                     served.machine.not_installed = loaded.not_installed.clone();
+                    loaded.written.iter().for_each(|path| watch.wrote(path));
                     told.in_force(&loaded, &served).await;
                 }
                 Err(faults) => told.refused(&faults),

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::Process;
 use super::announce::announce;
 use super::standing::Died;
-use crate::stack::child::{Program, supervise};
+use crate::stack::child::{Listener, Program, supervise};
 use crate::stack::plugins::NotInstalled;
 use crate::stack::{self, EnvoyPorts, everything};
 
@@ -26,8 +26,12 @@ impl Stack {
         Stack { tasks: JoinSet::new(), stop: CancellationToken::new(), died: Died::default() }
     }
 
-    /// `not_installed`: what the announcement is to tell of the plugins.
-    pub(super) fn start(process: &Process, not_installed: Vec<NotInstalled>) -> anyhow::Result<Stack> {
+    /// `not_installed`: what the announcement is to tell of the plugins; `listener`: who else hears the runtime.
+    pub(super) fn start(
+        process: &Process,
+        not_installed: Vec<NotInstalled>,
+        listener: Option<Listener>,
+    ) -> anyhow::Result<Stack> {
         let mut stack = Stack::none();
         let Some(section) = &process.settings.stack else {
             return Ok(stack);
@@ -44,7 +48,7 @@ impl Stack {
             stack.keep(program);
         }
         if let Some(runtime) = &process.runtime {
-            stack.keep_if_it_works(runtime.program()?);
+            stack.keep_if_it_works(Program { listener, ..runtime.program()? });
         }
         if section.envoy.is_some() {
             stack.until_stopped(announce(process, not_installed, stack.died()));

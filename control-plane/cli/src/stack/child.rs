@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rand::Rng;
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::parent_death::die_with_parent;
 
 /// Between SIGTERM and SIGKILL.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
@@ -29,14 +31,18 @@ const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// Bytes of its last line that are kept.
 const MAX_WORDS: usize = 4096;
 
+/// Gets every line that a child writes, besides the log.
+pub type Listener = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// What to run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Program {
     pub name: &'static str,
     pub path: PathBuf,
     pub arguments: Vec<String>,
     /// Added to the variables every child gets: PATH, HOME, LANG, TZ.
     pub environment: Vec<(String, String)>,
+    pub listener: Option<Listener>,
 }
 
 /// Keeps `program` running until `stop` is cancelled; `Err` when it cannot be kept running.
@@ -107,26 +113,16 @@ fn spawn(program: &Program, last_words: &LastWords) -> anyhow::Result<Child> {
         // A Ctrl-C at the terminal reaches this process, which then stops its children in order.
         .process_group(0)
         .kill_on_drop(true);
-    die_with_parent(&mut command);
+    die_with_parent(command.as_std_mut());
     let mut child =
         command.spawn().with_context(|| format!("start {} ({})", program.name, program.path.display()))?;
     if let Some(stdout) = child.stdout.take() {
-        tokio::spawn(log_lines(program.name, stdout, LastWords::default()));
+        tokio::spawn(log_lines(program.clone(), stdout, LastWords::default()));
     }
     if let Some(stderr) = child.stderr.take() {
-        tokio::spawn(log_lines(program.name, stderr, Arc::clone(last_words)));
+        tokio::spawn(log_lines(program.clone(), stderr, Arc::clone(last_words)));
     }
     Ok(child)
-}
-
-/// Asks the kernel to kill the child when the thread that started it ends: that of a runtime worker,
-/// which lives as long as the runtime.
-#[allow(unsafe_code)] // `pre_exec` is unsafe; its closure makes one async-signal-safe system call
-fn die_with_parent(command: &mut Command) {
-    // SAFETY: prctl(2) is async-signal-safe, and the closure neither allocates nor locks.
-    unsafe {
-        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
-    }
 }
 
 /// SIGTERM, and SIGKILL for a child that does not go.
@@ -149,11 +145,14 @@ async fn end(program: &Program, child: &mut Child) {
 }
 
 /// Logs each line; a line that is JSON already passes as it is, as a field.
-async fn log_lines(child: &'static str, output: impl AsyncRead + Unpin, last: LastWords) {
+async fn log_lines(program: Program, output: impl AsyncRead + Unpin, last: LastWords) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(mut line)) = lines.next_line().await {
         if !line.trim().is_empty() {
-            tracing::info!(child, line, "output");
+            tracing::info!(child = program.name, line, "output");
+            if let Some(listener) = &program.listener {
+                listener(&line);
+            }
             line.truncate(line.floor_char_boundary(MAX_WORDS));
             last.send_replace(line);
         }
@@ -170,6 +169,7 @@ mod tests {
             path: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: vec![("SAMPLE".into(), "yes".into())],
+            listener: None,
         }
     }
 

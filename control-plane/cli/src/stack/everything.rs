@@ -15,5 +15,6 @@ pub fn program(stack: &StackSection, port: u16) -> Option<Program> {
         path: node.clone(),
         arguments: vec![script.to_string_lossy().into_owned(), "streamableHttp".into()],
         environment: vec![("PORT".into(), port.to_string())],
+        listener: None,
     })
 }

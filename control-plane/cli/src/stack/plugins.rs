@@ -43,7 +43,26 @@ pub struct Staging {
     root: PathBuf,
 }
 
+impl Made {
+    /// Whether nothing was built yet.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl Staging {
+    /// One whose code turns out not to load takes no place.
+    pub fn refuse(&mut self, id: &str, version: &str, error: &anyhow::Error) {
+        let is_it =
+            |staged: &mut Staged| staged.installed().id == id && staged.installed().version == version;
+        for staged in self.staged.extract_if(.., is_it) {
+            let Installed { id, version, language, .. } = staged.installed().clone();
+            let why = format!("its code does not load: {}", telling_line(error));
+            let way_out = try_it(&self.root, &id);
+            self.not_installed.push(NotInstalled { id, version, language, why, way_out });
+        }
+    }
+
     /// What is not yet in its place.
     pub fn news(&self) -> impl Iterator<Item = &Installed> {
         self.staged.iter().map(Staged::installed)

@@ -16,7 +16,7 @@ use super::child::Program;
 use super::plugins::{self, Made, NotInstalled, Staging};
 use crate::packaging::languages::Languages;
 use crate::packaging::runtime::{self, Places};
-use crate::packaging::{Installed, MCP_STDIO};
+use crate::packaging::{Installed, MCP_STDIO, Unit};
 use crate::settings::Settings;
 use crate::settings::runtimes::RuntimeAddress;
 use crate::settings::stack::StackSection;
@@ -50,6 +50,9 @@ impl LocalRuntime {
         for (language, missing) in found.absent {
             tracing::warn!(language, missing, "plugins of this language are off");
         }
+        for (_, note) in found.notes {
+            tracing::warn!("{note}");
+        }
         let languages = found.present;
         let environment = found.environment;
         if languages.is_empty() {
@@ -81,6 +84,15 @@ impl LocalRuntime {
     /// Builds what is not in `made`, and changes nothing of what is installed.
     pub fn stage(&self, catalog: &Catalog, primitives: &Path, made: &mut Made) -> Staging {
         plugins::stage(catalog, primitives, (&self.plugins, &self.languages), made)
+    }
+
+    pub fn runs(&self, unit: &Unit) -> bool {
+        unit.is_in(Some(&self.languages))
+    }
+
+    /// Whether some build of a plugin is installed.
+    pub fn has(&self, id: &str, version: &str) -> bool {
+        self.plugins.join(id).join(version).is_dir()
     }
 
     /// Tells the program that a plugin was installed anew: the next call gets the new code. One that does not run
@@ -117,6 +129,7 @@ impl LocalRuntime {
             path: self.program.clone(),
             arguments: places.arguments(),
             environment: self.environment.clone(),
+            listener: None,
         })
     }
 

@@ -1,11 +1,10 @@
 //! From the files of a directory to what the gateway serves: checked, built, stored, in force, installed.
 //!
 //! Keeps true: a directory with a fault is stored not at all, and installed not at all, so that what was served before
-//! stays, specs and code; a plugin that does not build stays what it was; whoever is told that something is in force
+//! stays, specs and code; a plugin that does not build, or whose code does not load, stays what it was; whoever is told that something is in force
 //! reaches it with the next call.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::time::Duration;
 
@@ -14,14 +13,14 @@ use asp_control::apply::{self, Terms};
 use asp_control::catalog::fault::{Fault, Part};
 use asp_control::catalog::{self, Bundle};
 use asp_gateway::execution::Availability;
-use asp_registry::schema_file_name;
+use asp_registry::{Catalog, Source};
 use tokio::task::{block_in_place, spawn_blocking};
 
 use super::Served;
-use crate::packaging::{self, Installed, Outcome};
+use super::schemas::{self, Asked};
+use crate::packaging::{self, Installed, Outcome, Unit};
 use crate::stack::plugins::{Made, NotInstalled, Staging};
 use crate::stack::ready;
-use crate::stack::runtime::LocalRuntime;
 
 const TERMS: Terms = Terms { actor: "dev", prune: true };
 /// From the store to the gateway in the same process: far longer than it takes on a busy machine.
@@ -37,50 +36,98 @@ pub(super) struct Loaded {
     pub(super) servers: Vec<String>,
     /// Plugins whose code is new.
     pub(super) plugins: Vec<String>,
-    /// Those of them whose schemas are what an earlier build said of their types.
-    pub(super) typed: Vec<String>,
     pub(super) not_installed: Vec<NotInstalled>,
     /// Why servers are not published as they are in the directory, and what of them is served.
     pub(super) left_out: Vec<String>,
+    /// The files that were written because the code says so.
+    pub(super) written: Vec<PathBuf>,
+    /// What else is to be told.
+    pub(super) notes: Vec<String>,
 }
 
 /// Brings the directory into force, or says every reason why not. `made` is what earlier loads have built.
 pub(super) async fn load(served: &Served, directory: &Path, made: &mut Made) -> Result<Loaded, Vec<String>> {
-    let root = directory.to_owned();
-    let runtime = served.runtime.clone();
-    let mut known = std::mem::take(made);
-    let work = move || (prepare(&root, runtime.as_deref(), &mut known), known);
-    let prepared = spawn_blocking(work).await.map_err(|error| vec![error.to_string()])?;
-    *made = prepared.1;
-    let Prepared { bundles, staging, files } = prepared.0?;
-    let mut loaded = in_force(served, bundles, staging).await.map_err(|error| vec![format!("{error:#}")])?;
-    loaded.typed = typed(&loaded.plugins, &files);
-    Ok(loaded)
-}
-
-/// A directory without a fault, and its plugins.
-struct Prepared {
-    bundles: Vec<Bundle>,
-    staging: Staging,
-    /// Names of its files, of which `asp plugin build` writes some.
-    files: BTreeSet<String>,
-}
-
-fn typed(plugins: &[String], files: &BTreeSet<String>) -> Vec<String> {
-    plugins.iter().filter(|id| files.contains(&schema_file_name(id))).cloned().collect()
-}
-
-/// Checks the specs, then builds their plugins.
-fn prepare(root: &Path, runtime: Option<&LocalRuntime>, made: &mut Made) -> Result<Prepared, Vec<String>> {
-    let sources = asp_registry::read_dir(root).map_err(|error| vec![error.to_string()])?;
+    // Whoever starts it has just built, or is told by lint.
+    let is_first = made.is_empty();
+    let Read { sources, found, faults } = block_in_place(|| read(directory))?;
+    let staging = stage(served, directory, &found, made).await?;
+    let is_asked = |unit: &Unit| {
+        let is_it = |id: &str, version: &str| unit.id == id && unit.version == version;
+        let failed = staging.not_installed.iter().any(|one| is_it(&one.id, &one.version));
+        let is_new = staging.news().any(|one| is_it(&one.id, &one.version));
+        let runs = served.runtime.as_ref().is_some_and(|runtime| runtime.runs(unit));
+        runs && !failed && (!faults.is_empty() || (is_new && !is_first))
+    };
+    let units = packaging::units(&found.servers, Some(directory)).into_iter().filter(is_asked);
+    let asked = schemas::ask(directory, &sources, &units.collect::<Vec<_>>()).await;
+    if !asked.is_news() {
+        return match faults.is_empty() {
+            true => finish(served, catalog::bundles(&sources, found), staging, asked).await,
+            false => Err(faults.into_iter().chain(asked.notes).collect()),
+        };
+    }
+    // Specs and code together are what the author means: neither is in force without the other.
+    let sources = asked.with(directory, sources);
     let report = asp_registry::check(&sources);
     let Some(found) = report.catalog else {
-        return Err(report.faults.iter().map(catalog::describe).collect());
+        return Err(report.faults.iter().map(catalog::describe).chain(asked.notes).collect());
     };
-    let staging = runtime.map(|runtime| runtime.stage(&found, root, made)).unwrap_or_default();
-    let names = sources.iter().filter_map(|source| source.path.rsplit('/').next());
-    let files = names.map(str::to_owned).collect();
-    Ok(Prepared { bundles: catalog::bundles(&sources, found), staging, files })
+    drop(staging);
+    let staging = stage(served, directory, &found, made).await?;
+    finish(served, catalog::bundles(&sources, found), staging, asked).await
+}
+
+/// A directory whose files have no fault, but for `faults` that the schemas of its code may mend.
+struct Read {
+    sources: Vec<Source>,
+    found: Catalog,
+    faults: Vec<String>,
+}
+
+fn read(root: &Path) -> Result<Read, Vec<String>> {
+    let sources = asp_registry::read_dir(root).map_err(|error| vec![error.to_string()])?;
+    let report = asp_registry::check(&sources);
+    let faults: Vec<String> = report.faults.iter().map(catalog::describe).collect();
+    if let Some(found) = report.catalog {
+        return Ok(Read { sources, found, faults: Vec::new() });
+    }
+    match asp_registry::check_before_build(&sources).catalog {
+        Some(found) => Ok(Read { sources, found, faults }),
+        None => Err(faults),
+    }
+}
+
+/// Builds the plugins, off the path of calls.
+async fn stage(
+    served: &Served,
+    root: &Path,
+    found: &Catalog,
+    made: &mut Made,
+) -> Result<Staging, Vec<String>> {
+    let Some(runtime) = served.runtime.clone() else { return Ok(Staging::default()) };
+    let root = root.to_owned();
+    let found = found.clone();
+    let mut known = std::mem::take(made);
+    let work = move || (runtime.stage(&found, &root, &mut known), known);
+    let (staging, known) = spawn_blocking(work).await.map_err(|error| vec![error.to_string()])?;
+    *made = known;
+    Ok(staging)
+}
+
+/// Brings into force what was checked and built, then writes what the code says of its schemas.
+async fn finish(
+    served: &Served,
+    bundles: Vec<Bundle>,
+    mut staging: Staging,
+    mut asked: Asked,
+) -> Result<Loaded, Vec<String>> {
+    for (id, version, error) in &asked.broken {
+        staging.refuse(id, version, error);
+    }
+    let mut loaded = in_force(served, bundles, staging).await.map_err(|error| vec![format!("{error:#}")])?;
+    loaded.written = asked.write();
+    loaded.notes = asked.notes;
+    Ok(loaded)
 }
 
 /// Stores the servers, waits until the gateway has them, and puts their plugins into the place of earlier ones.
@@ -113,9 +160,10 @@ async fn in_force(served: &Served, bundles: Vec<Bundle>, mut staging: Staging) -
         revision,
         servers,
         plugins: installed.into_iter().map(|plugin| plugin.id).collect(),
-        typed: Vec::new(),
         not_installed: staging.not_installed,
         left_out: parts.iter().map(in_words).collect(),
+        written: Vec::new(),
+        notes: Vec::new(),
     })
 }
 
@@ -170,17 +218,4 @@ async fn reached(served: &Served, revision: u64) -> anyhow::Result<Vec<Fault>> {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     Ok(standing.parts)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_plugins_with_a_file_of_schemas_are_typed() {
-        let files = BTreeSet::from(["greet.yaml", "greet.schema.json", "sum.yaml"].map(str::to_owned));
-        let plugins = ["greet", "sum"].map(str::to_owned);
-        assert_eq!(typed(&plugins, &files), ["greet"]);
-        assert_eq!(typed(&plugins[1..], &files), Vec::<String>::new());
-    }
 }

@@ -1,6 +1,9 @@
 //! What a person, or a program, is told: where servers are, what took effect, what has a fault.
 //!
-//! Owns standard output. The tokens in it are of the development issuer, which only this session trusts.
+//! Owns standard output: for a person text, for programs lines of JSON and nothing else, the text being on standard
+//! error. The tokens in it are of the development issuer, which only this session trusts.
+
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
@@ -13,9 +16,24 @@ use crate::stack::{ready, table};
 /// RFC 6750 section 2.1.
 const SCHEME: &str = "Bearer ";
 
+/// How lines for a person are told.
+#[derive(Clone, Copy)]
+pub(super) struct Way {
+    /// Whether programs read standard output.
+    pub(super) json: bool,
+}
+
+impl Way {
+    pub(super) fn say(self, text: &str) {
+        if self.json { print::note(text) } else { print::line(text) }
+    }
+}
+
 /// What was told so far.
 pub(super) struct Told {
-    json: bool,
+    way: Way,
+    /// How `asp token` mints for this session.
+    mint: String,
     url: String,
     admin: String,
     /// The value of the header, its scheme included.
@@ -30,7 +48,8 @@ impl Told {
     pub(super) fn new(json: bool, served: &Served) -> anyhow::Result<Told> {
         let token = ready::client_token(&served.issuer)?;
         Ok(Told {
-            json,
+            way: Way { json },
+            mint: format!("ASP_STATE_DIR={} asp token", quoted(&served.state_dir)),
             url: served.urls.edge.clone(),
             admin: served.urls.admin.clone(),
             authorization: format!("{SCHEME}{}", token.expose()),
@@ -43,51 +62,61 @@ impl Told {
     pub(super) async fn in_force(&mut self, loaded: &Loaded, served: &Served) {
         let known = std::mem::replace(&mut self.servers, loaded.servers.clone());
         let news: Vec<&String> = loaded.servers.iter().filter(|server| !known.contains(server)).collect();
-        if self.json && !(news.is_empty() && known.len() == loaded.servers.len()) {
+        if self.way.json && !(news.is_empty() && known.len() == loaded.servers.len()) {
             print::line(&self.for_programs().to_string());
-        } else if !news.is_empty() {
+        } else if !self.way.json && !news.is_empty() {
             print::line("A client's mcp.json takes:\n");
             print::json(&json!({ "mcpServers": self.block(&news) }));
             print::line("");
         }
         match self.revision.replace(loaded.revision) {
-            None => print::line(&format!("ready: {} (Ctrl-C ends it)", self.url)),
-            Some(before) => print::line(&in_words(loaded, &known, before)),
+            None => {
+                self.say(&format!("tokens of other callers: {} --org {} --user bob", self.mint, ready::ORG));
+                self.say(&format!("ready: {} (Ctrl-C ends it)", self.url));
+            }
+            Some(before) => self.say(&in_words(loaded, &known, before)),
         }
-        for id in &loaded.typed {
-            let root = &served.machine.root;
-            print::line(&format!("the types of {id} may have changed: run asp plugin build {root}"));
-        }
-        for fault in &loaded.left_out {
-            print::line(&format!("fault: {fault}"));
-        }
+        loaded.notes.iter().for_each(|note| self.say(note));
+        loaded.left_out.iter().for_each(|fault| self.say(&format!("fault: {fault}")));
         for failed in &loaded.not_installed {
-            print::line(&format!("fault: plugin {}: {} ({})", failed.id, failed.why, failed.way_out));
+            let runtime = served.runtime.as_ref();
+            let stays = match runtime.is_some_and(|runtime| runtime.has(&failed.id, &failed.version)) {
+                true => "its code from before stays in force",
+                false => "it is not served",
+            };
+            self.say(&format!("fault: plugin {}: {}; {stays} ({})", failed.id, failed.why, failed.way_out));
         }
         let (servers, machine) = standing(&served.gateway, &served.died, served.machine.clone()).await;
         if table::is_all_on(&servers, &machine) {
             return;
         }
-        print::line(&format!("\n{}", table::render(&servers, &machine)));
+        self.say(&format!("\n{}", table::render(&servers, &machine)));
     }
 
     /// Something has faults, and nothing of it is in force.
     pub(super) fn refused(&self, faults: &[String]) {
-        for fault in faults {
-            print::line(&format!("fault: {fault}"));
-        }
+        faults.iter().for_each(|fault| self.say(&format!("fault: {fault}")));
         let stays = match self.revision {
             None => "nothing is served until this is mended",
-            Some(_) => "what was served before stays in force until this is mended",
+            Some(_) => "what was served before stays in force until this is mended, specs and code",
         };
-        print::line(&format!("not applied: {} faults; {stays}", faults.len()));
+        let count = faults.len();
+        let plural = if count == 1 { "" } else { "s" };
+        self.say(&format!("not applied: {count} fault{plural}; {stays}"));
+    }
+
+    fn say(&self, text: &str) {
+        self.way.say(text);
     }
 
     /// Everything, in one line.
     fn for_programs(&self) -> Value {
         let token = self.authorization.strip_prefix(SCHEME).unwrap_or_default();
         let servers: Vec<&String> = self.servers.iter().collect();
-        json!({ "url": self.url, "admin": self.admin, "token": token, "mcpServers": self.block(&servers) })
+        json!({
+            "url": self.url, "admin": self.admin, "token": token, "mint": self.mint,
+            "mcpServers": self.block(&servers),
+        })
     }
 
     /// What a client's `mcp.json` takes.
@@ -101,6 +130,14 @@ impl Told {
     }
 }
 
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let text = path.display().to_string();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
 fn in_words(loaded: &Loaded, known: &[String], before: u64) -> String {
     let mut news = Vec::new();
     if loaded.revision > before {
@@ -112,5 +149,16 @@ fn in_words(loaded: &Loaded, known: &[String], before: u64) -> String {
     match news.is_empty() {
         true => "applied: nothing changed".to_owned(),
         false => format!("applied: {}", news.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_quoted_where_a_shell_would_read_it_otherwise() {
+        assert_eq!(quoted(Path::new("/tmp/asp-dev1.x")), "/tmp/asp-dev1.x");
+        assert_eq!(quoted(Path::new("/a b/it's")), r"'/a b/it'\''s'");
     }
 }

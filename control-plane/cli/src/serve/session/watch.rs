@@ -57,6 +57,13 @@ impl Watch {
         Watch { root, seen }
     }
 
+    /// This process itself has written a file, which is no change of the author's.
+    pub(super) fn wrote(&mut self, path: &Path) {
+        if let Ok(metadata) = fs::metadata(path) {
+            self.seen.marks.insert(path.to_owned(), mark(&metadata));
+        }
+    }
+
     /// Waits until files are not what they were when this ended last.
     pub(super) async fn changed(&mut self) {
         loop {
@@ -95,6 +102,10 @@ fn warn(root: &Path) {
     );
 }
 
+fn mark(metadata: &fs::Metadata) -> Mark {
+    (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
+}
+
 /// The files that make a directory of primitives. What cannot be read is not there.
 fn look(root: &Path, max_seen: usize) -> Look {
     let mut found = Look::default();
@@ -125,8 +136,7 @@ fn look(root: &Path, max_seen: usize) -> Look {
                     false => {}
                 }
             } else if metadata.is_file() && (level > SERVER_LEVEL || is_spec(&path)) {
-                let mark = (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
-                found.marks.insert(path, mark);
+                found.marks.insert(path, mark(&metadata));
             }
         }
     }
@@ -249,6 +259,8 @@ mod tests {
             edit();
             tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.unwrap();
         }
+        write(at, "other/greet.schema.json", "own");
+        watch.wrote(&at.join("other/greet.schema.json"));
         let unchanged = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
         assert!(unchanged.is_err(), "nothing changed since");
     }

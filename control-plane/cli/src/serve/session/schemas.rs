@@ -1,0 +1,75 @@
+//! The files of schemas beside the specs, made anew when the types of the code changed.
+//!
+//! Keeps true: a file is written when what it says is in force, and never removed; code that cannot say its schemas
+//! does not load, and takes no plugin's place.
+
+use std::path::{Path, PathBuf};
+use std::slice::from_ref;
+
+use asp_registry::Source;
+
+use crate::packaging::schemas::{Schemas, of_code};
+use crate::packaging::{Unit, output};
+
+/// What the code of some plugins says now.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// Those that are not as committed.
+    stale: Vec<Schemas>,
+    /// Id, version and the error of those that do not load.
+    pub(super) broken: Vec<(String, String, anyhow::Error)>,
+    /// For a person.
+    pub(super) notes: Vec<String>,
+}
+
+/// Asks each plugin in a sandbox of its own, so that one that does not load keeps no other from being asked.
+pub(super) async fn ask(root: &Path, sources: &[Source], units: &[Unit]) -> Asked {
+    let mut asked = Asked::default();
+    for unit in units {
+        match of_code(root, sources, from_ref(unit)).await {
+            Ok(found) => asked.stale.extend(found.into_iter().filter(|schemas| !schemas.is_current())),
+            Err(error) => {
+                let text = format!("{error:#}");
+                asked.notes.extend(text.lines().skip(1).map(|line| output::named(&unit.id, line)));
+                asked.broken.push((unit.id.clone(), unit.version.clone(), error));
+            }
+        }
+    }
+    for silent in asked.stale.extract_if(.., |schemas| schemas.said().is_none()) {
+        let root = root.display();
+        let said =
+            format!("the code of {} declares no types any more: run asp plugin build {root}", silent.id);
+        asked.notes.push(said);
+    }
+    asked
+}
+
+impl Asked {
+    pub(super) fn is_news(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// The files of `root` as they are with what the code says.
+    pub(super) fn with(&self, root: &Path, mut sources: Vec<Source>) -> Vec<Source> {
+        for schemas in &self.stale {
+            let path =
+                schemas.path.strip_prefix(root).unwrap_or(&schemas.path).to_string_lossy().into_owned();
+            let text = schemas.said().unwrap_or_default().to_owned();
+            sources.retain(|source| source.path != path);
+            sources.push(Source { path, text });
+        }
+        sources.sort_by(|one, other| one.path.cmp(&other.path));
+        sources
+    }
+
+    /// Writes the files, and returns their paths; what came of each is a note.
+    pub(super) fn write(&mut self) -> Vec<PathBuf> {
+        let mut written = Vec::new();
+        for schemas in std::mem::take(&mut self.stale) {
+            let said = schemas.write();
+            self.notes.push(said.unwrap_or_else(|error| format!("fault: {}: {error:#}", schemas.id)));
+            written.push(schemas.path);
+        }
+        written
+    }
+}
