@@ -117,6 +117,7 @@ fn repeated_keys_are_refused_where_policy_reads() {
         r#"{"jsonrpc":"2.0","id":1,"method":"a","\u006dethod":"b"}"#,
         r#"{"jsonrpc":"2.0","jsonrpc":"2.0","id":1,"method":"a"}"#,
         r#"{"jsonrpc":"2.0","id":1,"id":1,"method":"a"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{},"id":1}"#,
         r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{},"params":{}}"#,
         r#"{"jsonrpc":"2.0","id":1,"method":"a","x":1,"x":1}"#,
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","name":"b"}}"#,
