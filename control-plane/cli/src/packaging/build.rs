@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_that_hangs_is_killed_and_named() {
+    fn a_tool_that_hangs_is_killed_with_what_it_started_and_named() {
         let work = tempfile::tempdir().unwrap();
         let file = work.path().join("pid");
         let script =
@@ -184,6 +184,14 @@ mod tests {
         let mut shell = Command::new("sh");
         let error = run(shell.arg("-c").arg(script), "mvn", Duration::from_secs(2)).unwrap_err().to_string();
         assert_eq!(error, "mvn did not end within 2 s and was killed; it said last: loading");
+        let started = fs::read_to_string(file).unwrap();
+        let stat = format!("/proc/{}/stat", started.trim());
+        let bound = Instant::now() + Duration::from_secs(30);
+        // A killed process is there for a moment more, and as a zombie until its parent has looked.
+        while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(Instant::now() < bound, "what the tool started still runs");
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     #[test]

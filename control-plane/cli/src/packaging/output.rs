@@ -42,7 +42,9 @@ pub fn said(line: &str) -> Option<Said> {
         CRASHED => vec![format!("(the process ended: {})", text("cause"))],
         _ => return None,
     };
-    Some(Said { plugin: text("plugin").to_owned(), lines })
+    // `id@version`; an author has one version at a time.
+    let plugin = text("plugin").split('@').next().unwrap_or_default().to_owned();
+    Some(Said { plugin, lines })
 }
 
 /// Node's shim writes what it has to say as JSON, a trace in one line.
@@ -78,6 +80,16 @@ mod tests {
             r#"{"level": "the plugin's own"}"#,
         ];
         assert_eq!(lines(&log.join("\n")), shown);
+    }
+
+    #[test]
+    fn a_line_of_a_worker_has_its_plugins_name() {
+        let wrote =
+            r#"{"message": "worker log", "plugin": "greet@1.0.0", "stream": "stdout", "line": "heard"}"#;
+        assert_eq!(said(wrote), Some(Said { plugin: "greet".into(), lines: vec!["heard".into()] }));
+        assert_eq!(said(r#"{"message": "ready", "plugin": "greet@1.0.0"}"#), None);
+        assert_eq!(said("no JSON"), None);
+        assert_eq!(named("greet", "heard"), "greet | heard");
     }
 
     #[test]
