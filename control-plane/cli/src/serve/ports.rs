@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context, anyhow};
 use asp_control::listen;
 use serde::Serialize;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::Process;
 use crate::settings::Settings;
@@ -34,27 +34,23 @@ pub(super) struct ControlListeners {
 pub(super) struct Listeners {
     pub(super) control: Option<ControlListeners>,
     pub(super) gateway: Option<TcpListener>,
+    /// The ports that children were given, held as long as this is.
+    _held: Vec<TcpSocket>,
 }
 
-/// Binds every listener of the process's roles. Envoy's ports are only chosen here.
+/// Binds every listener of the process's roles. The ports of Envoy and the sample server are only chosen here.
 pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listeners)> {
     let listen = &settings.listen;
-    let mut ports = Ports {
-        edge: 0,
-        envoy_admin: 0,
-        everything: match &settings.stack {
-            Some(stack) => chosen(stack.everything_port, settings, "sample server").await?,
-            None => 0,
-        },
-        admin: 0,
-        gateway: 0,
-        xds: 0,
-    };
-    if !settings.is_direct() {
-        ports.edge = chosen(listen.edge_port, settings, "edge").await?;
-        ports.envoy_admin = chosen(listen.envoy_admin_port, settings, "Envoy admin").await?;
-    }
+    let mut ports = Ports { edge: 0, envoy_admin: 0, everything: 0, admin: 0, gateway: 0, xds: 0 };
     let mut listeners = Listeners::default();
+    let held = &mut listeners._held;
+    if let Some(stack) = &settings.stack {
+        ports.everything = chosen(stack.everything_port, listen.bind, "sample server", held)?;
+    }
+    if !settings.is_direct() {
+        ports.edge = chosen(listen.edge_port, listen.bind, "edge", held)?;
+        ports.envoy_admin = chosen(listen.envoy_admin_port, listen.bind, "Envoy admin", held)?;
+    }
     if settings.roles.control {
         let (admin, admin_address) = listen::bind(listen.admin, listen.admin_port, "admin API").await?;
         let (xds, xds_address) = listen::bind(listen.xds, listen.xds_port, "xDS server").await?;
@@ -85,14 +81,23 @@ fn way_out(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
     )
 }
 
-/// Envoy binds its ports itself; for port 0 a free one is taken here and let go again. Between the two
-/// somebody else may take it, and then Envoy says so: good enough for development and tests.
-async fn chosen(port: u16, settings: &Settings, what: &str) -> anyhow::Result<u16> {
+/// Envoy binds its ports itself. For port 0 a free one is bound here and held without listening, so that nobody else is
+/// given it: two Envoys of a user can share a port, and then each gets a part of the other's clients. Who binds it by
+/// number, as Envoy and the sample server do, still can (socket(7), `SO_REUSEADDR` and `SO_REUSEPORT`).
+fn chosen(port: u16, address: IpAddr, what: &str, held: &mut Vec<TcpSocket>) -> anyhow::Result<u16> {
     if port != 0 {
         return Ok(port);
     }
-    let (_listener, address) = listen::bind(settings.listen.bind, 0, what).await?;
-    Ok(address.port())
+    let hold = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.set_reuseport(true)?;
+        socket.bind(SocketAddr::new(address, 0))?;
+        io::Result::Ok((socket.local_addr()?.port(), socket))
+    };
+    let (port, socket) = hold().with_context(|| format!("choose a port for the {what} at {address}"))?;
+    held.push(socket);
+    Ok(port)
 }
 
 /// Writes `ports.json` into the state directory.
@@ -112,4 +117,30 @@ pub(super) fn local(bound: IpAddr, port: u16) -> SocketAddr {
         std::net::Ipv4Addr::LOCALHOST.into()
     };
     SocketAddr::new(reachable, port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_was_chosen_is_given_to_nobody_else_and_a_child_can_bind_it() {
+        let address = IpAddr::from([127, 0, 0, 1]);
+        let mut held = Vec::new();
+        let port = chosen(0, address, "edge", &mut held).unwrap();
+        // As the kernel looks for a free one: one that shares it with nobody.
+        let other = TcpSocket::new_v4().unwrap();
+        let taken = other.bind(SocketAddr::new(address, port)).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        let child = TcpListener::bind((address, port)).await.unwrap();
+        let (client, served) = tokio::join!(tokio::net::TcpStream::connect((address, port)), child.accept());
+        assert_eq!(client.unwrap().local_addr().unwrap(), served.unwrap().1, "what is held gets no client");
+    }
+
+    #[tokio::test]
+    async fn a_port_that_was_named_is_left_alone() {
+        let mut held = Vec::new();
+        assert_eq!(chosen(8080, [127, 0, 0, 1].into(), "edge", &mut held).unwrap(), 8080);
+        assert!(held.is_empty());
+    }
 }
