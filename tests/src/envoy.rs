@@ -15,6 +15,8 @@ use crate::{tool, wait};
 
 /// Worker threads, each with a filter of its own: two show what one alone would hide.
 const WORKERS: u8 = 2;
+/// The variable of a template that names the filter.
+const FILTER: &str = "ASP_FILTER_WASM";
 
 /// What an Envoy is started with.
 pub struct Settings<'a> {
@@ -26,7 +28,7 @@ pub struct Settings<'a> {
     pub xds_port: u16,
     /// Certificate and key, for the variant with TLS.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// Further variables of the template.
+    /// Further variables of the template; what they name is not filled in otherwise.
     pub variables: BTreeMap<String, String>,
 }
 
@@ -59,10 +61,10 @@ impl Envoy {
             ("ASP_BIND", "127.0.0.1".into()),
             ("ASP_ENVOY_ADMIN_PORT", "0".into()),
             ("ASP_XDS_PORT", settings.xds_port.to_string()),
-            ("ASP_FILTER_WASM", tool::filter_wasm()?.to_string_lossy().into_owned()),
+            (FILTER, tool::filter_wasm()?.to_string_lossy().into_owned()),
             ("ASP_TRANSPORT_SOCKET", socket.trim().to_string()),
         ] {
-            variables.insert(name.into(), value);
+            variables.entry(name.into()).or_insert(value);
         }
         let config = settings.directory.join("envoy.yaml");
         fs::write(&config, render(&fs::read_to_string(&settings.template)?, &variables)?)?;
@@ -102,6 +104,11 @@ impl Envoy {
     pub async fn admin(&self, path: &str) -> Result<String> {
         Ok(http1::get(self.admin, path, &[]).await?.text())
     }
+}
+
+/// The variable of a template that names the filter.
+pub fn filter_variable(wasm: &Path) -> BTreeMap<String, String> {
+    BTreeMap::from([(FILTER.to_string(), wasm.to_string_lossy().into_owned())])
 }
 
 /// Fills in a template's `${NAME}`s; an unknown one is an error.

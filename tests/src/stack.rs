@@ -1,6 +1,5 @@
 //! A whole platform on this machine: `asp serve` with both roles, real Envoy, a state directory of its own.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use crate::port::Reserved;
 use crate::process::{Log, Process};
 use crate::runtime::{self, Runtime};
 use crate::tap::Tap;
+use crate::tool::Build;
 use crate::{http1, tool, wait};
 
 /// Where `asp` writes what it listens on, in its state directory.
@@ -24,6 +24,8 @@ const PORTS: &str = "ports.json";
 
 /// What a stack serves.
 pub struct Options {
+    /// The programs; this repository's by default.
+    pub build: Build,
     /// A directory of primitive specs; the repository's own by default.
     pub primitives: PathBuf,
     /// The origin clients use; Envoy's own address by default.
@@ -42,15 +44,21 @@ pub struct Options {
 
 impl Options {
     pub fn repository() -> Result<Options> {
-        Ok(Options {
-            primitives: tool::root()?.join("primitives"),
+        Ok(Options::of(Build::own()?))
+    }
+
+    /// The primitives of a build's own checkout.
+    pub fn of(build: Build) -> Options {
+        Options {
+            primitives: build.root.join("primitives"),
+            build,
             public_url: None,
             dead_upstream: None,
             tls: None,
             plugins: false,
             runtime_disk: None,
             environment: Vec::new(),
-        })
+        }
     }
 }
 
@@ -98,11 +106,11 @@ impl Stack {
         let ports = ports(&mut asp, state.path()).await?;
         let settings = envoy::Settings {
             directory: state.path(),
-            template: tool::root()?.join("envoy/bootstrap.yaml"),
+            template: options.build.root.join("envoy/bootstrap.yaml"),
             port,
             xds_port: ports.xds,
             tls: options.tls.clone(),
-            variables: BTreeMap::new(),
+            variables: envoy::filter_variable(&options.build.filter_wasm),
         };
         let envoy = Envoy::start(settings).await?;
         let mut stack = Stack {
@@ -235,12 +243,12 @@ pub fn faults(logs: &[&Log], expected: &[&str]) -> Vec<String> {
 }
 
 fn serve(options: &Options, state: &Path, public_url: &str, dead: &Reserved) -> Result<Command> {
-    let mut command = Command::new(tool::asp()?);
+    let mut command = Command::new(&options.build.asp);
     command.args(["serve", "--dev", "--primitives"]).arg(&options.primitives);
     command
         .env("ASP_STATE_DIR", state)
         .env("ASP_PUBLIC_URL", public_url)
-        .env("ASP_FILTER_WASM", tool::filter_wasm()?)
+        .env("ASP_FILTER_WASM", &options.build.filter_wasm)
         .env("ASP_PORT", "0")
         .env("ASP_ADMIN_PORT", "0")
         .env("ASP_GATEWAY_PORT", "0")

@@ -11,6 +11,29 @@ pub fn root() -> Result<PathBuf> {
     here.parent().map(Path::to_path_buf).context("the tests crate lies below the repository's root")
 }
 
+/// What a stack runs: its programs, and the checkout whose files belong to them.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// The checkout: its primitives, its configuration of Envoy.
+    pub root: PathBuf,
+    pub asp: PathBuf,
+    pub filter_wasm: PathBuf,
+}
+
+impl Build {
+    /// Of this repository.
+    pub fn own() -> Result<Build> {
+        Ok(Build { root: root()?, asp: asp()?, filter_wasm: filter_wasm()? })
+    }
+
+    /// Of another commit, as `scripts/bench-against` lays it out: `source`, `asp` and `asp_filter.wasm`.
+    pub fn at(directory: &Path) -> Result<Build> {
+        let directory = directory.canonicalize().with_context(|| directory.display().to_string())?;
+        let part = |name: &str| existing(directory.join(name), "scripts/bench-against");
+        Ok(Build { root: part("source")?, asp: part("asp")?, filter_wasm: part("asp_filter.wasm")? })
+    }
+}
+
 /// The `asp` binary: `ASP_BIN`, else target/release/asp.
 pub fn asp() -> Result<PathBuf> {
     built("ASP_BIN", "release/asp", "cargo build --release -p asp")
@@ -73,6 +96,15 @@ pub fn postgres() -> Result<PathBuf> {
 /// The folder below which set-up puts the Node clients.
 pub fn clients() -> Result<PathBuf> {
     installed("ASP_CLIENTS_DIR", "clients")
+}
+
+/// The peer that the gateway is measured beside; only `make bench` needs it.
+pub fn mcp_proxy() -> Result<PathBuf> {
+    let path = match env::var_os("ASP_MCP_PROXY_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => root()?.join(".tools/mcp-proxy/bin/mcp-proxy"),
+    };
+    existing(path, "scripts/setup bench")
 }
 
 fn built(variable: &str, below_target: &str, command: &str) -> Result<PathBuf> {

@@ -4,10 +4,11 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 
 use anyhow::Result;
 
-use crate::framing::Framing;
+use crate::framing::{Framing, Message};
 
 /// Connections served at once; further ones are closed. Envoys that were measured before keep theirs.
 const CONNECTIONS: usize = 1024;
@@ -16,27 +17,39 @@ const TEXT: usize = 512;
 
 /// Starts the backend on a free loopback port; it lives as long as the process.
 pub(crate) fn start() -> Result<SocketAddr> {
+    let answer = answer();
+    start_with(move |_, out| out.extend_from_slice(&answer))
+}
+
+/// The same with another answer, which is written to the end of a buffer.
+pub(crate) fn start_with<A>(answer: A) -> Result<SocketAddr>
+where
+    A: Fn(&Message<'_>, &mut Vec<u8>) + Send + Sync + 'static,
+{
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
-    let answer: std::sync::Arc<[u8]> = answer().into();
+    let answer = Arc::new(answer);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            if std::sync::Arc::strong_count(&answer) > CONNECTIONS {
+            if Arc::strong_count(&answer) > CONNECTIONS {
                 continue;
             }
             let answer = answer.clone();
             // A peer that goes away ends its connection with an error that concerns nobody.
-            std::thread::spawn(move || drop(serve(stream, &answer)));
+            std::thread::spawn(move || drop(serve(stream, answer.as_ref())));
         }
     });
     Ok(address)
 }
 
-fn serve(mut stream: TcpStream, answer: &[u8]) -> std::io::Result<()> {
+fn serve(mut stream: TcpStream, answer: impl Fn(&Message<'_>, &mut Vec<u8>)) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut framing = Framing::default();
-    while framing.next(&mut stream)?.is_some() {
-        stream.write_all(answer)?;
+    let mut out = Vec::new();
+    while let Some(request) = framing.next(&mut stream)? {
+        out.clear();
+        answer(&request, &mut out);
+        stream.write_all(&out)?;
     }
     Ok(())
 }

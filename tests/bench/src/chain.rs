@@ -18,6 +18,8 @@ use crate::issuer::Issuer;
 pub(crate) const SERVER: &str = "demo";
 /// The same server for anybody, to see what the token costs.
 pub(crate) const OPEN_SERVER: &str = "open";
+/// The tool that is called.
+pub(crate) const TOOL: &str = "echo";
 /// The only Origin let through.
 pub(crate) const ORIGIN: &str = "https://app.example.com";
 /// Largest body let through, in bytes.

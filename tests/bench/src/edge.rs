@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use asp_e2e::envoy::{Envoy, Settings};
+use asp_e2e::envoy::{self, Envoy, Settings};
 use asp_e2e::port::Reserved;
-use asp_e2e::tool;
+use asp_e2e::tool::{self, Build};
 use tempfile::TempDir;
 
 use crate::chain::{self, Chain, Policy};
@@ -30,25 +31,28 @@ impl Edge {
             ("BENCH_FILTERS".to_string(), filters),
             ("BENCH_BACKEND_PORT".to_string(), backend.port().to_string()),
         ]);
-        Edge::launch(directory, "tests/bench/envoy.yaml", 0, variables)
+        let template = tool::root()?.join("tests/bench/envoy.yaml");
+        Edge::launch(directory, template, 0, variables)
             .await
             .with_context(|| format!("the Envoy of {chain:?}"))
     }
 
-    /// Envoy as the platform ships it, told everything by the control plane at that port.
-    pub(crate) async fn shipped(xds_port: u16) -> Result<Edge> {
-        Edge::launch(tempfile::tempdir()?, "envoy/bootstrap.yaml", xds_port, BTreeMap::new()).await
+    /// Envoy as a build ships it, told everything by the control plane at that port.
+    pub(crate) async fn shipped(build: &Build, xds_port: u16) -> Result<Edge> {
+        let template = build.root.join("envoy/bootstrap.yaml");
+        let variables = envoy::filter_variable(&build.filter_wasm);
+        Edge::launch(tempfile::tempdir()?, template, xds_port, variables).await
     }
 
     async fn launch(
         directory: TempDir,
-        template: &str,
+        template: PathBuf,
         xds_port: u16,
         variables: BTreeMap<String, String>,
     ) -> Result<Edge> {
         let settings = Settings {
             directory: directory.path(),
-            template: tool::root()?.join(template),
+            template,
             port: Reserved::new()?,
             xds_port,
             tls: None,
@@ -63,6 +67,6 @@ impl Edge {
     }
 
     pub(crate) fn processes(&self) -> Processes {
-        Processes { envoy: self.envoy.process.id(), gateway: None }
+        Processes { envoy: self.envoy.process.id(), ..Processes::default() }
     }
 }

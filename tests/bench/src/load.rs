@@ -145,7 +145,8 @@ mod tests {
 
     fn traffic() -> Traffic {
         let callers = vec![Caller { token: "t".into(), session: "s".into() }];
-        Traffic { shape: Shape::Legacy, server: "demo", authority: "h".into(), callers }
+        let target = "/demo/mcp".to_owned();
+        Traffic { shape: Shape::Legacy, target, tool: "echo", authority: "h".into(), callers }
     }
 
     #[test]

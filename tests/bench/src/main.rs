@@ -3,20 +3,27 @@
 
 mod agreement;
 mod backend;
+mod beside;
 mod chain;
+mod compare;
+mod echo;
 mod edge;
 mod enforcement;
 mod framing;
 mod goal;
 mod issuer;
 mod load;
+mod loops;
 mod machine;
 mod measurement;
 mod path;
+mod peer;
 mod plan;
 mod plugins;
+mod progress;
 mod report;
 mod rows;
+mod session;
 mod spread;
 mod summary;
 mod table;
@@ -27,12 +34,15 @@ use clap::Parser;
 
 use crate::machine::Machine;
 use crate::plan::{Args, Part, Plan};
-use crate::report::Report;
+use crate::report::{Parts, Report};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let plan = Plan::of(&args);
+    if args.serves_echo() {
+        return echo::serve().await;
+    }
+    let plan = Plan::of(&args)?;
     let report = measure(&plan).await?;
     report.write(&args.out()?, &table::render(&report))?;
     report.check()
@@ -41,6 +51,12 @@ async fn main() -> anyhow::Result<()> {
 async fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let started = Machine::now();
     let edge = if plan.measures(Part::Edge) { Some(rows::measure_all(plan).await?) } else { None };
+    let beside = if plan.measures(Part::Peer) { Some(beside::measure(plan).await?) } else { None };
     let plugins = if plan.measures(Part::Plugins) { Some(plugins::measure(plan).await?) } else { None };
-    Ok(Report::new(plan.clone(), [started, Machine::now()], edge.unwrap_or_default(), plugins))
+    let comparison = match &plan.baseline {
+        Some(baseline) if plan.measures(Part::Compare) => Some(compare::measure(plan, baseline).await?),
+        _ => None,
+    };
+    let parts = Parts { edge: edge.unwrap_or_default(), beside, plugins, comparison };
+    Ok(Report::new(plan.clone(), [started, Machine::now()], parts))
 }

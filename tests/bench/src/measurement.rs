@@ -37,6 +37,7 @@ pub(crate) struct Measurement {
     pub run: u32,
     pub row: &'static str,
     pub phase: Phase,
+    pub connections: usize,
     pub requests: u64,
     pub errors: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,6 +51,7 @@ pub(crate) struct Measurement {
     /// CPU time of the process in microseconds per request.
     pub envoy_cpu_us: Option<f64>,
     pub gateway_cpu_us: Option<f64>,
+    pub backend_cpu_us: Option<f64>,
     /// Resident memory at the end, in KiB.
     pub envoy_rss_kib: Option<u64>,
     pub gateway_rss_kib: Option<u64>,
@@ -88,6 +90,7 @@ pub(crate) async fn take(
         run,
         row: place.row,
         phase,
+        connections,
         requests: outcome.requests,
         errors: outcome.errors,
         first_error: outcome.first_error,
@@ -98,6 +101,7 @@ pub(crate) async fn take(
         max_us: outcome.latency.max() as f64 / 1000.0,
         envoy_cpu_us: per_request(&before.envoy, &after.envoy),
         gateway_cpu_us: per_request(&before.gateway, &after.gateway),
+        backend_cpu_us: per_request(&before.backend, &after.backend),
         envoy_rss_kib: after.envoy.map(|reading| reading.rss_kib),
         gateway_rss_kib: after.gateway.map(|reading| reading.rss_kib),
     })

@@ -3,15 +3,16 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result};
-use asp_e2e::http1::{self, Request};
+use anyhow::Result;
+use asp_e2e::http1;
 use asp_e2e::stack::{Options, Stack};
+use asp_e2e::tool::Build;
 use asp_e2e::wait;
-use serde_json::{Value, json};
 
 use crate::chain::SERVER;
 use crate::edge::Edge;
 use crate::issuer::Issuer;
+use crate::session::Endpoint;
 use crate::traffic::Caller;
 use crate::usage::Processes;
 
@@ -27,9 +28,9 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(crate) async fn start() -> Result<Path> {
-        let stack = Stack::start(Options::repository()?).await?;
-        let edge = Edge::shipped(stack.ports.xds).await?;
+    pub(crate) async fn start(build: Build) -> Result<Path> {
+        let stack = Stack::start(Options::of(build.clone())).await?;
+        let edge = Edge::shipped(&build, stack.ports.xds).await?;
         let address = edge.address();
         wait::until("the measured Envoy serves", wait::START, || async move {
             http1::get(address, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
@@ -38,8 +39,8 @@ impl Path {
         let issuer = Issuer::development(stack.state.path())?;
         let mut path = Path { stack, edge, issuer, sessions: Vec::new() };
         for index in 0..USERS {
-            let session = path.open_session(&user(index)).await?;
-            path.sessions.push(session);
+            let token = path.issuer.mint(&path.public_url(), &user(index))?;
+            path.sessions.push(path.endpoint().open_session(&token).await?);
         }
         Ok(path)
     }
@@ -53,6 +54,12 @@ impl Path {
         self.stack.edge().to_string()
     }
 
+    /// The gateway without Envoy.
+    fn endpoint(&self) -> Endpoint {
+        let target = format!("/{SERVER}/mcp");
+        Endpoint { address: self.gateway(), target, authority: self.authority() }
+    }
+
     pub(crate) fn gateway(&self) -> SocketAddr {
         self.stack.gateway()
     }
@@ -60,7 +67,7 @@ impl Path {
     /// The gateway, behind the measured Envoy or alone.
     pub(crate) fn processes(&self, with_envoy: bool) -> Processes {
         let envoy = if with_envoy { self.edge.envoy.process.id() } else { None };
-        Processes { envoy, gateway: self.stack.asp.id() }
+        Processes { envoy, gateway: self.stack.asp.id(), backend: None }
     }
 
     /// That many callers with tokens nobody has seen, signed by `issuer`.
@@ -71,46 +78,6 @@ impl Path {
             callers.push(Caller { token: issuer.mint(&audience, &user(index))?, session: session.clone() });
         }
         Ok(callers)
-    }
-
-    async fn open_session(&self, user: &str) -> Result<String> {
-        let token = self.issuer.mint(&self.public_url(), user)?;
-        let params = json!({
-            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"},
-        });
-        let opened = self.post(
-            &token,
-            None,
-            json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}),
-        );
-        let opened = opened.await?;
-        let session =
-            opened.header("mcp-session-id").context("initialize answers with a session")?.to_string();
-        let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        self.post(&token, Some(&session), ready).await?;
-        Ok(session)
-    }
-
-    async fn post(&self, token: &str, session: Option<&str>, message: Value) -> Result<http1::Response> {
-        let mut headers = vec![
-            ("host".to_string(), self.authority()),
-            ("authorization".into(), format!("Bearer {token}")),
-            ("content-type".into(), "application/json".into()),
-            ("accept".into(), "application/json, text/event-stream".into()),
-        ];
-        if let Some(session) = session {
-            headers.push(("mcp-session-id".into(), session.into()));
-            headers.push(("mcp-protocol-version".into(), "2025-11-25".into()));
-        }
-        let request = Request {
-            method: "POST".into(),
-            target: format!("/{SERVER}/mcp"),
-            headers: headers.into_iter().map(|(name, value)| (name, value.into_bytes())).collect(),
-            body: message.to_string().into_bytes(),
-        };
-        let answer = http1::send(self.gateway(), &request).await?;
-        anyhow::ensure!((200..300).contains(&answer.status), "{}: {}", answer.status, answer.text());
-        Ok(answer)
     }
 }
 

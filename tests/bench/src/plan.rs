@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use asp_e2e::tool;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 /// The arguments of `asp-bench`.
 #[derive(Parser)]
-#[command(name = "asp-bench", about = "Measures the edge, the whole path and the plugin runtime")]
+#[command(
+    name = "asp-bench",
+    about = "Measures the edge, the whole path beside a peer and an earlier commit, and the plugin runtime"
+)]
 pub(crate) struct Args {
     /// One short run: shows that every row works; its figures mean nothing.
     #[arg(long)]
@@ -18,9 +21,15 @@ pub(crate) struct Args {
     /// How often every row is measured; the rows take turns.
     #[arg(long)]
     runs: Option<u32>,
-    /// Measures this part alone.
+    /// Measures these parts alone.
     #[arg(long)]
-    only: Option<Part>,
+    only: Vec<Part>,
+    /// An earlier commit, made by scripts/bench-against, that is measured in turns with this one.
+    #[arg(long, value_name = "DIR")]
+    baseline: Option<PathBuf>,
+    /// Serves the echo that the peer stands before, and nothing else.
+    #[arg(long, hide = true)]
+    serve_echo: bool,
     /// Folder of the report; target/bench by default.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -32,11 +41,19 @@ pub(crate) struct Args {
 pub(crate) enum Part {
     /// The edge and the whole path.
     Edge,
+    /// The gateway beside the `mcp-proxy` crate.
+    Peer,
     /// The plugin runtime.
     Plugins,
+    /// This commit beside the one of `--baseline`.
+    Compare,
 }
 
 impl Args {
+    pub(crate) fn serves_echo(&self) -> bool {
+        self.serve_echo
+    }
+
     pub(crate) fn out(&self) -> Result<PathBuf> {
         if let Some(out) = &self.out {
             return Ok(out.clone());
@@ -50,8 +67,9 @@ impl Args {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Plan {
     pub quick: bool,
-    /// The only part that is measured.
-    pub only: Option<Part>,
+    /// The only parts that are measured.
+    pub only: Vec<Part>,
+    pub baseline: Option<PathBuf>,
     /// Alternated runs.
     pub runs: u32,
     /// Distinct tokens of a row in a run; each is new to the row.
@@ -64,6 +82,8 @@ pub(crate) struct Plan {
     pub steady: Duration,
     /// Length of the closed loop, per row and run.
     pub saturation: Duration,
+    /// Length of a closed loop beside the peer or an earlier commit.
+    pub closed: Duration,
     /// Length of the open loop of a variant.
     pub variant: Duration,
     /// Arrival rate as a fraction of the slowest row's capacity.
@@ -79,16 +99,23 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn of(args: &Args) -> Plan {
+    pub(crate) fn of(args: &Args) -> Result<Plan> {
+        if args.only.contains(&Part::Compare) && args.baseline.is_none() {
+            bail!(
+                "`--only compare` needs `--baseline DIR`; `scripts/bench-against REVISION` makes one and calls this"
+            );
+        }
         let full = Plan {
             quick: false,
-            only: args.only,
+            only: args.only.clone(),
+            baseline: args.baseline.clone(),
             runs: 5,
             tokens: 1000,
             connections: 16,
             settle: Duration::from_secs(1),
             steady: Duration::from_secs(3),
             saturation: Duration::from_secs(2),
+            closed: Duration::from_secs(6),
             variant: Duration::from_secs(2),
             fraction: 0.5,
             flips: 50,
@@ -98,13 +125,15 @@ impl Plan {
         };
         let quick = Plan {
             quick: true,
-            only: args.only,
+            only: args.only.clone(),
+            baseline: args.baseline.clone(),
             runs: 1,
             tokens: 200,
             connections: 4,
             settle: Duration::from_millis(100),
             steady: Duration::from_millis(300),
             saturation: Duration::from_millis(200),
+            closed: Duration::from_millis(200),
             variant: Duration::from_millis(200),
             fraction: 0.3,
             flips: 3,
@@ -113,10 +142,45 @@ impl Plan {
             starts: 2,
         };
         let plan = if args.quick { quick } else { full };
-        Plan { runs: args.runs.unwrap_or(plan.runs).max(1), ..plan }
+        Ok(Plan { runs: args.runs.unwrap_or(plan.runs).max(1), ..plan })
     }
 
     pub(crate) fn measures(&self, part: Part) -> bool {
-        self.only.is_none_or(|only| only == part)
+        match self.only.as_slice() {
+            [] => part != Part::Compare || self.baseline.is_some(),
+            only => only.contains(&part),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(arguments: &[&str]) -> Result<Plan> {
+        Plan::of(&Args::parse_from([&["asp-bench"], arguments].concat()))
+    }
+
+    fn measured(arguments: &[&str]) -> Vec<Part> {
+        let plan = plan(arguments).unwrap();
+        let all = [Part::Edge, Part::Peer, Part::Plugins, Part::Compare];
+        all.into_iter().filter(|part| plan.measures(*part)).collect()
+    }
+
+    #[test]
+    fn an_earlier_commit_is_measured_only_where_one_is_named() {
+        assert_eq!(measured(&[]), [Part::Edge, Part::Peer, Part::Plugins]);
+        assert_eq!(measured(&["--only", "edge", "--only", "plugins"]), [Part::Edge, Part::Plugins]);
+        assert_eq!(measured(&["--only", "compare", "--baseline", "x"]), [Part::Compare]);
+        assert_eq!(measured(&["--baseline", "x"]).len(), 4);
+        let error = plan(&["--only", "compare"]).unwrap_err();
+        assert!(error.to_string().contains("scripts/bench-against"), "{error}");
+    }
+
+    #[test]
+    fn a_comparison_has_five_runs_unless_told_otherwise() {
+        assert_eq!(plan(&["--baseline", "x"]).unwrap().runs, 5);
+        assert_eq!(plan(&["--baseline", "x", "--runs", "2"]).unwrap().runs, 2);
+        assert_eq!(plan(&["--quick"]).unwrap().runs, 1);
     }
 }

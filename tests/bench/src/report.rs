@@ -7,6 +7,8 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::agreement::Agreement;
+use crate::beside::Beside;
+use crate::compare::Comparison;
 use crate::enforcement::Enforcement;
 use crate::goal::{self, Goal};
 use crate::machine::Machine;
@@ -15,6 +17,14 @@ use crate::plan::Plan;
 use crate::plugins::{self, Plugins};
 use crate::rows::Found;
 use crate::summary::{Summary, summarise};
+
+/// What each part found.
+pub(crate) struct Parts {
+    pub edge: Found,
+    pub beside: Option<Beside>,
+    pub plugins: Option<Plugins>,
+    pub comparison: Option<Comparison>,
+}
 
 /// Everything of one benchmark.
 #[derive(Serialize)]
@@ -30,13 +40,16 @@ pub(crate) struct Report {
     pub summaries: Vec<Summary>,
     pub agreements: Vec<Agreement>,
     pub enforcement: Vec<Enforcement>,
+    pub beside: Option<Beside>,
     pub plugins: Option<Plugins>,
+    pub comparison: Option<Comparison>,
     /// Raw data, in the order it was taken.
     pub measurements: Vec<Measurement>,
 }
 
 impl Report {
-    pub(crate) fn new(plan: Plan, machine: [Machine; 2], edge: Found, plugins: Option<Plugins>) -> Report {
+    pub(crate) fn new(plan: Plan, machine: [Machine; 2], parts: Parts) -> Report {
+        let Parts { edge, beside, plugins, comparison } = parts;
         let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
@@ -46,13 +59,17 @@ impl Report {
             machine,
             goals: [
                 goal::judge(&summaries, &enforcement),
+                beside.as_ref().map(Beside::judge).unwrap_or_default(),
                 plugins.as_ref().map(plugins::judge).unwrap_or_default(),
+                comparison.as_ref().map(Comparison::judge).unwrap_or_default(),
             ]
             .concat(),
             summaries,
             agreements,
             enforcement,
+            beside,
             plugins,
+            comparison,
             measurements,
         }
     }
@@ -71,7 +88,10 @@ impl Report {
 
     /// Fails when a request failed: its row's figures are no figures.
     pub(crate) fn check(&self) -> Result<()> {
-        let failed = self.measurements.iter().find(|measurement| measurement.errors > 0);
+        let beside = self.beside.iter().flat_map(|beside| &beside.measurements);
+        let compared = self.comparison.iter().flat_map(|both| both.own.iter().chain(&both.theirs));
+        let all = self.measurements.iter().chain(beside).chain(compared);
+        let failed = all.into_iter().find(|measurement| measurement.errors > 0);
         if let Some(failed) = failed {
             bail!(
                 "row {} ({}): {} of {} requests failed, the first with {}",

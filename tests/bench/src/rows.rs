@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
+use asp_e2e::tool::Build;
 
 use crate::agreement::{self, Agreement};
 use crate::backend;
-use crate::chain::{Chain, OPEN_SERVER, Policy, SERVER};
+use crate::chain::{Chain, OPEN_SERVER, Policy, SERVER, TOOL};
 use crate::edge::Edge;
 use crate::enforcement::{self, Enforcement};
 use crate::issuer::Issuer;
@@ -14,6 +15,7 @@ use crate::load::Pace;
 use crate::measurement::{self, Measurement, Phase, Place};
 use crate::path::Path;
 use crate::plan::Plan;
+use crate::progress::say;
 use crate::traffic::{Caller, Shape, Traffic};
 use crate::usage::Processes;
 
@@ -104,7 +106,7 @@ pub(crate) async fn measure_all(plan: &Plan) -> Result<Found> {
 
 impl Bench {
     async fn start() -> Result<Bench> {
-        let path = Path::start().await.context("start the stack")?;
+        let path = Path::start(Build::own()?).await.context("start the stack")?;
         let issuers = [Issuer::development(path.stack.state.path())?, Issuer::rsa()?];
         let backend = backend::start()?;
         let public_url = path.public_url();
@@ -243,7 +245,8 @@ impl Bench {
     }
 
     fn traffic(&self, row: Row, callers: Vec<Caller>) -> Traffic {
-        Traffic { shape: row.shape, server: row.server, authority: self.path.authority(), callers }
+        let target = format!("/{}/mcp", row.server);
+        Traffic { shape: row.shape, target, tool: TOOL, authority: self.path.authority(), callers }
     }
 }
 
@@ -257,8 +260,4 @@ fn legacy(place: Place) -> Row {
 
 fn requests(rate: f64, length: std::time::Duration) -> u64 {
     ((rate * length.as_secs_f64()) as u64).max(1)
-}
-
-fn say(text: &str) {
-    eprintln!("bench: {text}");
 }

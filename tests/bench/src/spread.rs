@@ -27,6 +27,11 @@ impl Spread {
     }
 }
 
+/// A spread, or a dash.
+pub(crate) fn cell(spread: Option<Spread>, decimals: usize) -> String {
+    spread.map_or("-".to_string(), |spread| spread.text(decimals))
+}
+
 /// The value below or at which `share` of the values lie (nearest rank).
 pub(crate) fn percentile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();

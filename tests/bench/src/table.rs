@@ -7,7 +7,7 @@ use crate::plan::Part;
 use crate::plugins;
 use crate::report::Report;
 use crate::rows::{MAIN, VARIANTS};
-use crate::spread::{Spread, percentile};
+use crate::spread::{Spread, cell, percentile};
 use crate::summary::Summary;
 
 /// Where the filter's time goes: what one row has that the other has not.
@@ -37,8 +37,14 @@ pub(crate) fn render(report: &Report) -> String {
     if report.plan.measures(Part::Edge) {
         let _ = edge(&mut text, report);
     }
+    if let Some(beside) = &report.beside {
+        let _ = beside.render(&mut text);
+    }
     if let Some(plugins) = &report.plugins {
         let _ = plugins::render(&mut text, plugins);
+    }
+    if let Some(comparison) = &report.comparison {
+        let _ = comparison.render(&mut text);
     }
     text
 }
@@ -227,10 +233,6 @@ fn find<'a>(report: &'a Report, row: &str, phase: Phase) -> Option<&'a Summary> 
 fn like<'a>(report: &'a Report, row: &str, base: &str, phase: Phase) -> Option<&'a Summary> {
     let kind = row.rsplit('-').next().unwrap_or_default();
     find(report, &format!("{base}-{kind}"), phase).or_else(|| find(report, base, phase))
-}
-
-fn cell(spread: Option<Spread>, decimals: usize) -> String {
-    spread.map_or("-".to_string(), |spread| spread.text(decimals))
 }
 
 fn ratio(value: Option<Spread>, reference: Option<Spread>) -> String {

@@ -32,8 +32,9 @@ pub(crate) struct Caller {
 /// What a load sends.
 pub(crate) struct Traffic {
     pub shape: Shape,
-    /// The server's name in the path.
-    pub server: &'static str,
+    /// The path of the endpoint.
+    pub target: String,
+    pub tool: &'static str,
     /// The value of `host`: that of the public URL, whatever row it is sent to.
     pub authority: String,
     pub callers: Vec<Caller>,
@@ -50,9 +51,9 @@ impl Traffic {
             Shape::Legacy | Shape::Modern => ("POST", "application/json, text/event-stream"),
         };
         let head = format!(
-            "{verb} /{}/mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: {accept}\r\n\
+            "{verb} {} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\naccept: {accept}\r\n\
              user-agent: asp-bench\r\n",
-            self.server, self.authority, caller.token
+            self.target, self.authority, caller.token
         );
         buffer.extend_from_slice(head.as_bytes());
         let session = format!("mcp-protocol-version: 2025-11-25\r\nmcp-session-id: {}\r\n", caller.session);
@@ -63,15 +64,18 @@ impl Traffic {
             }
             Shape::Legacy => {
                 buffer.extend_from_slice(session.as_bytes());
-                append(buffer, &call(""));
+                append(buffer, &call(self.tool, ""));
             }
             Shape::Modern => {
-                buffer.extend_from_slice(
-                    b"mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: echo\r\n",
+                let mirrored = format!(
+                    "mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: {}\r\n",
+                    self.tool
                 );
+                buffer.extend_from_slice(mirrored.as_bytes());
                 append(
                     buffer,
                     &call(
+                        self.tool,
                         ",\"_meta\":{\"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\
                          \"io.modelcontextprotocol/clientCapabilities\":{}}",
                     ),
@@ -87,11 +91,11 @@ fn append(buffer: &mut Vec<u8>, body: &str) {
     buffer.extend_from_slice(body.as_bytes());
 }
 
-fn call(meta: &str) -> String {
+fn call(tool: &str, meta: &str) -> String {
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let text = format!("{:.<ARGUMENT$}", format!("call {id} "));
     format!(
-        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"echo\",\
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\",\"params\":{{\"name\":\"{tool}\",\
          \"arguments\":{{\"message\":\"{text}\"}}{meta}}}}}"
     )
 }
@@ -104,7 +108,8 @@ mod tests {
     fn every_request_has_its_own_token_id_and_argument() {
         let caller = |token: &str| Caller { token: token.into(), session: "s".into() };
         let callers = vec![caller("one"), caller("two")];
-        let traffic = Traffic { shape: Shape::Legacy, server: "demo", authority: "h".into(), callers };
+        let target = "/demo/mcp".to_owned();
+        let traffic = Traffic { shape: Shape::Legacy, target, tool: "echo", authority: "h".into(), callers };
         let mut seen = std::collections::HashSet::new();
         for slot in 0..4 {
             let mut bytes = Vec::new();

@@ -13,14 +13,18 @@ use anyhow::{Context, Result};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Processes {
     pub envoy: Option<u32>,
+    /// The gateway, or the peer in its place.
     pub gateway: Option<u32>,
+    /// The MCP server behind the peer.
+    pub backend: Option<u32>,
 }
 
-/// A reading of both.
+/// A reading of all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
     pub envoy: Option<Reading>,
     pub gateway: Option<Reading>,
+    pub backend: Option<Reading>,
 }
 
 /// Of one process.
@@ -46,6 +50,7 @@ impl Processes {
         Ok(Usage {
             envoy: self.envoy.map(reading).transpose()?,
             gateway: self.gateway.map(reading).transpose()?,
+            backend: self.backend.map(reading).transpose()?,
         })
     }
 }
@@ -71,7 +76,7 @@ mod tests {
 
     #[test]
     fn work_shows_as_cpu_time_and_memory() {
-        let own = Processes { envoy: Some(std::process::id()), gateway: None };
+        let own = Processes { envoy: Some(std::process::id()), ..Processes::default() };
         let before = own.read().unwrap().envoy.unwrap();
         let started = std::time::Instant::now();
         while started.elapsed().as_millis() < 50 {

@@ -1,13 +1,17 @@
-//! `asp-bench --quick` measures every row and none of its requests fails. Its figures are not looked at.
+//! `asp-bench --quick` measures every row and none of its requests fails. Its figures are not looked at. The peer is left
+//! out: only `make bench` installs it.
 
 // Test code may fail loudly; Clippy sees only the `#[test]` itself.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use asp_e2e::tool::Build;
 use serde_json::Value;
+use tempfile::TempDir;
 
 const ROWS: [&str; 6] = ["direct", "envoy", "native", "filter", "gateway", "path"];
 const VARIANTS: [&str; 11] = [
@@ -27,8 +31,11 @@ const VARIANTS: [&str; 11] = [
 #[test]
 fn a_quick_run_reports_every_row_without_an_error() {
     let out = tempfile::tempdir().unwrap();
+    let baseline = baseline();
     let output = Command::new(env!("CARGO_BIN_EXE_asp-bench"))
-        .args(["--quick", "--out"])
+        .args(["--quick", "--only", "edge", "--only", "plugins", "--only", "compare", "--baseline"])
+        .arg(baseline.path())
+        .arg("--out")
         .arg(out.path())
         .output()
         .unwrap();
@@ -66,6 +73,35 @@ fn a_quick_run_reports_every_row_without_an_error() {
     assert!(report["agreements"].as_array().unwrap().len() > 10);
     assert!(!report["goals"].as_array().unwrap().is_empty());
     check_plugins(&report["plugins"]);
+    check_comparison(&report["comparison"]);
+}
+
+/// What `scripts/bench-against` would lay out, of this very build.
+fn baseline() -> TempDir {
+    let Build { root, asp, filter_wasm } = Build::own().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for (name, of) in [("source", root), ("asp", asp), ("asp_filter.wasm", filter_wasm)] {
+        symlink(of, directory.path().join(name)).unwrap();
+    }
+    directory
+}
+
+/// Each row was measured on both sides with few and with many connections.
+fn check_comparison(found: &Value) {
+    let compared = found["compared"].as_array().unwrap();
+    let with = |figure: &str| -> BTreeSet<_> {
+        let of = compared
+            .iter()
+            .filter(|one| one["figure"] == figure && one["ratio"]["median"].as_f64().unwrap() > 0.0);
+        of.map(|one| (one["cell"]["row"].as_str().unwrap(), one["cell"]["connections"].as_u64().unwrap()))
+            .collect()
+    };
+    let all = ["gateway", "path", "path-modern"].into_iter().flat_map(|row| [(row, 8), (row, 64)]);
+    assert_eq!(with("gateway CPU us"), all.collect());
+    assert_eq!(with("Envoy CPU us").len(), 4, "the gateway alone has no Envoy");
+    for side in ["own", "theirs"] {
+        assert!(found[side].as_array().unwrap().iter().all(|one| one["errors"] == 0), "{side}");
+    }
 }
 
 /// Every language was measured in every way, and each figure is there.
