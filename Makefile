@@ -33,20 +33,22 @@ binaries:
 run: build ## Starts everything on this machine, in the foreground
 	@source .tools/env; exec $(target)/release/asp serve --dev --stack --primitives primitives
 
-package: ## Packs the binaries as a Python wheel and npm packages, in target/dist/
+package: ## Packs the binaries as a Python wheel and npm packages, in target/packages/
 	@scripts/setup package
-	cargo build --locked --release -p asp -p asp-runtime -p asp-launcher
-	@scripts/package
+	cargo build --locked --profile dist -p asp -p asp-runtime -p asp-launcher
+	@scripts/package dist
 
 test: ## Runs every test that proves safety, real Envoy and real clients included
 	@scripts/setup test
 	@source .tools/env; scripts/test
 
 bench: ## Measures the edge, the whole path and the plugin runtime; the report is left below target/bench/
-	@scripts/setup test
+	@scripts/setup bench
 	@scripts/build-wasm
-	cargo build --locked --release --workspace --all-targets
-	@source .tools/env; exec $(target)/release/asp-bench $(BENCH_ARGS)
+	cargo build --locked --profile dist -p asp -p asp-runtime -p asp-launcher
+	cargo build --locked --profile dist -p asp-bench
+	@source .tools/env; export ASP_BIN=$(target)/dist/asp ASP_RUNTIME_BIN=$(target)/dist/asp-runtime; \
+	  exec $(target)/dist/asp-bench $(BENCH_ARGS)
 
 chaos: ## Breaks the plugin runtime in every way plugins can; CHAOS_ARGS for its flags
 	@scripts/setup test
