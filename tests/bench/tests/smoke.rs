@@ -2,7 +2,7 @@
 //! out: only `make bench` installs it.
 
 // Test code may fail loudly; Clippy sees only the `#[test]` itself.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
