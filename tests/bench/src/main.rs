@@ -43,18 +43,20 @@ async fn main() -> anyhow::Result<()> {
         return echo::serve().await;
     }
     let plan = Plan::of(&args)?;
-    let report = measure(&plan).await?;
+    let report = Box::pin(measure(&plan)).await?;
     report.write(&args.out()?, &table::render(&report))?;
     report.check()
 }
 
 async fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let started = Machine::now();
-    let edge = if plan.measures(Part::Edge) { Some(rows::measure_all(plan).await?) } else { None };
-    let beside = if plan.measures(Part::Peer) { Some(beside::measure(plan).await?) } else { None };
+    let edge = if plan.measures(Part::Edge) { Some(Box::pin(rows::measure_all(plan)).await?) } else { None };
+    let beside = if plan.measures(Part::Peer) { Some(Box::pin(beside::measure(plan)).await?) } else { None };
     let plugins = if plan.measures(Part::Plugins) { Some(plugins::measure(plan).await?) } else { None };
     let comparison = match &plan.baseline {
-        Some(baseline) if plan.measures(Part::Compare) => Some(compare::measure(plan, baseline).await?),
+        Some(baseline) if plan.measures(Part::Compare) => {
+            Some(Box::pin(compare::measure(plan, baseline)).await?)
+        }
         _ => None,
     };
     let parts = Parts { edge: edge.unwrap_or_default(), beside, plugins, comparison };
