@@ -233,6 +233,10 @@ async fn start(primitives: &TempDir) -> Result<Stack> {
 /// `asp plugin test` where there is no network: in a network namespace with nothing in it.
 async fn without_network(primitives: &Path) -> Result<String> {
     let mut command = Command::new("unshare");
+    // Whoever is not root may have one in a user namespace.
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-current-user"]);
+    }
     command.args(["--net", "--"]).arg(tool::asp()?).args(["plugin", "test"]).current_dir(primitives);
     command.env("ASP_RUNTIME_BIN", tool::runtime()?).env("ASP_PLUGIN_PYTHON", tool::plugin_python()?);
     let node = tool::plugin_node()?;
