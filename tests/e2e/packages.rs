@@ -110,6 +110,10 @@ async fn through_the_store() -> Result<()> {
         let found = found.with_context(|| format!("{id} is not installed: {installed}"))?;
         ensure!(found["artifactSha256"] == **digest && found["outcome"] == "installed", "{found}");
     }
+    for language in LANGUAGES {
+        let server = format!("greet-{language}");
+        wait::until(&server, wait::START, || shown(&stack, &server)).await?;
+    }
     for (mode, protocol) in MODES {
         let client = Client { stack: &stack, mode, protocol };
         for language in LANGUAGES {
@@ -123,6 +127,14 @@ async fn through_the_store() -> Result<()> {
     }
     kept(&admin, &puller, &built).await?;
     stack.stop(&[]).await
+}
+
+/// A plugin that was not installed when its spec came is hidden until the gateway has asked the runtime again.
+async fn shown(stack: &Stack, server: &str) -> Option<()> {
+    let (mode, protocol) = MODES[0];
+    let client = Client { stack, mode, protocol };
+    let answer = client.call(server, &server.replace('-', "_"), &json!({"name": "Ada"}), &json!({})).await;
+    answer.ok()?.result.map(|_| ())
 }
 
 /// A stack that has a runtime, but no plugin.
