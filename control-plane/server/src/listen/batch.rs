@@ -5,7 +5,7 @@
 //! peer that does not read; at most [`MOST`] bytes wait; bytes keep their order.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker, ready};
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::task::coop::has_budget_remaining;
+use tokio::task::coop::{has_budget_remaining, unconstrained};
 
 /// Most bytes that wait: then they go out whether the turn has ended or not.
 const MOST: usize = 32 * 1024;
@@ -27,7 +27,7 @@ const ROUNDS: usize = 4;
 /// A connection's stream as the HTTP library sees it, and what sends its batches.
 pub(super) fn batched(stream: TcpStream) -> (Stream, Batches) {
     let (read, write) = stream.into_split();
-    let waiting = Arc::new(Mutex::new(Waiting { write, bytes: Vec::new(), sent: 0 }));
+    let waiting = Arc::new(Mutex::new(Waiting { write, bytes: Vec::new(), sent: 0, broken: None }));
     (Stream { read, waiting: Arc::clone(&waiting) }, Batches(waiting))
 }
 
@@ -37,16 +37,29 @@ struct Waiting {
     bytes: Vec<u8>,
     /// How many of them were sent.
     sent: usize,
+    /// Why no more can be.
+    broken: Option<io::ErrorKind>,
 }
 
 impl Waiting {
     /// Sends what waits.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.bytes.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match ready!(Pin::new(&mut self.write).poll_write(context, rest))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                sent => self.sent += sent,
+            let written = match ready!(Pin::new(&mut self.write).poll_write(context, rest)) {
+                Ok(0) => Err(io::ErrorKind::WriteZero),
+                written => written.map_err(|error| error.kind()),
+            };
+            match written {
+                Ok(sent) => self.sent += sent,
+                Err(kind) => {
+                    self.broken = Some(kind);
+                    self.bytes.clear();
+                    self.sent = 0;
+                }
             }
+        }
+        if let Some(kind) = self.broken {
+            return Poll::Ready(Err(kind.into()));
         }
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);
@@ -56,7 +69,7 @@ impl Waiting {
 
     /// Makes room for more, and says for how much.
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        if self.bytes.len() >= MOST {
+        if self.broken.is_some() || self.bytes.len() >= MOST {
             ready!(self.poll_send(context))?;
         }
         Poll::Ready(Ok(MOST - self.bytes.len()))
@@ -110,7 +123,7 @@ impl AsyncWrite for Stream {
 
     /// At the end of the turn.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+        Poll::Ready(self.waiting.lock().broken.map_or(Ok(()), |kind| Err(kind.into())))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -126,14 +139,15 @@ pub(super) struct Batches(Arc<Mutex<Waiting>>);
 impl Batches {
     /// Runs `connection`, whose stream this belongs to, and sends what it wrote at the end of each of its turns.
     pub(super) async fn of<C: Future>(self, connection: C) -> C::Output {
-        let mut connection = std::pin::pin!(connection);
+        let mut connection = pin!(connection);
         let turn = Arc::new(Turn::default());
         let waker = Waker::from(Arc::clone(&turn));
         std::future::poll_fn(|context| {
             let polled = turn.poll(connection.as_mut(), context, &waker);
             // Where the peer does not read, the task is woken when it does; a connection that has ended does not wait
-            // for that. A broken stream tells whoever reads or writes next.
-            let _ = self.0.lock().poll_send(context);
+            // for that. A broken stream tells whoever writes next. A turn that took all of the task's budget sends too.
+            let send = std::future::poll_fn(|context| self.0.lock().poll_send(context));
+            let _ = pin!(unconstrained(send)).poll(context);
             polled
         })
         .await
@@ -254,6 +268,42 @@ mod tests {
         assert!(heard == all, "{} of {} bytes", heard.len(), all.len());
         writing.await.unwrap();
         assert!(waiting.lock().bytes.capacity() <= KEPT);
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_takes_all_of_its_tasks_budget_sends_what_it_wrote() {
+        let (near, mut far) = pair().await;
+        let (mut stream, batches) = batched(near);
+        let connection = async move {
+            stream.write_all(b"one").await.unwrap();
+            while has_budget_remaining() {
+                tokio::task::coop::consume_budget().await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut connection = pin!(batches.of(connection));
+        assert!(futures::poll!(connection.as_mut()).is_pending());
+        let mut heard = [0; 3];
+        let reading = far.read_exact(&mut heard);
+        tokio::time::timeout(std::time::Duration::from_secs(10), reading).await.unwrap().unwrap();
+        assert_eq!(&heard, b"one");
+    }
+
+    #[tokio::test]
+    async fn a_connection_learns_at_its_next_turns_that_its_peer_is_gone() {
+        let (near, far) = pair().await;
+        let (mut stream, batches) = batched(near);
+        drop(far);
+        let turns = batches.of(async move {
+            for turn in 0..1000 {
+                if stream.write_all(b"x").await.is_err() || stream.flush().await.is_err() {
+                    return turn;
+                }
+                tokio::task::yield_now().await;
+            }
+            1000
+        });
+        assert!(turns.await < 1000);
     }
 
     #[tokio::test]

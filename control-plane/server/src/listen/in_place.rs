@@ -22,10 +22,14 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for InPlace {
         let mut request = Box::pin(request);
         let mut context = Context::from_waker(Waker::noop());
         let has_time = (0..BUDGET).all(|_| take_one(&mut context));
-        // Whoever is waited for learns of the task's waker when the task begins, which is at once.
-        let begun = || has_time && request.as_mut().poll(&mut context).is_ready();
-        if let Ok(false) = catch_unwind(AssertUnwindSafe(begun)) {
-            tokio::spawn(request);
+        // Whoever is waited for learns of the task's waker when the task begins, which is at once. What has ended is
+        // dropped in here as well.
+        let begin = move || {
+            let ended = has_time && request.as_mut().poll(&mut context).is_ready();
+            (!ended).then_some(request)
+        };
+        if let Ok(Some(waits)) = catch_unwind(AssertUnwindSafe(begin)) {
+            tokio::spawn(waits);
         }
     }
 }
