@@ -115,6 +115,9 @@ struct Evaluated {
     body: Bytes,
 }
 
+/// A body that takes long to check: its request leaves its connection's task, on which others wait meanwhile.
+const MUCH: usize = 16 * 1024;
+
 /// Headers, then the body where it is needed. A body the edge does not ask for is not read.
 async fn evaluate(gateway: &Gateway, parts: &Parts, body: Body) -> Result<Evaluated, Reply> {
     let snapshot = in_force(gateway)?;
@@ -125,6 +128,9 @@ async fn evaluate(gateway: &Gateway, parts: &Parts, body: Body) -> Result<Evalua
         Step::NeedBody(pending) => pending,
     };
     let body = read_body(gateway, &pending, body).await?;
+    if body.len() > MUCH {
+        tokio::task::yield_now().await;
+    }
     // A client decides how long its body takes: what came into force meanwhile counts, and so does the token's end.
     let since = in_force(gateway)?;
     let stands = Arc::ptr_eq(&snapshot, &since) && !has_expired(&pending.admitted);
