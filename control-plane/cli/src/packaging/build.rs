@@ -4,7 +4,7 @@
 //! a first plugin needs neither Maven nor a network.
 
 use std::fs;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -152,7 +152,9 @@ fn run(command: &mut Command, name: &str, limit: Duration) -> anyhow::Result<()>
     }
     let mut said = Vec::new();
     let mut output = output;
-    let read = output.rewind().and_then(|()| output.take(MAX_SAID).read_to_end(&mut said));
+    // The end, where the reason stands.
+    let from = output.metadata().map_or(0, |metadata| metadata.len().saturating_sub(MAX_SAID));
+    let read = output.seek(SeekFrom::Start(from)).and_then(|_| output.take(MAX_SAID).read_to_end(&mut said));
     read.with_context(|| format!("read what {name} said"))?;
     let said = String::from_utf8_lossy(&said);
     match ended {

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::folder::{MAX_DEPTH, MAX_FILES, is_left_out};
+use super::folder::{MAX_BYTES, MAX_DEPTH, MAX_FILES, is_left_out};
 use super::{build, pack};
 
-/// The digest for the code in `folder`; `None` where it cannot be read, or is larger than a package may be.
+/// The digest for the code in `folder`; `None` where it cannot be read, is larger than a package may be, or is not all
+/// in files of its own.
 pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
     let mut digest = Sha256::new();
     for tool in build::tools(folder, language) {
@@ -24,7 +25,9 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
         mark.iter().for_each(|number| part(&mut digest, &number.to_be_bytes()));
     }
     let mut files = Vec::new();
-    collect(folder, 0, &mut files).ok()?;
+    // A compiler takes what lies there, whatever its name.
+    let skips = |name: &str| is_left_out(name) && (language != "java" || name == ".git");
+    collect(folder, 0, &skips, &mut files).ok()?;
     files.sort();
     for path in files {
         part(&mut digest, path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
@@ -41,9 +44,9 @@ fn part(digest: &mut Sha256, bytes: &[u8]) {
 
 fn add(digest: &mut Sha256, path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
-    if metadata.is_symlink() {
-        part(digest, fs::read_link(path)?.as_os_str().as_bytes());
-        return Ok(());
+    // What a link leads to may change unseen, and a pipe would be waited for without end.
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
     digest.update([u8::from(metadata.permissions().mode() & 0o100 != 0)]);
     let (_, content) = pack::digest(path).map_err(io::Error::other)?;
@@ -52,7 +55,12 @@ fn add(digest: &mut Sha256, path: &Path) -> io::Result<()> {
 }
 
 /// Every file that is packed or compiled, and none that a build makes.
-fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
+fn collect(
+    folder: &Path,
+    depth: usize,
+    skips: &dyn Fn(&str) -> bool,
+    files: &mut Vec<PathBuf>,
+) -> io::Result<()> {
     if depth > MAX_DEPTH || files.len() > MAX_FILES {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
@@ -60,11 +68,11 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if is_left_out(&name) || build::is_made(folder, &name, depth == 0) {
+        if skips(&name) || build::is_made(folder, &name, depth == 0) {
             continue;
         }
         match entry.file_type()?.is_dir() {
-            true => collect(&entry.path(), depth + 1, files)?,
+            true => collect(&entry.path(), depth + 1, skips, files)?,
             false => files.push(entry.path()),
         }
     }
@@ -73,6 +81,8 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{FileType, Mode};
+
     use super::*;
 
     fn write(root: &Path, file: &str, text: &str) {
@@ -91,11 +101,10 @@ mod tests {
         write(at, "__pycache__/main.pyc", "x");
         write(at, "main.py", "one");
         assert_eq!(of(at, "python").unwrap(), seen[0]);
-        let edits: [&dyn Fn(); 4] = [
+        let edits: [&dyn Fn(); 3] = [
             &|| write(at, "main.py", "two"),
             &|| fs::rename(at.join("lib/words.py"), at.join("lib/word.py")).unwrap(),
             &|| fs::set_permissions(at.join("main.py"), fs::Permissions::from_mode(0o755)).unwrap(),
-            &|| std::os::unix::fs::symlink("main.py", at.join("link")).unwrap(),
         ];
         for edit in edits {
             edit();
@@ -104,6 +113,12 @@ mod tests {
             seen.push(now);
         }
         assert_eq!(of(&at.join("absent"), "python"), None);
+        std::os::unix::fs::symlink("main.py", at.join("link")).unwrap();
+        assert_eq!(of(at, "python"), None, "what a link leads to may change unseen");
+        fs::remove_file(at.join("link")).unwrap();
+        let pipe = at.join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert_eq!(of(at, "python"), None, "nobody writes into it");
     }
 
     #[test]

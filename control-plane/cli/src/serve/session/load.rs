@@ -209,7 +209,8 @@ async fn reached(served: &Served, revision: u64) -> anyhow::Result<Vec<Fault>> {
         .await
         .context("nothing is published any more")?
         .clone();
-    if let Some(fault) = standing.fault {
+    // A fault of a later revision says nothing of this one.
+    if let Some(fault) = standing.fault.filter(|_| standing.covers < revision) {
         bail!("it cannot be published: {fault}");
     }
     // A revision that changes nothing of the snapshot is not pushed.
