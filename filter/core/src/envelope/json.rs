@@ -5,11 +5,14 @@
 //! marks, lone surrogates, control characters in strings and numbers beyond a double.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// Deepest nesting accepted; one more level is a syntax error.
 pub(crate) const MAX_DEPTH: usize = 127;
 /// Most members of an object whose keys are compared; the envelope's objects have a handful.
 const MAX_MEMBERS: usize = 1024;
+/// Most members of an object whose keys are compared by sorting them.
+const SORTED_MEMBERS: usize = 32;
 /// A number this short without an exponent cannot exceed a double.
 const SURELY_FINITE_DIGITS: usize = 300;
 
@@ -58,6 +61,16 @@ pub(crate) struct Cursor<'a> {
     pub(crate) repeated_key: bool,
 }
 
+/// Few keys are sorted, which is cheaper; a sort of many reads long ones again and again, a hash each once.
+fn has_repeated(mut keys: Vec<Cow<'_, str>>) -> bool {
+    if keys.len() > SORTED_MEMBERS {
+        let mut seen = HashSet::with_capacity(keys.len());
+        return !keys.into_iter().all(|key| seen.insert(key));
+    }
+    keys.sort_unstable();
+    keys.windows(2).any(|pair| matches!(pair, [one, next] if one == next))
+}
+
 impl<'a> Cursor<'a> {
     pub(crate) fn new(body: &'a [u8]) -> Result<Cursor<'a>, Syntax> {
         let text = std::str::from_utf8(body).map_err(|_| Syntax)?;
@@ -93,9 +106,7 @@ impl<'a> Cursor<'a> {
                 false => self.repeated_key = true,
             }
         }
-        // Cheaper than a hash of each of a handful of keys, and no worse for a thousand.
-        keys.sort_unstable();
-        self.repeated_key |= keys.windows(2).any(|pair| matches!(pair, [one, next] if one == next));
+        self.repeated_key |= has_repeated(keys);
         Ok(())
     }
 
