@@ -261,7 +261,12 @@ mod tests {
 
     /// A process that sleeps, and what holds it to `memory_bytes`.
     fn sleeper(memory_bytes: u64) -> (Child, Arc<Sampled>) {
-        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        // Whoever runs the tests in the background may have SIGINT ignored, and that is inherited.
+        let child = Command::new("env").args(["--default-signal=INT", "sleep", "60"]).spawn().unwrap();
+        let name = format!("/proc/{}/comm", child.id());
+        while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
+            std::thread::yield_now();
+        }
         let sandbox = json!({
             "level": "l2", "bounds": "sampled", "keepsUser": true, "argv": [], "env": {}, "workDir": "/w",
             "runDir": "/r", "readOnly": [], "uid": 1, "gid": 1, "egress": null, "hostname": "w",
