@@ -5,9 +5,12 @@ use std::io::Write;
 
 use serde::Serialize;
 
+/// What parts text of several lines.
+const LINES: [char; 2] = ['\n', '\t'];
+
 /// One line of a result.
 pub fn line(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+    let _ = writeln!(std::io::stdout(), "{}", printable(text, &LINES));
 }
 
 /// A result for programs.
@@ -20,10 +23,35 @@ pub fn json(value: &impl Serialize) {
 
 /// One line for a person, where standard output is for programs.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", printable(text, &LINES));
 }
 
 /// One line about a fault.
 pub fn error(text: &str) {
-    let _ = writeln!(std::io::stderr(), "asp: {text}");
+    let _ = writeln!(std::io::stderr(), "asp: {}", printable(text, &LINES));
+}
+
+/// Text without what a terminal obeys (ECMA-48), but for what is `kept`: a plugin's output, or a spec's words, neither
+/// forge what is shown nor command the terminal. Written as in JSON (RFC 8259 section 7), so that JSON stays JSON.
+pub fn printable(text: &str, kept: &[char]) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char.is_control() && !kept.contains(&char) {
+            true => shown.push_str(&format!("\\u{:04x}", u32::from(char))),
+            false => shown.push(char),
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_keeps_its_lines_and_loses_what_a_terminal_obeys() {
+        let text = "one\n\ttwo \u{1b}]52;c;aGk=\u{7} \u{9b}2J é";
+        assert_eq!(printable(text, &LINES), "one\n\ttwo \\u001b]52;c;aGk=\\u0007 \\u009b2J é");
+        assert_eq!(printable("a\nb", &[]), "a\\u000ab");
+    }
 }

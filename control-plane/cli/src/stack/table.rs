@@ -9,6 +9,7 @@ use asp_gateway::execution::Availability;
 use asp_gateway::gateway::standing::{PluginStanding, ServerStanding};
 
 use super::plugins::NotInstalled;
+use crate::print;
 
 /// Characters of a reason.
 const MAX_WHY: usize = 160;
@@ -167,7 +168,8 @@ fn cut(mut text: String) -> String {
 
 /// Columns as wide as their widest cell, two blanks apart.
 fn align(rows: Vec<[String; 5]>) -> String {
-    let rows: Vec<[String; 5]> = rows.into_iter().map(|row| row.map(|cell| printable(&cell))).collect();
+    let rows: Vec<[String; 5]> =
+        rows.into_iter().map(|row| row.map(|cell| print::printable(&cell, &[]))).collect();
     let width = |at: usize| {
         rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
@@ -179,18 +181,6 @@ fn align(rows: Vec<[String; 5]>) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Without what a terminal obeys (ECMA-48).
-fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char.is_control() {
-            true => shown.extend(char.escape_default()),
-            false => shown.push(char),
-        }
-    }
-    shown
 }
 
 #[cfg(test)]
