@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use prost_types::Any;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::WeakSender;
-use tokio::sync::mpsc::error::SendError;
+use tokio::sync::mpsc::error::{SendError, TrySendError};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
@@ -40,6 +40,8 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 const SWEEP: Duration = Duration::from_millis(250);
 /// Closings that wait for a frame to go along with.
 const MAX_WAITING: usize = OUTGOING / 2;
+/// And with those of calls that were given up before they were answered: as many as a stream has tunnels.
+const MAX_ABANDONED: usize = 10_000;
 
 /// A shared stream.
 #[derive(Clone)]
@@ -146,8 +148,7 @@ struct Back {
 impl Back {
     fn send(&self, frame: PppClientFrame) {
         if let Some(outgoing) = self.outgoing.upgrade() {
-            // Without room the tunnel's short life without a call ends it.
-            let _ = outgoing.try_send(frame);
+            send_or_keep(frame, &outgoing, &self.closing);
         }
     }
 
@@ -160,12 +161,28 @@ impl Back {
 
 /// Sends what waits, as far as there is room; whether all of it went.
 fn flush(waiting: &mut Vec<PppClientFrame>, outgoing: &mpsc::Sender<PppClientFrame>) -> bool {
-    if !waiting.is_empty()
-        && let Ok(room) = outgoing.try_reserve_many(waiting.len())
+    let fits = waiting.len().min(outgoing.capacity());
+    if fits > 0
+        && let Ok(room) = outgoing.try_reserve_many(fits)
     {
-        room.zip(waiting.drain(..)).for_each(|(room, frame)| room.send(frame));
+        room.zip(waiting.drain(..fits)).for_each(|(room, frame)| room.send(frame));
     }
     waiting.is_empty()
+}
+
+/// Sends a request to close a tunnel that nobody waits for; without room it goes later. Its work may be running: lost,
+/// it would run to its deadline.
+fn send_or_keep(
+    frame: PppClientFrame,
+    outgoing: &mpsc::Sender<PppClientFrame>,
+    closing: &Mutex<Vec<PppClientFrame>>,
+) {
+    if let Err(TrySendError::Full(frame)) = outgoing.try_send(frame) {
+        let mut waiting = closing.lock();
+        if waiting.len() < MAX_ABANDONED {
+            waiting.push(frame);
+        }
+    }
 }
 
 fn close_frame(tunnel_id: &str, reason: &str) -> PppClientFrame {
@@ -176,4 +193,28 @@ fn close_frame(tunnel_id: &str, reason: &str) -> PppClientFrame {
 /// The name of a message of the API itself.
 fn api_name(any: &Any) -> Option<&str> {
     any.type_url.rsplit('/').next()?.strip_prefix("asp.runtime.supervisor.v1.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn more_closings_than_the_stream_has_room_for_go_one_after_the_other_and_none_is_lost() {
+        let (outgoing, mut frames) = mpsc::channel(4);
+        let closing = Mutex::default();
+        for number in 0..20 {
+            send_or_keep(close_frame(&number.to_string(), "abandoned"), &outgoing, &closing);
+        }
+        let mut sent = Vec::new();
+        while sent.len() < 20 {
+            while let Ok(frame) = frames.try_recv() {
+                sent.push(frame.tunnel_id);
+            }
+            let all = flush(&mut closing.lock(), &outgoing);
+            assert!(all || outgoing.capacity() == 0, "as many as there is room for");
+        }
+        assert_eq!(sent, (0..20).map(|number| number.to_string()).collect::<Vec<_>>());
+        assert!(closing.lock().is_empty());
+    }
 }

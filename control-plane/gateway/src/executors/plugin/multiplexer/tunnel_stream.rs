@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::stream_table::{MAX_MESSAGE, WINDOW, cost};
-use super::{Multiplexer, close_frame};
+use super::{Multiplexer, close_frame, send_or_keep};
 
 /// What came for a tunnel.
 #[derive(Debug)]
@@ -110,8 +110,8 @@ impl Drop for TunnelStream {
         while let Ok(arrived) = self.incoming.try_recv() {
             if let Arrived::Allocated(AllocateWorkerResponse { handle: Some(handle), .. }) = arrived {
                 self.name = handle.tunnel_id;
-                // Without room the runtime ends it when it is not used.
-                let _ = self.multiplexer.outgoing.try_send(close_frame(&self.name, "abandoned"));
+                let frame = close_frame(&self.name, "abandoned");
+                send_or_keep(frame, &self.multiplexer.outgoing, &self.multiplexer.closing);
             }
         }
         self.multiplexer.streams.leave(&self.name);
