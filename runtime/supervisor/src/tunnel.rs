@@ -150,7 +150,11 @@ impl Tunnel {
         let closed = closed_frame(&self.id, &result);
         if self.outbox.is_brief() {
             stats.bytes_out = self.outbox.end_briefly(closed, result, cost(&stats));
-            handles.closed(&self.id, stats);
+            if self.outbox.may_stay() {
+                handles.ended(&self.id, stats, self.outbox.clone());
+            } else {
+                handles.closed(&self.id, stats);
+            }
         } else {
             stats.bytes_out = self.outbox.sent_bytes();
             self.outbox.send_last(closed);

@@ -195,6 +195,12 @@ impl Outbox {
         }
     }
 
+    /// Whether a gateway that has left without reading could keep some of it here.
+    pub fn may_stay(&self) -> bool {
+        let state = self.queue.state.lock();
+        !state.frames.is_empty() && state.unread.saturating_add(state.bytes) > WINDOW
+    }
+
     /// Ends when the gateway does not read any more.
     pub async fn reader_gone(&self) {
         loop {
