@@ -154,9 +154,12 @@ impl Sampled {
 
     fn look(&self, tree: &Tree, now: Instant) {
         let seen = !tree.times.is_empty();
-        *self.activity.lock() = Some((tree.activity, now));
+        let used = seen.then(|| self.used_by(tree));
+        // What has ended counts on: else a process that ends hides as much of what another one uses.
+        let cpu = used.unwrap_or(tree.activity.cpu);
+        *self.activity.lock() = Some((Activity { cpu, ..tree.activity }, now));
         let found = if seen { self.judge(tree) } else { self.unseen() };
-        let over_share = seen && self.share.lock().is_over(self.used_by(tree), now);
+        let over_share = used.is_some_and(|used| self.share.lock().is_over(used, now));
         let before = std::mem::replace(&mut *self.suspicion.lock(), found);
         if let Some(cause) = found.filter(|_| before.is_some()) {
             self.end(cause);
