@@ -139,10 +139,10 @@ pub(crate) fn restrict(sandbox: &Sandbox, user: User) -> Result<(), Failure> {
 }
 
 fn programs(sandbox: &Sandbox, user: User) -> Result<Vec<BpfProgram>, BackendError> {
-    let mut programs = Vec::new();
+    // What the others say of calls by their numbers is passed by other numbers for the same (x32).
+    let mut programs = vec![unknown_calls()];
     if sandbox.level >= Level::L2 {
         programs.extend([
-            unknown_calls(),
             // `clone3` keeps its flags out of a filter's sight; its callers fall back to `clone`, which does not.
             compile(every(&[libc::SYS_clone3]), libc::ENOSYS)?,
             compile(every(&IO_URING), libc::ENOSYS)?,
@@ -153,12 +153,11 @@ fn programs(sandbox: &Sandbox, user: User) -> Result<Vec<BpfProgram>, BackendErr
     }
     if sandbox.level < Level::L3 {
         programs.extend(neighbours::unreachable()?);
-        if user == User::Supervisors {
-            programs.push(neighbours::unchanged(process::id())?);
-            // The fence around signals that tells a worker's own children from others.
-            if sandbox.level < Level::L2 || !file_access::ends_signals() {
-                programs.extend(neighbours::unsignalled(process::id())?);
-            }
+        // A user of its own may be that of a worker of another runtime.
+        programs.push(neighbours::unchanged(process::id())?);
+        // The fence around signals that tells a worker's own children from others.
+        if user == User::Supervisors && (sandbox.level < Level::L2 || !file_access::ends_signals()) {
+            programs.extend(neighbours::unsignalled(process::id())?);
         }
     }
     if sandbox.bounds == Bounds::Sampled {
