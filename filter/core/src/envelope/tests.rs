@@ -128,14 +128,12 @@ fn repeated_keys_are_refused_where_policy_reads() {
         assert_eq!(refused(body), Reason::InvalidRequest, "{body}");
     }
     accepted(r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"arguments":{"x":1,"x":2}}}"#);
-    let repeated: Vec<String> = (0..100).chain([7]).map(|number| format!("\"k{number}\":0")).collect();
-    for (keys, verdict) in [(&repeated[..100], None), (&repeated[..], Some(Reason::InvalidRequest))] {
-        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{{{}}}}}"#, keys.join(","));
-        match verdict {
-            None => drop(accepted(&body)),
-            Some(reason) => assert_eq!(refused(&body), reason, "{body}"),
-        }
-    }
+    let keys: Vec<String> = (0..100).chain([7]).map(|number| format!("\"k{number}\":0")).collect();
+    let with = |keys: &[String]| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{{{}}}}}"#, keys.join(","))
+    };
+    accepted(&with(&keys[..100]));
+    assert_eq!(refused(&with(&keys)), Reason::InvalidRequest, "the last one repeats another");
     let many: Vec<String> = (0..2000).map(|number| format!("\"k{number}\":0")).collect();
     assert_eq!(
         refused(&format!(r#"{{"jsonrpc":"2.0","method":"a",{}}}"#, many.join(","))),
