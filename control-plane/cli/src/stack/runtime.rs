@@ -3,13 +3,14 @@
 //! Which languages there are is said by the environment that set-up wrote (`ASP_PLUGIN_*`). What is missing is
 //! one line in the log, and the rest goes on.
 
+mod place;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use asp_proto::supervisor::{EnsurePluginRequest, PluginRef};
 use asp_registry::Catalog;
-use sha2::{Digest, Sha256};
 use tonic::Code;
 
 use super::child::Program;
@@ -20,9 +21,6 @@ use crate::packaging::{Installed, MCP_STDIO, Unit};
 use crate::settings::Settings;
 use crate::settings::runtimes::RuntimeAddress;
 use crate::settings::stack::StackSection;
-
-/// A Unix socket's path has at most 107 bytes, and the runtime needs some of them below its directory.
-const LONGEST_DIRECTORY: usize = 70;
 
 /// A runtime starts in well under a second.
 const START: Duration = Duration::from_secs(10);
@@ -61,7 +59,7 @@ impl LocalRuntime {
         Some(LocalRuntime {
             program,
             plugins: settings.state_dir.join("plugins"),
-            directory: directory(&settings.state_dir),
+            directory: place::of(&settings.state_dir, &std::env::temp_dir()),
             environment,
             languages,
         })
@@ -118,9 +116,9 @@ impl LocalRuntime {
     }
 
     pub fn program(&self) -> anyhow::Result<Program> {
-        for directory in [&self.plugins, &self.directory] {
-            std::fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
-        }
+        std::fs::create_dir_all(&self.plugins)
+            .with_context(|| format!("create {}", self.plugins.display()))?;
+        place::make(&self.directory)?;
         let plugins = absolute(&self.plugins);
         let socket = self.socket();
         let places = Places { plugins: &plugins, state: &self.directory, socket: &socket };
@@ -144,33 +142,6 @@ impl LocalRuntime {
     }
 }
 
-/// Below the state directory, or, where that path is too long for sockets, a private place named after it.
-fn directory(state_dir: &Path) -> PathBuf {
-    let own = absolute(state_dir).join("runtime");
-    if own.as_os_str().len() <= LONGEST_DIRECTORY {
-        return own;
-    }
-    let digest = Sha256::digest(own.as_os_str().as_encoded_bytes());
-    let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    std::env::temp_dir().join(format!("asp-{name}"))
-}
-
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_state_directory_still_has_a_place_for_sockets() {
-        assert_eq!(directory(Path::new("/s")), Path::new("/s/runtime"));
-        let long = Path::new("/a").join("b".repeat(90));
-        let first = directory(&long);
-        let second = directory(&long.join("c"));
-        assert!(first.as_os_str().len() <= LONGEST_DIRECTORY, "{}", first.display());
-        assert_ne!(first, second);
-        assert_eq!(first, directory(&long));
-    }
 }
