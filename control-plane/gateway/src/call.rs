@@ -31,6 +31,7 @@ pub mod outcome;
 pub mod ownership;
 pub mod principal;
 pub mod question;
+pub mod registry;
 
 use event::{Event, EventLog};
 use outcome::{Outcome, Refusal, Withdrawal};

@@ -19,6 +19,7 @@ use asp_store::ledger::{Ledger, MemoryLedger};
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretSlice};
 
+use crate::call::registry::CallRegistry;
 use crate::durable::active::ActiveTable;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::executors::Executors;
@@ -35,7 +36,6 @@ use crate::pipeline::running::RunningCalls;
 use crate::pipeline::{Calls, Pipeline};
 use crate::seal::Sealer;
 use crate::sessions::Sessions;
-use crate::suspended::Suspended;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;
 
@@ -104,7 +104,6 @@ pub struct Gateway {
     pub config: Settings,
     pub sealer: Arc<Sealer>,
     pub sessions: Sessions,
-    pub suspended: Suspended,
     pub(crate) minter: Arc<Minter>,
     runtimes: Arc<Runtimes>,
     artifacts: Artifacts,
@@ -124,7 +123,8 @@ impl Gateway {
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
-        let active = Arc::new(ActiveTable::new(config.stores.active, sealer.clone()));
+        let registry = Arc::new(CallRegistry::default());
+        let active = Arc::new(ActiveTable::new(config.stores.active, sealer.clone(), registry.clone()));
         let delegates = Arc::new(Delegates::new(config.delegates)?);
         let deps = PluginDeps {
             saved: Saved { active: active.clone() },
@@ -136,7 +136,6 @@ impl Gateway {
         Ok(Arc::new(Gateway {
             config: Settings { public_url: config.public_url, dev: config.dev },
             sessions: Sessions::new(sealer.clone()),
-            suspended: Suspended::default(),
             minter,
             runtimes,
             artifacts: artifacts.clone(),
@@ -151,7 +150,8 @@ impl Gateway {
                 audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
                 metrics,
                 calls: Calls::new(config.bounds),
-                running: RunningCalls::default(),
+                running: RunningCalls::of(registry.clone()),
+                registry,
                 active,
                 taken_over: TakenOverCalls::default(),
             }),
@@ -197,8 +197,7 @@ impl Gateway {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
             gateway.sessions.sweep();
-            gateway.suspended.sweep();
-            gateway.pipeline.taken_over.sweep();
+            gateway.pipeline.registry.sweep();
             if let Err(error) = gateway.artifacts.sweep().await {
                 tracing::warn!(error = %error, "artifacts past their time were not deleted, and are tried again in a minute: they take room until then; check the artifact store");
             }

@@ -33,6 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::call::bounds::{lifetime_bound, runtime_bound};
 use crate::call::outcome::{Outcome, Output, Refusal};
+use crate::call::registry::CallRegistry;
 use crate::call::{Call, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
 use crate::durable::record::Record;
@@ -58,7 +59,9 @@ pub struct Pipeline {
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
     pub calls: Calls,
-    /// What runs, for whatever ends it from outside.
+    /// Where every call is found, while it runs and as long as somebody may come back for it.
+    pub registry: Arc<CallRegistry>,
+    /// What ends running calls from outside.
     pub running: RunningCalls,
     /// The rows of the running calls that another gateway could go on with.
     pub active: Arc<ActiveTable>,
@@ -199,7 +202,7 @@ impl Pipeline {
     fn close(&self, call: &Call, outcome: Outcome) {
         self.metrics.call_ended(call, &outcome);
         call.finish(outcome);
-        self.running.leave(call);
+        self.registry.end(call);
     }
 }
 

@@ -18,16 +18,16 @@ use crate::call::principal::principal;
 use crate::clock::unix_seconds;
 use crate::digest;
 use crate::seal::{Purpose, SealError, Sealer};
+use crate::shares::{Bounds, Owner, Share, Shares};
 
 pub mod session;
-mod shares;
 
 pub use session::{Profile, Session};
-use shares::{Bounds, Owner, Shares};
 
 /// Most sessions one replica keeps, and most deleted ids it remembers: of all, of one org, and of one user, whatever
 /// their clients are called.
-const BOUNDS: Bounds = Bounds { whole: 100_000, of_org: 25_000, of_user: 10_000 };
+const BOUNDS: Bounds =
+    Bounds { whole: Share::of(100_000), of_org: Share::of(25_000), of_user: Share::of(10_000) };
 /// A session nobody used for this long is forgotten.
 const IDLE: Duration = Duration::from_secs(3600);
 /// No session lives longer.

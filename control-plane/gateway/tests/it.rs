@@ -36,6 +36,8 @@ mod outage;
 mod plugin;
 #[path = "it/proxy.rs"]
 mod proxy;
+#[path = "it/registry.rs"]
+mod registry;
 #[path = "it/revocation.rs"]
 mod revocation;
 #[path = "it/visibility.rs"]

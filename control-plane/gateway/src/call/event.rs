@@ -97,6 +97,8 @@ impl LogLevel {
 
 /// The bounded log of one call.
 pub struct EventLog {
+    /// Which log the numbers of its events are of: a call that goes on at another gateway counts anew.
+    stream: u32,
     inner: Mutex<Inner>,
     /// How many events were ever pushed; `None` at the end.
     pushed: watch::Sender<Pushed>,
@@ -118,6 +120,7 @@ struct Inner {
 impl Default for EventLog {
     fn default() -> EventLog {
         EventLog {
+            stream: rand::random(),
             inner: Mutex::new(Inner::default()),
             pushed: watch::Sender::new(Pushed { count: 0, closed: false }),
         }
@@ -125,6 +128,11 @@ impl Default for EventLog {
 }
 
 impl EventLog {
+    /// What tells this log from every other one of the same call.
+    pub fn stream(&self) -> u32 {
+        self.stream
+    }
+
     /// Appends an event; past the bound the oldest is dropped.
     pub fn push(&self, event: Event) {
         if self.pushed.borrow().closed {

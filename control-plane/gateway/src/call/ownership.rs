@@ -15,6 +15,8 @@ pub struct Ownership {
     kept: AtomicBool,
     /// It was asked to make one: a statement that was given up may still be done.
     asked: AtomicBool,
+    /// The call has ended, and its row is being deleted.
+    given_up: AtomicBool,
     /// What is stored is enough for another gateway to go on with it.
     resumes: AtomicBool,
     /// Another gateway goes on with it: neither its row nor its ledger key is ours to touch.
@@ -50,6 +52,15 @@ impl Ownership {
 
     pub(crate) fn asks(&self) {
         self.asked.store(true, Ordering::Release);
+    }
+
+    /// The row is not needed any more.
+    pub(crate) fn gives_row_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_given_row_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
     }
 
     pub fn resumes(&self) -> bool {

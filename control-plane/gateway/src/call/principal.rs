@@ -9,3 +9,8 @@ use crate::digest;
 pub fn principal(caller: &Caller) -> [u8; 16] {
     digest::shortened(&[&caller.issuer, &caller.org, &caller.user, &caller.client])
 }
+
+/// Whether two tokens are of one principal.
+pub fn is_same(one: &Caller, other: &Caller) -> bool {
+    one.issuer == other.issuer && one.org == other.org && one.user == other.user && one.client == other.client
+}

@@ -1,12 +1,11 @@
 //! The gateway's part of the active-call table: the rows of its own running calls, sealed (ADR 6).
 //!
-//! Owns: this run's owner id, sealing, and the list of the calls that have a row. Keeps true: the store holds
+//! Owns: this run's owner id and sealing. Keeps true: the store holds
 //! nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more; a row that
 //! was made after this gateway had given up waiting for it is told from none, and ends with its call.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use asp_store::active::{ActiveCall, ActiveCalls, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved};
@@ -18,6 +17,7 @@ use uuid::Uuid;
 
 use super::record::{self, Record};
 use crate::call::Call;
+use crate::call::registry::CallRegistry;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
@@ -36,8 +36,7 @@ pub struct ActiveTable {
     store: Arc<dyn ActiveCalls>,
     sealer: Arc<Sealer>,
     owner: OwnerId,
-    /// The running calls that have a row, or may come to have one.
-    kept: Mutex<HashMap<Uuid, Weak<Call>>>,
+    registry: Arc<CallRegistry>,
     /// Until when nobody else can have taken a row; `None` before the first renewal.
     held_until: Mutex<Option<Instant>>,
     /// Rows may have been taken, and not all were looked at since.
@@ -65,12 +64,11 @@ impl AbandonedCall {
 }
 
 impl ActiveTable {
-    pub fn new(store: Arc<dyn ActiveCalls>, sealer: Arc<Sealer>) -> ActiveTable {
+    pub fn new(store: Arc<dyn ActiveCalls>, sealer: Arc<Sealer>, registry: Arc<CallRegistry>) -> ActiveTable {
         let owner = OwnerId(rand::random());
         let ending = TaskTracker::new();
-        let kept = Mutex::default();
         let held_until = Mutex::default();
-        ActiveTable { store, sealer, owner, kept, held_until, unsure: AtomicBool::new(false), ending }
+        ActiveTable { store, sealer, owner, registry, held_until, unsure: AtomicBool::new(false), ending }
     }
 
     pub fn owner(&self) -> OwnerId {
@@ -88,7 +86,6 @@ impl ActiveTable {
         let text = serde_json::to_vec(record).map_err(|e| ActiveFault(e.to_string()))?;
         let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
         // Before the store is asked: what is given up here, or dropped with the call, may still be done there.
-        self.kept.lock().insert(call.id, Arc::downgrade(call));
         call.ownership.asks();
         let saved = in_time(self.store.put(&key, self.owner, sealed)).await?;
         call.ownership.keep();
@@ -130,7 +127,7 @@ impl ActiveTable {
 
     /// The call has ended, or is another gateway's. Its row is deleted off the call's path.
     pub fn end(&self, call: &Call) {
-        self.kept.lock().remove(&call.id);
+        call.ownership.gives_row_up();
         if call.ownership.is_passed_on() || !call.ownership.may_be_kept() {
             return;
         }
@@ -154,7 +151,9 @@ impl ActiveTable {
 
     /// The running calls that have a row, or may come to have one.
     pub fn kept(&self) -> Vec<Arc<Call>> {
-        self.kept.lock().values().filter_map(Weak::upgrade).collect()
+        let mut calls = self.registry.running();
+        calls.retain(|call| call.ownership.may_be_kept() && !call.ownership.has_given_row_up());
+        calls
     }
 
     /// Whether the store still has the call, whoever runs it.
@@ -217,7 +216,7 @@ impl ActiveTable {
         match row {
             Some(row) => row.owner != self.owner,
             None => {
-                let was_there = call.ownership.is_kept() && self.kept.lock().contains_key(&call.id);
+                let was_there = call.ownership.is_kept() && !call.ownership.has_given_row_up();
                 was_there && Instant::now() < call.deadline()
             }
         }
@@ -252,12 +251,6 @@ impl ActiveTable {
     /// that it takes as long as the store does: a row that was taken after it was given up would be nobody's.
     pub async fn take(&self, abandoned: &AbandonedCall) -> Result<bool, ActiveFault> {
         self.store.take(&abandoned.orphan, self.owner).await.map_err(|e| ActiveFault(e.to_string()))
-    }
-
-    /// The call that was taken runs here now.
-    pub fn taken_over(&self, call: &Arc<Call>) {
-        self.kept.lock().insert(call.id, Arc::downgrade(call));
-        call.ownership.keep();
     }
 
     fn open(&self, orphan: Orphan, row: &ActiveCall) -> Option<AbandonedCall> {

@@ -1,12 +1,12 @@
 //! The calls this gateway goes on with after another one left them behind, for whoever asks again.
 //!
-//! Owns: the bounded table of them, and the relay between such a call and a retry under its idempotency key.
+//! Owns: the bounded list of them, and the relay between such a call and a retry under its idempotency key.
 //! Keeps true: a retry sees the call's events and answers its questions, and cancelling the retry cancels the
-//! call; what has ended stays for as long as a retry may come.
+//! call.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -14,23 +14,19 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Ask, Question, put};
 
-/// Most calls that one gateway has taken over, ended ones included.
+/// Most calls of others that one gateway runs.
 const MAX_CALLS: usize = 256;
-/// How long an ended call answers a retry: as long as a request state does beyond the input timeout.
-const KEEP_ENDED: Duration = Duration::from_secs(15 * 60);
 
-/// The calls that one gateway has taken over.
+/// The calls that one gateway has taken over and that run.
 #[derive(Default)]
 pub struct TakenOverCalls {
-    calls: Mutex<HashMap<Uuid, (Instant, Arc<Call>)>>,
+    calls: Mutex<Vec<Weak<Call>>>,
     changed: Notify,
 }
 
@@ -38,19 +34,13 @@ impl TakenOverCalls {
     /// How many more calls there is room for.
     pub fn room(&self) -> usize {
         let mut calls = self.calls.lock();
-        if calls.len() >= MAX_CALLS {
-            calls.retain(|_, (_, call)| call.outcome().is_none());
-        }
+        calls.retain(|call| call.upgrade().is_some_and(|call| call.outcome().is_none()));
         MAX_CALLS.saturating_sub(calls.len())
     }
 
-    pub(crate) fn insert(&self, call: Arc<Call>) {
-        self.calls.lock().insert(call.id, (Instant::now(), call));
+    pub(crate) fn insert(&self, call: &Arc<Call>) {
+        self.calls.lock().push(Arc::downgrade(call));
         self.changed.notify_waiters();
-    }
-
-    pub fn find(&self, id: Uuid) -> Option<Arc<Call>> {
-        self.calls.lock().get(&id).map(|(_, call)| call.clone())
     }
 
     /// Waits until there is another call, at most for `longest`.
@@ -59,21 +49,13 @@ impl TakenOverCalls {
         let _ = tokio::time::timeout(longest, self.changed.notified()).await;
     }
 
-    /// Forgets the calls that ended long ago; run from time to time.
-    pub fn sweep(&self) {
-        let now = Instant::now();
-        self.calls.lock().retain(|_, (since, call)| {
-            call.outcome().is_none() || now.saturating_duration_since(*since) < KEEP_ENDED
-        });
-    }
-
     /// Shows `follower` what the call that was taken over under the same claim does, and takes its answers there. Never ends:
     /// the ledger says when there is a result.
     pub(crate) async fn relay(&self, follower: &Call, claim: &crate::call::claim::LedgerClaim) -> Infallible {
         let call = loop {
             let changed = self.changed.notified();
             let same = |call: &Arc<Call>| call.ownership.claim() == Some(claim) && call.id != follower.id;
-            let found = self.calls.lock().values().find(|(_, call)| same(call)).map(|(_, call)| call.clone());
+            let found = self.calls.lock().iter().filter_map(Weak::upgrade).find(same);
             match found {
                 Some(call) => break call,
                 None => changed.await,

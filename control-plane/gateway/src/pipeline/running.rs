@@ -1,39 +1,39 @@
-//! The calls that run on this gateway, and what ends them from outside: a dead token, a server that is switched off.
+//! What ends the calls that run on this gateway from outside: a dead token, a server that is switched off.
 //!
-//! Owns: the table of running calls, the evaluation of each when a snapshot comes into force, and the end of a call with
-//! its token. Keeps true: no call begun under an older snapshot escapes a newer one; a call that nobody is attached to
-//! does not end with its token's time, because its caller may come back with a fresh one, but does with a revocation.
-//! Bound: one entry for each running call.
+//! Owns: the evaluation of each running call when a snapshot comes into force, and the end of a call with its token.
+//! Keeps true: no call begun under an older snapshot escapes a newer one; a call that nobody is attached to does not end
+//! with its token's time, because its caller may come back with a fresh one, but does with a revocation.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use asp_edge::Caller;
 use asp_snapshot::Snapshot;
-use parking_lot::Mutex;
-use uuid::Uuid;
 
 use super::entitlement::{Hidden, View};
 use crate::call::Call;
 use crate::call::outcome::Withdrawal;
+use crate::call::registry::CallRegistry;
 
 /// How many calls are evaluated before others get the thread: each is matched to its org's policy anew.
 const AT_A_TIME: usize = 16;
 
-/// The running calls of one gateway.
-#[derive(Default)]
+/// The running calls of one gateway, as the snapshot in force has them.
 pub struct RunningCalls {
-    calls: Mutex<HashMap<Uuid, Weak<Call>>>,
+    registry: Arc<CallRegistry>,
     /// What is in force; set before the calls are evaluated by it.
     snapshot: ArcSwapOption<Snapshot>,
 }
 
 impl RunningCalls {
+    pub fn of(registry: Arc<CallRegistry>) -> RunningCalls {
+        RunningCalls { registry, snapshot: ArcSwapOption::empty() }
+    }
+
     /// A call begins that was admitted under `evaluated`.
     pub(crate) fn enter(&self, call: &Arc<Call>, evaluated: &Snapshot) {
-        self.calls.lock().insert(call.id, Arc::downgrade(call));
+        self.registry.enter(call);
         // A snapshot that came into force since has evaluated the calls that were in the table then.
         if let Some(snapshot) =
             self.snapshot.load_full().filter(|snapshot| snapshot.revision != evaluated.revision)
@@ -50,22 +50,10 @@ impl RunningCalls {
         }
     }
 
-    pub(crate) fn leave(&self, call: &Call) {
-        self.calls.lock().remove(&call.id);
-    }
-
-    pub fn len(&self) -> usize {
-        self.calls.lock().len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// A snapshot is in force: evaluates every running call by it, in a task of its own.
     pub fn evaluate_all(&self, snapshot: &Arc<Snapshot>) {
         self.snapshot.store(Some(snapshot.clone()));
-        let calls: Vec<Arc<Call>> = self.calls.lock().values().filter_map(Weak::upgrade).collect();
+        let calls = self.registry.running();
         if calls.is_empty() {
             return;
         }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_edge::Caller;
 use asp_snapshot::Snapshot;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -16,7 +17,7 @@ use super::entitlement;
 use super::ledger::Held;
 use super::running::ends_with_its_token;
 use super::{execute, output};
-use crate::call::outcome::{Output, Refusal};
+use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, Invocation};
 use crate::durable::active::{AbandonedCall, ActiveFault};
 use crate::execution::ResumeState;
@@ -32,6 +33,11 @@ const LOOKS: u32 = 256;
 const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
 /// How long a worker may take to save and yield when its gateway ends.
 const YIELD: Duration = Duration::from_secs(3);
+/// How long a call that was taken over can be found beyond its time: as long as a request state lives beyond the input
+/// timeout.
+const KEEP_ENDED: Duration = Duration::from_secs(15 * 60);
+/// What a caller is told whose call its gateway left before it began.
+const NOT_BEGUN: &str = "the gateway that had the call is gone, and nothing was done: call again";
 /// How often it looks whether another gateway has ended the call.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -80,7 +86,8 @@ impl Pipeline {
         let mut call = Call::new(&invocation, now, deadline, self.calls.child());
         call.id = Uuid::from_bytes(abandoned.call);
         let call = Arc::new(call);
-        self.active.taken_over(&call);
+        call.ownership.keep();
+        self.registry.enter(&call);
         let mut held = None;
         if let Some(claim) = &abandoned.record.claim {
             call.ownership.claims(claim.clone());
@@ -91,16 +98,16 @@ impl Pipeline {
                     if let Err(error) = claimed.release().await {
                         tracing::warn!(call = %call.id, %error, "the idempotency key of a call that had not begun could not be freed; retries under it wait until its lease is over");
                     }
-                    return self.active.end(&call);
+                    return self.let_go(&call, Refusal::Upstream(NOT_BEGUN.into()));
                 }
                 Ok(None) => {
                     tracing::info!(call = %call.id, "a call whose gateway is gone had ended already; its answer is in the ledger");
-                    return self.active.end(&call);
+                    return self.let_go(&call, Refusal::OutcomeUnknown);
                 }
                 Err(error) => {
                     // It may have its answer. Without one, its key says in time that the outcome is unknown.
                     tracing::warn!(call = %call.id, %error, "a call whose gateway is gone is not taken over, because the ledger did not answer; a retry learns in time that its outcome is unknown");
-                    return self.active.end(&call);
+                    return self.let_go(&call, Refusal::OutcomeUnknown);
                 }
             }
         }
@@ -108,9 +115,10 @@ impl Pipeline {
         call.hand_over();
         // Nobody waits for it here yet.
         call.authority.leave();
-        self.taken_over.insert(call.clone());
         self.metrics.call_began();
         self.running.enter(&call, &snapshot);
+        self.registry.promise(&call, deadline + KEEP_ENDED);
+        self.taken_over.insert(&call);
         let running = Running { pipeline: self.clone(), call, _place: None };
         let lasting = running.call.clone();
         self.calls.spawn(async move {
@@ -119,6 +127,13 @@ impl Pipeline {
                 never = ends_with_its_token(&lasting) => match never {},
             }
         });
+    }
+
+    /// A call that was taken does not go on; whoever has attached to it meanwhile is told `why`.
+    fn let_go(&self, call: &Call, why: Refusal) {
+        self.active.end(call);
+        call.finish(Outcome::Refused(why));
+        self.registry.end(call);
     }
 
     /// Lets the calls that another gateway can go on with save and yield: a step of a shutdown. One that does not
@@ -141,16 +156,16 @@ impl Pipeline {
         }
     }
 
-    /// The call that was taken over with this id, waiting until it is taken over while the store has it.
-    pub async fn taken_over(&self, id: Uuid) -> Option<Arc<Call>> {
+    /// The call with this id for `caller` at `server`, waiting until it is taken over while the store has it.
+    pub async fn attach(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let until = Instant::now() + TAKE_OVER_WITHIN;
         loop {
-            if let Some(call) = self.taken_over.find(id) {
+            if let Some(call) = self.registry.attach(id, caller, server) {
                 return Some(call);
             }
             if Instant::now() >= until || !self.active.has(id).await {
                 // It may have come and gone in between.
-                return self.taken_over.find(id);
+                return self.registry.attach(id, caller, server);
             }
             self.taken_over.changed_within(LOOK_EVERY).await;
         }

@@ -1,7 +1,9 @@
 //! One legacy session: what was negotiated, what runs in it and what it was asked.
+//!
+//! Keeps true: it refers to calls and holds none, so that neither a result nor a question outlives its call here.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use asp_snapshot::mcp_revision::Revision;
 use parking_lot::Mutex;
@@ -33,9 +35,9 @@ pub struct Session {
 struct State {
     log_level: Option<LogLevel>,
     /// By the request's JSON-RPC id as JSON text; `None` while the request is being dispatched.
-    calls: HashMap<String, Option<Arc<Call>>>,
+    calls: HashMap<String, Option<Weak<Call>>>,
     /// By the id of our request: the call and the id of its question.
-    questions: HashMap<String, (Arc<Call>, String)>,
+    questions: HashMap<String, (Weak<Call>, String)>,
 }
 
 impl Session {
@@ -78,7 +80,6 @@ impl Session {
         if state.calls.get(id).is_some_and(|call| is_running(call.as_ref())) {
             return false;
         }
-        // Ended calls hold their results; they go as soon as a few have gathered.
         if state.calls.len() >= PRUNE_AT {
             state.calls.retain(|_, call| is_running(call.as_ref()));
         }
@@ -92,7 +93,7 @@ impl Session {
     /// The request became a call, which can be cancelled by the id.
     pub fn track(&self, id: &str, call: &Arc<Call>) {
         if let Some(slot) = self.state.lock().calls.get_mut(id) {
-            *slot = Some(call.clone());
+            *slot = Some(Arc::downgrade(call));
         }
     }
 
@@ -102,25 +103,26 @@ impl Session {
     }
 
     pub fn tracked(&self, id: &str) -> Option<Arc<Call>> {
-        self.state.lock().calls.get(id).cloned().flatten()
+        self.state.lock().calls.get(id)?.as_ref()?.upgrade()
     }
 
     pub fn put_question(&self, id: &str, call: &Arc<Call>, question: &str) {
         let mut state = self.state.lock();
         if state.questions.len() >= MAX_TRACKED {
-            state.questions.retain(|_, (call, _)| call.outcome().is_none());
+            state.questions.retain(|_, (call, _)| is_running(Some(call)));
         }
         if state.questions.len() < MAX_TRACKED {
-            state.questions.insert(id.to_owned(), (call.clone(), question.to_owned()));
+            state.questions.insert(id.to_owned(), (Arc::downgrade(call), question.to_owned()));
         }
     }
 
     pub fn take_question(&self, id: &str) -> Option<(Arc<Call>, String)> {
-        self.state.lock().questions.remove(id)
+        let (call, question) = self.state.lock().questions.remove(id)?;
+        Some((call.upgrade()?, question))
     }
 
     pub(super) fn cancel_all(&self) {
-        let calls: Vec<_> = self.state.lock().calls.values().flatten().cloned().collect();
+        let calls: Vec<_> = self.state.lock().calls.values().flatten().filter_map(Weak::upgrade).collect();
         for call in calls {
             call.cancel();
         }
@@ -128,6 +130,6 @@ impl Session {
 }
 
 /// A request that is being dispatched counts as running.
-fn is_running(call: Option<&Arc<Call>>) -> bool {
-    call.is_none_or(|call| call.outcome().is_none())
+fn is_running(call: Option<&Weak<Call>>) -> bool {
+    call.is_none_or(|call| call.upgrade().is_some_and(|call| call.outcome().is_none()))
 }

@@ -109,11 +109,11 @@ fn a_user_with_too_many_sessions_pushes_out_none_of_anybody_else() {
     let sessions = sessions();
     let alices = sessions.create(None, "demo", &caller("alice"), profile()).unwrap().token;
     let kept = sessions.find(&alices, "demo", &caller("alice")).unwrap();
-    for number in 0..=BOUNDS.of_user as u64 {
+    for number in 0..=BOUNDS.of_user.entries as u64 {
         let greedy = Caller { client: format!("app-{number}"), ..caller("mallory") };
         sessions.create(None, "demo", &greedy, profile()).unwrap();
     }
-    assert_eq!(sessions.len(), BOUNDS.of_user + 1);
+    assert_eq!(sessions.len(), BOUNDS.of_user.entries + 1);
     let found = sessions.find(&alices, "demo", &caller("alice")).unwrap();
     assert!(Arc::ptr_eq(&kept, &found), "what it keeps is still there, not rebuilt from the id");
 }
@@ -124,10 +124,10 @@ fn an_org_with_too_many_sessions_pushes_out_none_of_another_org() {
     let alices = sessions.create(None, "demo", &caller("alice"), profile()).unwrap().token;
     let kept = sessions.find(&alices, "demo", &caller("alice")).unwrap();
     let globex = |user: usize| Caller { org: "globex".into(), ..caller(&format!("user-{user}")) };
-    for number in 0..BOUNDS.whole {
+    for number in 0..BOUNDS.whole.entries {
         sessions.create(None, "demo", &globex(number % 20), profile()).unwrap();
     }
-    assert_eq!(sessions.len(), BOUNDS.of_org + 1);
+    assert_eq!(sessions.len(), BOUNDS.of_org.entries + 1);
     let found = sessions.find(&alices, "demo", &caller("alice")).unwrap();
     assert!(Arc::ptr_eq(&kept, &found), "what it keeps is still there, not rebuilt from the id");
 }
@@ -144,7 +144,7 @@ fn an_org_that_ends_too_many_sessions_is_told_and_brings_no_deleted_one_back() {
     let globex = |user: usize| Caller { org: "globex".into(), ..caller(&format!("user-{user}")) };
     let (ended, first) = end(&globex(0));
     assert_eq!(ended, Ok(()));
-    for number in 1..BOUNDS.of_org {
+    for number in 1..BOUNDS.of_org.entries {
         assert_eq!(end(&globex(number % 20)).0, Ok(()), "{number}");
     }
     let (refused, still) = end(&globex(3));

@@ -78,7 +78,7 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
 async fn is_cancelled(fixture: &Fixture) {
     let cancelled = async || fixture.gateway.pipeline.metrics.encode().contains(r#"status="cancelled""#);
     until("the call is cancelled", cancelled).await;
-    assert!(fixture.gateway.pipeline.running.is_empty());
+    assert!(fixture.gateway.pipeline.registry.is_empty());
 }
 
 #[tokio::test]

@@ -23,7 +23,7 @@ use super::{McpRequest, json as json_response, lists};
 use crate::call::Call;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
-use crate::suspended::Suspended;
+use crate::request_state::RequestState;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -184,18 +184,19 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
         return Ok(None);
     }
     let state = state.as_str().ok_or_else(invalid)?;
-    let key = Suspended::digest(message.params.as_ref());
+    let key = RequestState::digest(message.params.as_ref());
     let gateway = &request.gateway;
     let server = &request.server.message.name;
-    let opened = Suspended::open(&gateway.sealer, state, &request.caller, server, key);
-    let (id, from_event) = opened.ok_or_else(invalid)?;
-    let (call, from_event) = match gateway.suspended.find(id) {
-        Some(call) => (call, from_event),
+    let opened = RequestState::open(&gateway.sealer, state, &request.caller, server, key);
+    let opened = opened.ok_or_else(invalid)?;
+    let attached = gateway.pipeline.attach(opened.call, &request.caller, server).await;
+    let call = attached.ok_or_else(invalid)?;
+    let from_event = match opened.next_event(&call) {
+        Some(next_event) => next_event,
         None => {
-            // Its gateway may be gone; where it goes on, its events count anew and its plugin asks anew.
-            let call = gateway.pipeline.taken_over(id).await.ok_or_else(invalid)?;
+            // Its gateway is gone. Where it goes on, its plugin asks anew.
             call.asks_or_ends(ASKS_WITHIN).await;
-            (call, 0)
+            0
         }
     };
     gateway.pipeline.running.attend(&call, &request.caller);
@@ -266,8 +267,9 @@ impl Era for Modern {
 
     fn suspend(&self, call: &Arc<Call>, next_event: u64) -> Option<Value> {
         // A retry must repeat the parameters that are not its own.
-        let digest = Suspended::digest(self.message.params.as_ref());
-        let state = self.gateway.suspended.suspend(&self.gateway.sealer, call, digest, next_event)?;
+        let digest = RequestState::digest(self.message.params.as_ref());
+        let registry = &self.gateway.pipeline.registry;
+        let state = RequestState::issue(&self.gateway.sealer, registry, call, digest, next_event)?;
         // The response ends here; whoever answers may come with a fresh token.
         call.authority.leave();
         let mut requests = Map::new();

@@ -1,6 +1,6 @@
-//! A bounded table in which every user and every org has a share.
+//! A bounded table in which every user and every org has a share, of entries and of the bytes these hold.
 //!
-//! Keeps true: what does not fit is refused ([`Shares::add`]) or pushes out the entry of the same user or org that was
+//! Keeps true: what does not fit is refused ([`Shares::add`]) or pushes out the entries of the same user or org that were
 //! used least lately ([`Shares::replace`]), and only at the bound of the whole somebody else's; every operation takes
 //! logarithmic time, so that a full table costs no more than an empty one under its lock.
 
@@ -16,63 +16,88 @@ type Turn = u64;
 
 /// Whose an entry is: a user's and their org's.
 #[derive(Clone, Copy)]
-pub(super) struct Owner {
+pub(crate) struct Owner {
     pub user: Holder,
     pub org: Holder,
 }
 
-/// Most entries in all, of one org and of one user.
+/// The most that somebody may have in the table.
 #[derive(Clone, Copy)]
-pub(super) struct Bounds {
-    pub whole: usize,
-    pub of_org: usize,
-    pub of_user: usize,
+pub(crate) struct Share {
+    pub entries: usize,
+    pub bytes: usize,
+}
+
+impl Share {
+    /// Of entries that are all of one size.
+    pub(crate) const fn of(entries: usize) -> Share {
+        Share { entries, bytes: usize::MAX }
+    }
+}
+
+/// The most in all, of one org and of one user.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds {
+    pub whole: Share,
+    pub of_org: Share,
+    pub of_user: Share,
 }
 
 /// The table.
-pub(super) struct Shares<V> {
+pub(crate) struct Shares<V> {
     bounds: Bounds,
     entries: HashMap<Id, Entry<V>>,
     by_turn: BTreeMap<Turn, Id>,
+    /// Of all entries.
+    bytes: usize,
     /// Users and orgs alike.
-    by_holder: HashMap<Holder, BTreeSet<Turn>>,
+    by_holder: HashMap<Holder, Held>,
     next: Turn,
+}
+
+/// What one user or one org has.
+#[derive(Default)]
+struct Held {
+    turns: BTreeSet<Turn>,
+    bytes: usize,
 }
 
 struct Entry<V> {
     value: V,
+    bytes: usize,
     owner: Owner,
     turn: Turn,
     used: Instant,
 }
 
 impl<V> Shares<V> {
-    pub(super) fn new(bounds: Bounds) -> Shares<V> {
+    pub(crate) fn new(bounds: Bounds) -> Shares<V> {
         Shares {
             bounds,
             entries: HashMap::new(),
             by_turn: BTreeMap::new(),
+            bytes: 0,
             by_holder: HashMap::new(),
             next: 0,
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn contains(&self, id: &Id) -> bool {
+    pub(crate) fn contains(&self, id: &Id) -> bool {
         self.entries.contains_key(id)
     }
 
     /// The entry, which counts as used now.
-    pub(super) fn touch(&mut self, id: &Id) -> Option<&V> {
+    pub(crate) fn touch(&mut self, id: &Id) -> Option<&V> {
         let turn = self.take_turn();
         let entry = self.entries.get_mut(id)?;
         for holder in entry.owner.holders() {
-            let turns = self.by_holder.entry(holder).or_default();
-            turns.remove(&entry.turn);
-            turns.insert(turn);
+            let held = self.by_holder.entry(holder).or_default();
+            held.turns.remove(&entry.turn);
+            held.turns.insert(turn);
         }
         self.by_turn.remove(&entry.turn);
         self.by_turn.insert(turn, *id);
@@ -81,52 +106,77 @@ impl<V> Shares<V> {
         Some(&entry.value)
     }
 
-    /// Puts an entry in; another one makes room where the table or a share is full.
-    pub(super) fn replace(&mut self, id: Id, owner: Owner, value: V) {
+    /// The entry, whose use this is not.
+    pub(crate) fn get(&self, id: &Id) -> Option<&V> {
+        self.entries.get(id).map(|entry| &entry.value)
+    }
+
+    /// Puts an entry in that holds nothing of note; another one makes room where the table or a share is full.
+    pub(crate) fn replace(&mut self, id: Id, owner: Owner, value: V) {
+        self.replace_sized(id, owner, value, 0);
+    }
+
+    /// Puts an entry of `bytes` in; others make room where the table or a share is full. False for one that is larger
+    /// than a share.
+    pub(crate) fn replace_sized(&mut self, id: Id, owner: Owner, value: V, bytes: usize) -> bool {
         self.remove(&id);
-        if let Some(oldest) = self.in_the_way(owner) {
+        let shares = [self.bounds.of_user, self.bounds.of_org, self.bounds.whole];
+        if shares.iter().any(|share| bytes > share.bytes) {
+            return false;
+        }
+        while let Some(oldest) = self.in_the_way(owner, bytes) {
             self.remove(&oldest);
         }
-        self.put(id, owner, value);
+        self.put(id, owner, value, bytes);
+        true
     }
 
     /// Puts an entry in; false where the table or a share is full.
-    pub(super) fn add(&mut self, id: Id, owner: Owner, value: V) -> bool {
+    pub(crate) fn add(&mut self, id: Id, owner: Owner, value: V) -> bool {
         self.remove(&id);
-        let fits = self.in_the_way(owner).is_none();
+        let fits = self.in_the_way(owner, 0).is_none();
         if fits {
-            self.put(id, owner, value);
+            self.put(id, owner, value, 0);
         }
         fits
     }
 
-    /// What has to go before `owner` can have another entry. One is enough: a user's counts for the org and the whole.
-    fn in_the_way(&self, owner: Owner) -> Option<Id> {
+    /// What has to go first before `owner` can have another entry: their own counts for the org and the whole too.
+    fn in_the_way(&self, owner: Owner, bytes: usize) -> Option<Id> {
+        let is_full = |share: Share, entries: usize, held: usize| {
+            entries >= share.entries || held.saturating_add(bytes) > share.bytes
+        };
         for (holder, share) in owner.holders().into_iter().zip([self.bounds.of_user, self.bounds.of_org]) {
-            let full = self.by_holder.get(&holder).filter(|turns| turns.len() >= share);
-            if let Some(turn) = full.and_then(BTreeSet::first) {
+            let held = self.by_holder.get(&holder);
+            let full = held.filter(|held| is_full(share, held.turns.len(), held.bytes));
+            if let Some(turn) = full.and_then(|held| held.turns.first()) {
                 return self.by_turn.get(turn).copied();
             }
         }
-        if self.entries.len() >= self.bounds.whole { self.oldest() } else { None }
+        if is_full(self.bounds.whole, self.entries.len(), self.bytes) { self.oldest() } else { None }
     }
 
-    fn put(&mut self, id: Id, owner: Owner, value: V) {
+    fn put(&mut self, id: Id, owner: Owner, value: V, bytes: usize) {
         let turn = self.take_turn();
         self.by_turn.insert(turn, id);
+        self.bytes += bytes;
         for holder in owner.holders() {
-            self.by_holder.entry(holder).or_default().insert(turn);
+            let held = self.by_holder.entry(holder).or_default();
+            held.turns.insert(turn);
+            held.bytes += bytes;
         }
-        self.entries.insert(id, Entry { value, owner, turn, used: Instant::now() });
+        self.entries.insert(id, Entry { value, bytes, owner, turn, used: Instant::now() });
     }
 
-    pub(super) fn remove(&mut self, id: &Id) -> Option<V> {
+    pub(crate) fn remove(&mut self, id: &Id) -> Option<V> {
         let entry = self.entries.remove(id)?;
         self.by_turn.remove(&entry.turn);
+        self.bytes -= entry.bytes;
         for holder in entry.owner.holders() {
-            if let Some(turns) = self.by_holder.get_mut(&holder) {
-                turns.remove(&entry.turn);
-                if turns.is_empty() {
+            if let Some(held) = self.by_holder.get_mut(&holder) {
+                held.turns.remove(&entry.turn);
+                held.bytes -= entry.bytes;
+                if held.turns.is_empty() {
                     self.by_holder.remove(&holder);
                 }
             }
@@ -134,8 +184,17 @@ impl<V> Shares<V> {
         Some(entry.value)
     }
 
+    /// Removes what `keep` does not name; looks at everything.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&V) -> bool) {
+        let gone: Vec<Id> =
+            self.entries.iter().filter(|(_, entry)| !keep(&entry.value)).map(|(id, _)| *id).collect();
+        for id in gone {
+            self.remove(&id);
+        }
+    }
+
     /// Removes what was not used for this long; costs what it removes.
-    pub(super) fn forget_idle(&mut self, idle: Duration) {
+    pub(crate) fn forget_idle(&mut self, idle: Duration) {
         let now = Instant::now();
         while let Some(id) = self.oldest() {
             let fresh = |entry: &Entry<V>| now.saturating_duration_since(entry.used) < idle;
@@ -178,7 +237,11 @@ mod tests {
     }
 
     fn shares<V>(whole: usize, of_org: usize, of_user: usize) -> Shares<V> {
-        Shares::new(Bounds { whole, of_org, of_user })
+        Shares::new(Bounds {
+            whole: Share::of(whole),
+            of_org: Share::of(of_org),
+            of_user: Share::of(of_user),
+        })
     }
 
     #[test]
@@ -235,6 +298,24 @@ mod tests {
         assert_eq!((shares.len(), shares.touch(&id(3))), (3, Some(&4)), "given twice, kept once");
         assert_eq!(shares.remove(&id(3)), Some(4));
         assert_eq!(shares.by_holder.len(), 4, "owners without entries are forgotten");
+    }
+
+    #[test]
+    fn what_is_large_pushes_out_as_many_as_it_needs_and_only_of_its_own_share() {
+        let share = |bytes| Share { entries: 100, bytes };
+        let mut shares = Shares::new(Bounds { whole: share(100), of_org: share(80), of_user: share(40) });
+        let put = |shares: &mut Shares<()>, number, user, bytes| {
+            shares.replace_sized(id(number), owner(user, 1), (), bytes)
+        };
+        assert!(put(&mut shares, 1, 1, 30) && put(&mut shares, 2, 2, 20) && put(&mut shares, 3, 2, 20));
+        assert!(!put(&mut shares, 4, 2, 41), "larger than a share");
+        assert!(put(&mut shares, 4, 2, 40));
+        let kept = |shares: &Shares<()>| (1..=5).filter(|n| shares.contains(&id(*n))).collect::<Vec<_>>();
+        assert_eq!(kept(&shares), [1, 4]);
+        assert!(put(&mut shares, 5, 3, 20), "the org's bytes are used up: its oldest goes");
+        assert_eq!((kept(&shares), shares.bytes), (vec![4, 5], 60));
+        shares.retain(|()| false);
+        assert_eq!((shares.bytes, shares.by_holder.len(), shares.by_turn.len()), (0, 0, 0));
     }
 
     #[tokio::test(start_paused = true)]

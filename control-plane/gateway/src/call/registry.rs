@@ -1,0 +1,149 @@
+//! The calls of one gateway by id: those that run, and those that have ended and somebody may come back for.
+//!
+//! Owns: the one table in which a call is found; everything else refers to calls by their id or weakly. Keeps true: who
+//! attaches to a call is its principal, at the server it was begun at, and for anybody else there is no such call; a
+//! call that ended stays for as long as it was promised, and no longer; what has ended is bounded in number and in
+//! bytes, for the whole, each org and each user, and what runs is bounded by whoever admits it (I-4).
+
+use std::collections::{HashMap, hash_map};
+use std::sync::Arc;
+
+use asp_edge::Caller;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::Call;
+use super::{outcome::Outcome, principal};
+use crate::digest;
+use crate::shares::{Bounds, Owner, Share, Shares};
+
+const MIB: usize = 1 << 20;
+/// Most ended calls and bytes of their outputs.
+const BOUNDS: Bounds = Bounds {
+    whole: Share { entries: 10_000, bytes: 256 * MIB },
+    of_org: Share { entries: 4_000, bytes: 128 * MIB },
+    of_user: Share { entries: 1_000, bytes: 64 * MIB },
+};
+
+/// The calls of one gateway.
+pub struct CallRegistry {
+    table: Mutex<Table>,
+}
+
+struct Table {
+    running: HashMap<Uuid, Entry>,
+    ended: Shares<Entry>,
+}
+
+struct Entry {
+    call: Arc<Call>,
+    /// Until when somebody may come back for it; `None` where nobody was told of it.
+    promised: Option<Instant>,
+}
+
+impl Default for CallRegistry {
+    fn default() -> CallRegistry {
+        CallRegistry { table: Mutex::new(Table { running: HashMap::new(), ended: Shares::new(BOUNDS) }) }
+    }
+}
+
+impl CallRegistry {
+    /// A call begins, or goes on here.
+    pub fn enter(&self, call: &Arc<Call>) {
+        let mut table = self.table.lock();
+        table.ended.remove(call.id.as_bytes());
+        table.running.insert(call.id, Entry { call: call.clone(), promised: None });
+    }
+
+    /// The call can be found until `until` at least, also when it has ended by then.
+    pub fn promise(&self, call: &Arc<Call>, until: Instant) {
+        let mut table = self.table.lock();
+        match table.running.get_mut(&call.id) {
+            Some(entry) => entry.promised = entry.promised.max(Some(until)),
+            None => table.keep(Entry { call: call.clone(), promised: Some(until) }, size(call)),
+        }
+    }
+
+    /// The call has its outcome.
+    pub fn end(&self, call: &Call) {
+        if let Some(kept) = self.end_unpromised(call) {
+            // Not under the lock: an output may be large.
+            let bytes = size(&kept);
+            let mut table = self.table.lock();
+            if let Some(entry) = table.running.remove(&call.id) {
+                table.keep(entry, bytes);
+            }
+        }
+    }
+
+    /// Most calls: nobody was told of it, so that nobody can come back. Else the call.
+    fn end_unpromised(&self, call: &Call) -> Option<Arc<Call>> {
+        let mut table = self.table.lock();
+        let hash_map::Entry::Occupied(entry) = table.running.entry(call.id) else { return None };
+        // Another run of the same call may have come here since: of one that this gateway had lost.
+        let is_it = std::ptr::eq(entry.get().call.as_ref(), call);
+        match entry.get().promised {
+            _ if !is_it => None,
+            Some(_) => Some(entry.get().call.clone()),
+            None => {
+                entry.remove();
+                None
+            }
+        }
+    }
+
+    /// The call with this id for `caller` at `server`; a foreign one is as unknown as none.
+    pub fn attach(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
+        let table = self.table.lock();
+        let entry = table.running.get(&id).or_else(|| table.ended.get(id.as_bytes()))?;
+        let call = &entry.call;
+        let is_theirs = principal::is_same(&call.caller, caller) && call.server.message.name == server;
+        is_theirs.then(|| call.clone())
+    }
+
+    /// The calls that run.
+    pub fn running(&self) -> Vec<Arc<Call>> {
+        self.table.lock().running.values().map(|entry| entry.call.clone()).collect()
+    }
+
+    /// How many calls run.
+    pub fn len(&self) -> usize {
+        self.table.lock().running.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets the ended calls nobody can come back for; run from time to time.
+    pub fn sweep(&self) {
+        let now = Instant::now();
+        self.table.lock().ended.retain(|entry| entry.promised.is_some_and(|until| now < until));
+    }
+}
+
+impl Table {
+    /// Keeps an ended call for whom it was promised. What another gateway goes on with has its outcome there.
+    fn keep(&mut self, entry: Entry, bytes: usize) {
+        let call = entry.call.clone();
+        let is_late = entry.promised.is_none_or(|until| until <= Instant::now());
+        if is_late || call.ownership.is_passed_on() {
+            return;
+        }
+        let Caller { issuer, org, user, .. } = call.caller.as_ref();
+        // The client is left out, because a user can register any number of them.
+        let owner = Owner { user: digest::shortened(&[issuer, org, user]), org: digest::shortened(&[org]) };
+        if !self.ended.replace_sized(call.id.into_bytes(), owner, entry, bytes) {
+            tracing::debug!(call = %call.id, bytes, "the output of an ended call is too large to be kept for a retry");
+        }
+    }
+}
+
+/// What an ended call holds in bytes, as good as all of it its output.
+fn size(call: &Call) -> usize {
+    match call.outcome().as_deref() {
+        Some(Outcome::Done { output, .. }) => output.size(),
+        Some(Outcome::Refused(_)) | None => 0,
+    }
+}

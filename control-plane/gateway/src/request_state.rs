@@ -1,0 +1,117 @@
+//! The sealed `requestState` of MCP 2026-07-28: which call a client's next request goes on with.
+//!
+//! Keeps true: a state is attacker input: it opens only for the same principal, server and request parameters, until it
+//! expires, and its call can be found for as long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_edge::Caller;
+use serde_json::Value;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::call::Call;
+use crate::call::principal::principal;
+use crate::call::question::input_timeout;
+use crate::call::registry::CallRegistry;
+use crate::clock::unix_seconds;
+use crate::digest;
+use crate::seal::{Purpose, Sealer};
+
+/// A state's life beyond the call's input timeout: a late answer finds its call and is told that it came too late.
+const SLACK: Duration = Duration::from_secs(600);
+
+/// What a state says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestState {
+    pub call: Uuid,
+    /// The first event of the call that the client has not been shown, and the log that counts so.
+    next_event: u64,
+    stream: u32,
+}
+
+impl RequestState {
+    /// The state that goes on with `call` after event `next_event`; the call is kept for it.
+    pub fn issue(
+        sealer: &Sealer,
+        registry: &CallRegistry,
+        call: &Arc<Call>,
+        digest: [u8; 32],
+        next_event: u64,
+    ) -> Option<String> {
+        let life = input_timeout(&call.entry.primitive) + SLACK;
+        registry.promise(call, Instant::now() + life);
+        let mut plain = call.id.as_bytes().to_vec();
+        plain.extend((unix_seconds() + life.as_secs()).to_be_bytes());
+        plain.extend(next_event.to_be_bytes());
+        plain.extend(call.events.stream().to_be_bytes());
+        let context = context(&call.caller, &call.server.message.name, digest);
+        sealer.seal(Purpose::RequestState, &context, &plain).ok()
+    }
+
+    /// What a state says to whoever may go on with its call.
+    pub fn open(
+        sealer: &Sealer,
+        state: &str,
+        caller: &Caller,
+        server: &str,
+        digest: [u8; 32],
+    ) -> Option<RequestState> {
+        let plain = sealer.open(Purpose::RequestState, &context(caller, server, digest), state)?;
+        let (id, rest) = plain.split_at_checked(16)?;
+        let (expires, next_event) = rest.split_at_checked(8)?;
+        let (next_event, stream) = next_event.split_at_checked(8)?;
+        let next_event = u64::from_be_bytes(next_event.try_into().ok()?);
+        let stream = u32::from_be_bytes(stream.try_into().ok()?);
+        let expires = u64::from_be_bytes(expires.try_into().ok()?);
+        if expires < unix_seconds() {
+            return None;
+        }
+        Some(RequestState { call: Uuid::from_slice(id).ok()?, next_event, stream })
+    }
+
+    /// The first event of `call` to show; `None` where it counts anew, because it goes on at another gateway.
+    pub fn next_event(&self, call: &Call) -> Option<u64> {
+        (self.stream == call.events.stream()).then_some(self.next_event)
+    }
+
+    /// The digest of what a retry must repeat: the parameters without `_meta` and the retry's own members, in
+    /// whatever order a client writes them.
+    pub fn digest(params: Option<&Value>) -> [u8; 32] {
+        let mut params = params.cloned().unwrap_or(Value::Null);
+        if let Some(object) = params.as_object_mut() {
+            for own in ["_meta", "inputResponses", "requestState"] {
+                object.remove(own);
+            }
+        }
+        digest::of_parts(&[&digest::canonical(&params)])
+    }
+}
+
+fn context(caller: &Caller, server: &str, digest: [u8; 32]) -> Vec<u8> {
+    [principal(caller).as_slice(), digest.as_slice(), server.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_retry_may_write_its_members_in_any_order_and_change_none_of_the_others() {
+        let asked = RequestState::digest(Some(
+            &json!({"name": "t", "arguments": {"a": 1, "b": 2}, "_meta": {"p": 1}}),
+        ));
+        let retry = json!({
+            "inputResponses": {},
+            "requestState": "s",
+            "name": "t",
+            "_meta": {"p": 2},
+            "arguments": {"b": 2, "a": 1},
+        });
+        assert_eq!(RequestState::digest(Some(&retry)), asked);
+        assert_ne!(RequestState::digest(Some(&json!({"name": "t", "arguments": {"a": 1, "b": 3}}))), asked);
+        assert_ne!(RequestState::digest(Some(&json!({"name": "u", "arguments": {"a": 1, "b": 2}}))), asked);
+    }
+}

@@ -1,0 +1,161 @@
+//! One place in which every call is found, by whoever may have it and for as long as it was promised (I-4).
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use asp_edge::Caller;
+use asp_gateway::call::{Call, ClientAbilities, Invocation};
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::Snapshot;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::support::{Fixture, Legacy, Modern, now, snapshot, token};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn caller(user: &str) -> Caller {
+    Caller {
+        org: "acme".into(),
+        user: user.into(),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        client: "cli".into(),
+        wcit: format!("t-{user}"),
+        digest: [0; 32],
+        issuer: "dev".into(),
+        issued_at: now(),
+        expires_at: now() + 36_000,
+    }
+}
+
+fn begun(fixture: &Fixture, user: &str, tool: &str, arguments: Value) -> Arc<Call> {
+    static SNAPSHOT: LazyLock<Arc<Snapshot>> =
+        LazyLock::new(|| Arc::new(Snapshot::build(snapshot()).unwrap()));
+    let snapshot = SNAPSHOT.clone();
+    let server = snapshot.server("demo").unwrap().clone();
+    let invocation = Invocation {
+        caller: Arc::new(caller(user)),
+        protocol: Protocol::Mcp,
+        entry: server.tool(tool).unwrap().clone(),
+        server,
+        arguments,
+        protocol_request_id: "1".into(),
+        idempotency_key: None,
+        deadline: None,
+        abilities: ClientAbilities::default(),
+        session: String::new(),
+        traceparent: None,
+        bytes_in: 0,
+        parent: None,
+    };
+    fixture.gateway.pipeline.begin(snapshot, invocation).unwrap()
+}
+
+/// A call that runs for ten seconds.
+fn running(fixture: &Fixture) -> Arc<Call> {
+    begun(fixture, "alice", "count", json!({"to": 100, "delayMs": 100}))
+}
+
+fn is_found(fixture: &Fixture, call: &Call, caller: &Caller) -> bool {
+    fixture.gateway.pipeline.registry.attach(call.id, caller, "demo").is_some()
+}
+
+#[tokio::test]
+async fn a_call_is_found_by_its_principal_at_its_server_and_by_nobody_else() {
+    let fixture = Fixture::new();
+    let call = running(&fixture);
+    let alice = caller("alice");
+    let others = [
+        Caller { user: "bob".into(), ..alice.clone() },
+        Caller { org: "globex".into(), ..alice.clone() },
+        Caller { issuer: "another".into(), ..alice.clone() },
+        Caller { client: "another".into(), ..alice.clone() },
+    ];
+    assert!(is_found(&fixture, &call, &Caller { wcit: "a fresh token".into(), ..alice.clone() }));
+    for other in others {
+        assert!(!is_found(&fixture, &call, &other), "{other:?}");
+    }
+    let registry = &fixture.gateway.pipeline.registry;
+    assert!(registry.attach(call.id, &alice, "policy").is_none(), "it was begun elsewhere");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ended_call_is_found_for_as_long_as_it_was_promised() {
+    let fixture = Fixture::new();
+    let registry = &fixture.gateway.pipeline.registry;
+    let [promised, unpromised] = [running(&fixture), running(&fixture)];
+    registry.promise(&promised, Instant::now() + HOUR);
+    registry.promise(&promised, Instant::now() + HOUR / 2);
+    for call in [&promised, &unpromised] {
+        call.finished().await;
+    }
+    let alice = caller("alice");
+    registry.sweep();
+    assert!(is_found(&fixture, &promised, &alice));
+    assert!(!is_found(&fixture, &unpromised, &alice), "nobody was told of it");
+    assert!(registry.is_empty(), "neither runs");
+    tokio::time::advance(HOUR).await;
+    registry.sweep();
+    assert!(!is_found(&fixture, &promised, &alice));
+    assert_eq!(Arc::strong_count(&promised), 1, "and nothing holds it any more");
+}
+
+#[tokio::test]
+async fn a_call_that_another_gateway_goes_on_with_is_found_there() {
+    let fixture = Fixture::new();
+    let call = running(&fixture);
+    fixture.gateway.pipeline.registry.promise(&call, Instant::now() + HOUR);
+    call.ownership.pass_on();
+    call.cancel();
+    call.finished().await;
+    assert!(!is_found(&fixture, &call, &caller("alice")));
+}
+
+/// Invariant I-4: what ended calls hold.
+#[tokio::test]
+async fn who_leaves_many_ended_calls_behind_pushes_out_their_own() {
+    let fixture = Fixture::new();
+    let registry = &fixture.gateway.pipeline.registry;
+    let ended = |user: &str| {
+        let call = begun(&fixture, user, "echo", json!({"message": "m"}));
+        assert!(call.outcome().is_some());
+        registry.promise(&call, Instant::now() + HOUR);
+        call
+    };
+    let other = ended("bob");
+    let calls: Vec<Arc<Call>> = (0..1_005).map(|_| ended("alice")).collect();
+    assert!(is_found(&fixture, &other, &caller("bob")));
+    let kept = calls.iter().filter(|call| is_found(&fixture, call, &caller("alice"))).count();
+    assert_eq!(kept, 1_000);
+    assert!(calls.iter().take(5).all(|call| !is_found(&fixture, call, &caller("alice"))), "the oldest go");
+}
+
+#[tokio::test]
+async fn a_retry_whose_answer_was_lost_finds_it_when_it_is_sent_again() {
+    let fixture = Fixture::new();
+    let wipe = |extra: Value| {
+        let mut params = json!({"name": "policy.wipe", "arguments": {"message": "gone"}});
+        params.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        let request = Modern::new("policy", &token("alice"), "tools/call", params);
+        request.capabilities(json!({"elicitation": {}}))
+    };
+    let asked = wipe(json!({})).send(&fixture).await.json()["result"].clone();
+    let accepted = json!({"asp.approve": {"action": "accept", "content": {"approve": true}}});
+    let retry = wipe(json!({"requestState": asked["requestState"], "inputResponses": accepted}));
+    let first = retry.send(&fixture).await.json()["result"].clone();
+    assert_eq!(first["structuredContent"], json!({"message": "gone"}), "{first}");
+    fixture.gateway.pipeline.registry.sweep();
+    let again = retry.send(&fixture).await.json();
+    assert_eq!(again["result"], first, "{again}");
+}
+
+#[tokio::test]
+async fn a_session_holds_no_ended_call() {
+    let fixture = Fixture::new();
+    let client = Legacy::connect(&fixture, "demo", "alice", "2025-06-18", json!({})).await;
+    let call = json!({"name": "echo", "arguments": {"message": "m"}});
+    assert_eq!(client.request(5, "tools/call", call).await.json()["result"]["isError"], false);
+    let session = fixture.gateway.sessions.find(&client.session, "demo", &caller("alice")).unwrap();
+    assert!(session.tracked("5").is_none());
+}
