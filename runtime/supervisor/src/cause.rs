@@ -27,6 +27,8 @@ pub enum Cause {
     Limit(&'static str),
     /// Nobody can see what it uses, so that no bound of it holds. `limit` in the contract.
     Unseen,
+    /// A look at what it uses fails, so that no bound of it holds. `limit` in the contract.
+    Unmeasured,
     /// A call that had ended left something running in it. `leftovers` in the contract. No call is lost by this.
     ResidualWork(&'static str),
     /// The runtime let it go with its calls: a drain, or the end of the runtime.
@@ -45,7 +47,7 @@ impl Cause {
             Cause::Wedged => "wedged",
             Cause::Protocol(_) => "protocol",
             Cause::Deadline => "deadline",
-            Cause::Limit(_) | Cause::Unseen => "limit",
+            Cause::Limit(_) | Cause::Unseen | Cause::Unmeasured => "limit",
             Cause::ResidualWork(_) => "leftovers",
             Cause::Drained => "drained",
             Cause::Host => "host",
@@ -107,6 +109,7 @@ impl fmt::Display for Cause {
             Cause::Unseen => {
                 f.write_str("the worker's processes cannot be seen in /proc (hidepid), so no bound holds")
             }
+            Cause::Unmeasured => f.write_str("what the worker uses cannot be measured, so no bound holds"),
             Cause::ResidualWork(what) => write!(f, "a call left {what} behind in the worker"),
             Cause::Drained => f.write_str("the plugin was drained"),
             Cause::Host => f.write_str("the machine could not start the worker"),

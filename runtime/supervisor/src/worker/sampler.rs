@@ -2,17 +2,19 @@
 //! worker that is over its bounds is ended with all it started.
 //!
 //! Owns the judgement. The launcher holds each process by itself (`Bounds::Sampled`). Keeps true: a worker that cannot
-//! be seen does not run. Refuses to claim more: what is faster than two looks, a fork that outruns the count or memory
-//! that fills within them, is not held here.
+//! be seen or measured does not run, and a look that fails ends no other look. Refuses to claim more: what is faster
+//! than two looks, a fork that outruns the count or memory that fills within them, is not held here.
 
 mod processor_time;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use asp_launcher::{Activity, Limits, Lookout, Report, Sandbox, Stats, Tree};
+use futures::FutureExt;
 use parking_lot::Mutex;
 use processor_time::ProcessorTime;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,6 +33,9 @@ const BURST: f64 = 5.0;
 /// What is clearly more than a share. There is nothing here that slows a worker down to its share, as a control group
 /// does, so one whose compiler or collector of garbage works beside it must live.
 const TOLERANCE: f64 = 2.0;
+
+/// How workers are looked at.
+type Look = fn(&mut Lookout, &[Arc<Sampled>]);
 
 /// Looks at the workers of this machine.
 #[derive(Clone, Debug)]
@@ -76,7 +81,7 @@ impl Sampler {
     /// Looks for ever, on `aside`; it does nothing while there is no worker.
     pub fn start(aside: &Handle) -> Sampler {
         let sampler = Sampler { workers: Arc::default(), added: Arc::default() };
-        aside.spawn(sampler.clone().run());
+        aside.spawn(sampler.clone().run(look));
         sampler
     }
 
@@ -103,33 +108,72 @@ impl Sampler {
         Ok(sampled)
     }
 
-    async fn run(self) {
+    async fn run(self, look: Look) {
         let mut lookout = Lookout::default();
+        let mut fails = false;
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let watched: Vec<Arc<Sampled>> = {
-                let mut workers = self.workers.lock();
-                workers.retain(|worker| worker.strong_count() > 0);
-                workers.iter().filter_map(Weak::upgrade).collect()
-            };
+            let watched = self.watched();
             if watched.is_empty() {
                 self.added.notified().await;
                 continue;
             }
-            // Reads some files of each of their processes, and now and then of every process of the machine.
-            let looked = tokio::task::spawn_blocking(move || {
-                let roots: Vec<u32> = watched.iter().map(|worker| worker.root).collect();
-                // Before it is read: what is said of this moment is not older.
-                let now = Instant::now();
-                let trees = lookout.look(&roots);
-                watched.iter().zip(&trees).for_each(|(worker, tree)| worker.look(tree, now));
-                lookout
-            });
-            // Err: the executor is ending.
-            let Ok(back) = looked.await else { return };
-            lookout = back;
+            let looked = look_aside(look, lookout, watched.clone()).await;
+            let failed = looked.is_none();
+            lookout = looked.unwrap_or_default();
+            if failed {
+                if !fails {
+                    tracing::error!(
+                        runtime = true,
+                        "a look at what workers use panicked: each is looked at alone, and one that cannot be measured is \
+                         ended, as nothing would hold it to its limits; report it with the panic's message"
+                    );
+                }
+                look_at_each(look, watched).await;
+            }
+            fails = failed;
+        }
+    }
+
+    fn watched(&self) -> Vec<Arc<Sampled>> {
+        let mut workers = self.workers.lock();
+        workers.retain(|worker| worker.strong_count() > 0);
+        workers.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// Reads some files of each of their processes, and now and then of every process of the machine.
+fn look(lookout: &mut Lookout, watched: &[Arc<Sampled>]) {
+    let roots: Vec<u32> = watched.iter().map(|worker| worker.root).collect();
+    // Before it is read: what is said of this moment is not older.
+    let now = Instant::now();
+    let trees = lookout.look(&roots);
+    watched.iter().zip(&trees).for_each(|(worker, tree)| worker.look(tree, now));
+}
+
+/// Looks where that holds up nobody; `None`: the look failed.
+async fn look_aside(look: Look, mut lookout: Lookout, watched: Vec<Arc<Sampled>>) -> Option<Lookout> {
+    let work = move || {
+        look(&mut lookout, &watched);
+        lookout
+    };
+    // The executor panics itself where it gets no thread for the work.
+    let looked = AssertUnwindSafe(async { tokio::task::spawn_blocking(work).await }).catch_unwind().await;
+    match looked {
+        Ok(Ok(lookout)) => Some(lookout),
+        // The executor is ending, and this task with it.
+        Ok(Err(error)) if error.is_cancelled() => std::future::pending().await,
+        Ok(Err(_)) | Err(_) => None,
+    }
+}
+
+/// Looks at workers one by one, after a look at all of them failed: one alone may be why.
+async fn look_at_each(look: Look, watched: Vec<Arc<Sampled>>) {
+    for worker in watched {
+        if look_aside(look, Lookout::default(), vec![Arc::clone(&worker)]).await.is_none() {
+            worker.judged(Some(Cause::Unmeasured));
         }
     }
 }
@@ -160,11 +204,17 @@ impl Sampled {
         *self.activity.lock() = Some((Activity { cpu, ..tree.activity }, now));
         let found = if seen { self.judge(tree) } else { self.unseen() };
         let over_share = used.is_some_and(|used| self.share.lock().is_over(used, now));
+        self.judged(found);
+        if over_share {
+            self.end(Cause::Limit("processor time"));
+        }
+    }
+
+    /// Ends the worker for what two looks in a row found.
+    fn judged(&self, found: Option<Cause>) {
         let before = std::mem::replace(&mut *self.suspicion.lock(), found);
         if let Some(cause) = found.filter(|_| before.is_some()) {
             self.end(cause);
-        } else if over_share {
-            self.end(Cause::Limit("processor time"));
         }
     }
 
@@ -247,6 +297,7 @@ impl Share {
 mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, Command};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use serde_json::json;
 
@@ -262,8 +313,16 @@ mod tests {
         })
     }
 
+    fn sampler() -> Sampler {
+        Sampler { workers: Arc::default(), added: Arc::default() }
+    }
+
     /// A process that sleeps, and what holds it to `memory_bytes`.
     fn sleeper(memory_bytes: u64) -> (Child, Arc<Sampled>) {
+        watched_sleeper(&sampler(), memory_bytes)
+    }
+
+    fn watched_sleeper(sampler: &Sampler, memory_bytes: u64) -> (Child, Arc<Sampled>) {
         // Whoever runs the tests in the background may have SIGINT ignored, and that is inherited.
         let child = Command::new("env").args(["--default-signal=INT", "sleep", "60"]).spawn().unwrap();
         let name = format!("/proc/{}/comm", child.id());
@@ -279,7 +338,6 @@ mod tests {
             },
         });
         let sandbox: Sandbox = serde_json::from_value(sandbox).unwrap();
-        let sampler = Sampler { workers: Arc::default(), added: Arc::default() };
         let report = Arc::new(Report::open().unwrap().0);
         let sampled = sampler.watch(child.id(), &sandbox, &report).unwrap();
         (child, sampled)
@@ -295,6 +353,46 @@ mod tests {
         sampled.look(&found, Instant::now());
         assert_eq!(sampled.verdict(), Some(Cause::Oom));
         assert_eq!(child.wait().unwrap().signal(), Some(2));
+    }
+
+    /// How the process ended. A sleep ends by itself when nobody ends it.
+    async fn ended_by(mut child: Child) -> Option<i32> {
+        tokio::task::spawn_blocking(move || child.wait().unwrap().signal()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_look_that_panics_ends_neither_those_after_it_nor_the_bounds_of_workers() {
+        static LOOKS: AtomicUsize = AtomicUsize::new(0);
+        fn fails_at_first(lookout: &mut Lookout, watched: &[Arc<Sampled>]) {
+            assert!(LOOKS.fetch_add(1, Ordering::Relaxed) >= 1, "as the test wants it");
+            look(lookout, watched);
+        }
+        let sampler = sampler();
+        let (child, sampled) = watched_sleeper(&sampler, 1);
+        // After the one that fails it is looked at alone, and then as ever.
+        let running = tokio::spawn(sampler.run(fails_at_first));
+        assert_eq!(ended_by(child).await, Some(2));
+        assert_eq!(sampled.verdict(), Some(Cause::Oom));
+        running.abort();
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_cannot_be_measured_is_ended_and_those_beside_it_go_on() {
+        const BAD: u64 = 7 << 40;
+        fn fails_at_one(lookout: &mut Lookout, watched: &[Arc<Sampled>]) {
+            assert!(watched.iter().all(|worker| worker.limits.memory_bytes != BAD), "as the test wants it");
+            look(lookout, watched);
+        }
+        let sampler = sampler();
+        let (bad, unmeasured) = watched_sleeper(&sampler, BAD);
+        let (mut good, measured) = watched_sleeper(&sampler, 1 << 30);
+        let running = tokio::spawn(sampler.run(fails_at_one));
+        assert_eq!(ended_by(bad).await, Some(2));
+        assert_eq!(unmeasured.verdict(), Some(Cause::Unmeasured));
+        assert!(measured.activity().is_some() && measured.verdict().is_none());
+        good.kill().unwrap();
+        good.wait().unwrap();
+        running.abort();
     }
 
     #[test]
