@@ -73,10 +73,15 @@ impl Outbox {
             // The gateway does not know the handle.
             self.queue.names().next().unwrap_or_default().clone_into(&mut frame.tunnel_id);
         }
+        let heard = state.end.is_none() && !state.reader_gone;
+        if heard {
+            // What is told of the beginning counts too.
+            self.queue.open(&mut state);
+        }
         let sent = state.sent_bytes + frame_size(&frame) as u64;
         cost.bytes_out = sent;
         frame.closed = Some(cost);
-        if state.end.is_none() && !state.reader_gone {
+        if heard {
             self.queue.push(&mut state, frame);
             state.end = Some(end);
         }
@@ -115,5 +120,35 @@ impl State {
             Some(brief) => brief.last.replace(frame),
             None => Some(frame),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use asp_proto::supervisor::tunnel_event::Type;
+    use futures::{FutureExt, StreamExt};
+
+    use super::*;
+    use crate::ppp::outbox::multiplexer::multiplexer;
+    use crate::ppp::{closed_frame, event_frame};
+
+    #[tokio::test]
+    async fn a_beginning_that_is_told_with_an_end_without_an_answer_counts_in_its_cost() {
+        let (multiplexer, mut merged) = multiplexer(&Arc::default());
+        let stream = multiplexer.open_early("+1").unwrap();
+        let outbox = Outbox::shared("one", stream.queue);
+        outbox.begin_briefly(event_frame("+1", Type::TunnelReady, "stands for the answer", None));
+        outbox.send_along(event_frame("one", Type::TunnelReady, "", None));
+        outbox.send_last(event_frame("one", Type::WorkerCrashed, "", None));
+        let end = Ok(());
+        let told = outbox.end_briefly(closed_frame("one", &end), end, TunnelCost::default());
+        let sent: Vec<PppServerFrame> =
+            std::iter::from_fn(|| merged.next().now_or_never().flatten().and_then(Result::ok)).collect();
+        let [answer, rest @ ..] = sent.as_slice() else { panic!("{sent:?}") };
+        assert_eq!((answer.tunnel_id.as_str(), rest.len()), ("+1", 2));
+        assert_eq!(told, rest.iter().map(|frame| frame_size(frame) as u64).sum::<u64>());
+        assert_eq!(rest.last().unwrap().closed.unwrap().bytes_out, told);
     }
 }
