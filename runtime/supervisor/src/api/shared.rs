@@ -47,7 +47,7 @@ impl Reader {
         loop {
             tokio::select! {
                 biased;
-                frame = frames.message() => match frame {
+                frame = self.next(&mut frames) => match frame {
                     Ok(Some(frame)) => self.take(frame),
                     Ok(None) => break self.multiplexer.half_close(),
                     // Nothing after it can be read either.
@@ -63,6 +63,12 @@ impl Reader {
             () = self.multiplexer.emptied() => self.multiplexer.end(Ok(())),
             () = self.runtime.stopped() => self.multiplexer.end(Ok(())),
         }
+    }
+
+    /// The next frame, when there is room for an answer. Safe to cancel.
+    async fn next(&self, frames: &mut Streaming<PppClientFrame>) -> Result<Option<PppClientFrame>, Status> {
+        self.multiplexer.room().await;
+        frames.message().await
     }
 
     fn take(&self, frame: PppClientFrame) {

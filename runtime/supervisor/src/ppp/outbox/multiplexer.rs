@@ -4,7 +4,8 @@
 //! Keeps true: tunnels with something to send take turns frame by frame, one that may not send now is not asked; a
 //! frame that nobody waits for goes with the next one that somebody does, or after `LINGER`: each write costs as much
 //! as a call's own work;
-//! at most `MAX_STREAMS` tunnels and `MAX_STRAYS` answers wait; when the stream goes, every tunnel on it hears of it.
+//! no frame is dropped: at most `MAX_STREAMS` tunnels wait, and while `MAX_STRAYS` answers do, nothing more is read that
+//! could be answered; when the stream goes, every tunnel on it hears of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -29,7 +30,7 @@ use crate::ppp::outbox::{Queue, Taken};
 const MAX_STREAMS: usize = 10_000;
 /// How long frames that nobody waits for may wait for company.
 const LINGER: Duration = Duration::from_millis(2);
-/// Answers that belong to no tunnel; a gateway that provokes more does not get them.
+/// Answers that wait beside the tunnels' own frames: a gateway that does not read them is read no further.
 const MAX_STRAYS: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -39,6 +40,8 @@ pub struct Multiplexer {
     gone: CancellationToken,
     /// The last stream was forgotten.
     emptied: Notify,
+    /// There is room for another answer.
+    room: Notify,
     budget: Arc<Budget>,
 }
 
@@ -146,10 +149,22 @@ impl Multiplexer {
         }
     }
 
+    /// Ends when another message may be read that is answered here. Until it is answered, others may be: as many as
+    /// there are tunnels.
+    pub async fn room(&self) {
+        loop {
+            let room = self.room.notified();
+            if self.state.lock().strays.len() < MAX_STRAYS {
+                return;
+            }
+            room.await;
+        }
+    }
+
     /// Sends a frame that belongs to no stream; at once if it is `urgent`.
     pub fn stray(&self, frame: PppServerFrame, urgent: bool) {
         let mut state = self.state.lock();
-        if state.strays.len() < MAX_STRAYS && !state.gone {
+        if !state.gone {
             state.strays.push_back(frame);
             state.wake(urgent);
         }
@@ -248,6 +263,9 @@ impl Stream for Merged {
             let queue = {
                 let mut state = self.multiplexer.state.lock();
                 if let Some(frame) = state.strays.pop_front() {
+                    if state.strays.len() + 1 == MAX_STRAYS {
+                        self.multiplexer.room.notify_waiters();
+                    }
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 match (state.ready.pop_front(), &mut state.end) {
@@ -356,6 +374,34 @@ mod tests {
         let before = tokio::time::Instant::now();
         assert!(merged.next().await.is_some(), "nothing else came");
         assert!(before.elapsed() <= LINGER + Duration::from_millis(1));
+    }
+
+    #[tokio::test]
+    async fn behind_as_many_answers_as_may_wait_a_tunnel_still_tells_of_its_beginning_and_its_end() {
+        let (multiplexer, mut merged) = multiplexer(&Arc::default());
+        let begun = multiplexer.open_early("+1").unwrap();
+        multiplexer.name("one", &begun).unwrap();
+        let outbox = Outbox::shared("one", Arc::clone(&begun.queue));
+        outbox.begin_briefly(frame("+1", "place"));
+        assert!(multiplexer.room().now_or_never().is_some());
+        (0..MAX_STRAYS).for_each(|_| multiplexer.stray(frame("?", "refused"), false));
+        assert!(multiplexer.room().now_or_never().is_none(), "nothing more is read");
+        outbox.offer_now(frame("one", "result"));
+        let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
+        assert_eq!(order.get(MAX_STRAYS..), Some(&["+1".to_owned(), "one".to_owned()][..]));
+        assert!(multiplexer.room().now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_reads_its_answers_is_read_on() {
+        let (multiplexer, mut merged) = multiplexer(&Arc::default());
+        (0..=MAX_STRAYS).for_each(|_| multiplexer.stray(frame("?", "refused"), true));
+        let mut waits = std::pin::pin!(multiplexer.room());
+        assert!(waits.as_mut().now_or_never().is_none());
+        now(&mut merged);
+        assert!(waits.as_mut().now_or_never().is_none());
+        now(&mut merged);
+        assert!(waits.now_or_never().is_some());
     }
 
     #[tokio::test]
