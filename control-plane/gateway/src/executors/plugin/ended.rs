@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use prost_types::Struct;
+use tokio_util::task::TaskTracker;
 
 use super::admission;
 use crate::telemetry::metrics::Metrics;
@@ -13,6 +14,8 @@ use crate::telemetry::metrics::workers::Stats;
 pub(super) struct Account {
     pub language: &'static str,
     pub metrics: Arc<Metrics>,
+    /// What is waited for when the gateway ends.
+    pub tasks: TaskTracker,
 }
 
 /// What is to be closed at the runtime.

@@ -57,7 +57,7 @@ impl Drop for Lease {
         let Some(mut assignment) = self.assignment.take() else { return };
         if assignment.ready {
             // On the tunnel's own stream that is one frame.
-            match self.multiplexer.close(assignment.tunnel, self.tasks.token()) {
+            match self.multiplexer.close(assignment.tunnel) {
                 Ok(()) => return,
                 Err(tunnel) => assignment.tunnel = tunnel,
             }

@@ -29,7 +29,7 @@ use super::ended::{Account, EndedTunnel};
 pub(super) type Client = RuntimeSupervisorClient<Channel>;
 
 pub(super) use stream_table::MAX_MESSAGE;
-use stream_table::{Closing, Passed, StreamTable};
+use stream_table::{ABANDONED, Passed, StreamTable};
 pub(super) use tunnel_stream::{Arrived, TunnelStream};
 
 /// Frames of all tunnels that wait for the connection. Each may be large, so they are few.
@@ -92,13 +92,13 @@ impl Multiplexer {
 
     /// Asks for the end of a tunnel; the figures are taken note of when they come. Gives the tunnel back when the
     /// stream cannot take the request now.
-    pub(super) fn close(&self, tunnel: EndedTunnel, closing: Closing) -> Result<(), EndedTunnel> {
+    pub(super) fn close(&self, tunnel: EndedTunnel) -> Result<(), EndedTunnel> {
         let frame = close_frame(&tunnel.id, tunnel.reason);
         let mut waiting = self.closing.lock();
         if waiting.len() >= MAX_WAITING && !flush(&mut waiting, &self.outgoing) {
             return Err(tunnel);
         }
-        self.streams.close(tunnel, closing)?;
+        self.streams.close(tunnel)?;
         waiting.push(frame);
         Ok(())
     }
@@ -130,7 +130,7 @@ async fn read(
         match frame {
             Ok(Some(frame)) => {
                 if let Passed::Unwanted { tunnel_id } = streams.pass(frame) {
-                    back.send(close_frame(&tunnel_id, "abandoned"));
+                    back.send(close_frame(&tunnel_id, ABANDONED));
                 }
             }
             Ok(None) => return None,

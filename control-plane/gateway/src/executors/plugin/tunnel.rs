@@ -111,7 +111,7 @@ impl Tunnel {
             return Err(Rejection::Unusable("the call is too large for a plugin".into()).into());
         }
         let multiplexer = runtime.multiplexer().await.map_err(|status| Rejection::of_status(&status))?;
-        let account = Account { language, metrics: closing.metrics };
+        let account = Account { language, metrics: closing.metrics, tasks: closing.tasks.clone() };
         let stream = multiplexer.stream(account.clone());
         let mut stream = stream.map_err(|status| Rejection::of_status(&status))?;
         // A fresh process is never there at once.

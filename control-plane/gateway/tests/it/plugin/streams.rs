@@ -62,7 +62,7 @@ async fn a_call_that_is_not_read_holds_up_no_other_and_goes_on_when_it_is() {
 }
 
 #[tokio::test]
-async fn a_place_for_a_call_that_is_gone_is_closed() {
+async fn a_place_for_a_call_that_is_gone_is_closed_and_what_it_cost_is_noted() {
     let runtime = Runtime::start(
         Script::of(|_, mut worker: Worker| async move { while worker.next().await.is_some() {} })
             .taking(Duration::from_millis(300)),
@@ -71,6 +71,10 @@ async fn a_place_for_a_call_that_is_gone_is_closed() {
     let gone = tokio::time::timeout(Duration::from_millis(100), sweep(&fixture)).await;
     assert!(gone.is_err(), "the caller went before the runtime had decided");
     until("the place is closed", || !runtime.told.closed.lock().is_empty()).await;
+    // It may have had its work.
+    fixture.gateway.flush().await;
+    let metrics = fixture.send(http::Method::GET, "/metrics", &[], "").await.text;
+    assert!(metrics.contains(r#"asp_worker_cpu_seconds_total{language="python"} 0.25"#), "{metrics}");
 }
 
 #[tokio::test]

@@ -35,6 +35,8 @@ const MAX_WAITING: usize = WINDOW / LEAST + 8;
 /// As many as a runtime takes.
 const MAX_LANES: usize = 10_000;
 const FORGET: Duration = Duration::from_secs(5);
+/// Why a tunnel is closed whose call went away before there was an answer.
+pub(super) const ABANDONED: &str = "abandoned";
 
 #[derive(Default)]
 pub(super) struct StreamTable(Mutex<State>);
@@ -62,12 +64,18 @@ enum Entry {
     Closing {
         tunnel: Box<EndedTunnel>,
         since: Instant,
-        _closing: Closing,
+        /// Held until the tunnel is closed.
+        _closing: TaskTrackerToken,
     },
 }
 
-/// Held until a tunnel is closed.
-pub(in super::super) type Closing = TaskTrackerToken;
+impl Entry {
+    /// From now on its answer is waited for, with what the tunnel cost.
+    fn closing(tunnel: EndedTunnel) -> Entry {
+        let _closing = tunnel.account.tasks.token();
+        Entry::Closing { tunnel: Box::new(tunnel), since: Instant::now(), _closing }
+    }
+}
 
 /// What became of a frame.
 pub(super) enum Passed {
@@ -153,7 +161,7 @@ impl StreamTable {
                 // Err: the call has just gone; its stream leaves by the old name.
                 let gone = sender.try_send(Arrived::Allocated(answer)).is_err();
                 match handle {
-                    Some(tunnel_id) if gone => return Passed::Unwanted { tunnel_id },
+                    Some(tunnel_id) if gone => return state.unwanted(tunnel_id, account),
                     Some(handle) => {
                         drop(state.entries.insert(handle, Entry::Open { sender, unread, account }))
                     }
@@ -161,7 +169,7 @@ impl StreamTable {
                 }
                 Passed::Taken
             }
-            (Some(Entry::Abandoned { .. }), Some(tunnel_id)) => Passed::Unwanted { tunnel_id },
+            (Some(Entry::Abandoned { account, .. }), Some(tunnel_id)) => state.unwanted(tunnel_id, account),
             _ => Passed::Taken,
         }
     }
@@ -176,7 +184,7 @@ impl StreamTable {
                 // Err: the call has gone.
                 let _ = sender.try_send(Arrived::Last(payload));
             }
-            Some(Entry::Abandoned { account, .. }) => account.used("abandoned", &admission::cost(cost)),
+            Some(Entry::Abandoned { account, .. }) => account.used(ABANDONED, &admission::cost(cost)),
             Some(Entry::Closing { tunnel, .. }) => tunnel.used(&admission::cost(cost)),
             None => {}
         }
@@ -199,15 +207,22 @@ impl StreamTable {
     }
 
     /// The tunnel's call has ended, and it is to be closed. Gives the tunnel back when the stream has ended.
-    pub(super) fn close(&self, tunnel: EndedTunnel, closing: Closing) -> Result<(), EndedTunnel> {
+    pub(super) fn close(&self, tunnel: EndedTunnel) -> Result<(), EndedTunnel> {
         let mut state = self.0.lock();
         if state.ended {
             return Err(tunnel);
         }
         let name = tunnel.id.clone();
-        let entry = Entry::Closing { tunnel: Box::new(tunnel), since: Instant::now(), _closing: closing };
-        state.entries.insert(name, entry);
+        state.entries.insert(name, Entry::closing(tunnel));
         Ok(())
+    }
+
+    /// The tunnel's call went away before it took its place, which is to be closed.
+    pub(super) fn abandon(&self, handle: &str) {
+        let mut state = self.0.lock();
+        if let Some(Entry::Open { account, .. }) = state.entries.remove(handle) {
+            state.unwanted(handle.to_owned(), account);
+        }
     }
 
     /// Nobody reads the tunnel any more.
@@ -252,5 +267,14 @@ impl StreamTable {
             true => state.fault.clone(),
             false => Some(Status::resource_exhausted("the runtime sends more than it may")),
         }
+    }
+}
+
+impl State {
+    /// Nobody waits for the place. It may have its work already: what that cost is noted all the same.
+    fn unwanted(&mut self, tunnel_id: String, account: Account) -> Passed {
+        let tunnel = EndedTunnel { id: tunnel_id.clone(), reason: ABANDONED, account };
+        self.entries.insert(tunnel_id.clone(), Entry::closing(tunnel));
+        Passed::Unwanted { tunnel_id }
     }
 }

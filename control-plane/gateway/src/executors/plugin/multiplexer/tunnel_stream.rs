@@ -10,7 +10,7 @@ use prost_types::Any;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::stream_table::{MAX_MESSAGE, WINDOW, cost};
+use super::stream_table::{ABANDONED, MAX_MESSAGE, WINDOW, cost};
 use super::{Multiplexer, close_frame, send_or_keep};
 
 /// What came for a tunnel.
@@ -110,7 +110,8 @@ impl Drop for TunnelStream {
         while let Ok(arrived) = self.incoming.try_recv() {
             if let Arrived::Allocated(AllocateWorkerResponse { handle: Some(handle), .. }) = arrived {
                 self.name = handle.tunnel_id;
-                let frame = close_frame(&self.name, "abandoned");
+                self.multiplexer.streams.abandon(&self.name);
+                let frame = close_frame(&self.name, ABANDONED);
                 send_or_keep(frame, &self.multiplexer.outgoing, &self.multiplexer.closing);
             }
         }
