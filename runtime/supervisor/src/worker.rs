@@ -390,8 +390,10 @@ impl Running {
         match timeout(EXIT_WITHIN, self.process.exited()).await {
             Ok(cause) => WorkerOutcome::Ended(cause),
             Err(_) => {
+                // What it was ended for is known before all of it is gone.
+                let seen = self.process.accounting().verdict();
                 self.process.kill();
-                WorkerOutcome::Killed(Cause::Protocol(fault))
+                WorkerOutcome::Killed(seen.unwrap_or(Cause::Protocol(fault)))
             }
         }
     }
