@@ -25,6 +25,8 @@ const ARGUMENTS: [&str; 6] = ["--user", "--scope", "-q", "-p", "Delegate=yes", "
 /// A manager answers in some 50 ms.
 const TRIAL_WITHIN: Duration = Duration::from_secs(5);
 const TRIAL_POLL: Duration = Duration::from_millis(5);
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+const STICKY: u32 = 0o1000;
 
 /// Becomes this runtime in a scope, where that may help; it returns where it does not: with why systemd gave none,
 /// where it was asked.
@@ -51,20 +53,27 @@ pub fn enter_scope() -> Option<String> {
 /// own account's and root's: an entry that depends on the current directory is none, and so is one that others write to.
 fn find(path: &std::ffi::OsStr, runtime_dir: &std::ffi::OsStr) -> Option<PathBuf> {
     let managed = Path::new(runtime_dir).join("systemd").is_dir();
-    let trusted = env::split_paths(path).filter(|dir| dir.is_absolute() && is_ours_alone(dir));
-    let found = trusted.map(|dir| dir.join(PROGRAM)).find(|program| {
-        program.is_file() && is_ours_alone(program) && access(program, Access::EXEC_OK).is_ok()
+    let absolute = env::split_paths(path).filter(|dir| dir.is_absolute());
+    // Where it really lies: of a link, whoever may change it chooses what it leads to.
+    let mut programs = absolute.filter_map(|dir| dir.join(PROGRAM).canonicalize().ok());
+    let found = programs.find(|program| {
+        program.is_file() && nobody_else_chooses(program) && access(program, Access::EXEC_OK).is_ok()
     });
     found.filter(|_| managed)
 }
 
-/// Whether this account or root owns it, and nobody else may write to it.
-fn is_ours_alone(path: &Path) -> bool {
-    let of_others = |metadata: Metadata| {
-        let owned = [0, geteuid().as_raw()].contains(&metadata.uid());
-        !owned || metadata.mode() & 0o022 != 0
-    };
-    path.metadata().is_ok_and(|metadata| !of_others(metadata))
+/// Whether only this account and root decide what `program` is: it and its directory are theirs and nobody else may
+/// write to them, and nobody else may put another directory into the place of one above.
+fn nobody_else_chooses(program: &Path) -> bool {
+    program.ancestors().enumerate().all(|(above, path)| {
+        let is_ours = |metadata: Metadata| {
+            let is_owned = [0, geteuid().as_raw()].contains(&metadata.uid());
+            // In a sticky directory only the owner of a name replaces what it names, inode(7).
+            let is_kept = above > 1 && metadata.mode() & STICKY != 0;
+            is_owned && (is_kept || metadata.mode() & WRITABLE_BY_OTHERS == 0)
+        };
+        path.symlink_metadata().is_ok_and(is_ours)
+    })
 }
 
 /// What replaces a process and then fails leaves nobody to go on.
@@ -104,7 +113,7 @@ mod tests {
     #[test]
     fn a_program_is_taken_from_an_absolute_place_that_nobody_else_writes_to() {
         let root = tempfile::tempdir().unwrap();
-        let root = root.path();
+        let root = &root.path().canonicalize().unwrap();
         fs::create_dir(root.join("systemd")).unwrap();
         let good = place(root, "good", 0o755, 0o755);
         let found = |dirs: &[&Path]| find(&env::join_paths(dirs).unwrap(), root.as_os_str());
@@ -117,6 +126,20 @@ mod tests {
         ] {
             assert_eq!(found(&[&bad]), None, "{}", bad.display());
             assert_eq!(found(&[&bad, &good]), Some(good.join(PROGRAM)), "the next is taken");
+        }
+        let shared = place(root, "shared", 0o755, 0o755);
+        let inner = place(&shared, "inner", 0o755, 0o755);
+        let may_write = |mode| fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+        may_write(0o777);
+        assert_eq!(found(&[&inner]), None, "somebody else may put a directory of theirs into its place");
+        may_write(0o1777);
+        assert_eq!(found(&[&inner]), Some(inner.join(PROGRAM)), "its name is its owner's");
+        may_write(0o755);
+        std::os::unix::fs::symlink(&inner, root.join("link")).unwrap();
+        assert_eq!(found(&[&root.join("link")]), Some(inner.join(PROGRAM)), "it runs from where it lies");
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&shared, Some(12_345), None).unwrap();
+            assert_eq!(found(&[&inner]), None, "somebody else owns what it lies in");
         }
         // A test has the directory of its package.
         place(root, "relative", 0o755, 0o755);
