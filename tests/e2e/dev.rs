@@ -24,6 +24,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
             .trial("dev::it_begins_with_a_faulty_spec_and_serves_when_that_is_mended", |_| faulty_at_first()),
         shared
             .trial("dev::a_plugin_that_does_not_load_stays_what_it_was_and_types_reach_clients", |_| types()),
+        shared.trial("dev::what_a_plugin_logs_is_shown_with_its_name_and_commands_no_terminal", |_| logs()),
         shared.trial("dev::programs_read_json_alone_and_find_how_tokens_are_minted", |_| programs()),
         shared.trial("dev::what_is_not_accepted_changes_no_code", |_| not_accepted()),
         shared.trial("dev::node_from_an_empty_folder_to_a_call_and_an_edit", |_| {
@@ -184,6 +185,19 @@ async fn types() -> Result<()> {
     said(&dev, "greet.schema.json").await?;
     ensure!(fs::read_to_string(&file)?.contains("polite"), "{}", fs::read_to_string(&file)?);
     greets(&block, "greet", "Welcome, Ada!").await
+}
+
+async fn logs() -> Result<()> {
+    let author = Author::new()?;
+    author.server("greet").await?;
+    let call = "    await ctx.log(\"warn\", \"found\\n\\x1b[2Jother | words\")\n    return";
+    author.edit("greet/plugins/greet/main.py", "    return", call)?;
+    let dev = author.dev(&["--port", "0"])?;
+    ready(&dev).await?;
+    let block = block(&dev).context("the block of an mcp.json is printed")?;
+    greets(&block, "greet", "Hello, Ada!").await?;
+    said(&dev, "greet | warning: found").await?;
+    said(&dev, "greet | warning: \\u001b[2Jother | words").await
 }
 
 /// Waits for a line, as long as it takes to start something on a busy machine.

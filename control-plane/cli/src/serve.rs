@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_control::clock;
+use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
 use asp_gateway::minting::TokenKeys;
 use asp_peer::{Peer, PeerFiles, Role};
@@ -82,6 +83,8 @@ struct Process {
     gateway: Arc<OnceLock<Weak<Gateway>>>,
     /// The language runtime that `--stack` starts.
     runtime: Option<Arc<LocalRuntime>>,
+    /// Who hears what plugins log during calls, besides their callers.
+    plugin_logs: Option<LogListener>,
     tasks: TaskTracker,
     /// Cancelled first: no new work, listeners drain.
     stop: CancellationToken,
@@ -113,6 +116,7 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
         peer,
         gateway: Arc::default(),
         runtime,
+        plugin_logs: session.as_ref().map(Session::log_listener),
         public_url,
         ports,
         dev_issuer,

@@ -26,6 +26,7 @@ use crate::executors::Executors;
 use crate::executors::artifacts::Artifacts;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::endpoint::Endpoints;
+use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
 use crate::minting::{Minter, TokenKeys};
@@ -68,6 +69,8 @@ pub struct Config {
     pub delegates: Endpoints,
     /// The most calls at a time.
     pub bounds: Bounds,
+    /// Who else hears what plugins log during calls.
+    pub listener: Option<LogListener>,
 }
 
 /// The stores of one gateway.
@@ -131,6 +134,7 @@ impl Gateway {
             artifacts: artifacts.clone(),
             minter: minter.clone(),
             delegates: delegates.clone(),
+            listener: config.listener,
         };
         let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
         Ok(Arc::new(Gateway {

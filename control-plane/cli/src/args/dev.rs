@@ -13,7 +13,7 @@ Examples:
 
 A change of a spec or of a plugin's code takes effect for the next call; when the types of the code changed, its
 file of schemas is written anew. What has a fault is told with its file and line, and what was served before stays,
-specs and code. What plugins print is shown with their names. Ctrl-C ends everything.
+specs and code. What plugins print and log is shown with their names. Ctrl-C ends everything.
 
 Environment:
   ASP_GATEWAY_PORT    where clients reach it, on this machine only [8082]

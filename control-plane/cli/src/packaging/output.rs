@@ -33,6 +33,11 @@ pub fn named(plugin: &str, line: &str) -> String {
     format!("{plugin} | {line}")
 }
 
+/// A line that a plugin logs during a call, likewise.
+pub fn logged(plugin: &str, level: &str, line: &str) -> String {
+    named(plugin, &format!("{level}: {line}"))
+}
+
 /// What one line of a runtime's log says of a worker; `None` for the runtime's own lines.
 pub fn said(line: &str) -> Option<Said> {
     let line: Value = serde_json::from_str(line).ok()?;

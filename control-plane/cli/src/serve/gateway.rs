@@ -66,6 +66,7 @@ pub(super) async fn start(
         runtimes: runtimes::open(process)?,
         delegates: delegates(settings),
         bounds: settings.calls.bounds,
+        listener: process.plugin_logs.clone(),
     })
     .context("start the gateway")?;
     let target = target(process)?;

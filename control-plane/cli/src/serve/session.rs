@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 
 use asp_control::catalog::Compiler;
 use asp_control::publisher::Handle;
+use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
 use asp_store::control::ControlStore;
 
@@ -54,6 +55,15 @@ impl Session {
         Arc::new(move |line| {
             let Some(said) = output::said(line) else { return };
             said.lines.iter().for_each(|line| way.say(&output::named(&said.plugin, line)));
+        })
+    }
+
+    /// Shows what plugins log during calls among the rest of what they write.
+    pub(super) fn log_listener(&self) -> LogListener {
+        let way = tell::Way { json: self.json };
+        Arc::new(move |plugin, level, text| {
+            // A line of its own for each: none of them passes for another plugin's.
+            text.lines().for_each(|line| way.say(&output::logged(plugin, level.as_str(), line)));
         })
     }
 

@@ -27,6 +27,7 @@ mod availability;
 mod ended;
 mod job;
 mod lease;
+pub mod logs;
 mod memory;
 mod multiplexer;
 mod prepare;
@@ -48,6 +49,7 @@ use admission::Rejection;
 use attempt_state::AttemptState;
 use job::Job;
 use lease::Closing;
+use logs::LogListener;
 use prepare::Preparing;
 use recovery::{AttemptOutcome, Next, Recovery};
 use runtimes::Runtimes;
@@ -65,6 +67,7 @@ pub struct Plugins {
     artifacts: Artifacts,
     minter: Arc<Minter>,
     delegates: Arc<Delegates>,
+    listener: Option<LogListener>,
     preparing: Preparing,
     _watching: Watching,
 }
@@ -76,11 +79,13 @@ pub struct PluginDeps {
     pub minter: Arc<Minter>,
     /// What answers for the platform.
     pub delegates: Arc<Delegates>,
+    /// Who else hears what plugins log.
+    pub listener: Option<LogListener>,
 }
 
 impl Plugins {
     pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, deps: PluginDeps) -> Plugins {
-        let PluginDeps { saved, artifacts, minter, delegates } = deps;
+        let PluginDeps { saved, artifacts, minter, delegates, listener } = deps;
         let _watching = watch::begin(&runtimes, &metrics.plugins);
         let closing = Closing { tasks: TaskTracker::new(), metrics };
         Plugins {
@@ -90,6 +95,7 @@ impl Plugins {
             artifacts,
             minter,
             delegates,
+            listener,
             preparing: Preparing::default(),
             _watching,
         }
@@ -153,7 +159,8 @@ impl Plugins {
         };
         let minter = self.minter.clone();
         let delegates = self.delegates.clone();
-        let job = Job { execution, plugin, language, primitive, hints, runtime, minter, delegates };
+        let listener = self.listener.clone();
+        let job = Job { execution, plugin, language, primitive, hints, runtime, minter, delegates, listener };
         let mut attempt_state = AttemptState::default();
         let mut recovery = Recovery::default();
         if let Some(resume_state) = &execution.resume_state {

@@ -168,6 +168,7 @@ impl Parts {
             runtimes: self.runtimes,
             delegates: self.delegates,
             bounds: self.bounds,
+            listener: None,
         })
         .unwrap();
         gateway.apply(self.snapshot).unwrap();

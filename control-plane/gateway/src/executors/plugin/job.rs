@@ -15,6 +15,7 @@ use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::attempt_state::AttemptState;
+use super::logs::LogListener;
 use super::runtimes::Runtime;
 use super::tunnel;
 use crate::call::Call;
@@ -35,6 +36,7 @@ pub(super) struct Job<'a> {
     pub runtime: Arc<Runtime>,
     pub minter: Arc<Minter>,
     pub delegates: Arc<Delegates>,
+    pub listener: Option<LogListener>,
 }
 
 impl Job<'_> {

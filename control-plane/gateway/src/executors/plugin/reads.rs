@@ -45,6 +45,9 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             }
             Heard::Prompt(prompt) => return ended(messages(prompt)),
             Heard::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
+            Heard::Message(Payload::Log(line)) => {
+                job.heard(line);
+            }
             Heard::Message(_) => {}
             // A resource may have no contents; a prompt always has its answer.
             Heard::End if !call.was_handed_over() || call.entry.primitive.kind() == PrimitiveKind::Prompt => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{
-    CancelRequest, LogLine, Progress, StatusUpdated, cancel_request::Mode, client_message, log_line,
+    CancelRequest, LogLine, Progress, StatusUpdated, cancel_request::Mode, client_message,
 };
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use futures::StreamExt;
@@ -25,7 +25,7 @@ use super::recovery::AttemptOutcome;
 use super::results::{self, Extras};
 use super::saved::Saved;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
-use crate::call::event::{Event, LogLevel, cut_text};
+use crate::call::event::Event;
 use crate::call::outcome::Refusal;
 use crate::executors::plugin::reference::STDIO;
 
@@ -284,14 +284,9 @@ impl Session<'_> {
     }
 
     fn log(&self, line: LogLine) {
-        let level = match line.level() {
-            log_line::Level::Trace | log_line::Level::Debug => LogLevel::Debug,
-            log_line::Level::Info => LogLevel::Info,
-            log_line::Level::Warn => LogLevel::Warning,
-            log_line::Level::Error => LogLevel::Error,
-        };
+        let (level, text) = self.job.heard(line);
         let logger = Some(self.job.call().entry.primitive.id.clone());
-        self.job.call().emit(Event::Log { level, logger, data: cut_text(line.message).into() });
+        self.job.call().emit(Event::Log { level, logger, data: text.into() });
     }
 
     fn asked(&mut self, begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), AskedTwice>) -> Step {
