@@ -32,7 +32,7 @@ const QUEUE: usize = 16 * 1024;
 const BATCH: usize = 512;
 /// How long the writer waits for more before it appends: an append costs the same wake-ups, statements and `fsync` for
 /// one event as for hundreds. That many of the last events are lost where the process is killed.
-const GATHER: Duration = Duration::from_millis(10);
+const GATHER: Duration = Duration::from_millis(25);
 /// How long the writer rests after a failed append.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 /// How long a call waits for room in the queue: a burst is over by then, an outage is not.
