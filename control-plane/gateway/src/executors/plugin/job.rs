@@ -15,10 +15,11 @@ use secrecy::ExposeSecret;
 use tokio::time::Instant;
 
 use super::attempt_state::AttemptState;
-use super::logs::LogListener;
+use super::logs::{self, LogListener};
 use super::runtimes::Runtime;
 use super::tunnel;
 use crate::call::Call;
+use crate::call::event::LogLevel;
 use crate::clock::since_epoch;
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
@@ -42,6 +43,11 @@ pub(super) struct Job<'a> {
 impl Job<'_> {
     pub(super) fn call(&self) -> &Arc<Call> {
         &self.execution.call
+    }
+
+    /// What the plugin logs, as events have it; told to whoever listens.
+    pub(super) fn heard(&self, line: ppp::LogLine) -> (LogLevel, String) {
+        logs::heard(line, &self.plugin.id, self.listener.as_ref())
     }
 
     pub(super) fn allocation(&self) -> AllocateWorkerRequest {

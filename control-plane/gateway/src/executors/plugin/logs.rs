@@ -6,25 +6,22 @@ use std::sync::Arc;
 
 use asp_proto::plugin::{LogLine, log_line};
 
-use super::job::Job;
 use crate::call::event::{LogLevel, cut_text};
 
 /// Gets the plugin's id, how grave a line is, and its text. Called on the path of calls.
 pub type LogListener = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
 
-impl Job<'_> {
-    /// The line as events have it; told to whoever listens.
-    pub(super) fn heard(&self, line: LogLine) -> (LogLevel, String) {
-        let level = match line.level() {
-            log_line::Level::Trace | log_line::Level::Debug => LogLevel::Debug,
-            log_line::Level::Info => LogLevel::Info,
-            log_line::Level::Warn => LogLevel::Warning,
-            log_line::Level::Error => LogLevel::Error,
-        };
-        let text = cut_text(line.message);
-        if let Some(listener) = &self.listener {
-            listener(&self.plugin.id, level, &text);
-        }
-        (level, text)
+/// A line as events have it; told to whoever listens.
+pub(super) fn heard(line: LogLine, plugin: &str, listener: Option<&LogListener>) -> (LogLevel, String) {
+    let level = match line.level() {
+        log_line::Level::Trace | log_line::Level::Debug => LogLevel::Debug,
+        log_line::Level::Info => LogLevel::Info,
+        log_line::Level::Warn => LogLevel::Warning,
+        log_line::Level::Error => LogLevel::Error,
+    };
+    let text = cut_text(line.message);
+    if let Some(listener) = listener {
+        listener(plugin, level, &text);
     }
+    (level, text)
 }
