@@ -23,6 +23,9 @@ use crate::print;
 /// `asp diff` and `asp apply` found a contract that breaks without a new major version.
 const EXIT_BREAKING: u8 = 3;
 
+/// What shells add to a signal's number.
+const EXIT_SIGNALLED: u8 = 128;
+
 /// Runs a command to its end.
 pub fn run(command: Command) -> ExitCode {
     let outcome = match command {
@@ -52,6 +55,7 @@ pub fn run(command: Command) -> ExitCode {
         }
         Err(Failure::Refused) => ExitCode::FAILURE,
         Err(Failure::Breaking) => ExitCode::from(EXIT_BREAKING),
+        Err(Failure::Signalled(number)) => ExitCode::from(EXIT_SIGNALLED.saturating_add(number)),
         Err(Failure::Other(error)) => {
             print::error(&format!("{error:#}"));
             ExitCode::FAILURE

@@ -17,6 +17,9 @@ pub enum Failure {
     /// What was compared breaks callers without a new major version; it has said where.
     #[error("breaks callers")]
     Breaking,
+    /// A signal of this number ended it, in order.
+    #[error("ended by signal {0}")]
+    Signalled(u8),
     #[error(transparent)]
     Other(#[from] anyhow::Error),
 }

@@ -17,6 +17,7 @@ pub mod runtime;
 pub mod scaffold;
 pub mod schemas;
 pub mod stdio;
+pub mod tool;
 mod unit;
 pub mod unpack;
 

@@ -11,7 +11,7 @@ mod runtimes;
 mod session;
 mod stack;
 mod standing;
-mod stop;
+pub(crate) mod stop;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
@@ -30,6 +30,7 @@ use tokio_util::task::TaskTracker;
 use crate::args::ServeArgs;
 use crate::dev_issuer::DevIssuer;
 use crate::failure::Failure;
+use crate::packaging::tool;
 use crate::settings::Settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::tls::ENV_PEER_CERT;
@@ -47,8 +48,8 @@ pub const GRACE: Duration = Duration::from_secs(25);
 /// Likewise without Envoy, whose end ends the streams of clients: they hold theirs open, and a developer waits.
 const DIRECT_GRACE: Duration = Duration::from_secs(1);
 
-/// How long work on other threads may take after everything else.
-const BLOCKING: Duration = Duration::from_secs(1);
+/// How long work on other threads may take after everything else: a build is ended with what it started.
+const BLOCKING: Duration = tool::GRACE.saturating_add(Duration::from_secs(1));
 
 /// Runs until SIGTERM, SIGINT or SIGHUP.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -64,7 +65,6 @@ pub(crate) fn run_with(settings: Settings, session: Option<Session>) -> Result<(
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     let outcome = runtime.block_on(serve(settings, peer, session));
-    // A plugin's build may still run, and is killed with the thread that waits for it.
     runtime.shutdown_timeout(BLOCKING);
     Ok(outcome?)
 }
@@ -128,8 +128,13 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     ports::write(&process)?;
     let drains = TaskTracker::new();
     let audit = gateway::open_audit(&process.settings).await?;
+    let mut signalled = std::pin::pin!(stop::signalled());
     let mut control = match listeners.control {
-        Some(listeners) => Some(control::start(&process, listeners, audit.clone(), &drains).await?),
+        // It builds plugins, which takes as long as their tools do.
+        Some(listeners) => tokio::select! {
+            started = control::start(&process, listeners, audit.clone(), &drains) => Some(started?),
+            outcome = &mut signalled => return outcome.map(drop),
+        },
         None => None,
     };
     if let Some(listener) = listeners.gateway {
@@ -144,7 +149,7 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
         stack.until_stopped(session.run(served(&process, control, stack.died())?));
     }
     let outcome = tokio::select! {
-        outcome = stop::signalled() => outcome,
+        outcome = &mut signalled => outcome.map(drop),
         error = stack.failed() => Err(error),
     };
     // Envoy first: with it go the streams that would hold the gateway's drain.

@@ -19,6 +19,7 @@ use crate::packaging::languages::Languages;
 use crate::packaging::local::{Ended, Local, Request};
 use crate::packaging::{self, Unit, build, examples, scaffold};
 use crate::print;
+use crate::serve::stop::signalled;
 
 /// How long one example may take.
 const EXAMPLE: Duration = Duration::from_secs(60);
@@ -30,11 +31,19 @@ const MAX_SHOWN: usize = 1000;
 pub fn run(command: &PluginCommand) -> Result<(), Failure> {
     match command {
         PluginCommand::New(args) => new(args),
-        PluginCommand::Build(args) => block_on(packages::build(args)),
+        PluginCommand::Build(args) => block_on(unless_signalled(packages::build(args))),
         PluginCommand::Push(args) => block_on(packages::push(args)),
-        PluginCommand::Test(args) => block_on(test(args)),
-        PluginCommand::Run(args) => block_on(call(args)),
+        PluginCommand::Test(args) => block_on(unless_signalled(test(args))),
+        PluginCommand::Run(args) => block_on(unless_signalled(call(args))),
         PluginCommand::Install(args) => packages::install(args),
+    }
+}
+
+/// What the work has started ends in order at a signal, which else would reach this process alone.
+async fn unless_signalled(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    tokio::select! {
+        done = work => done,
+        signal = signalled() => Err(Failure::Signalled(signal?)),
     }
 }
 
@@ -51,7 +60,7 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
 
 async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     let (sources, units) = read(&args.directory)?;
-    build::all(&units, Some(&Languages::find().present))?;
+    build::until_dropped(&units, Some(Languages::find().present)).await?;
     let examples = examples::examples(&sources)?;
     let mut local = Local::start(&units).await?;
     let mut passed = 0_u32;
@@ -147,7 +156,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     let arguments: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
     let (_, units) = read(&args.directory)?;
-    build::all(&units, Some(&Languages::find().present))?;
+    build::until_dropped(&units, Some(Languages::find().present)).await?;
     let mut local = Local::start(&units).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
         return Err(Failure::bad(

@@ -4,18 +4,16 @@
 //! a first plugin needs neither Maven nor a network.
 
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process_group};
+use anyhow::Context;
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 
-use super::Unit;
 use super::folder::is_maven;
-use crate::parent_death::die_with_parent;
+use super::{Unit, tool};
 
 /// Where plain sources are compiled to; the Java shim looks there.
 const CLASSES: &str = "classes";
@@ -24,16 +22,27 @@ const MAVENS: &str = "target";
 
 /// A first build by Maven fetches what the project needs; one that takes longer hangs.
 const BUILD: Duration = Duration::from_secs(600);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Bytes of what a tool said that are told.
-const MAX_SAID: u64 = 1 << 20;
 
-/// Builds every unit in one of `languages` (`None`: any) that has code; returns the ids of those that needed it.
-pub fn all(units: &[Unit], languages: Option<&[&str]>) -> anyhow::Result<Vec<String>> {
+/// As [`all`]; when it is dropped, what still runs is ended with all that it started.
+pub async fn until_dropped(units: &[Unit], languages: Option<Vec<&'static str>>) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let _ends = stop.clone().drop_guard();
+    let units = units.to_vec();
+    let building = spawn_blocking(move || all(&units, languages.as_deref(), &stop));
+    building.await.context("build the plugins")?.map(drop)
+}
+
+/// Builds every unit in one of `languages` (`None`: any) that has code; returns the ids of those that needed it. What
+/// is being built is ended at a `stop`.
+pub fn all(
+    units: &[Unit],
+    languages: Option<&[&str]>,
+    stop: &CancellationToken,
+) -> anyhow::Result<Vec<String>> {
     let mut built = Vec::new();
     for unit in units.iter().filter(|unit| unit.is_in(languages)) {
         let Some(folder) = &unit.folder else { continue };
-        if build(folder, &unit.language).with_context(|| format!("build plugin {}", unit.id))? {
+        if build(folder, &unit.language, stop).with_context(|| format!("build plugin {}", unit.id))? {
             built.push(unit.id.clone());
         }
     }
@@ -74,13 +83,13 @@ pub fn tools(folder: &Path, language: &str) -> Vec<PathBuf> {
 }
 
 /// Builds the plugin in `folder`; says whether there was anything to do.
-fn build(folder: &Path, language: &str) -> anyhow::Result<bool> {
+fn build(folder: &Path, language: &str, stop: &CancellationToken) -> anyhow::Result<bool> {
     if language != "java" {
         return Ok(false);
     }
     if is_maven(folder) {
         let goals = ["-q", "-B", "package", "dependency:copy-dependencies", "-DincludeScope=runtime"];
-        run(Command::new("mvn").args(goals).current_dir(folder), "mvn", BUILD)?;
+        tool::run(Command::new("mvn").args(goals).current_dir(folder), "mvn", BUILD, stop)?;
         return Ok(true);
     }
     let sources = java_files(folder)?;
@@ -96,7 +105,7 @@ fn build(folder: &Path, language: &str) -> anyhow::Result<bool> {
     let mut javac = Command::new(javac());
     javac.args(["--release", "17", "-encoding", "UTF-8", "-proc:none", "-cp"]);
     javac.arg(format!("{shim}/*:{shim}/lib/*")).arg("-d").arg(&classes).args(sources);
-    run(&mut javac, "javac", BUILD)?;
+    tool::run(&mut javac, "javac", BUILD, stop)?;
     Ok(true)
 }
 
@@ -125,81 +134,4 @@ fn java_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
-}
-
-/// Runs a tool to its end, for at most `limit`: then it is killed with all that it started.
-fn run(command: &mut Command, name: &str, limit: Duration) -> anyhow::Result<()> {
-    // A file, unlike a pipe, never fills and never waits for a process that outlives the tool.
-    let output = tempfile::tempfile().context("make a file for what the tool says")?;
-    let share = || output.try_clone().context("share a file");
-    // A group of its own can be ended whole; the kernel ends it when this process dies.
-    command.stdin(Stdio::null()).stdout(share()?).stderr(share()?).process_group(0);
-    die_with_parent(command);
-    let mut child = command.spawn().with_context(|| format!("start {name}; is it installed?"))?;
-    let deadline = Instant::now() + limit;
-    let ended = loop {
-        if let Some(status) = child.try_wait().with_context(|| format!("wait for {name}"))? {
-            break Some(status);
-        }
-        if Instant::now() >= deadline {
-            end(&mut child);
-            break None;
-        }
-        std::thread::sleep(LOOK_EVERY);
-    };
-    if ended.is_some_and(|status| status.success()) {
-        return Ok(());
-    }
-    let mut said = Vec::new();
-    let mut output = output;
-    // The end, where the reason stands.
-    let from = output.metadata().map_or(0, |metadata| metadata.len().saturating_sub(MAX_SAID));
-    let read = output.seek(SeekFrom::Start(from)).and_then(|_| output.take(MAX_SAID).read_to_end(&mut said));
-    read.with_context(|| format!("read what {name} said"))?;
-    let said = String::from_utf8_lossy(&said);
-    match ended {
-        Some(_) => bail!("{name} failed:\n{}", said.trim_end()),
-        None => {
-            let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
-            bail!("{name} did not end within {} s and was killed; it said last: {last}", limit.as_secs())
-        }
-    }
-}
-
-fn end(child: &mut Child) {
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // Err: it is gone already.
-    let _ = group.map(|group| kill_process_group(group, Signal::KILL));
-    let _ = child.wait();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tool_that_hangs_is_killed_with_what_it_started_and_named() {
-        let work = tempfile::tempdir().unwrap();
-        let file = work.path().join("pid");
-        let script =
-            format!("sleep 600 & echo $! > {0}.new; mv {0}.new {0}; echo loading; wait", file.display());
-        let mut shell = Command::new("sh");
-        let error = run(shell.arg("-c").arg(script), "mvn", Duration::from_secs(2)).unwrap_err().to_string();
-        assert_eq!(error, "mvn did not end within 2 s and was killed; it said last: loading");
-        let started = fs::read_to_string(file).unwrap();
-        let stat = format!("/proc/{}/stat", started.trim());
-        let bound = Instant::now() + Duration::from_secs(30);
-        // A killed process is there for a moment more, and as a zombie until its parent has looked.
-        while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
-            assert!(Instant::now() < bound, "what the tool started still runs");
-            std::thread::sleep(LOOK_EVERY);
-        }
-    }
-
-    #[test]
-    fn what_a_tool_that_fails_said_is_told() {
-        let mut shell = Command::new("sh");
-        let failed = run(shell.args(["-c", "echo out; echo err >&2; exit 1"]), "javac", BUILD).unwrap_err();
-        assert_eq!(failed.to_string(), "javac failed:\nout\nerr");
-    }
 }

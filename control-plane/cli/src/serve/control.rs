@@ -1,5 +1,6 @@
 //! The control role: store, publisher, xDS server and pruning.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +21,13 @@ use asp_control::xds::stream::Context as XdsContext;
 use asp_control::xds::subscribers::Subscribers;
 use asp_control::{apply, clock, listen};
 use asp_proto::snapshot::Upstream;
+use asp_registry::Catalog;
 use asp_store::audit::AuditLog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::{DiskPackages, Packages, Quota};
 use asp_store::sqlite::SqliteStore;
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,6 +36,7 @@ use super::{Process, runtimes};
 use crate::settings::{Database, Settings};
 use crate::stack::everything;
 use crate::stack::plugins::NotInstalled;
+use crate::stack::runtime::LocalRuntime;
 
 /// How often expired revocations and old audit rows are looked for.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
@@ -65,7 +69,7 @@ pub(super) async fn start(
     if let Some(directory) = &settings.primitives {
         let catalog = apply::directory(store.as_ref(), &compiler, directory).await?;
         if let Some(runtime) = &process.runtime {
-            not_installed = runtime.install(&catalog, directory);
+            not_installed = install(runtime, catalog, directory).await?;
         }
     }
     let endpoints = Endpoints::new();
@@ -109,6 +113,20 @@ pub(super) async fn start(
     let router = admin::router(Arc::new(admin));
     drains.spawn(listen::serve(listeners.admin, router, process.stop.clone(), process.grace()));
     Ok(control)
+}
+
+/// Builds and installs the plugins; what is being built ends when this is dropped.
+async fn install(
+    runtime: &Arc<LocalRuntime>,
+    catalog: Catalog,
+    directory: &Path,
+) -> anyhow::Result<Vec<NotInstalled>> {
+    let stop = CancellationToken::new();
+    let _ends = stop.clone().drop_guard();
+    let runtime = Arc::clone(runtime);
+    let directory = directory.to_owned();
+    let installing = spawn_blocking(move || runtime.install(&catalog, &directory, &stop));
+    installing.await.context("install the plugins")
 }
 
 fn compiler(process: &Process, issuers: &Issuers) -> Compiler {

@@ -6,6 +6,7 @@ use std::fs;
 use std::future::pending;
 
 use anyhow::Context;
+use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 const STATUS: &str = "/proc/self/status";
@@ -14,17 +15,17 @@ const IGNORED: &str = "SigIgn:";
 /// The bit of SIGHUP, signal number 1.
 const HANGUP: u64 = 1;
 
-/// Ends at the first of them.
-pub(super) async fn signalled() -> anyhow::Result<()> {
+/// Ends at the first of them, with its number.
+pub(crate) async fn signalled() -> anyhow::Result<u8> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-    let name = tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-        hung_up = hung_up() => { hung_up?; "SIGHUP" }
+    let signal = tokio::select! {
+        _ = terminate.recv() => Signal::TERM,
+        _ = interrupt.recv() => Signal::INT,
+        hung_up = hung_up() => { hung_up?; Signal::HUP }
     };
-    tracing::info!(signal = name, "stopping");
-    Ok(())
+    tracing::info!(?signal, "stopping");
+    Ok(u8::try_from(signal.as_raw()).unwrap_or_default())
 }
 
 /// Ends when the terminal is gone; never under nohup(1), which listening would undo.

@@ -10,6 +10,7 @@ use std::slice::from_ref;
 
 use anyhow::Context;
 use asp_registry::Catalog;
+use tokio_util::sync::CancellationToken;
 
 use crate::packaging::{self, Existing, Installed, Outcome, Staged, Unit, build, fingerprint};
 
@@ -97,8 +98,13 @@ impl Staging {
 /// Builds and installs every plugin of `catalog` in one of `languages`, whose code is looked for below `root`; code
 /// that changed takes the place of what was there. Returns those that could not be: nobody remembers their earlier
 /// builds, which are not what the code beside the spec says.
-pub fn install(catalog: &Catalog, root: &Path, plugins: &Path, languages: &[&str]) -> Vec<NotInstalled> {
-    let mut staging = stage(catalog, root, (plugins, languages), &mut Made::default());
+pub fn install(
+    catalog: &Catalog,
+    root: &Path,
+    (plugins, languages): (&Path, &[&str]),
+    stop: &CancellationToken,
+) -> Vec<NotInstalled> {
+    let mut staging = stage(catalog, root, (plugins, languages), &mut Made::default(), stop);
     staging.place(|_| true);
     for NotInstalled { id, version, language, why, way_out } in &staging.not_installed {
         tracing::warn!(%id, %version, %language, %why, %way_out, "plugin is off, because it could not be installed; the rest goes on");
@@ -113,12 +119,13 @@ pub fn install(catalog: &Catalog, root: &Path, plugins: &Path, languages: &[&str
 }
 
 /// Builds every plugin of `catalog` in one of the languages whose code changed since it was `made`; what is installed
-/// below the folder of plugins stays.
+/// below the folder of plugins stays. What is being built is ended at a `stop`.
 pub fn stage(
     catalog: &Catalog,
     root: &Path,
     (plugins, languages): (&Path, &[&str]),
     made: &mut Made,
+    stop: &CancellationToken,
 ) -> Staging {
     let mut staging = Staging { root: root.to_owned(), ..Staging::default() };
     let units = packaging::units(&catalog.servers, Some(root));
@@ -128,7 +135,7 @@ pub fn stage(
             tracing::warn!(id = %unit.id, language = %unit.language, "plugin is off: its language is not here");
             continue;
         }
-        match one(&unit, root, plugins, made) {
+        match one(&unit, root, plugins, made, stop) {
             Ok(staged) => {
                 let is_news = |staged: &Staged| staged.installed().outcome != Outcome::Unchanged;
                 staging.staged.extend(staged.filter(is_news));
@@ -148,6 +155,7 @@ fn one(
     root: &Path,
     plugins: &Path,
     made: &mut Made,
+    stop: &CancellationToken,
 ) -> Result<Option<Staged>, (String, String)> {
     let Some(folder) = &unit.folder else {
         let install = format!("asp plugin install --from $ASP_ADMIN_URL --plugins {}", plugins.display());
@@ -162,7 +170,7 @@ fn one(
         return Ok(None);
     }
     let id = &unit.id;
-    build::all(from_ref(unit), None).map_err(|error| {
+    build::all(from_ref(unit), None, stop).map_err(|error| {
         tracing::debug!(%id, error = format!("{error:#}"), "the whole output of the build");
         (format!("does not build: {}", telling_line(&error)), try_it(root, id))
     })?;
@@ -222,6 +230,10 @@ mod tests {
         )
     }
 
+    fn never() -> CancellationToken {
+        CancellationToken::new()
+    }
+
     /// A server of four plugins: `bad` does not build, `bare` has no code, `good` is good, `other` is in another language.
     fn primitives(root: &Path) -> Catalog {
         let server = root.join("mixed");
@@ -257,11 +269,11 @@ mod tests {
         std::fs::create_dir_all(&stale).unwrap();
         let languages = ["python", "java"];
         let mut made = Made::default();
-        let mut staging = stage(&catalog, &root, (&plugins, &languages), &mut made);
+        let mut staging = stage(&catalog, &root, (&plugins, &languages), &mut made, &never());
         assert!(!plugins.join("good").exists(), "what is staged is installed");
         assert_eq!(staging.place(|_| true).len(), 1);
         assert!(stale.exists(), "what worked is gone");
-        let failed = install(&catalog, &root, &plugins, &languages);
+        let failed = install(&catalog, &root, (&plugins, &languages), &never());
         let names: Vec<&str> = failed.iter().map(|plugin| plugin.id.as_str()).collect();
         assert_eq!(names, ["bad", "bare"], "{failed:?}");
         let bad = &failed[0];
@@ -282,7 +294,7 @@ mod tests {
         let languages = ["python", "node"];
         let mut made = Made::default();
         let mut load = || -> Vec<(String, Outcome)> {
-            let mut staging = stage(&catalog, &root, (&plugins, &languages), &mut made);
+            let mut staging = stage(&catalog, &root, (&plugins, &languages), &mut made, &never());
             let staged = staging.news().map(|plugin| (plugin.id.clone(), plugin.outcome)).collect();
             staging.place(|_| true);
             staged

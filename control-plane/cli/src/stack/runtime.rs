@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use asp_proto::supervisor::{EnsurePluginRequest, PluginRef};
 use asp_registry::Catalog;
+use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::child::Program;
@@ -75,13 +76,24 @@ impl LocalRuntime {
 
     /// Builds and installs the plugins of a directory of primitives, those whose language is there. Returns those that
     /// could not be, of which no earlier build stays.
-    pub fn install(&self, catalog: &Catalog, primitives: &Path) -> Vec<NotInstalled> {
-        plugins::install(catalog, primitives, &self.plugins, &self.languages)
+    pub fn install(
+        &self,
+        catalog: &Catalog,
+        primitives: &Path,
+        stop: &CancellationToken,
+    ) -> Vec<NotInstalled> {
+        plugins::install(catalog, primitives, (&self.plugins, &self.languages), stop)
     }
 
     /// Builds what is not in `made`, and changes nothing of what is installed.
-    pub fn stage(&self, catalog: &Catalog, primitives: &Path, made: &mut Made) -> Staging {
-        plugins::stage(catalog, primitives, (&self.plugins, &self.languages), made)
+    pub fn stage(
+        &self,
+        catalog: &Catalog,
+        primitives: &Path,
+        made: &mut Made,
+        stop: &CancellationToken,
+    ) -> Staging {
+        plugins::stage(catalog, primitives, (&self.plugins, &self.languages), made, stop)
     }
 
     pub fn runs(&self, unit: &Unit) -> bool {

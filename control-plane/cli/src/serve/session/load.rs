@@ -15,6 +15,7 @@ use asp_control::catalog::{self, Bundle};
 use asp_gateway::execution::Availability;
 use asp_registry::{Catalog, Source};
 use tokio::task::{block_in_place, spawn_blocking};
+use tokio_util::sync::CancellationToken;
 
 use super::Served;
 use super::schemas::{self, Asked};
@@ -97,7 +98,7 @@ fn read(root: &Path) -> Result<Read, Vec<String>> {
     }
 }
 
-/// Builds the plugins, off the path of calls.
+/// Builds the plugins, off the path of calls; what is being built ends with the session.
 async fn stage(
     served: &Served,
     root: &Path,
@@ -108,7 +109,9 @@ async fn stage(
     let root = root.to_owned();
     let found = found.clone();
     let mut known = std::mem::take(made);
-    let work = move || (runtime.stage(&found, &root, &mut known), known);
+    let stop = CancellationToken::new();
+    let _ends = stop.clone().drop_guard();
+    let work = move || (runtime.stage(&found, &root, &mut known, &stop), known);
     let (staging, known) = spawn_blocking(work).await.map_err(|error| vec![error.to_string()])?;
     *made = known;
     Ok(staging)
