@@ -1,12 +1,20 @@
 //! The languages a machine can run plugins in, as set-up left them in the environment; an `asp` that was installed into
-//! a Python environment has that one's interpreter. Where only the interpreter is not named, that of the PATH is taken
-//! if it is new enough, and it is told.
+//! a Python environment has that one's interpreter. Where only the interpreter is not named, what the one of the PATH
+//! says it is is taken, if it is new enough, and it is told.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::tool;
 
 const PYTHON: &str = "ASP_PLUGIN_PYTHON";
+
+/// An interpreter answers in less than a second; a version manager may look around first.
+const ASK: Duration = Duration::from_secs(20);
 
 /// Major and minor.
 type Version = (u32, u32);
@@ -15,23 +23,44 @@ type Version = (u32, u32);
 struct Language {
     name: &'static str,
     variables: &'static [&'static str],
-    /// The program of the PATH that stands in for the first variable, and the oldest that the shim runs on.
-    fallback: Option<(&'static str, Version)>,
+    /// What stands in for the first variable.
+    fallback: Option<&'static Interpreter>,
 }
+
+/// A program of the PATH. What is there may be the dispatcher of a version manager (mise, asdf, volta), which a sandbox
+/// does not have: the interpreter itself is asked where it lies.
+struct Interpreter {
+    program: &'static str,
+    /// The oldest that the shim runs on.
+    oldest: Version,
+    /// With these it says lines `key = value`.
+    arguments: &'static [&'static str],
+    version: &'static str,
+    /// The key of a path, and what is below it.
+    place: (&'static str, &'static str),
+}
+
+const NODE: Interpreter = Interpreter {
+    program: "node",
+    oldest: (20, 11),
+    arguments: &["-p", "`version = ${process.versions.node}\nplace = ${process.execPath}`"],
+    version: "version",
+    place: ("place", ""),
+};
+
+const JAVA: Interpreter = Interpreter {
+    program: "java",
+    oldest: (17, 0),
+    arguments: &["-XshowSettings:properties", "-version"],
+    version: "java.version",
+    place: ("java.home", "bin/java"),
+};
 
 const LANGUAGES: [Language; 3] = [
     // A Python without the shim's packages runs nothing.
     Language { name: "python", variables: &[PYTHON], fallback: None },
-    Language {
-        name: "node",
-        variables: &["ASP_PLUGIN_NODE", "ASP_PLUGIN_NODE_SHIM"],
-        fallback: Some(("node", (20, 11))),
-    },
-    Language {
-        name: "java",
-        variables: &["ASP_PLUGIN_JAVA", "ASP_PLUGIN_JAVA_SHIM"],
-        fallback: Some(("java", (17, 0))),
-    },
+    Language { name: "node", variables: &["ASP_PLUGIN_NODE", "ASP_PLUGIN_NODE_SHIM"], fallback: Some(&NODE) },
+    Language { name: "java", variables: &["ASP_PLUGIN_JAVA", "ASP_PLUGIN_JAVA_SHIM"], fallback: Some(&JAVA) },
 ];
 
 /// What `asp-runtime` needs to know of the languages, and which there are not.
@@ -64,14 +93,15 @@ impl Languages {
             .filter(|(_, value)| Path::new(value).exists())
             .collect();
         let mut lacks = variables.join(", ");
-        if let (Some((program, oldest)), [interpreter, rest @ ..]) = (fallback, variables)
+        if let (Some(fallback), [interpreter, rest @ ..]) = (fallback, variables)
             && values.len() == rest.len()
             && value(interpreter).is_none()
         {
-            match on_path(program, oldest, &std::env::var_os("PATH").unwrap_or_default()) {
+            match fallback.on_path(&std::env::var_os("PATH").unwrap_or_default()) {
                 Ok((path, version)) => {
+                    let program = fallback.program;
                     let note = format!(
-                        "plugins in {name} run on {path}, version {version}, which is first on the PATH; \
+                        "plugins in {name} run on {path}, version {version}, which is the first {program} on the PATH; \
                          {interpreter} names another"
                     );
                     self.notes.push((name, note));
@@ -90,30 +120,54 @@ impl Languages {
     }
 }
 
-/// The first program of this name, and its version; else why it cannot be used.
-fn on_path(program: &str, oldest: Version, path: &OsStr) -> Result<(String, String), String> {
-    let mut candidates = std::env::split_paths(path).map(|folder| folder.join(program));
-    let found = candidates.find(|candidate| candidate.is_file());
-    let found = found.ok_or_else(|| format!("there is no {program} on the PATH"))?;
-    // A worker sees the file itself, and not the links that lead there.
-    let found = found.canonicalize().map_err(|error| format!("{}: {error}", found.display()))?;
-    let output = Command::new(&found).arg("--version").output();
-    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let is_version = |byte: char| byte.is_ascii_digit() || byte == '.';
-    let version =
-        said.split(|byte| !is_version(byte)).find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
-    let version = version.unwrap_or("unknown").to_owned();
-    let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or_default());
-    let numbers = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let shown = found.display();
-    if numbers < oldest {
-        let (major, minor) = oldest;
-        return Err(format!(
-            "{shown}, the first on the PATH, is version {version}; {major}.{minor} is the oldest that works"
-        ));
+// === impl Interpreter ===
+
+impl Interpreter {
+    /// Where the first one on `path` really lies, and its version; else why it cannot be used.
+    fn on_path(&self, path: &OsStr) -> Result<(String, String), String> {
+        let program = self.program;
+        let mut candidates = std::env::split_paths(path).map(|folder| folder.join(program));
+        let found = candidates.find(|candidate| candidate.is_file());
+        let found = found.ok_or_else(|| format!("there is no {program} on the PATH"))?;
+        let shown = format!("{}, the first on the PATH,", found.display());
+        // By the name it has there: by that a dispatcher knows what it is to be.
+        let mut command = Command::new(&found);
+        let said = tool::run(command.args(self.arguments), program, ASK, &CancellationToken::new());
+        let said = said.map_err(|error| {
+            let lines = error.to_string();
+            let lines: Vec<&str> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            format!("{shown} does not run: {}", lines.join(" "))
+        })?;
+        let value = |key: &str| {
+            let mut lines = said.lines().filter_map(|line| line.split_once(" = "));
+            lines.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim().to_owned())
+        };
+        let (key, below) = self.place;
+        let (Some(version), Some(place)) = (value(self.version), value(key)) else {
+            return Err(format!("{shown} does not say its version and where it lies, as a {program} does"));
+        };
+        self.is_new_enough(&version).map_err(|why| format!("{shown} {why}"))?;
+        // A worker sees the file itself, and not the links that lead there.
+        let place = match below {
+            "" => PathBuf::from(place),
+            below => Path::new(&place).join(below),
+        };
+        let real = place
+            .canonicalize()
+            .map_err(|error| format!("{shown} says it is {}: {error}", place.display()))?;
+        let text = real.to_str().map(str::to_owned);
+        Ok((text.ok_or_else(|| format!("{} is no UTF-8", real.display()))?, version))
     }
-    let text = found.to_str().map(str::to_owned);
-    Ok((text.ok_or_else(|| format!("{shown} is no UTF-8"))?, version))
+
+    fn is_new_enough(&self, version: &str) -> Result<(), String> {
+        let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or_default());
+        let numbers = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+        let (major, minor) = self.oldest;
+        if numbers < self.oldest {
+            return Err(format!("is version {version}; {major}.{minor} is the oldest that works"));
+        }
+        Ok(())
+    }
 }
 
 /// What this binary was installed with.
@@ -140,29 +194,68 @@ pub fn runtime_binary() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
+
+    fn program(path: &Path, script: &str) {
+        std::fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
 
     #[test]
     fn a_program_of_the_path_is_taken_if_it_is_new_enough() {
-        use std::os::unix::fs::{PermissionsExt, symlink};
-        let bin = tempfile::tempdir().unwrap();
-        let real = bin.path().canonicalize().unwrap().join("java-21");
-        let says = |text: &str| {
-            std::fs::write(&real, format!("#!/bin/sh\n{text}\n")).unwrap();
-            std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o755)).unwrap();
-            on_path("java", (17, 0), bin.path().as_os_str())
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let bin = root.join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        let found = || JAVA.on_path(bin.as_os_str());
+        assert_eq!(found().unwrap_err(), "there is no java on the PATH");
+        let home = root.join("jdk-21");
+        std::fs::create_dir_all(home.join("bin")).unwrap();
+        let real = home.join("bin/java");
+        symlink(&real, bin.join("java")).unwrap();
+        let says = |version: &str| {
+            let says = format!("echo Property settings: >&2; echo '    java.home = {}' >&2", home.display());
+            program(&real, &format!("{says}; echo '    java.version = {version}' >&2"));
+            found()
         };
-        assert_eq!(
-            on_path("java", (17, 0), bin.path().as_os_str()).unwrap_err(),
-            "there is no java on the PATH"
+        let at = |version: &str| Ok((real.to_str().unwrap().to_owned(), version.to_owned()));
+        assert_eq!(says("21.0.2"), at("21.0.2"));
+        assert_eq!(says("17"), at("17"));
+        let old = says("1.8.0_412").unwrap_err();
+        assert!(
+            old.contains("bin/java, the first") && old.contains("1.8.0_412; 17.0 is the oldest"),
+            "{old}"
         );
-        symlink(&real, bin.path().join("java")).unwrap();
-        let real = real.to_str().unwrap().to_owned();
-        assert_eq!(says("echo openjdk 21.0.2 2024-01-16"), Ok((real.clone(), "21.0.2".into())));
-        assert_eq!(says("echo v17"), Ok((real.clone(), "17".into())));
-        let old = says("echo v12.3.4").unwrap_err();
-        assert!(old.contains(&real) && old.contains("12.3.4; 17.0 is the oldest"), "{old}");
-        assert!(says("echo Unrecognized option: --version >&2; exit 1").unwrap_err().contains("unknown"));
+        program(&real, "echo 17");
+        assert!(found().unwrap_err().contains("does not say its version"));
+    }
+
+    #[test]
+    fn of_a_version_manager_the_interpreter_itself_is_taken_and_what_it_complains_of_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let real = root.join("installs/node/22.1.0/bin/node");
+        std::fs::create_dir_all(real.parent().unwrap()).unwrap();
+        program(&real, &format!("echo 'version = 22.1.0'; echo 'place = {}'", real.display()));
+        // As mise and volta do: one program behind many names.
+        let shims = root.join("shims");
+        std::fs::create_dir(&shims).unwrap();
+        program(
+            &root.join("manager"),
+            &format!("[ \"${{0##*/}}\" = node ] || exit 1; exec {} \"$@\"", real.display()),
+        );
+        symlink(root.join("manager"), shims.join("node")).unwrap();
+        let found = NODE.on_path(shims.as_os_str());
+        assert_eq!(found, Ok((real.to_str().unwrap().to_owned(), "22.1.0".to_owned())));
+
+        program(&root.join("manager"), "echo 'No version is set for command node' >&2; exit 126");
+        let said = NODE.on_path(shims.as_os_str()).unwrap_err();
+        let shim = shims.join("node");
+        for part in [shim.to_str().unwrap(), "does not run", "No version is set for command node"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
     }
 
     #[test]
