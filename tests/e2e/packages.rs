@@ -26,6 +26,9 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         }),
         shared
             .trial("packages::tests_run_where_half_a_languages_settings_are_missing", |_| half_a_language()),
+        shared.trial("packages::where_a_language_is_missing_that_is_said_and_no_missing_example", |_| {
+            no_language()
+        }),
     ]
 }
 
@@ -299,6 +302,38 @@ async fn watched(puller: &Shell<'_>) -> Result<()> {
     ensure!(ended.success(), "{ended}: {}", watching.tail());
     let left = fs::read_dir(&plugins)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     ensure!(!left.into_iter().any(|name| name.starts_with('.')), "a work folder stays");
+    Ok(())
+}
+
+/// A shell that no set-up has been in.
+async fn no_language() -> Result<()> {
+    for language in LANGUAGES {
+        let work = tempfile::tempdir()?;
+        let asp = async |arguments: &[&str]| {
+            let mut command = Command::new(tool::asp()?);
+            command
+                .args(arguments)
+                .env_clear()
+                .env("PATH", "/usr/bin:/bin")
+                .env("ASP_RUNTIME_BIN", tool::runtime()?);
+            let output =
+                command.current_dir(work.path()).stdin(Stdio::null()).kill_on_drop(true).output().await?;
+            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+            anyhow::Ok((output.status.success(), said))
+        };
+        let (made, said) = asp(&["plugin", "new", "greet", "--language", language]).await?;
+        ensure!(made, "{said}");
+        let variable = format!("set ASP_PLUGIN_{}", language.to_uppercase());
+        let (passed, said) = asp(&["plugin", "test"]).await?;
+        for part in [&variable, ".tools/env", "0 passed, 0 failed, 1 left out", "nothing was tested"] {
+            ensure!(!passed && said.contains(part), "{part}: {said}");
+        }
+        ensure!(!said.contains("has an example"), "{said}");
+        let (ran, said) = asp(&["plugin", "run", "greet"]).await?;
+        ensure!(!ran && said.contains(&variable) && !said.contains("is no plugin"), "{said}");
+        let (passed, said) = asp(&["plugin", "test", "--only", "great"]).await?;
+        ensure!(!passed && said.contains("`great` is no plugin"), "{said}");
+    }
     Ok(())
 }
 

@@ -125,6 +125,22 @@ fn one_file_is_linted_with_what_stands_beside_it_or_alone() {
 }
 
 #[test]
+fn in_the_folder_of_one_server_a_command_names_the_directory_above_it() {
+    let state = tempfile::tempdir().unwrap();
+    let root = state.path().canonicalize().unwrap().join("mine");
+    let made = run(asp(state.path()).args(["plugin", "new", "greet", "--language", "python"]).arg(&root));
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    for command in ["plugin test", "plugin build", "plugin run greet", "lint", "compile", "dev"] {
+        let mut asp = asp(state.path());
+        let output = run(asp.args(command.split(' ')).arg(".").current_dir(root.join("greet")));
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        let said = text(&output.stderr);
+        let names = format!("name the directory above it: {}\n", root.display());
+        assert!(said.ends_with(&names) && !said.contains("bad_path"), "{command}: {said}");
+    }
+}
+
+#[test]
 fn without_a_server_a_command_says_one_line_with_the_way_out() {
     let state = tempfile::tempdir().unwrap();
     // Bound and let go: nothing listens there.

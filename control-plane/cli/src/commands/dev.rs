@@ -10,6 +10,7 @@ use anyhow::Context;
 use asp_platform::telemetry;
 use tempfile::TempDir;
 
+use super::specs::{is_server, refuse_server};
 use crate::args::dev::DevArgs;
 use crate::failure::Failure;
 use crate::print;
@@ -19,7 +20,6 @@ use crate::settings::source::{Environment, ProcessEnvironment};
 
 /// A person reads along: what goes well needs no line.
 const LOG: &str = "warn";
-const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];
 
 /// Runs until SIGINT, SIGTERM or SIGHUP.
 pub fn run(args: &DevArgs) -> Result<(), Failure> {
@@ -39,18 +39,12 @@ fn directory(path: &Path) -> Result<PathBuf, Failure> {
         print::error(&what);
         Failure::Refused
     };
-    let is_server = |folder: &Path| SERVER_FILES.iter().any(|file| folder.join(file).is_file());
     let directory = path.canonicalize().map_err(|error| {
         let make =
             format!("`asp plugin new hello --language python {shown}` makes it, with a server that works");
         refused(format!("{shown} cannot be read: {error}; {make}"))
     })?;
-    if is_server(&directory) {
-        let above = directory.parent().unwrap_or(&directory).display();
-        return Err(refused(format!(
-            "{shown} is the folder of one server; name the one above it: asp dev {above}"
-        )));
-    }
+    refuse_server(&directory)?;
     let folders = std::fs::read_dir(&directory).with_context(|| format!("read {shown}"))?;
     if !folders.flatten().any(|entry| is_server(&entry.path())) {
         return Err(refused(format!(

@@ -7,12 +7,10 @@ use asp_control::catalog;
 use asp_registry::{FaultCode, Report, Source};
 use serde_json::json;
 
+use super::specs::{is_server, refuse_server};
 use crate::args::LintArgs;
 use crate::failure::Failure;
 use crate::print;
-
-/// What makes a folder a server's.
-const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];
 
 fn directory(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
     let sources = asp_registry::read_dir(path).with_context(|| format!("read {}", path.display()))?;
@@ -27,8 +25,7 @@ fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
     let folder = whole.parent().unwrap_or(Path::new("/"));
     let named = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let name = format!("{}/{}", named(folder), named(&whole));
-    let is_of_server = SERVER_FILES.iter().any(|file| folder.join(file).is_file());
-    let (mut sources, mut report) = match folder.parent().filter(|_| is_of_server) {
+    let (mut sources, mut report) = match folder.parent().filter(|_| is_server(folder)) {
         Some(root) => directory(root)?,
         None => alone(&whole, &name)?,
     };
@@ -58,7 +55,10 @@ fn alone(path: &Path, name: &str) -> anyhow::Result<(Vec<Source>, Report)> {
 
 /// Checks, prints, and fails when there is a fault.
 pub fn run(args: &LintArgs) -> Result<(), Failure> {
-    let (sources, report) = if args.path.is_file() { one_file(&args.path)? } else { directory(&args.path)? };
+    let (sources, report) = match args.path.is_file() {
+        true => one_file(&args.path)?,
+        false => refuse_server(&args.path).and_then(|()| Ok(directory(&args.path)?))?,
+    };
     if args.json {
         print::json(&json!({
             "valid": report.faults.is_empty(),

@@ -86,9 +86,12 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
             }
         }
     }
-    print::line(&format!("{passed} passed, {failed} failed"));
+    let is_wanted = |id: &&String| args.only.as_ref().is_none_or(|only| only == *id);
+    let left_out = local.left_out.keys().filter(is_wanted).count();
+    let skipped = if left_out > 0 { format!(", {left_out} left out") } else { String::new() };
+    print::line(&format!("{passed} passed, {failed} failed{skipped}"));
     if passed + failed == 0 {
-        print::error("no plugin here has an example with an input; write `examples` in its spec");
+        print::error(&nothing_tested(args, &units, left_out));
         return Err(Failure::Refused);
     }
     if failed > 0 {
@@ -96,6 +99,20 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
         return Err(Failure::Refused);
     }
     Ok(())
+}
+
+/// Why no example was run.
+fn nothing_tested(args: &PluginTestArgs, units: &[Unit], left_out: usize) -> String {
+    let known = |id: &String| units.iter().any(|unit| unit.primitives.iter().any(|one| one.id == *id));
+    let directory = args.directory.display();
+    match &args.only {
+        Some(only) if !known(only) => format!("`{only}` is no plugin of {directory}"),
+        _ if left_out > 0 => {
+            "nothing was tested: its language is not here; what to set is said above".to_owned()
+        }
+        Some(only) => format!("{only} has no example with an input; write `examples` in its spec"),
+        None => "no plugin here has an example with an input; write `examples` in its spec".to_owned(),
+    }
 }
 
 /// Keeps the log of a call that may fail, as far as a person reads it.
@@ -159,10 +176,9 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     build::until_dropped(&units, Some(Languages::find().present)).await?;
     let mut local = Local::start(&units).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
-        return Err(Failure::bad(
-            "ID",
-            format!("`{}` is no plugin of {}", args.id, args.directory.display()),
-        ));
+        let unknown = || format!("`{}` is no plugin of {}", args.id, args.directory.display());
+        let why = local.left_out.get(&args.id).cloned();
+        return Err(Failure::bad("ID", why.unwrap_or_else(unknown)));
     };
     let request = Request {
         arguments: &arguments,

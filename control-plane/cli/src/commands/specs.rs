@@ -9,6 +9,27 @@ use asp_registry::{Catalog, Report, Source};
 use crate::failure::Failure;
 use crate::print;
 
+/// What makes a folder a server's.
+const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];
+
+pub(super) fn is_server(folder: &Path) -> bool {
+    SERVER_FILES.iter().any(|file| folder.join(file).is_file())
+}
+
+/// Refuses the folder of one server, whose files are named from the folder above.
+pub(super) fn refuse_server(directory: &Path) -> Result<(), Failure> {
+    if !is_server(directory) {
+        return Ok(());
+    }
+    let whole = directory.canonicalize().with_context(|| format!("read {}", directory.display()))?;
+    let above = whole.parent().unwrap_or(&whole).display();
+    print::error(&format!(
+        "{} is the folder of one server; name the directory above it: {above}",
+        directory.display()
+    ));
+    Err(Failure::Refused)
+}
+
 /// The files and what they make; else every fault is told, and the command is refused.
 pub(super) fn checked(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
     read(directory, asp_registry::check)
@@ -20,6 +41,7 @@ pub(super) fn before_build(directory: &Path) -> Result<(Vec<Source>, Catalog), F
 }
 
 fn read(directory: &Path, check: fn(&[Source]) -> Report) -> Result<(Vec<Source>, Catalog), Failure> {
+    refuse_server(directory)?;
     let sources =
         asp_registry::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
     let report = check(&sources);

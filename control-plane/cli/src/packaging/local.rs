@@ -3,6 +3,7 @@
 //! Owns the child and its directory; both are gone when it is dropped. Nobody can be asked here: questions and
 //! delegations of a plugin get scripted answers, or `unsupported`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime};
@@ -75,6 +76,8 @@ pub struct Request<'a> {
 /// A runtime with the plugins of one directory of primitives.
 pub struct Local {
     pub callable: Vec<Callable>,
+    /// Ids of the primitives whose language is not here, and why, with the way out.
+    pub left_out: BTreeMap<String, String>,
     client: RuntimeSupervisorClient<Channel>,
     log: PathBuf,
     child: Child,
@@ -92,8 +95,16 @@ impl Local {
         std::fs::create_dir(&plugins).context("make a directory")?;
         let languages = Languages::find();
         let is_wanted = |language: &str| units.iter().any(|unit| unit.language == language);
+        let mut left_out = BTreeMap::new();
         for (language, missing) in languages.absent.iter().filter(|(language, _)| is_wanted(language)) {
-            crate::print::error(&format!("plugins in {language} are left out: set {missing}"));
+            let why = format!(
+                "plugins in {language} are left out: set {missing} (a checkout's set-up wrote it down: \
+                 `source .tools/env`; else docs/install.md)"
+            );
+            crate::print::error(&why);
+            let of_it = units.iter().filter(|unit| unit.language == *language);
+            let ids = of_it.flat_map(|unit| &unit.primitives).map(|primitive| primitive.id.clone());
+            left_out.extend(ids.map(|id| (id, why.clone())));
         }
         for (_, note) in languages.notes.iter().filter(|(language, _)| is_wanted(language)) {
             crate::print::error(note);
@@ -119,6 +130,7 @@ impl Local {
             .with_context(|| format!("start {}", binary.display()))?;
         let mut local = Local {
             callable: callable(units, &report.installed),
+            left_out,
             client: runtime::client(&socket)?,
             log,
             child,
