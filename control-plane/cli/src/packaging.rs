@@ -11,6 +11,7 @@ pub mod folder;
 mod install;
 pub mod languages;
 pub mod local;
+pub mod maven;
 pub mod output;
 pub mod pack;
 pub mod runtime;

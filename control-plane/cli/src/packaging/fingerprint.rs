@@ -1,4 +1,5 @@
-//! What a build of a plugin is made of, as one digest: its sources and the tools that compile them.
+//! What a build of a plugin is made of, as one digest: its sources, the POMs that they inherit from, and the tools that
+//! compile them; and as another what the build took from Maven's repository that is no release.
 //!
 //! Keeps true: where this cannot be said, nothing is said, and whoever asks builds.
 
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::folder::{MAX_BYTES, MAX_DEPTH, MAX_FILES, is_left_out};
-use super::{build, pack};
+use super::{build, maven, pack};
 
 /// The digest for the code in `folder`; `None` where it cannot be read, is larger than a package may be, or is not all
 /// in files of its own.
@@ -20,9 +21,11 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
     for tool in build::tools(folder, language) {
         // A tool that is replaced has another inode or time; reading a whole JDK would take longer than building.
         let metadata = fs::metadata(&tool).ok()?;
-        part(&mut digest, tool.as_os_str().as_bytes());
-        let mark = [metadata.ino(), metadata.len(), metadata.mtime().unsigned_abs()];
-        mark.iter().for_each(|number| part(&mut digest, &number.to_be_bytes()));
+        mark(&mut digest, &tool, &metadata);
+    }
+    for pom in if language == "java" { maven::parents(folder) } else { Vec::new() } {
+        part(&mut digest, pom.as_os_str().as_bytes());
+        add(&mut digest, &pom).ok()?;
     }
     let mut files = Vec::new();
     // A compiler takes what lies there, whatever its name.
@@ -34,6 +37,30 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
         add(&mut digest, &path).ok()?;
     }
     Some(digest.finalize().into())
+}
+
+/// The digest for what the last build in `folder` took that may change without another name.
+pub fn of_snapshots(folder: &Path) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for file in maven::snapshots(folder) {
+        // One that is gone is told by its name alone.
+        match fs::metadata(&file) {
+            Ok(metadata) => mark(&mut digest, &file, &metadata),
+            Err(_) => part(&mut digest, file.as_os_str().as_bytes()),
+        }
+    }
+    digest.finalize().into()
+}
+
+fn mark(digest: &mut Sha256, path: &Path, metadata: &fs::Metadata) {
+    part(digest, path.as_os_str().as_bytes());
+    let mark = [
+        metadata.ino(),
+        metadata.len(),
+        metadata.mtime().unsigned_abs(),
+        metadata.mtime_nsec().unsigned_abs(),
+    ];
+    mark.iter().for_each(|number| part(digest, &number.to_be_bytes()));
 }
 
 /// Each part with its length, so that no two lists of parts are the same bytes.
@@ -119,6 +146,27 @@ mod tests {
         let pipe = at.join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
         assert_eq!(of(at, "python"), None, "nobody writes into it");
+    }
+
+    #[test]
+    fn a_parent_pom_and_a_snapshot_are_part_of_what_maven_builds() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path().join("plugins/greet");
+        write(&at, "pom.xml", "<project><parent><artifactId>p</artifactId></parent></project>");
+        write(&at, "../pom.xml", "<project/>");
+        let before = of(&at, "java").unwrap();
+        assert_eq!(of(&at, "java").unwrap(), before);
+        write(&at, "../pom.xml", "<project><!-- other --></project>");
+        assert_ne!(of(&at, "java").unwrap(), before);
+
+        let list = |text: String| write(&at, "target/asp-dependencies.txt", &text);
+        let jar = root.path().join("m2/1-SNAPSHOT/x.jar");
+        write(root.path(), "m2/1-SNAPSHOT/x.jar", "one");
+        list(format!("  a:x:jar:1-SNAPSHOT:compile:{}\n", jar.display()));
+        let before = of_snapshots(&at);
+        assert_eq!(of_snapshots(&at), before);
+        write(root.path(), "m2/1-SNAPSHOT/x.jar", "other");
+        assert_ne!(of_snapshots(&at), before);
     }
 
     #[test]

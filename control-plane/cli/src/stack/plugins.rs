@@ -31,10 +31,15 @@ pub struct NotInstalled {
 
 /// What was built of which sources, by id and version; no larger than the last catalog.
 #[derive(Debug, Default)]
-pub struct Made(BTreeMap<(String, String), (Sources, String)>);
+pub struct Made(BTreeMap<(String, String), Build>);
 
-/// See [`fingerprint`].
-type Sources = [u8; 32];
+/// Of what a package was made; see [`fingerprint`].
+#[derive(Debug)]
+struct Build {
+    sources: [u8; 32],
+    snapshots: [u8; 32],
+    sha256: String,
+}
 
 /// Plugins that are built, and not all of them where the runtime finds them.
 #[derive(Debug, Default)]
@@ -163,9 +168,10 @@ fn one(
     };
     let key = (unit.id.clone(), unit.version.clone());
     let sources = fingerprint::of(folder, &unit.language);
-    if let Some((of, sha256)) = made.0.get(&key)
-        && sources.as_ref() == Some(of)
-        && packaging::installed(unit, plugins, sha256).is_some()
+    if let Some(build) = made.0.get(&key)
+        && sources == Some(build.sources)
+        && fingerprint::of_snapshots(folder) == build.snapshots
+        && packaging::installed(unit, plugins, &build.sha256).is_some()
     {
         return Ok(None);
     }
@@ -177,7 +183,10 @@ fn one(
     let staged = packaging::stage(unit, folder, plugins, Existing::Replace).context("install it");
     let staged = staged.map_err(|error| (telling_line(&error), try_it(root, id)))?;
     if let Some(sources) = sources {
-        made.0.insert(key, (sources, staged.installed().artifact_sha256.clone()));
+        // What Maven took is known when it has ended.
+        let snapshots = fingerprint::of_snapshots(folder);
+        let sha256 = staged.installed().artifact_sha256.clone();
+        made.0.insert(key, Build { sources, snapshots, sha256 });
     }
     Ok(Some(staged))
 }

@@ -2,17 +2,17 @@
 //!
 //! Looks at them again and again rather than asking the kernel: that works on every file system, and for editors
 //! that rename, without a place for each folder. Keeps true: of a burst of writes one change is told, after its end;
-//! of code what is packed is followed, and what a build makes of it is not. Bound: [`MAX_SEEN`], [`MAX_LEVEL`], both
-//! told once.
+//! of code what is packed or compiled is followed, links too, and what a build makes of it is not. Bound: [`MAX_SEEN`],
+//! [`MAX_LEVEL`], both told once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::packaging::build;
 use crate::packaging::folder::{MAX_DEPTH, is_left_out};
+use crate::packaging::{build, maven};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_millis(200);
@@ -38,8 +38,18 @@ type Mark = (u64, u64, i64, i64);
 #[derive(Default, PartialEq)]
 struct Look {
     marks: BTreeMap<PathBuf, Mark>,
+    /// What builds take from elsewhere. Which files that are is known after a build, so a new one is no change.
+    outside: BTreeMap<PathBuf, Mark>,
     /// A bound was reached.
     is_cut: bool,
+}
+
+impl Look {
+    fn differs(&self, before: &Look) -> bool {
+        let is_other =
+            |(path, mark): (&PathBuf, &Mark)| before.outside.get(path).is_some_and(|was| was != mark);
+        self.marks != before.marks || self.is_cut != before.is_cut || self.outside.iter().any(is_other)
+    }
 }
 
 /// The files of a directory as they were seen last.
@@ -68,7 +78,9 @@ impl Watch {
     pub(super) async fn changed(&mut self) {
         loop {
             let mut now = self.look().await;
-            if now != self.seen {
+            if !now.differs(&self.seen) {
+                self.seen = now;
+            } else {
                 loop {
                     tokio::time::sleep(SETTLED).await;
                     let later = self.look().await;
@@ -110,8 +122,14 @@ fn mark(metadata: &fs::Metadata) -> Mark {
 fn look(root: &Path, max_seen: usize) -> Look {
     let mut found = Look::default();
     let mut seen = 0;
-    let mut open = vec![(root.to_owned(), 0)];
-    while let Some((folder, level)) = open.pop() {
+    let mut open = VecDeque::from([(root.to_owned(), 0)]);
+    let mut opened = BTreeSet::new();
+    while let Some((folder, level)) = open.pop_back() {
+        if level == PLUGIN_LEVEL {
+            let outside = maven::parents(&folder).into_iter().chain(maven::snapshots(&folder));
+            let marked = outside.filter_map(|path| Some((path.clone(), mark(&fs::metadata(path).ok()?))));
+            found.outside.extend(marked);
+        }
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
@@ -127,12 +145,15 @@ fn look(root: &Path, max_seen: usize) -> Look {
             // Follows links: what they lead to is what is read.
             let Ok(metadata) = fs::metadata(&path) else { continue };
             if metadata.is_dir() {
-                // Within code they are not packed, and may lead back to where they are.
-                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
                 let is_read = level < SERVER_LEVEL || name == CODE || level > SERVER_LEVEL;
-                match is_read && !(is_link && level >= PLUGIN_LEVEL) {
-                    true if level < MAX_LEVEL => open.push((path, level + 1)),
-                    true => found.is_cut = true,
+                // Within code a link may lead back to where it is, or far away: after all the rest, and once.
+                let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                let is_far = is_link && level >= PLUGIN_LEVEL;
+                let is_known = !opened.insert((metadata.dev(), metadata.ino()));
+                match is_read && !(is_far && is_known) {
+                    true if level >= MAX_LEVEL => found.is_cut = true,
+                    true if is_far => open.push_front((path, level + 1)),
+                    true => open.push_back((path, level + 1)),
                     false => {}
                 }
             } else if metadata.is_file() && (level > SERVER_LEVEL || is_spec(&path)) {
@@ -214,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_to_a_plugin_and_not_around_in_one() {
+    fn links_are_followed_to_a_plugin_and_to_shared_sources_and_not_around_in_one() {
         let root = directory();
         let elsewhere = tempfile::tempdir().unwrap();
         write(elsewhere.path(), "main.py", "one");
@@ -223,7 +244,40 @@ mod tests {
         fs::create_dir(&round).unwrap();
         symlink(".", round.join("a")).unwrap();
         symlink(".", round.join("b")).unwrap();
-        assert_eq!(followed(root.path()), [SPEC, CODE_FILE, "greet/plugins/linked/main.py"]);
+        let shared = tempfile::tempdir().unwrap();
+        write(shared.path(), "words/Words.java", "one");
+        symlink(root.path(), shared.path().join("back")).unwrap();
+        symlink(shared.path(), root.path().join("greet/plugins/greet/shared")).unwrap();
+        let seen = followed(root.path());
+        for file in
+            [SPEC, CODE_FILE, "greet/plugins/linked/main.py", "greet/plugins/greet/shared/words/Words.java"]
+        {
+            assert!(seen.iter().any(|path| path == file), "{file} in {seen:?}");
+        }
+        assert!(seen.len() < 12, "it goes around: {seen:?}");
+        assert!(!look(root.path(), MAX_SEEN).is_cut);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_build_takes_from_elsewhere_is_followed_and_told_first_by_the_build() {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let at = elsewhere.path();
+        write(
+            at,
+            "mine/greet/plugins/greet/pom.xml",
+            "<parent><relativePath>../../../..</relativePath></parent>",
+        );
+        write(at, "pom.xml", "one");
+        write(at, "m2/1-SNAPSHOT/x.jar", "one");
+        let mut watch = Watch::new(at.join("mine"));
+        let minute = Duration::from_secs(60);
+        write(at, "pom.xml", "other");
+        tokio::time::timeout(minute, watch.changed()).await.expect("a parent changed");
+        let list = format!("a:x:jar:1-SNAPSHOT:compile:{}\n", at.join("m2/1-SNAPSHOT/x.jar").display());
+        write(at, "mine/greet/plugins/greet/target/asp-dependencies.txt", &list);
+        assert!(tokio::time::timeout(minute, watch.changed()).await.is_err(), "it was there before");
+        write(at, "m2/1-SNAPSHOT/x.jar", "other");
+        tokio::time::timeout(minute, watch.changed()).await.expect("a snapshot changed");
     }
 
     #[test]
