@@ -3,10 +3,12 @@
 //! Keeps true: bounds that are looked at are taken only where the operator said so, and only where what is to be looked
 //! at can be seen. A refusal names the cause and the ways out.
 
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use asp_launcher::{Bounds, Level};
+use rustix::fs::{Access, StatVfsMountFlags, access, stat, statfs, statvfs};
 
 use crate::settings::Settings;
 
@@ -17,8 +19,8 @@ const LITTLE: u64 = 64 << 20;
 
 /// Whether what lies in `directory` is kept in memory, and much of it may be.
 fn is_memory(directory: &Path) -> io::Result<bool> {
-    let found = rustix::fs::statfs(directory)?;
-    let size = rustix::fs::statvfs(directory)?;
+    let found = statfs(directory)?;
+    let size = statvfs(directory)?;
     let bytes = size.f_blocks.saturating_mul(size.f_frsize);
     // Some architectures tell the kind with a sign; of no size, there is no bound.
     let kind = found.f_type as u64 & 0xffff_ffff;
@@ -59,10 +61,24 @@ pub(super) fn go_on(
 }
 
 /// Without a control group, whether the memory that workers fill with files is somebody's: at level 3 each has a file
-/// system of its own, which is looked at. What lies unnamed in a shared one is told nobody's, so it must be no memory.
+/// system of its own, which is looked at. What lies unnamed in a shared one is told nobody's, so it must be no memory:
+/// the state directory, and at level 1, where nothing keeps workers from the machine's files, wherever they may write.
 fn files_are_counted(settings: &Settings, level: Level) -> anyhow::Result<()> {
     let runs = settings.min_level <= level;
-    if level == Level::L3 || !runs || !is_memory(&settings.state)? {
+    if level == Level::L3 || !runs {
+        return Ok(());
+    }
+    if level == Level::L1
+        && let Some(place) = memory_of_all()?
+    {
+        anyhow::bail!(
+            "{place} is in memory (tmpfs, above 64 MiB) and workers may write there, and at level 1 with sampled bounds \
+             nothing counts that. Ways out: make it smaller (mount -o remount,size=64M {place}) or read-only; a control \
+             group; or level 2 or 3, which are missing here",
+            place = place.display()
+        );
+    }
+    if !is_memory(&settings.state)? {
         return Ok(());
     }
     anyhow::bail!(
@@ -72,4 +88,47 @@ fn files_are_counted(settings: &Settings, level: Level) -> anyhow::Result<()> {
         settings.state.display(),
         level.number()
     )
+}
+
+/// A file system in memory, and not a little one, in which workers without confinement may make files; `None`: there is
+/// none. One that cannot be looked into is none of theirs either. A directory of theirs within one of others is missed.
+fn memory_of_all() -> io::Result<Option<PathBuf>> {
+    let mounts = fs::read_to_string("/proc/self/mounts")?;
+    let mut places = mounts.lines().filter_map(place_in_memory);
+    Ok(places.find(|place| may_write(place) && is_memory(place).unwrap_or(false)))
+}
+
+/// Where a line of /proc/self/mounts (fstab(5)) mounts memory.
+fn place_in_memory(mount: &str) -> Option<PathBuf> {
+    let mut fields = mount.split(' ').skip(1);
+    let place = fields.next()?;
+    let place = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(place.to_owned(), |place, (escaped, plain)| place.replace(escaped, plain));
+    matches!(fields.next()?, "tmpfs" | "ramfs").then(|| place.into())
+}
+
+/// Whether a worker may make files in `directory`: it has this process's user, or, where that is root, one of its own.
+fn may_write(directory: &Path) -> bool {
+    let read_only =
+        |directory| statvfs(directory).map(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY));
+    if rustix::process::geteuid().is_root() {
+        let by_all = stat(directory).is_ok_and(|found| found.st_mode & 0o002 != 0);
+        return by_all && read_only(directory) == Ok(false);
+    }
+    access(directory, Access::WRITE_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_found_among_mounts_wherever_it_lies() {
+        let place = |line| place_in_memory(line).map(|place| place.display().to_string());
+        assert_eq!(place("tmpfs /dev/shm tmpfs rw,nosuid 0 0").as_deref(), Some("/dev/shm"));
+        assert_eq!(place(r"none /a\040b\134 ramfs rw 0 0").as_deref(), Some(r"/a b\"));
+        assert_eq!(place("/dev/vda / ext4 rw 0 0"), None);
+        assert_eq!(place(""), None);
+    }
 }

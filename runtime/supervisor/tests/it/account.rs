@@ -125,8 +125,8 @@ pub(super) async fn start_within(
     let path = home.path().to_path_buf();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     run(Command::new("chown").args(["-R", &format!("{USER}:{USER}")]).arg(&path));
-    let mut command = refusing(&path.join("bin/asp-runtime"), refused);
-    command.uid(USER).gid(USER).current_dir(&path).env("ASP_TEST_SECRET", super::probes::SECRET);
+    let mut command = with_little_shared_memory(&refusing(&path.join("bin/asp-runtime"), refused));
+    command.current_dir(&path).env("ASP_TEST_SECRET", super::probes::SECRET);
     command.env_remove("XDG_RUNTIME_DIR");
     command.envs(environment.iter().map(|(name, value)| (*name, value)));
     let python = path.join("python/bin/python");
@@ -139,6 +139,22 @@ pub(super) async fn start_within(
         command.env("ASP_PLUGIN_PYTHON", path.join("stand-in/bin/ppp_worker"));
     }
     launch(home, command, &[&["--bounds", "sampled"], flags].concat()).await
+}
+
+/// `program` as the account, where memory for all is as little as containers have by default.
+fn with_little_shared_memory(program: &Command) -> Command {
+    within_mount("size=64m", "/dev/shm", program)
+}
+
+/// `program` as the account, with a file system in memory at `place` that all may write to.
+pub(super) fn within_mount(options: &str, place: &str, program: &Command) -> Command {
+    let user = USER.to_string();
+    let mount = "mount -t tmpfs -o \"mode=1777,$1\" tmpfs \"$2\" && shift 2 && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", mount, "sh", options, place]);
+    command.args(["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"]);
+    command.arg(program.get_program()).args(program.get_args());
+    command
 }
 
 /// `program`, to all of which some system calls are refused.

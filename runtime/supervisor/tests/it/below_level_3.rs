@@ -150,35 +150,43 @@ async fn at_level_2_of_a_kernel_that_ends_signals_at_the_border_a_workers_childr
     assert_allowed(&attempts(&stack, &own).await, &own);
 }
 
-/// What a worker writes there is memory, and unlinked it is no file that could be found.
-#[tokio::test]
-async fn where_nothing_counts_the_files_of_workers_a_state_directory_in_memory_is_refused_with_the_ways_out()
-{
+/// What a runtime of the account says that does not start, with 128 MiB of memory mounted at `place` and its state in
+/// `state`, both below its home where they are no paths of their own.
+fn refused(place: &str, state: &str, calls: &[u32], min_level: &str) -> String {
     let home = account::home();
     for dir in ["plugins", "memory"] {
         std::fs::create_dir(home.path().join(dir)).unwrap();
     }
     std::os::unix::fs::chown(home.path(), Some(USER), Some(USER)).unwrap();
     let path = |name: &str| home.path().join(name).into_os_string().into_string().unwrap();
-    let mount = "mount -t tmpfs -o mode=777 tmpfs \"$1\" && shift && exec \"$@\"";
-    let user = USER.to_string();
-    let runtime = account::refusing(Path::new(&path("bin/asp-runtime")), &[UNSHARE]);
-    let ended = Command::new("unshare")
-        .args(["--mount", "sh", "-c", mount, "sh", &path("memory")])
-        .args(["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"])
-        // A hang guard: a runtime that starts goes on.
-        .args(["timeout", "60"])
-        .arg(runtime.get_program())
-        .args(runtime.get_args())
-        .args(["--plugins", &path("plugins"), "--state", &path("memory/state"), "--socket", &path("socket")])
-        .args(["--bounds", "sampled", "--min-level", "2"])
-        .env_clear()
-        .env("PATH", std::env::var("PATH").unwrap())
-        .output()
-        .unwrap();
+    let runtime = account::refusing(Path::new(&path("bin/asp-runtime")), calls);
+    // A hang guard: a runtime that starts goes on.
+    let mut bounded = Command::new("timeout");
+    bounded.arg("60").arg(runtime.get_program()).args(runtime.get_args());
+    bounded.args(["--plugins", &path("plugins"), "--state", &path(state), "--socket", &path("socket")]);
+    bounded.args(["--bounds", "sampled", "--min-level", min_level]);
+    let mut command = account::within_mount("size=128m", &path(place), &bounded);
+    let ended = command.env_clear().env("PATH", std::env::var("PATH").unwrap()).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1), "{said}");
+    said
+}
+
+/// What a worker writes there is memory, and unlinked it is no file that could be found.
+#[tokio::test]
+async fn where_nothing_counts_the_files_of_workers_a_state_directory_in_memory_is_refused_with_the_ways_out()
+{
+    let said = refused("memory", "memory/state", &[UNSHARE], "2");
     for part in ["memory/state is in memory", "tmpfs", "--state", "TMPDIR", "control group", "level 3"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+/// Nothing keeps a worker from it there.
+#[tokio::test]
+async fn at_level_1_memory_that_all_may_write_to_is_refused_with_the_ways_out() {
+    let said = refused("/dev/shm", "state", &[UNSHARE, LANDLOCK_CREATE_RULESET], "1");
+    for part in ["/dev/shm is in memory", "tmpfs", "remount,size=64M", "control group", "level 2 or 3"] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
