@@ -440,8 +440,12 @@ impl ResourcePlugin for Worker {
             }
             _ => {}
         }
-        let chunks = (0..3).map(move |number| {
-            let data = Some(content_chunk::Data::Text(format!("part {number}")));
+        let (count, size) = match uri.as_str() {
+            "test://one" => (1, 0),
+            _ => (3, 0),
+        };
+        let chunks = (0..count).map(move |number| {
+            let data = Some(content_chunk::Data::Text(format!("part {number}{}", "x".repeat(size))));
             Ok(ContentChunk { uri: uri.clone(), mime_type: "text/plain".into(), data })
         });
         Ok(Response::new(Box::pin(futures::stream::iter(chunks.collect::<Vec<_>>()))))

@@ -1,4 +1,6 @@
 //! Reads of resources and prompts: calls of their own beside the worker's session stream.
+//!
+//! Keeps true: the last thing that a worker gives is told as the call's last, so that one thing alone takes one frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,9 +47,14 @@ impl Tunnel {
         let forwarded = Arc::clone(&call);
         let work = async move {
             let mut chunks = client.read(request).await?.into_inner();
+            let mut latest = None;
             while let Some(chunk) = chunks.message().await? {
-                forwarded.forward(&chunk).await;
+                // It was not the last one.
+                if let Some(before) = latest.replace(chunk) {
+                    forwarded.forward(&before).await;
+                }
             }
+            latest.iter().for_each(|last| forwarded.conclude(last));
             Ok(())
         };
         let began = Instant::now();
@@ -72,7 +79,7 @@ impl Tunnel {
         let forwarded = Arc::clone(&call);
         let work = async move {
             let prompt = client.get(request).await?.into_inner();
-            forwarded.forward(&prompt).await;
+            forwarded.conclude(&prompt);
             Ok(())
         };
         let began = Instant::now();
