@@ -442,6 +442,7 @@ impl ResourcePlugin for Worker {
         }
         let (count, size) = match uri.as_str() {
             "test://one" => (1, 0),
+            "test://large" => (14, 1 << 20),
             _ => (3, 0),
         };
         let chunks = (0..count).map(move |number| {

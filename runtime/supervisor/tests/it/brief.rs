@@ -199,6 +199,46 @@ async fn a_gateway_that_sends_the_work_after_its_request_is_told_of_a_resources_
 }
 
 #[tokio::test]
+async fn what_a_gateway_that_left_did_not_read_is_room_for_others() {
+    let (stack, mut shared) = warm(json!({})).await;
+    // Each holds more than a sixth of what all tunnels may hold together.
+    for number in 0..7 {
+        let name = format!("+{number}");
+        shared.put(&name, &read("test://large", &name)).await;
+        let handle = shared.allocated(&name).await.0;
+        read_until_idle(&stack, &mut shared).await;
+        let request = CloseTunnelRequest { tunnel_id: handle.clone(), reason: "abandoned".into() };
+        shared.put(&handle, &request).await;
+    }
+    // It is not read either, and ends all the same, as there is room.
+    shared.put("+last", &read("test://large", "last")).await;
+    let handle = shared.allocated("+last").await.0;
+    let unread = read_until_idle(&stack, &mut shared).await;
+    assert!(!unread.iter().any(|frame| is_event(frame, Type::RuntimeOverload)), "its outbox had no room");
+    let reading = shared.read_each(std::time::Duration::from_millis(10), &handle);
+    let frames = tokio::select! {
+        frames = frames(&mut shared) => frames,
+        () = reading => Vec::new(),
+    };
+    assert!(text(frames.last().unwrap()).starts_with("part 13"));
+}
+
+/// What comes until no call runs.
+async fn read_until_idle(stack: &Stack, shared: &mut Shared) -> Vec<PppServerFrame> {
+    let mut read = Vec::new();
+    let reading = async {
+        loop {
+            read.extend(shared.next().await.unwrap());
+        }
+    };
+    tokio::select! {
+        () = eventually("it has ended", || async { stack.figure("echo@1.0.0", "active").await == 0 }) => {}
+        () = reading => {}
+    }
+    read
+}
+
+#[tokio::test]
 async fn a_call_that_says_nothing_is_told_of_all_the_same_and_may_be_closed() {
     let (stack, mut shared) = warm(json!({})).await;
     shared.put("+1", &read("test://slow", "read")).await;
