@@ -131,6 +131,22 @@ impl Tree {
         };
         self.pids.iter().map(own).sum::<u64>() * KIBIBYTE
     }
+
+    /// Its processes that have not ended.
+    #[must_use]
+    pub fn pids(&self) -> &[u32] {
+        &self.pids
+    }
+}
+
+/// Memory of files that the one of these processes with the most of it has mapped, bytes: its program and libraries.
+#[must_use]
+pub fn mapped_bytes(pids: &[u32]) -> u64 {
+    let mapped = |pid: &u32| {
+        let status = status(*pid);
+        ["RssFile:", "RssShmem:"].iter().filter_map(|name| kibibytes(&status, name)).sum::<u64>()
+    };
+    pids.iter().map(mapped).max().unwrap_or(0) * KIBIBYTE
 }
 
 /// Memory of its own, as /proc/<pid>/status says it, KiB.
@@ -249,6 +265,19 @@ mod tests {
         let once = found.memory_bytes_shared();
         assert!(each >= 4 * (64 << 20), "{each}");
         assert!((64 << 20..2 * (64 << 20)).contains(&once), "{each} {once}");
+        end(child);
+    }
+
+    #[test]
+    fn files_that_are_mapped_are_told_apart_from_memory() {
+        let code = "import mmap,time\nfile = open('/proc/self/exe', 'rb')\nseen = []\n\
+                    for _ in range(16):\n  seen.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))\n  \
+                    sum(seen[-1][at] for at in range(0, len(seen[-1]), 4096))\ntime.sleep(60)";
+        let program = fs::metadata("/usr/bin/python3").unwrap().len();
+        let child = python(code);
+        let found = becomes(&child, |found| mapped_bytes(found.pids()) >= 16 * program);
+        assert!(mapped_bytes(found.pids()) >= 16 * program, "{}", mapped_bytes(found.pids()));
+        assert!(found.memory_bytes() < 8 * program, "{}", found.memory_bytes());
         end(child);
     }
 

@@ -220,6 +220,13 @@ impl Cgroup {
         Activity { processes, tasks: self.tasks(), cpu: self.cpu() }
     }
 
+    /// The processes in the group now, by their numbers.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        let listed = text(self.dirs.pids.dir(), "cgroup.procs");
+        listed.lines().filter_map(|pid| pid.parse().ok()).collect()
+    }
+
     fn tasks(&self) -> u32 {
         u32::try_from(number(self.dirs.pids.dir(), "pids.current")).unwrap_or(u32::MAX)
     }

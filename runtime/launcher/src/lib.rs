@@ -12,7 +12,7 @@ mod probe;
 mod report;
 mod sandbox;
 
-pub use activity::{Lookout, ProcessTime, Processes, Tree};
+pub use activity::{Lookout, ProcessTime, Processes, Tree, mapped_bytes};
 pub use cgroup::{Activity, Cgroup, CgroupError, Cgroups, FrozenGroup, GroupFiles, Stats};
 pub use command::{CommandError, Description, Launch, command, launch};
 pub use origin::is_from_sandbox;

@@ -59,9 +59,10 @@ impl Cause {
         !matches!(self, Cause::ResidualWork(_) | Cause::Drained | Cause::Host)
     }
 
-    /// What a process's end says by itself, with its accounting of that moment.
-    pub fn of_status(status: ExitStatus, stats: &Stats, full_heap: FullHeap) -> Cause {
-        if stats.oom_kills > 0 || full_heap.is_why(status, stats) {
+    /// What a process's end says by itself, with its accounting of that moment. `own_bytes`: the most memory of its own
+    /// that one of its processes had, without the files that it has mapped.
+    pub fn of_status(status: ExitStatus, stats: &Stats, full_heap: FullHeap, own_bytes: u64) -> Cause {
+        if stats.oom_kills > 0 || full_heap.is_why(status, own_bytes) {
             return Cause::Oom;
         }
         match (status.code(), status.signal()) {
@@ -79,17 +80,17 @@ pub enum FullHeap {
     Unknown,
     /// It exits with this code.
     Exit(i32),
-    /// It aborts (SIGABRT), and had used this much memory, in bytes. What it prints is its plugin's to forge; what
-    /// the kernel has seen of its control group or its processes is not.
+    /// It aborts (SIGABRT), and had used this much memory of its own, in bytes. What it prints is its plugin's to forge;
+    /// what the kernel has seen of its processes is not. Its program is no heap, and may be larger than a small one.
     Abort { above: u64 },
 }
 
 impl FullHeap {
-    fn is_why(self, status: ExitStatus, stats: &Stats) -> bool {
+    fn is_why(self, status: ExitStatus, own_bytes: u64) -> bool {
         match self {
             FullHeap::Unknown => false,
             FullHeap::Exit(code) => status.code() == Some(code),
-            FullHeap::Abort { above } => status.signal() == Some(SIGABRT) && stats.memory_peak_bytes >= above,
+            FullHeap::Abort { above } => status.signal() == Some(SIGABRT) && own_bytes >= above,
         }
     }
 }
@@ -132,10 +133,10 @@ mod tests {
 
     #[test]
     fn a_full_heap_is_told_from_other_ends() {
-        let peak = |memory_peak_bytes| Stats { memory_peak_bytes, ..Stats::default() };
+        let quiet = Stats { memory_peak_bytes: 1000, ..Stats::default() };
         let java = FullHeap::Exit(3);
         let node = FullHeap::Abort { above: 100 };
-        for (status, peak_bytes, full_heap, cause) in [
+        for (status, own_bytes, full_heap, cause) in [
             (exited(3), 0, java, Cause::Oom),
             (exited(3), 0, node, Cause::Exit(3)),
             (exited(4), 0, java, Cause::Exit(4)),
@@ -146,14 +147,14 @@ mod tests {
             (ended_by(6), 100, FullHeap::Unknown, Cause::Signal(6)),
         ] {
             assert_eq!(
-                Cause::of_status(status, &peak(peak_bytes), full_heap),
+                Cause::of_status(status, &quiet, full_heap, own_bytes),
                 cause,
                 "{status} {full_heap:?}"
             );
         }
         let killed = Stats { oom_kills: 1, ..Stats::default() };
         assert_eq!(
-            Cause::of_status(ended_by(9), &killed, FullHeap::Unknown),
+            Cause::of_status(ended_by(9), &killed, FullHeap::Unknown, 0),
             Cause::Oom,
             "the kernel says so"
         );

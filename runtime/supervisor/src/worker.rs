@@ -265,7 +265,7 @@ impl Running {
             }
         };
         let rules = Arc::clone(&plan.rules);
-        let watch = watch_over(&plan.plugin, &accounting).await;
+        let (watch, ()) = tokio::join!(watch_over(&plan.plugin, &accounting), process.note_program());
         let worker = Worker {
             id: process.id.clone(),
             number,

@@ -1,8 +1,9 @@
 //! What a worker uses and runs at this moment: as the kernel counts it, or as it was seen last.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use asp_launcher::{Activity, Cgroup, Stats};
+use asp_launcher::{Activity, Cgroup, Processes, Stats, mapped_bytes};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -17,6 +18,8 @@ pub struct Accounting {
     pub(super) sampled: Option<Arc<Sampled>>,
     /// Its outermost process.
     pub(super) root: Option<u32>,
+    /// Bytes of files that one of its processes has mapped.
+    pub(super) mapped: Arc<AtomicU64>,
 }
 
 impl Accounting {
@@ -54,6 +57,23 @@ impl Accounting {
                 read.await.unwrap_or_default()
             }
         }
+    }
+
+    /// Reads how much of files the worker has mapped, for [`Accounting::mapped_bytes`].
+    pub async fn note_mapped(&self) {
+        let of_group = self.cgroup.lock().as_ref().map(Cgroup::processes);
+        let root = self.root;
+        let read = tokio::task::spawn_blocking(move || {
+            let below = || root.map(|root| Processes::now().take(root).pids().to_vec());
+            mapped_bytes(&of_group.or_else(below).unwrap_or_default())
+        });
+        // Err: the executor is ending.
+        self.mapped.store(read.await.unwrap_or_default(), Ordering::Relaxed);
+    }
+
+    /// Bytes of files that one of its processes had mapped when that was noted.
+    pub fn mapped_bytes(&self) -> u64 {
+        self.mapped.load(Ordering::Relaxed)
     }
 
     fn of_group(&self) -> Option<Activity> {

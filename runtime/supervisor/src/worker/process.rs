@@ -215,7 +215,12 @@ impl Machine {
             pipes: None,
             child,
             full_heap: command.full_heap,
-            accounting: Accounting { cgroup: Arc::new(Mutex::new(cgroup)), sampled, root },
+            accounting: Accounting {
+                cgroup: Arc::new(Mutex::new(cgroup)),
+                sampled,
+                root,
+                mapped: Arc::default(),
+            },
             home,
             lease,
             thinned: false,
@@ -301,11 +306,11 @@ impl Process {
         match self.child.wait().await {
             Ok(status) => {
                 let seen = self.accounting.verdict();
-                let mut stats = self.accounting.stats();
-                // A look now and then misses the most that there was, and some kernels do not keep it of a group.
+                let stats = self.accounting.stats();
+                // The kernel keeps the most of all that a process had, and of a group counts files beside.
                 let peak = self.report.peak_bytes().unwrap_or(0);
-                stats.memory_peak_bytes = stats.memory_peak_bytes.max(peak);
-                seen.unwrap_or_else(|| Cause::of_status(status, &stats, self.full_heap))
+                let own = peak.saturating_sub(self.accounting.mapped_bytes());
+                seen.unwrap_or_else(|| Cause::of_status(status, &stats, self.full_heap, own))
             }
             // It is no child of ours any more, which cannot be; it is of no use either.
             Err(_) => Cause::Wedged,
@@ -380,6 +385,13 @@ impl Process {
         }
         // Err: it has ended already.
         let _ = self.child.start_kill();
+    }
+
+    /// Notes what of its memory is its program, where its end is judged by the rest.
+    pub async fn note_program(&self) {
+        if matches!(self.full_heap, FullHeap::Abort { .. }) {
+            self.accounting.note_mapped().await;
+        }
     }
 
     pub fn accounting(&self) -> Accounting {

@@ -6,7 +6,7 @@ use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::{Value, json};
 
-use super::harness::{Said, Stack, crash, eventually, output, start_shims};
+use super::harness::{Said, Stack, crash, eventually, merge, output, start_shims};
 
 const PYTHON: &str = r#"
 import sys
@@ -197,4 +197,16 @@ async fn node_serves_a_call_with_the_shims_flags() {
     assert_eq!(crash(&said), Some(("signal".to_owned(), true)), "an abort alone says nothing of memory");
     let said = stack.call("greet", "three", &json!({"name": "everything"})).await;
     assert_eq!(crash(&said), Some(("oom".to_owned(), true)), "one with a full heap does");
+}
+
+/// Node's own program is as large as its heap then.
+#[tokio::test]
+async fn an_abort_of_a_small_node_plugin_says_nothing_of_memory_and_a_full_heap_does() {
+    let mut small = plugin("node", "greet.mjs");
+    merge(&mut small, &json!({"limits": {"memoryBytes": 80 << 20}}));
+    let stack = start_shims(&[("greet", small, NODE)]).await;
+    for (name, cause) in [("abort", "signal"), ("everything", "oom")] {
+        let said = stack.call("greet", name, &json!({"name": name})).await;
+        assert_eq!(crash(&said), Some((cause.to_owned(), true)), "{name}");
+    }
 }
