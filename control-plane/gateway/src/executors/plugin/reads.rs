@@ -2,7 +2,7 @@
 
 use asp_proto::plugin::{ContentChunk, Failed, GetPromptResponse, content_chunk, server_message::Payload};
 use asp_proto::snapshot::Kind as PrimitiveKind;
-use asp_proto::supervisor::tunnel_event;
+use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -54,34 +54,40 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                 return lost(job, "the stream ended before the result");
             }
             Heard::End => return ended(contents.finish()),
-            Heard::Event(event) => match event.r#type() {
-                tunnel_event::Type::AllocationQueued => {
-                    if let Some(figures) = &event.details {
-                        admission::tell_queued(call, admission::place(figures));
-                    }
+            Heard::Event(event) => {
+                if let Some(end) = told(job, &mut tunnel, &event).await {
+                    return end;
                 }
-                tunnel_event::Type::TunnelReady => match tunnel.ready(call).await {
-                    Ok(()) => {}
-                    Err(_) => return lost(job, "the tunnel takes no more frames"),
-                },
-                tunnel_event::Type::WorkerCrashed => {
-                    let crash = admission::crash(&event);
-                    let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
-                    return AttemptOutcome::Lost {
-                        delivered,
-                        why: format!("worker crashed: {}", crash.cause),
-                    };
-                }
-                tunnel_event::Type::AdmissionRejected => {
-                    return AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None));
-                }
-                // What came is not all there is.
-                tunnel_event::Type::RuntimeOverload => {
-                    return AttemptOutcome::Refused(admission::unread(call));
-                }
-                _ => {}
-            },
+            }
         }
+    }
+}
+
+/// What the runtime tells of the worker, and the attempt's end where it is one.
+async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option<AttemptOutcome> {
+    let call = job.call();
+    match event.r#type() {
+        tunnel_event::Type::AllocationQueued => {
+            if let Some(figures) = &event.details {
+                admission::tell_queued(call, admission::place(figures));
+            }
+            None
+        }
+        tunnel_event::Type::TunnelReady => match tunnel.ready(call).await {
+            Ok(()) => None,
+            Err(_) => Some(lost(job, "the tunnel takes no more frames")),
+        },
+        tunnel_event::Type::WorkerCrashed => {
+            let crash = admission::crash(event);
+            let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
+            Some(AttemptOutcome::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
+        }
+        tunnel_event::Type::AdmissionRejected => {
+            Some(AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None)))
+        }
+        // What came is not all there is.
+        tunnel_event::Type::RuntimeOverload => Some(AttemptOutcome::Refused(admission::unread(call))),
+        _ => None,
     }
 }
 
