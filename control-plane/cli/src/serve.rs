@@ -96,6 +96,17 @@ impl Process {
     fn grace(&self) -> Duration {
         if self.settings.is_direct() { DIRECT_GRACE } else { GRACE }
     }
+
+    /// Lets the listeners drain, then what follows snapshots.
+    async fn end(&self, drains: &TaskTracker) {
+        self.stop.cancel();
+        drains.close();
+        drains.wait().await;
+        self.stop_background.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        tracing::info!("stopped");
+    }
 }
 
 async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>) -> anyhow::Result<()> {
@@ -154,13 +165,7 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     };
     // Envoy first: with it go the streams that would hold the gateway's drain.
     stack.end().await;
-    process.stop.cancel();
-    drains.close();
-    drains.wait().await;
-    process.stop_background.cancel();
-    process.tasks.close();
-    process.tasks.wait().await;
-    tracing::info!("stopped");
+    process.end(&drains).await;
     outcome
 }
 
