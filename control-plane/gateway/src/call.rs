@@ -26,6 +26,7 @@ pub mod bounds;
 pub mod claim;
 pub mod content;
 pub mod event;
+pub mod follower;
 pub mod form;
 pub mod outcome;
 pub mod ownership;
@@ -33,7 +34,8 @@ pub mod principal;
 pub mod question;
 pub mod registry;
 
-use event::{Event, EventLog};
+use event::Event;
+use event::log::EventLog;
 use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
 use question::Questions;
@@ -242,9 +244,15 @@ impl Call {
 
     /// Records what happened on the way to the result. Ignored once the call has its outcome.
     pub fn emit(&self, event: Event) {
-        if self.outcome.borrow().is_none() {
-            self.events.push(event);
+        self.log(event);
+    }
+
+    /// The same, and the number of the event.
+    pub(crate) fn log(&self, event: Event) -> Option<u64> {
+        if self.outcome.borrow().is_some() {
+            return None;
         }
+        self.events.push(event)
     }
 
     /// Whether running it again does no harm.

@@ -16,6 +16,8 @@ mod audit;
 mod delegates;
 #[path = "it/edge.rs"]
 mod edge;
+#[path = "it/follower.rs"]
+mod follower;
 #[path = "it/hosted.rs"]
 mod hosted;
 #[path = "it/idempotency.rs"]

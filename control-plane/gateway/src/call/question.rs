@@ -6,6 +6,7 @@
 //! waits any longer.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use asp_proto::snapshot::Primitive;
@@ -61,11 +62,13 @@ pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
 /// Puts a question to the caller, in its place among the call's events; the answer is waited for elsewhere.
 pub fn put(call: &Call, question: Question) -> Result<Asked, Refusal> {
     let id = question.id.clone();
-    let Some(answer) = call.questions.open(question) else {
+    let put = || {
+        call.enter(State::InputRequired);
+        call.log(Event::Asked { id: id.clone() })
+    };
+    let Some(answer) = call.questions.open(question, put) else {
         return Err(Refusal::Internal("too many questions are open".into()));
     };
-    call.enter(State::InputRequired);
-    call.emit(Event::Asked { id: id.clone() });
     Ok(Asked { id, answer, expires: Instant::now() + input_timeout(&call.entry.primitive) })
 }
 
@@ -114,42 +117,65 @@ pub struct Questions {
 #[derive(Default)]
 struct Inner {
     closed: bool,
-    open: HashMap<String, (Question, oneshot::Sender<Answer>)>,
+    open: HashMap<String, Open>,
+}
+
+struct Open {
+    question: Question,
+    /// The number of its event; `None` when the call had ended by then.
+    number: Option<u64>,
+    answer: oneshot::Sender<Answer>,
 }
 
 impl Questions {
-    /// Opens a question; `None` when the call has ended or has too many open.
-    pub fn open(&self, question: Question) -> Option<oneshot::Receiver<Answer>> {
+    /// Opens a question and lets `put` log it, whose number it keeps; `None` when the call has ended or has too many
+    /// open.
+    pub fn open(
+        &self,
+        question: Question,
+        put: impl FnOnce() -> Option<u64>,
+    ) -> Option<oneshot::Receiver<Answer>> {
         let mut inner = self.inner.lock();
         if inner.closed || inner.open.len() >= MAX_OPEN {
             return None;
         }
         let (sender, receiver) = oneshot::channel();
-        inner.open.insert(question.id.clone(), (question, sender));
+        // Under the lock: whoever has read past that event finds the question with its number.
+        let number = put();
+        inner.open.insert(question.id.clone(), Open { question, number, answer: sender });
         Some(receiver)
     }
 
     /// The open questions, in the order of their ids.
     pub fn pending(&self) -> Vec<Question> {
         let mut pending: Vec<Question> =
-            self.inner.lock().open.values().map(|(question, _)| question.clone()).collect();
+            self.inner.lock().open.values().map(|open| open.question.clone()).collect();
         pending.sort_by(|a, b| a.id.cmp(&b.id));
         pending
     }
 
     /// The open question with this id.
     pub fn find(&self, id: &str) -> Option<Question> {
-        self.inner.lock().open.get(id).map(|(question, _)| question.clone())
+        self.inner.lock().open.get(id).map(|open| open.question.clone())
+    }
+
+    /// The open questions whose events have these numbers, in their order.
+    pub fn asked_within(&self, numbers: Range<u64>) -> Vec<Question> {
+        let inner = self.inner.lock();
+        let within = |open: &&Open| open.number.is_some_and(|number| numbers.contains(&number));
+        let mut asked: Vec<&Open> = inner.open.values().filter(within).collect();
+        asked.sort_by_key(|open| open.number);
+        asked.into_iter().map(|open| open.question.clone()).collect()
     }
 
     /// Answers one question; false when no such question is open or the answer is none to it. A question
     /// stays open then.
     pub fn answer(&self, id: &str, answer: Answer) -> bool {
         let mut inner = self.inner.lock();
-        let Some((question, _)) = inner.open.get(id) else { return false };
-        let Some(answer) = fitting(&question.ask, answer) else { return false };
+        let Some(open) = inner.open.get(id) else { return false };
+        let Some(answer) = fitting(&open.question.ask, answer) else { return false };
         match inner.open.remove(id) {
-            Some((_, sender)) => sender.send(answer).is_ok(),
+            Some(open) => open.answer.send(answer).is_ok(),
             None => false,
         }
     }
@@ -193,8 +219,8 @@ mod tests {
     #[tokio::test]
     async fn an_answer_reaches_only_its_own_question() {
         let questions = Questions::default();
-        let first = questions.open(question("a")).unwrap();
-        let second = questions.open(question("b")).unwrap();
+        let first = questions.open(question("a"), || Some(0)).unwrap();
+        let second = questions.open(question("b"), || Some(1)).unwrap();
         assert!(questions.answer("b", Answer::Declined));
         assert!(!questions.answer("b", Answer::Declined));
         assert!(questions.answer("a", Answer::Accepted(json!({"n": 1}))));
@@ -205,26 +231,28 @@ mod tests {
     #[tokio::test]
     async fn the_end_of_the_call_ends_every_wait_and_refuses_new_questions() {
         let questions = Questions::default();
-        let waiting = questions.open(question("a")).unwrap();
+        let waiting = questions.open(question("a"), || Some(0)).unwrap();
         questions.close();
         assert!(waiting.await.is_err());
-        assert!(questions.open(question("b")).is_none());
+        assert!(questions.open(question("b"), || Some(1)).is_none());
     }
 
     /// Invariant I-4: what a call holds.
     #[test]
     fn open_questions_are_bounded() {
         let questions = Questions::default();
-        let held: Vec<_> = (0..MAX_OPEN).map(|n| questions.open(question(&n.to_string())).unwrap()).collect();
-        assert!(questions.open(question("more")).is_none());
+        let held: Vec<_> =
+            (0..MAX_OPEN).map(|n| questions.open(question(&n.to_string()), || None).unwrap()).collect();
+        assert!(questions.open(question("more"), || None).is_none());
         drop(held);
     }
 
     #[tokio::test]
     async fn an_answer_of_the_wrong_kind_or_form_leaves_the_question_open() {
         let questions = Questions::default();
-        let form = questions.open(question("a")).unwrap();
-        let model = questions.open(Question { id: "m".into(), ask: Ask::Sampling(Map::new()) }).unwrap();
+        let form = questions.open(question("a"), || Some(0)).unwrap();
+        let model =
+            questions.open(Question { id: "m".into(), ask: Ask::Sampling(Map::new()) }, || Some(1)).unwrap();
         assert!(!questions.answer("a", Answer::Accepted(json!({"n": "one"}))));
         assert!(!questions.answer("a", Answer::Sampled(json!({}))));
         assert!(!questions.answer("m", Answer::Accepted(json!({}))));

@@ -4,7 +4,6 @@
 //! Keeps true: a retry sees the call's events and answers its questions, and cancelling the retry cancels the
 //! call.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::call::Call;
-use crate::call::event::Event;
+use crate::call::follower::{Follower, Shown};
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Ask, Question, put};
 
@@ -61,7 +60,7 @@ impl TakenOverCalls {
                 None => changed.await,
             }
         };
-        Relay { call, follower, answers: FuturesUnordered::new(), asked: HashSet::new() }.run().await
+        Relay { call, follower, answers: FuturesUnordered::new() }.run().await
     }
 }
 
@@ -70,29 +69,19 @@ struct Relay<'a> {
     call: Arc<Call>,
     follower: &'a Call,
     answers: FuturesUnordered<BoxFuture<'a, (String, Result<Answer, Refusal>)>>,
-    /// The ids of the questions that were passed on; a call asks no more than its plugin does.
-    asked: HashSet<String>,
 }
 
 impl Relay<'_> {
     async fn run(mut self) -> Infallible {
-        let mut events = self.call.events.reader_from(0);
-        // The log is bounded: what is asked now may have been asked before its first event.
-        for question in self.call.questions.pending() {
-            self.ask(question);
-        }
+        let mut followed = Follower::from(self.call.clone(), 0);
         let mut more = true;
         let mut cancelled = false;
         loop {
             tokio::select! {
-                event = events.next(), if more => match event {
-                    Some(Event::Asked { id }) => {
-                        if let Some(question) = self.call.questions.find(&id) {
-                            self.ask(question);
-                        }
-                    }
-                    Some(event) => self.follower.emit(event),
-                    None => more = false,
+                shown = followed.next(), if more => match shown {
+                    Shown::Asked(question) => self.ask(question),
+                    Shown::Event(logged) => self.follower.emit(logged.event),
+                    Shown::Ended(_) => more = false,
                 },
                 Some((id, answer)) = self.answers.next(), if !self.answers.is_empty() => {
                     if let Ok(answer) = answer {
@@ -115,7 +104,7 @@ impl Relay<'_> {
             Ask::Sampling(_) => abilities.sampling,
         };
         let id = question.id.clone();
-        if !able || !self.asked.insert(id.clone()) {
+        if !able {
             return;
         }
         if let Ok(asked) = put(self.follower, question) {

@@ -53,7 +53,7 @@ fn begun(fixture: &Fixture, user: &str, tool: &str, arguments: Value) -> Arc<Cal
 }
 
 /// A call that runs for ten seconds.
-fn running(fixture: &Fixture) -> Arc<Call> {
+pub(crate) fn running(fixture: &Fixture) -> Arc<Call> {
     begun(fixture, "alice", "count", json!({"to": 100, "delayMs": 100}))
 }
 

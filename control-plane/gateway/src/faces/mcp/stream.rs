@@ -18,7 +18,8 @@ use serde_json::{Map, Value, json};
 use super::codec::{Message, RpcResponse, accepted, notification};
 use super::results::{self, Asked, CallResult};
 use crate::call::Call;
-use crate::call::event::{Event, EventReader, LogLevel};
+use crate::call::event::{Event, LogLevel};
+use crate::call::follower::{Follower, Shown};
 use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::Question;
 
@@ -73,10 +74,10 @@ pub(super) async fn respond(view: View) -> Response {
         // The retry left questions open: they are asked again.
         return RpcResponse::result(&view.id, &result).respond(StatusCode::OK);
     }
-    let reader = view.call.events.reader_from(view.from_event);
+    let follower = Follower::from(view.call.clone(), view.from_event);
     // A call that goes on after a question does not fall back behind what its client was told.
     let last_progress = view.call.events.progress_before(view.from_event);
-    let mut following = Following { reader, view, last_progress, ended: false };
+    let mut following = Following { follower, view, last_progress, ended: false };
     let first = tokio::select! {
         biased;
         frame = following.next_frame() => frame,
@@ -155,7 +156,7 @@ enum Frame {
 }
 
 struct Following {
-    reader: EventReader,
+    follower: Follower,
     view: View,
     last_progress: Option<f64>,
     ended: bool,
@@ -173,31 +174,25 @@ impl Following {
     /// The next frame; `None` ends the response without a result.
     async fn next_frame(&mut self) -> Option<Frame> {
         loop {
-            let event = tokio::select! {
-                biased;
-                // Nothing more goes out under a dead token, not even what is in the log.
-                why = self.view.call.withdrawn() => {
-                    return self.last(&Outcome::Refused(Refusal::Withdrawn(why)));
+            match self.follower.next().await {
+                Shown::Ended(outcome) => return self.last(&outcome),
+                Shown::Asked(question) => {
+                    if let Some(result) = self.view.era.suspend(&self.view.call, self.follower.position()) {
+                        self.ended = true;
+                        let response = RpcResponse::result(&self.view.id, &result);
+                        return Some(Frame::Final(response, StatusCode::OK));
+                    }
+                    if let Some(text) = self.view.era.ask(&self.view.call, &question) {
+                        return Some(Frame::Message(text));
+                    }
                 }
-                event = self.reader.next() => event,
-            };
-            let Some(event) = event else { break };
-            if let Event::Asked { id } = &event {
-                // Whoever reads late finds it answered or expired.
-                let Some(question) = self.view.call.questions.find(id) else { continue };
-                if let Some(result) = self.view.era.suspend(&self.view.call, self.reader.position()) {
-                    self.ended = true;
-                    return Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK));
+                Shown::Event(logged) => {
+                    if let Some(text) = self.shown(logged.event) {
+                        return Some(Frame::Message(text));
+                    }
                 }
-                if let Some(text) = self.view.era.ask(&self.view.call, &question) {
-                    return Some(Frame::Message(text));
-                }
-            } else if let Some(text) = self.shown(event) {
-                return Some(Frame::Message(text));
             }
         }
-        let outcome = self.view.call.finished().await;
-        self.last(&outcome)
     }
 
     /// The notification for an event, if this client gets one.

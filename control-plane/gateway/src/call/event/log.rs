@@ -1,0 +1,224 @@
+//! The bounded log of one call's events, which any number of readers follow.
+//!
+//! Keeps true: a writer never waits; every event has a number, one above the one before; a reader that falls behind
+//! loses the oldest events, can tell which, and never blocks the others; nothing follows the end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use super::{Event, cut};
+use crate::clock::unix_ms;
+
+/// Most events a call keeps.
+const MAX_EVENTS: usize = 256;
+
+/// An event in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logged {
+    /// From 0, one for each event of the call.
+    pub number: u64,
+    /// When it happened, in Unix milliseconds.
+    pub at_ms: u64,
+    pub event: Event,
+}
+
+/// The bounded log of one call.
+pub struct EventLog {
+    /// Which log the numbers of its events are of: a call that goes on at another gateway counts anew.
+    stream: u32,
+    inner: Mutex<Inner>,
+    /// How many events were ever pushed; `None` at the end.
+    pushed: watch::Sender<Pushed>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Pushed {
+    count: u64,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The number of the next event.
+    next: u64,
+    events: VecDeque<Logged>,
+    /// The highest progress of those that are not kept any more.
+    dropped_progress: Option<f64>,
+}
+
+impl Default for EventLog {
+    fn default() -> EventLog {
+        EventLog {
+            stream: rand::random(),
+            inner: Mutex::new(Inner::default()),
+            pushed: watch::Sender::new(Pushed { count: 0, closed: false }),
+        }
+    }
+}
+
+impl EventLog {
+    /// What tells this log from every other one of the same call.
+    pub fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    /// Appends an event and returns its number; past the bound the oldest is dropped.
+    pub fn push(&self, event: Event) -> Option<u64> {
+        if self.pushed.borrow().closed {
+            return None;
+        }
+        let number = {
+            let mut inner = self.inner.lock();
+            if inner.events.len() == MAX_EVENTS
+                && let Some(dropped) = inner.events.pop_front()
+            {
+                inner.dropped_progress = highest([inner.dropped_progress, progress(&dropped)]);
+            }
+            let number = inner.next;
+            inner.next += 1;
+            inner.events.push_back(Logged { number, at_ms: unix_ms(), event: cut(event) });
+            number
+        };
+        self.pushed.send_modify(|pushed| pushed.count += 1);
+        Some(number)
+    }
+
+    pub(in crate::call) fn close(&self) {
+        self.pushed.send_modify(|pushed| pushed.closed = true);
+    }
+
+    /// The highest progress that a reader can know of who has read every event before number `first`; `None` when there
+    /// was none.
+    pub fn progress_before(&self, first: u64) -> Option<f64> {
+        let inner = self.inner.lock();
+        let seen = inner.events.iter().take_while(|logged| logged.number < first).map(progress);
+        // A reader from the start knows of none, also when the first events are gone.
+        let dropped = inner.dropped_progress.filter(|_| first > 0);
+        highest(seen.chain([dropped]))
+    }
+
+    /// A reader from event number `first`, or from the oldest that is kept.
+    pub fn reader_from(self: &Arc<Self>, first: u64) -> EventReader {
+        EventReader { pushed: self.pushed.subscribe(), log: self.clone(), next: first }
+    }
+}
+
+fn progress(logged: &Logged) -> Option<f64> {
+    match logged.event {
+        Event::Progress { progress, .. } => Some(progress),
+        _ => None,
+    }
+}
+
+fn highest(all: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
+    all.into_iter().flatten().reduce(f64::max)
+}
+
+/// Follows a log.
+pub struct EventReader {
+    log: Arc<EventLog>,
+    next: u64,
+    pushed: watch::Receiver<Pushed>,
+}
+
+impl EventReader {
+    /// The number of the event it reads next, if that is still kept.
+    pub fn position(&self) -> u64 {
+        self.next
+    }
+
+    /// The next event that is kept; `None` after the end.
+    pub async fn next(&mut self) -> Option<Logged> {
+        loop {
+            let seen = *self.pushed.borrow_and_update();
+            if let Some(logged) = self.take() {
+                return Some(logged);
+            }
+            if seen.closed || self.pushed.changed().await.is_err() {
+                return self.take();
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<Logged> {
+        let inner = self.log.inner.lock();
+        let first = inner.events.front()?.number;
+        let at = self.next.max(first);
+        let logged = inner.events.get(usize::try_from(at - first).ok()?)?.clone();
+        self.next = at + 1;
+        Some(logged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn progress(n: u64) -> Event {
+        Event::Progress { progress: n as f64, total: None, message: None, gauges: BTreeMap::new() }
+    }
+
+    async fn read(reader: &mut EventReader) -> Option<(u64, Event)> {
+        reader.next().await.map(|logged| (logged.number, logged.event))
+    }
+
+    #[tokio::test]
+    async fn every_reader_sees_every_event_in_order_and_then_the_end() {
+        let log = Arc::new(EventLog::default());
+        let mut early = log.reader_from(0);
+        assert_eq!((log.push(progress(1)), log.push(progress(2))), (Some(0), Some(1)));
+        let mut late = log.reader_from(0);
+        log.close();
+        assert_eq!(log.push(progress(3)), None);
+        for reader in [&mut early, &mut late] {
+            assert_eq!(read(reader).await, Some((0, progress(1))));
+            assert_eq!(read(reader).await, Some((1, progress(2))));
+            assert_eq!(read(reader).await, None);
+        }
+    }
+
+    #[test]
+    fn the_progress_before_an_event_is_the_highest_there_was() {
+        let log = EventLog::default();
+        for n in [3, 7, 5] {
+            log.push(progress(n));
+        }
+        assert_eq!(log.progress_before(0), None);
+        assert_eq!(log.progress_before(1), Some(3.0));
+        assert_eq!(log.progress_before(3), Some(7.0));
+        assert_eq!(log.progress_before(9), Some(7.0));
+        for _ in 0..MAX_EVENTS {
+            log.push(Event::Chunk { text: String::new() });
+        }
+        assert_eq!(log.progress_before(3), Some(7.0), "also when its event is gone");
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_falls_behind_loses_the_oldest_and_can_tell_which() {
+        let log = Arc::new(EventLog::default());
+        let mut reader = log.reader_from(0);
+        for n in 0..(MAX_EVENTS as u64 + 10) {
+            log.push(progress(n));
+        }
+        assert_eq!(reader.position(), 0);
+        assert_eq!(read(&mut reader).await, Some((10, progress(10))));
+        assert_eq!((reader.position(), log.inner.lock().events.len()), (11, MAX_EVENTS));
+    }
+
+    #[tokio::test]
+    async fn a_waiting_reader_wakes() {
+        let log = Arc::new(EventLog::default());
+        let waiting = tokio::spawn({
+            let log = log.clone();
+            async move { read(&mut log.reader_from(0)).await }
+        });
+        tokio::task::yield_now().await;
+        log.push(progress(7));
+        assert_eq!(waiting.await.unwrap(), Some((0, progress(7))));
+    }
+}

@@ -1,0 +1,96 @@
+//! One way to follow a call, for every face: from any event on, to its end.
+//!
+//! Keeps true: whoever follows is put every question that is open when its turn comes, also one whose event the bounded
+//! log has dropped; nothing is shown once the call was taken away from its caller; the outcome comes last, and once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::Call;
+use super::event::Event;
+use super::event::log::{EventReader, Logged};
+use super::outcome::{Outcome, Refusal};
+use super::question::Question;
+
+/// What a follower is shown.
+#[derive(Debug)]
+pub enum Shown {
+    /// Something happened; never a question.
+    Event(Logged),
+    /// The call waits for an answer.
+    Asked(Question),
+    /// The call has ended; nothing comes after.
+    Ended(Arc<Outcome>),
+}
+
+/// Follows one call.
+pub struct Follower {
+    call: Arc<Call>,
+    reader: EventReader,
+    /// Questions whose events the log has dropped, and what comes after them.
+    missed: VecDeque<Question>,
+    held: Option<Logged>,
+}
+
+impl Follower {
+    /// From event number `first`, or from the oldest that is kept.
+    pub fn from(call: Arc<Call>, first: u64) -> Follower {
+        let reader = call.events.reader_from(first);
+        Follower { call, reader, missed: VecDeque::new(), held: None }
+    }
+
+    /// The number of the first event that was not shown.
+    pub fn position(&self) -> u64 {
+        self.held.as_ref().map_or(self.reader.position(), |held| held.number)
+    }
+
+    /// What is shown next. May be dropped at any time; nothing is lost.
+    pub async fn next(&mut self) -> Shown {
+        loop {
+            if let Some(question) = self.missed.pop_front() {
+                // By now it may have its answer.
+                match self.call.questions.find(&question.id) {
+                    Some(question) => return Shown::Asked(question),
+                    None => continue,
+                }
+            }
+            let logged = match self.held.take() {
+                Some(held) => Some(held),
+                None => match self.read().await {
+                    Ok(logged) => logged,
+                    Err(withdrawn) => return withdrawn,
+                },
+            };
+            match logged {
+                None => return Shown::Ended(self.call.finished().await),
+                Some(_) if !self.missed.is_empty() => self.held = logged,
+                Some(Logged { event: Event::Asked { id }, .. }) => {
+                    // Whoever reads late finds it answered or expired.
+                    if let Some(question) = self.call.questions.find(&id) {
+                        return Shown::Asked(question);
+                    }
+                }
+                Some(logged) => return Shown::Event(logged),
+            }
+        }
+    }
+
+    /// The next event, and into `missed` what was asked before it and is gone from the log.
+    async fn read(&mut self) -> Result<Option<Logged>, Shown> {
+        let expected = self.reader.position();
+        let logged = tokio::select! {
+            biased;
+            // Nothing more goes out under a dead token, not even what is in the log.
+            why = self.call.withdrawn() => {
+                return Err(Shown::Ended(Arc::new(Outcome::Refused(Refusal::Withdrawn(why)))));
+            }
+            logged = self.reader.next() => logged,
+        };
+        if let Some(logged) = &logged
+            && logged.number > expected
+        {
+            self.missed = self.call.questions.asked_within(expected..logged.number).into();
+        }
+        Ok(logged)
+    }
+}

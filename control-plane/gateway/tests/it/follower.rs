@@ -1,0 +1,91 @@
+//! What whoever follows a call is shown, however late they come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_gateway::call::Call;
+use asp_gateway::call::event::Event;
+use asp_gateway::call::follower::{Follower, Shown};
+use asp_gateway::call::outcome::Outcome;
+use asp_gateway::call::question::{Answer, Ask, Question, put};
+use serde_json::json;
+
+use crate::registry::running;
+use crate::support::Fixture;
+
+/// More than a call's log holds.
+const MANY: usize = 300;
+
+fn question(id: &str) -> Question {
+    let requested_schema = json!({"type": "object", "properties": {}});
+    Question { id: id.into(), ask: Ask::Form { message: "?".into(), requested_schema } }
+}
+
+fn goes_on(call: &Call) {
+    for n in 0..MANY {
+        call.emit(Event::Status { phase: n.to_string(), message: None });
+    }
+}
+
+async fn shown(follower: &mut Follower) -> Shown {
+    tokio::time::timeout(Duration::from_secs(10), follower.next()).await.unwrap()
+}
+
+async fn asked(follower: &mut Follower) -> String {
+    match shown(follower).await {
+        Shown::Asked(question) => question.id,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_put_to_whoever_comes_late_also_when_its_event_is_gone() {
+    let fixture = Fixture::new();
+    let call = running(&fixture);
+    let open: Vec<_> = ["b", "a", "answered"].map(|id| put(&call, question(id)).unwrap()).into();
+    assert!(call.questions.answer("answered", Answer::Declined));
+    goes_on(&call);
+    let _last = put(&call, question("last")).unwrap();
+    let mut follower = Follower::from(call.clone(), 0);
+    assert_eq!(asked(&mut follower).await, "b");
+    let next = follower.position();
+    assert_eq!(asked(&mut follower).await, "a");
+    let Shown::Event(first) = shown(&mut follower).await else { panic!("no event") };
+    assert_eq!(first.number, next, "who leaves off at a question goes on with what comes after");
+    let mut seen = 1;
+    while let Shown::Event(logged) = shown(&mut follower).await {
+        assert_eq!(logged.number, first.number + seen);
+        assert!(logged.at_ms >= first.at_ms);
+        seen += 1;
+    }
+    assert_eq!(seen, 255, "the log holds 256, and the last one was the question");
+    drop(open);
+}
+
+#[tokio::test]
+async fn a_question_that_has_its_answer_before_its_turn_is_not_put() {
+    let fixture = Fixture::new();
+    let call = running(&fixture);
+    let _open = ["a", "b"].map(|id| put(&call, question(id)).unwrap());
+    goes_on(&call);
+    let mut follower = Follower::from(call.clone(), 0);
+    assert_eq!(asked(&mut follower).await, "a");
+    assert!(call.questions.answer("b", Answer::Declined));
+    assert!(matches!(shown(&mut follower).await, Shown::Event(_)));
+}
+
+#[tokio::test]
+async fn the_outcome_comes_last_for_each_that_follows() {
+    let fixture = Fixture::new();
+    let call = running(&fixture);
+    let followers: Vec<Follower> = (0..3).map(|_| Follower::from(call.clone(), 0)).collect();
+    call.cancel();
+    for mut follower in followers {
+        let outcome: Arc<Outcome> = loop {
+            if let Shown::Ended(outcome) = shown(&mut follower).await {
+                break outcome;
+            }
+        };
+        assert!(Arc::ptr_eq(&outcome, &call.outcome().unwrap()));
+    }
+}
