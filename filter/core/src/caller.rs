@@ -13,7 +13,8 @@ pub struct Caller {
     pub client: String,
     /// The token's id: `jti`, else the lower-case hex SHA-256 of the compact token.
     pub wcit: String,
-    /// SHA-256 of the compact token; zeros for a caller without one.
+    /// SHA-256 of the compact token; zeros for a caller without one, and for those that the edge itself judged: it
+    /// takes the hash only of tokens that a list of revoked ones might name.
     pub digest: [u8; 32],
     /// The issuer's name in the snapshot.
     pub issuer: String,
@@ -27,9 +28,9 @@ pub struct Caller {
 pub(crate) type Mark = [u8; 16];
 
 /// The entries of the snapshot's `revoked` that hit a caller's token: the platform's, and those of its own org.
-pub(crate) fn marks(iss: &str, caller: &Caller) -> [Mark; 4] {
+pub(crate) fn marks(iss: &str, caller: &Caller, digest: &[u8; 32]) -> [Mark; 4] {
     let org = caller.org.as_str();
-    let hash = hex(&caller.digest);
+    let hash = hex(digest);
     [
         mark(&["token", iss, &caller.wcit]),
         mark(&["org_token", iss, org, &caller.wcit]),

@@ -21,7 +21,7 @@ pub struct Edge {
 
 impl Edge {
     pub fn new(role: Role) -> Edge {
-        Edge { role, tokens: Tokens::default(), buckets: Buckets::default() }
+        Edge { role, tokens: Tokens::new(role), buckets: Buckets::default() }
     }
 
     /// Judges the headers: the name (see [`crate::Header`]) and value of each, owned or borrowed.

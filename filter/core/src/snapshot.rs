@@ -108,7 +108,7 @@ impl Snapshot {
         }
         match self.issuers.by_name(&caller.issuer) {
             Some(issuer) if issuer.speaks_for(&caller.org) => {
-                self.revocations.hit(|| marks(&issuer.iss, caller), caller)
+                self.revocations.hit(|| marks(&issuer.iss, caller, &caller.digest), caller)
             }
             Some(_) | None => true,
         }

@@ -19,9 +19,13 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
+        Bench::of(Role::Gateway)
+    }
+
+    fn of(role: Role) -> Bench {
         let keys = Keys::shared();
         let message = load_snapshot("full", &Setting { keys, now: NOW, public_url: PUBLIC_URL });
-        Bench { keys, tokens: Tokens::default(), message }
+        Bench { keys, tokens: Tokens::new(role), message }
     }
 
     fn mint(&self, recipe: Value) -> String {
@@ -64,7 +68,8 @@ fn the_scheme_is_read_without_regard_to_case() {
 #[test]
 fn a_good_token_gives_its_caller() {
     let bench = Bench::new();
-    let caller = bench.judge(json!({"claims": {"scope": "a b", "azp": "other"}})).unwrap();
+    let token = bench.mint(json!({"claims": {"scope": "a b", "azp": "other"}}));
+    let caller = bench.judge_at(&token, "demo", NOW).unwrap();
     let expected = Caller {
         org: "acme".into(),
         user: "alice".into(),
@@ -72,17 +77,19 @@ fn a_good_token_gives_its_caller() {
         scopes: vec!["a".into(), "b".into()],
         client: "cli".into(),
         wcit: "jti-1".into(),
-        digest: caller.digest,
+        digest: Sha256::digest(&token).into(),
         issuer: "dev".into(),
         issued_at: NOW - 60,
         expires_at: NOW + 600,
     };
     assert_eq!(*caller, expected);
+    let at_the_edge = Bench::of(Role::Filter).judge_at(&token, "demo", NOW).unwrap();
+    assert_eq!(*at_the_edge, Caller { digest: [0; 32], ..expected });
 }
 
 #[test]
 fn optional_claims_may_be_absent() {
-    let bench = Bench::new();
+    let bench = Bench::of(Role::Filter);
     let claims = json!({"jti": null, "groups": null, "client_id": null, "azp": "app", "scope": ["x"]});
     let token = bench.mint(json!({"claims": claims}));
     let caller = bench.judge_at(&token, "demo", NOW).unwrap();
@@ -346,7 +353,13 @@ fn a_cached_token_is_still_judged_for_each_server() {
 
 #[test]
 fn revocation_reaches_cached_tokens() {
-    let mut bench = Bench::new();
+    for role in [Role::Filter, Role::Gateway] {
+        revocation_reaches_tokens_cached_by(role);
+    }
+}
+
+fn revocation_reaches_tokens_cached_by(role: Role) {
+    let mut bench = Bench::of(role);
     let token = bench.mint(json!({"claims": {"jti": "j9"}}));
     let hash = hex(&Sha256::digest(&token));
     let untouched = bench.message.clone();

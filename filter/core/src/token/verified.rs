@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use sha2::{Digest, Sha256};
+
 use crate::caller::{Caller, Mark, marks};
 
 /// What stays true of a token as long as its issuer's keys and rules do.
@@ -17,9 +19,9 @@ pub(crate) struct Verified {
 }
 
 impl Verified {
-    /// Entries under which the token may be revoked.
-    pub(super) fn marks(&self) -> &[Mark; 4] {
-        self.marks.get_or_init(|| marks(&self.iss, &self.caller))
+    /// Entries under which the token may be revoked; `token` is the one these are the facts of.
+    pub(super) fn marks(&self, token: &str) -> &[Mark; 4] {
+        self.marks.get_or_init(|| marks(&self.iss, &self.caller, &Sha256::digest(token).into()))
     }
 
     /// About how many bytes this takes.
