@@ -11,6 +11,7 @@ use std::time::Duration;
 use asp_edge::Caller;
 use asp_proto::snapshot::{Mutation, Protocol};
 use asp_snapshot::{ListedPrimitive, VirtualServer};
+pub use asp_store::records::State;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -39,37 +40,6 @@ use event::log::EventLog;
 use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
 use question::Questions;
-
-/// Where a call is (ADR 1). `AuthRequired` and `InputRequired` are the suspended states.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Submitted,
-    Working,
-    InputRequired,
-    Completed,
-    Failed,
-    Cancelled,
-    Rejected,
-}
-
-impl State {
-    pub const fn is_terminal(self) -> bool {
-        matches!(self, State::Completed | State::Failed | State::Cancelled | State::Rejected)
-    }
-
-    /// The state's name in metrics and audit.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            State::Submitted => "submitted",
-            State::Working => "working",
-            State::InputRequired => "input_required",
-            State::Completed => "completed",
-            State::Failed => "failed",
-            State::Cancelled => "cancelled",
-            State::Rejected => "rejected",
-        }
-    }
-}
 
 /// What the caller's client can do when the call asks for something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

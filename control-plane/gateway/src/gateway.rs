@@ -11,11 +11,11 @@ use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_proto::snapshot::GatewaySnapshot;
 use asp_snapshot::Snapshot;
-use asp_store::active::{ActiveCalls, MemoryActive};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
 use asp_store::counter::MemoryCounters;
 use asp_store::ledger::{Ledger, MemoryLedger};
+use asp_store::records::{CallRecords, MemoryRecords};
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretSlice};
 
@@ -79,7 +79,7 @@ pub struct Stores {
     pub ledger: Arc<dyn Ledger>,
     pub audit: Arc<dyn AuditLog>,
     /// What running plugin calls have saved.
-    pub active: Arc<dyn ActiveCalls>,
+    pub active: Arc<dyn CallRecords>,
     /// The artifacts of plugin calls.
     pub blobs: Arc<dyn Blobs>,
 }
@@ -90,7 +90,7 @@ impl Stores {
         Stores {
             ledger: Arc::new(MemoryLedger::default()),
             audit: Arc::new(MemoryAudit::default()),
-            active: Arc::new(MemoryActive::default()),
+            active: Arc::new(MemoryRecords::default()),
             blobs: Arc::new(MemoryBlobs::default()),
         }
     }

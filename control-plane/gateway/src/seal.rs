@@ -25,6 +25,10 @@ pub enum Purpose {
     Answers,
     /// What a running call was asked for, in the store.
     Record,
+    /// What is told of a call, and not enough to go on with it, in the store.
+    Told,
+    /// How a call ended, in the store.
+    Outcome,
 }
 
 impl Purpose {
@@ -36,6 +40,8 @@ impl Purpose {
             Purpose::Capsule => b"asp/capsule/1\0",
             Purpose::Answers => b"asp/answers/1\0",
             Purpose::Record => b"asp/record/1\0",
+            Purpose::Told => b"asp/told/1\0",
+            Purpose::Outcome => b"asp/outcome/1\0",
         }
     }
 }

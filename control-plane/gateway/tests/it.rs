@@ -38,6 +38,8 @@ mod outage;
 mod plugin;
 #[path = "it/proxy.rs"]
 mod proxy;
+#[path = "it/records.rs"]
+mod records;
 #[path = "it/registry.rs"]
 mod registry;
 #[path = "it/revocation.rs"]

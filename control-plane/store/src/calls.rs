@@ -1,15 +1,16 @@
-//! The gateway's durable store on SQLite: the ledger of mutating calls, what running ones have saved, and the
-//! audit log of all calls.
+//! The gateway's durable store on SQLite: the ledger of mutating calls, the records of calls, and the audit log of all
+//! calls.
 //!
-//! Owns three files, because SQLite has one writer a file: `calls.db` (ledger and running calls), beside it the
+//! Owns three files, because SQLite has one writer a file: `calls.db` (ledger and records), beside it the
 //! leases of the gateways, and the audit log ([`SqliteAudit`]). Several processes of one machine may share them.
 //! Keeps true: what `complete` and `append` acknowledged survives a crash and a power loss (I-6); a lease is never
 //! renewed behind anything else; nothing holds the writer of `calls.db` for longer than a statement on few rows.
 
-mod active;
 pub(crate) mod file;
 mod leases;
 mod ledger;
+mod records;
+
 mod waiters;
 
 use crate::clock::milliseconds;
@@ -24,26 +25,28 @@ pub use file::OpenError;
 
 use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
+use crate::records::Bounds;
 use file::Opening;
 use leases::Leases;
 use waiters::Waiters;
 
-/// Connections that only read: replays, rows of running calls, waits for a key.
+/// Connections that only read: replays, records of calls, waits for a key.
 const READERS: u32 = 3;
 /// Most rows that one statement of a sweep deletes: it holds the writer for a few milliseconds.
 const SWEEP_ROWS: i64 = 200;
 /// How long a sweep leaves the writer to others between two statements.
 const SWEEP_REST: Duration = Duration::from_millis(20);
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 5] = [
+const MIGRATIONS: [(i64, &str, &str); 6] = [
     (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
     (2, "active", include_str!("../migrations/calls/0002_active.sql")),
     (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),
     (4, "holders", include_str!("../migrations/calls/0004_holders.sql")),
     (5, "budgets", include_str!("../migrations/calls/0005_budgets.sql")),
+    (6, "records", include_str!("../migrations/calls/0006_records.sql")),
 ];
 
-/// Ledger and running calls in one SQLite file, leases in another.
+/// Ledger and records of calls in one SQLite file, leases in another.
 pub struct SqliteCalls {
     /// One connection: writes of this process queue in order instead of turning each other away.
     pub(crate) write: SqlitePool,
@@ -52,16 +55,18 @@ pub struct SqliteCalls {
     /// Those of this process who wait for a key.
     waiters: Waiters,
     budget: Budget,
+    /// Of the records of ended calls.
+    bounds: Bounds,
 }
 
 impl SqliteCalls {
     /// Opens or creates the file, and the one of the leases beside it.
     pub async fn open(path: &Path) -> Result<SqliteCalls, OpenError> {
-        SqliteCalls::open_with(path, Budget::default()).await
+        SqliteCalls::open_with(path, Budget::default(), Bounds::default()).await
     }
 
-    /// As [`SqliteCalls::open`], with other bounds of what the ledger keeps.
-    pub async fn open_with(path: &Path, budget: Budget) -> Result<SqliteCalls, OpenError> {
+    /// As [`SqliteCalls::open`], with other bounds of what the ledger and the records keep.
+    pub async fn open_with(path: &Path, budget: Budget, bounds: Bounds) -> Result<SqliteCalls, OpenError> {
         let leases = Leases::open(path).await?;
         let opening = Opening {
             path,
@@ -74,7 +79,7 @@ impl SqliteCalls {
         plain.close().await;
         let write = leases.beside(opening.pool(1)).connect_with(opening.options()?).await?;
         let read = leases.beside(opening.pool(READERS)).connect_with(opening.options()?).await?;
-        Ok(SqliteCalls { write, read, leases, waiters: Waiters::default(), budget })
+        Ok(SqliteCalls { write, read, leases, waiters: Waiters::default(), budget, bounds })
     }
 
     /// Deletes what is past its retention, few rows at a time; run from time to time.

@@ -133,6 +133,9 @@ pub trait Ledger: Send + Sync {
         keep: Duration,
     ) -> Result<bool, LedgerError>;
 
+    /// The stored answer of a finished execution under this request; asks, and claims nothing.
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError>;
+
     /// Gives a held key back: nothing was executed, the next claim is new. Nothing where `holder` does not hold it.
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError>;
 }

@@ -1,6 +1,5 @@
 //! State behind ports: SQL for what must survive, memory or Redis for what must be fast.
 
-pub mod active;
 pub mod audit;
 pub mod blobs;
 pub mod calls;
@@ -10,4 +9,5 @@ pub mod counter;
 pub mod ledger;
 pub mod packages;
 mod private;
+pub mod records;
 pub mod sqlite;

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use asp_store::active::{ActiveCalls, ActiveKey, Lease, Orphan, OwnerId};
 use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::calls::SqliteCalls;
-use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerKey, suite};
+use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, suite};
+use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use bytes::Bytes;
 use sqlx::{Connection, SqliteConnection};
 use tokio::time::Instant;
@@ -20,6 +20,11 @@ const GIBIBYTE: u64 = 1 << 30;
 
 fn event(at_ms: i64, n: i64) -> CallEvent {
     CallEvent { at_ms, org: "acme".into(), event: format!("{{\"n\":{n}}}") }
+}
+
+/// What identifies the call number `n`.
+fn row(n: u8, expires_ms: i64) -> RecordKey {
+    RecordKey { expires_ms, ..records::suite::key(n) }
 }
 
 fn now_ms() -> i64 {
@@ -40,20 +45,51 @@ async fn the_sqlite_ledger_passes_the_suite() {
 #[tokio::test]
 async fn the_sqlite_ledger_keeps_to_its_budget() {
     let directory = tempfile::tempdir().unwrap();
-    let calls = SqliteCalls::open_with(&directory.path().join("calls.db"), suite::SMALL).await.unwrap();
+    let path = directory.path().join("calls.db");
+    let calls = SqliteCalls::open_with(&path, suite::SMALL, Bounds::default()).await.unwrap();
     suite::keeps_to_its_budget(&calls).await;
 }
 
 #[tokio::test]
-async fn the_sqlite_active_calls_pass_the_suite_and_end_with_their_time() {
+async fn the_sqlite_records_pass_the_suite_and_end_with_their_time() {
     let directory = tempfile::tempdir().unwrap();
     let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
-    asp_store::active::suite::run(&calls).await;
-    let key = ActiveKey { call: [7; 16], org: "acme".into(), plugin: "p@1".into(), expires_ms: 1 };
-    calls.put(&key, OwnerId([1; 16]), Bytes::from_static(b"x")).await.unwrap();
-    calls.sweep().await.unwrap();
-    assert_eq!(calls.find(key.call).await.unwrap(), None);
+    records::suite::run(&calls).await;
+    let past = End { state: State::Failed, record: "r".into(), outcome: "o".into(), keep: Duration::ZERO };
+    calls.put(&row(70, 1), OwnerId([1; 16]), State::Working, Bytes::from_static(b"x")).await.unwrap();
+    calls.finish(&row(71, i64::MAX), OwnerId([1; 16]), past).await.unwrap();
+    while calls.find([71; 16]).await.unwrap().is_some() {
+        calls.sweep().await.unwrap();
+    }
+    assert_eq!(calls.find([70; 16]).await.unwrap(), None);
     assert!(calls.find([2; 16]).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_sqlite_records_keep_to_their_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let calls = SqliteCalls::open_with(&path, Budget::default(), records::suite::SMALL).await.unwrap();
+    records::suite::keeps_to_its_bounds(&calls).await;
+}
+
+/// Invariant I-6: how a call ended.
+#[tokio::test]
+async fn how_a_call_ended_survives_a_restart_and_is_seen_by_another_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let first = SqliteCalls::open(&path).await.unwrap();
+    let other = SqliteCalls::open(&path).await.unwrap();
+    let keep = Duration::from_secs(3600);
+    let end = End { state: State::Completed, record: "r".into(), outcome: "done".into(), keep };
+    first.finish(&row(1, i64::MAX), OwnerId([1; 16]), end).await.unwrap();
+    let seen = other.find([1; 16]).await.unwrap().unwrap();
+    drop(first);
+    drop(other);
+    let again = SqliteCalls::open(&path).await.unwrap();
+    again.sweep().await.unwrap();
+    assert_eq!(again.find([1; 16]).await.unwrap(), Some(seen.clone()));
+    assert_eq!((seen.state, seen.outcome), (State::Completed, Bytes::from_static(b"done")));
 }
 
 /// Invariant I-6: records of calls with effects.
@@ -111,7 +147,7 @@ async fn a_lease_is_renewed_while_another_process_writes_calls() {
     let mut other = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
     sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     for _ in 0..2 {
-        let renewed = ActiveCalls::renew(&calls, OwnerId([5; 16]), Duration::from_secs(60)).await;
+        let renewed = CallRecords::renew(&calls, OwnerId([5; 16]), Duration::from_secs(60)).await;
         assert_eq!(renewed.unwrap(), Lease::Held);
     }
 }
@@ -125,16 +161,15 @@ async fn a_key_whose_gateway_is_gone_is_abandoned_before_the_calls_own_time_unle
     let [gone, living] = [OwnerId([5; 16]), OwnerId([6; 16])];
     let holder = |n: u8, owner: OwnerId| Holder { call: [n; 16], owner: owner.0, org: [1; 16] };
     // A lease of no time has lapsed at once.
-    ActiveCalls::renew(&calls, gone, Duration::ZERO).await.unwrap();
-    ActiveCalls::renew(&calls, living, lease).await.unwrap();
+    CallRecords::renew(&calls, gone, Duration::ZERO).await.unwrap();
+    CallRecords::renew(&calls, living, lease).await.unwrap();
     for (n, owner) in [(1, gone), (2, living), (3, gone)] {
         let claim =
             calls.claim(LedgerKey([n; 32]), hash, holder(n, owner), Instant::now(), lease).await.unwrap();
         assert_eq!(claim, Claim::New);
     }
     // Another gateway can go on with the third.
-    let row = ActiveKey { call: [3; 16], org: "acme".into(), plugin: "p@1".into(), expires_ms: i64::MAX };
-    calls.put(&row, gone, Bytes::from_static(b"x")).await.unwrap();
+    calls.put(&row(3, i64::MAX), gone, State::Working, Bytes::from_static(b"x")).await.unwrap();
     let retry = holder(9, living);
     for (n, expected) in [(1, Claim::Abandoned), (2, Claim::InFlight), (3, Claim::InFlight)] {
         let claim = calls.claim(LedgerKey([n; 32]), hash, retry, Instant::now(), lease).await.unwrap();
@@ -150,15 +185,14 @@ async fn a_gateway_whose_lease_lapsed_sees_what_was_taken_before_it_was_told() {
     let path = directory.path().join("calls.db");
     let [paused, other] = [OwnerId([5; 16]), OwnerId([6; 16])];
     let [its, taker] = [SqliteCalls::open(&path).await.unwrap(), SqliteCalls::open(&path).await.unwrap()];
-    ActiveCalls::renew(&its, paused, Duration::ZERO).await.unwrap();
-    let row = ActiveKey { call: [1; 16], org: "acme".into(), plugin: "p@1".into(), expires_ms: i64::MAX };
-    its.put(&row, paused, Bytes::from_static(b"x")).await.unwrap();
+    CallRecords::renew(&its, paused, Duration::ZERO).await.unwrap();
+    its.put(&row(1, i64::MAX), paused, State::Working, Bytes::from_static(b"x")).await.unwrap();
     let orphan = Orphan { call: [1; 16], owner: paused };
     let lease = Duration::from_secs(60);
-    let (taken, renewed) = tokio::join!(taker.take(&orphan, other), ActiveCalls::renew(&its, paused, lease));
+    let (taken, renewed) = tokio::join!(taker.take(&orphan, other), CallRecords::renew(&its, paused, lease));
     assert_eq!(renewed.unwrap(), Lease::Lapsed);
     let owner = its.find([1; 16]).await.unwrap().unwrap().owner;
-    assert_eq!(owner, if taken.unwrap() { other } else { paused });
+    assert_eq!(owner, Some(if taken.unwrap() { other } else { paused }));
     assert!(!taker.take(&Orphan { call: [1; 16], owner: paused }, other).await.unwrap(), "it lives again");
 }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_store::active::{ActiveCalls, Lease, OwnerId};
 use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, CallEvent};
 use asp_store::calls::SqliteCalls;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerKey};
+use asp_store::records::{CallRecords, Lease, OwnerId};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -82,7 +82,7 @@ async fn no_gateway_falls_silent_while_audit_ledger_and_sweeps_take_all_they_can
     for n in 0..RENEWALS {
         for (gateway, store) in gateways.iter().enumerate() {
             let before = Instant::now();
-            let renewed = ActiveCalls::renew(&**store, OwnerId([gateway as u8; 16]), LEASE);
+            let renewed = CallRecords::renew(&**store, OwnerId([gateway as u8; 16]), LEASE);
             let renewed = tokio::time::timeout(STATEMENT, renewed).await;
             slowest = slowest.max(before.elapsed());
             assert_eq!(renewed.expect("a renewal within its time").unwrap(), Lease::Held, "{n}");

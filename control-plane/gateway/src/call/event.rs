@@ -44,6 +44,8 @@ pub enum Event {
     Asked {
         id: String,
     },
+    /// No question is open any more, and the call goes on.
+    Resumed,
 }
 
 /// RFC 5424 severities as MCP names them.

@@ -34,6 +34,9 @@ impl Outcome {
     }
 }
 
+/// `_meta` member of an answer that stands for one that was not kept.
+const NOT_KEPT: &str = "asp/answerNotKept";
+
 /// What an executor produced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
@@ -70,6 +73,18 @@ impl Output {
         Output::Tool { content: vec![text_block(text)], structured: None, is_error: true, meta: Map::new() }
     }
 
+    /// Stands for an answer that is gone. An error, because the result that the tool's schema promises is missing.
+    pub fn not_kept() -> Output {
+        let mut output = Output::tool_error(
+            "The first request of this call was completed and took effect. Its answer was too large to be kept, so \
+             that it cannot be given again. Do not repeat the call under another key; read its effect instead.",
+        );
+        if let Output::Tool { meta, .. } = &mut output {
+            meta.insert(NOT_KEPT.into(), true.into());
+        }
+        output
+    }
+
     /// Size of the output on the wire in bytes, roughly; for audit.
     pub fn size(&self) -> usize {
         let mut written = Count(0);
@@ -101,7 +116,7 @@ pub fn text_block(text: &str) -> Value {
 }
 
 /// Why a call was not done. The faces turn it into their own protocol's refusal.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// Hidden and unknown are the same to the caller (I-10).
     #[error("no such primitive")]
@@ -112,7 +127,12 @@ pub enum Refusal {
     #[error("scopes are missing: {}", required.join(" "))]
     MissingScopes { required: Vec<String> },
     #[error("limit {limit} is used up")]
-    Limited { limit: &'static str, retry_after_ms: u64 },
+    Limited {
+        /// Of a closed set; not stored.
+        #[serde(skip, default = "some_limit")]
+        limit: &'static str,
+        retry_after_ms: u64,
+    },
     #[error("argument {pointer}: {message}")]
     InvalidArguments { pointer: String, message: String },
     #[error("idempotency key was used for another request")]
@@ -149,8 +169,13 @@ pub enum Refusal {
     Internal(String),
 }
 
+/// What is left of a limit's name in a store.
+const fn some_limit() -> &'static str {
+    "calls"
+}
+
 /// Why a running call is taken away from its caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Withdrawal {
     #[error("the token it was called with has been revoked")]
     TokenRevoked,
@@ -174,7 +199,7 @@ impl Withdrawal {
 }
 
 /// Why nobody approved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Disapproval {
     #[error("this client cannot ask for")]
     CannotAsk,

@@ -15,6 +15,8 @@ pub struct Ownership {
     kept: AtomicBool,
     /// It was asked to make one: a statement that was given up may still be done.
     asked: AtomicBool,
+    /// Somebody was told of the call, and may come back for it.
+    told: AtomicBool,
     /// The call has ended, and its row is being deleted.
     given_up: AtomicBool,
     /// What is stored is enough for another gateway to go on with it.
@@ -56,11 +58,22 @@ impl Ownership {
 
     /// The row is not needed any more.
     pub(crate) fn gives_row_up(&self) {
-        self.given_up.store(true, Ordering::Release);
+        self.given_up.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn has_given_row_up(&self) -> bool {
-        self.given_up.load(Ordering::Acquire)
+        self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// Whether somebody may come back for the call.
+    pub fn is_told(&self) -> bool {
+        self.told.load(Ordering::SeqCst)
+    }
+
+    /// Somebody was told of the call; true for the first. Where this and the giving up of the row meet, one of them
+    /// sees the other.
+    pub(crate) fn tells(&self) -> bool {
+        !self.told.swap(true, Ordering::SeqCst)
     }
 
     pub fn resumes(&self) -> bool {

@@ -95,6 +95,7 @@ impl Asked {
         };
         if call.questions.withdraw(&self.id) {
             call.enter(State::Working);
+            call.emit(Event::Resumed);
         }
         answered
     }

@@ -1,25 +1,27 @@
-//! The gateway's part of the active-call table: the rows of its own running calls, sealed (ADR 6).
+//! The gateway's part of the records of calls: the rows of its own running calls, sealed (ADR 6).
 //!
-//! Owns: this run's owner id and sealing. Keeps true: the store holds
-//! nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more; a row that
-//! was made after this gateway had given up waiting for it is told from none, and ends with its call.
+//! Owns: this run's owner id and sealing; what is told of a call, and how it ended, is in `told.rs`. Keeps true: the
+//! store holds nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more;
+//! a row that was made after this gateway had given up waiting for it is told from none, and ends with its call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_store::active::{ActiveCall, ActiveCalls, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved};
+use asp_store::records::{CallId, CallRecord, CallRecords, Lease, Orphan, OwnerId, RecordKey, Saved};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
 use super::record::{self, Record};
 use crate::call::Call;
+use crate::call::principal::principal;
 use crate::call::registry::CallRegistry;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
+
+pub mod told;
 
 /// How long the store may take, so that a stuck one does not stop a call.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,7 +35,7 @@ pub struct ActiveFault(String);
 
 /// The rows of one gateway's calls.
 pub struct ActiveTable {
-    store: Arc<dyn ActiveCalls>,
+    store: Arc<dyn CallRecords>,
     sealer: Arc<Sealer>,
     owner: OwnerId,
     registry: Arc<CallRegistry>,
@@ -64,7 +66,7 @@ impl AbandonedCall {
 }
 
 impl ActiveTable {
-    pub fn new(store: Arc<dyn ActiveCalls>, sealer: Arc<Sealer>, registry: Arc<CallRegistry>) -> ActiveTable {
+    pub fn new(store: Arc<dyn CallRecords>, sealer: Arc<Sealer>, registry: Arc<CallRegistry>) -> ActiveTable {
         let owner = OwnerId(rand::random());
         let ending = TaskTracker::new();
         let held_until = Mutex::default();
@@ -77,42 +79,38 @@ impl ActiveTable {
 
     /// Makes or replaces the row of a call.
     pub async fn put(&self, call: &Arc<Call>, record: &Record) -> Result<(), ActiveFault> {
-        let key = ActiveKey {
-            call: *call.id.as_bytes(),
-            org: call.caller.org.clone(),
-            plugin: plugin(call),
-            expires_ms: i64::try_from(record::deadline_ms(call)).unwrap_or(i64::MAX),
-        };
+        let key = key(call, true);
         let text = serde_json::to_vec(record).map_err(|e| ActiveFault(e.to_string()))?;
         let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
         // Before the store is asked: what is given up here, or dropped with the call, may still be done there.
         call.ownership.asks();
-        let saved = in_time(self.store.put(&key, self.owner, sealed)).await?;
+        let saved = in_time(self.store.put(&key, self.owner, call.state(), sealed)).await?;
         call.ownership.keep();
         self.noted(call, saved).map(drop)
     }
 
-    /// Stores a checkpoint and the state beside it.
+    /// Stores a checkpoint and the memory beside it.
     pub async fn save_capsule(
         &self,
         call: &Call,
         seq: u64,
         capsule: &[u8],
-        state: &[u8],
+        memory: &[u8],
     ) -> Result<Saved, ActiveFault> {
         let id = *call.id.as_bytes();
         let at = |seq| context(&id, &call.caller.org, &plugin(call), seq);
         let capsule = self.seal(Purpose::Capsule, &at(seq), capsule)?;
-        let state = self.seal(Purpose::Answers, &at(0), state)?;
-        let saved = in_time(self.store.save_capsule(id, self.owner, (seq, capsule), state)).await?;
+        let memory = self.seal(Purpose::Answers, &at(0), memory)?;
+        let saved = in_time(self.store.save_capsule(id, self.owner, (seq, capsule), memory)).await?;
         self.noted(call, saved)
     }
 
     /// Stores what the call has come to.
-    pub async fn save_state(&self, call: &Call, state: &[u8]) -> Result<(), ActiveFault> {
+    pub async fn save_memory(&self, call: &Call, memory: &[u8]) -> Result<(), ActiveFault> {
         let id = *call.id.as_bytes();
-        let sealed = self.seal(Purpose::Answers, &context(&id, &call.caller.org, &plugin(call), 0), state)?;
-        let saved = in_time(self.store.save_state(id, self.owner, sealed)).await?;
+        let sealed =
+            self.seal(Purpose::Answers, &context(&id, &call.caller.org, &plugin(call), 0), memory)?;
+        let saved = in_time(self.store.save_memory(id, self.owner, sealed)).await?;
         self.noted(call, saved).map(drop)
     }
 
@@ -125,21 +123,30 @@ impl ActiveTable {
         opened.map(|capsule| (row.seq, capsule)).ok_or_else(|| ActiveFault("a capsule was altered".into()))
     }
 
-    /// The call has ended, or is another gateway's. Its row is deleted off the call's path.
-    pub fn end(&self, call: &Call) {
-        call.ownership.gives_row_up();
-        if call.ownership.is_passed_on() || !call.ownership.may_be_kept() {
+    /// The call is about to have its outcome, or is another gateway's. Off its path its row comes to say how it ended,
+    /// or is deleted where nobody may come back for it.
+    pub fn end(self: &Arc<Self>, call: &Arc<Call>) {
+        let ownership = &call.ownership;
+        ownership.gives_row_up();
+        if ownership.is_passed_on() || !(ownership.may_be_kept() || ownership.is_told()) {
             return;
         }
-        let store = self.store.clone();
-        let owner = self.owner;
-        let id = call.id;
+        let table = self.clone();
+        let call = call.clone();
         self.ending.spawn(async move {
-            if let Err(error) = in_time(store.end(*id.as_bytes(), owner)).await {
+            let ended = match told::is_kept_after_its_end(&call) {
+                true => table.finish(&call).await,
+                false => table.forget(&call).await,
+            };
+            if let Err(error) = ended {
                 // The row's own time ends it.
-                tracing::debug!(call = %id, %error, "row of an ended call stays");
+                tracing::debug!(call = %call.id, %error, "row of an ended call stays");
             }
         });
+    }
+
+    async fn forget(&self, call: &Call) -> Result<(), ActiveFault> {
+        in_time(self.store.drop_record(*call.id.as_bytes(), self.owner)).await
     }
 
     /// Returns when the rows of ended calls are deleted.
@@ -154,11 +161,6 @@ impl ActiveTable {
         let mut calls = self.registry.running();
         calls.retain(|call| call.ownership.may_be_kept() && !call.ownership.has_given_row_up());
         calls
-    }
-
-    /// Whether the store still has the call, whoever runs it.
-    pub async fn has(&self, call: Uuid) -> bool {
-        in_time(self.store.find(*call.as_bytes())).await.is_ok_and(|row| row.is_some())
     }
 
     /// Says that this gateway lives. After a pause that was too long, the calls that were taken meanwhile are
@@ -212,9 +214,9 @@ impl ActiveTable {
     }
 
     /// A row that was there, is gone before its time and was not ended by this gateway has ended elsewhere.
-    fn is_taken(&self, call: &Call, row: Option<&ActiveCall>) -> bool {
+    fn is_taken(&self, call: &Call, row: Option<&CallRecord>) -> bool {
         match row {
-            Some(row) => row.owner != self.owner,
+            Some(row) => row.owner != Some(self.owner),
             None => {
                 let was_there = call.ownership.is_kept() && !call.ownership.has_given_row_up();
                 was_there && Instant::now() < call.deadline()
@@ -253,13 +255,13 @@ impl ActiveTable {
         self.store.take(&abandoned.orphan, self.owner).await.map_err(|e| ActiveFault(e.to_string()))
     }
 
-    fn open(&self, orphan: Orphan, row: &ActiveCall) -> Option<AbandonedCall> {
+    fn open(&self, orphan: Orphan, row: &CallRecord) -> Option<AbandonedCall> {
         let at = context(&orphan.call, &row.org, &row.plugin, 0);
         let record = self.sealer.open_bytes(Purpose::Record, &at, &row.record)?;
         let record = serde_json::from_slice(&record).ok()?;
-        let state = match row.state.is_empty() {
+        let state = match row.memory.is_empty() {
             true => Vec::new(),
-            false => self.sealer.open_bytes(Purpose::Answers, &at, &row.state)?,
+            false => self.sealer.open_bytes(Purpose::Answers, &at, &row.memory)?,
         };
         Some(AbandonedCall { call: orphan.call, record, seq: row.seq, state, orphan })
     }
@@ -271,6 +273,9 @@ impl ActiveTable {
 
     fn noted(&self, call: &Call, saved: Saved) -> Result<Saved, ActiveFault> {
         if saved == Saved::NotOwner {
+            if call.ownership.has_given_row_up() {
+                return Err(ActiveFault("the call has ended".into()));
+            }
             lost(call);
             return Err(ActiveFault("the call is another gateway's".into()));
         }
@@ -292,6 +297,31 @@ async fn in_time<T, E: std::fmt::Display>(
         Ok(stored) => stored.map_err(|e| ActiveFault(e.to_string())),
         Err(_) => Err(ActiveFault("the store did not answer in time".into())),
     }
+}
+
+/// What the record of a call says in clear.
+fn key(call: &Call, resumes: bool) -> RecordKey {
+    RecordKey {
+        call: *call.id.as_bytes(),
+        org: call.caller.org.clone(),
+        principal: principal(&call.caller),
+        server: call.server.message.name.clone(),
+        plugin: plugin(call),
+        // No protocol that is spoken groups calls.
+        context: String::new(),
+        created_ms: began_ms(call),
+        expires_ms: i64::try_from(record::deadline_ms(call)).unwrap_or(i64::MAX),
+        resumes,
+    }
+}
+
+/// The time in the call's id (UUID version 7, RFC 9562 section 5.7).
+fn began_ms(call: &Call) -> i64 {
+    let began = call.id.get_timestamp().map(|at| at.to_unix());
+    let milliseconds = |(seconds, nanoseconds): (u64, u32)| {
+        seconds.saturating_mul(1000).saturating_add(u64::from(nanoseconds / 1_000_000))
+    };
+    began.and_then(|at| i64::try_from(milliseconds(at)).ok()).unwrap_or_default()
 }
 
 /// What runs the call, as an operator reads it.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
-use asp_store::active::OwnerId;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
+use asp_store::records::OwnerId;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::call::claim::LedgerClaim;
-use crate::call::outcome::{Output, Refusal};
+use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, IdempotencyKey};
 use crate::digest;
 
@@ -165,6 +165,23 @@ impl Ledgers {
             true
         };
         Ok(held.then(|| Held { ledger: ledger.clone(), claim, holder }))
+    }
+
+    /// How the call ended that held this key.
+    pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Outcome {
+        match self.durable.answer(LedgerKey(claim.key), claim.hash).await {
+            Ok(Some(answer)) => match stored::replay(&answer) {
+                Ok(Some(output)) => Outcome::Done { output, replayed: true },
+                Ok(None) => Outcome::lost(),
+                Err(refusal) => Outcome::Refused(refusal),
+            },
+            // It was given back, or its time has ended.
+            Ok(None) => Outcome::lost(),
+            Err(error) => {
+                tracing::debug!(%error, "the ledger does not say how a call ended");
+                Outcome::lost()
+            }
+        }
     }
 
     fn holder(&self, call: &Call) -> Holder {

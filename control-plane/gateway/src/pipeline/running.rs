@@ -50,6 +50,11 @@ impl RunningCalls {
         }
     }
 
+    /// What is in force.
+    pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.snapshot.load_full()
+    }
+
     /// A snapshot is in force: evaluates every running call by it, in a task of its own.
     pub fn evaluate_all(&self, snapshot: &Arc<Snapshot>) {
         self.snapshot.store(Some(snapshot.clone()));

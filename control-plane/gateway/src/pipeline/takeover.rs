@@ -11,6 +11,7 @@ use std::time::Duration;
 use asp_edge::Caller;
 use asp_snapshot::Snapshot;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::entitlement;
@@ -18,7 +19,8 @@ use super::ledger::Held;
 use super::running::ends_with_its_token;
 use super::{execute, output};
 use crate::call::outcome::{Outcome, Output, Refusal};
-use crate::call::{Call, Invocation};
+use crate::call::{Call, Invocation, principal};
+use crate::durable::active::told::{EndedCall, Kept, Told};
 use crate::durable::active::{AbandonedCall, ActiveFault};
 use crate::execution::ResumeState;
 use crate::pipeline::{Pipeline, Running};
@@ -98,16 +100,16 @@ impl Pipeline {
                     if let Err(error) = claimed.release().await {
                         tracing::warn!(call = %call.id, %error, "the idempotency key of a call that had not begun could not be freed; retries under it wait until its lease is over");
                     }
-                    return self.let_go(&call, Refusal::Upstream(NOT_BEGUN.into()));
+                    return self.let_go(&call, Outcome::Refused(Refusal::Upstream(NOT_BEGUN.into())));
                 }
                 Ok(None) => {
                     tracing::info!(call = %call.id, "a call whose gateway is gone had ended already; its answer is in the ledger");
-                    return self.let_go(&call, Refusal::OutcomeUnknown);
+                    return self.let_go(&call, self.ledgers.outcome(claim).await);
                 }
                 Err(error) => {
                     // It may have its answer. Without one, its key says in time that the outcome is unknown.
                     tracing::warn!(call = %call.id, %error, "a call whose gateway is gone is not taken over, because the ledger did not answer; a retry learns in time that its outcome is unknown");
-                    return self.let_go(&call, Refusal::OutcomeUnknown);
+                    return self.let_go(&call, Outcome::lost());
                 }
             }
         }
@@ -118,6 +120,7 @@ impl Pipeline {
         self.metrics.call_began();
         self.running.enter(&call, &snapshot);
         self.registry.promise(&call, deadline + KEEP_ENDED);
+        self.active.tell(&call);
         self.taken_over.insert(&call);
         let running = Running { pipeline: self.clone(), call, _place: None };
         let lasting = running.call.clone();
@@ -129,10 +132,10 @@ impl Pipeline {
         });
     }
 
-    /// A call that was taken does not go on; whoever has attached to it meanwhile is told `why`.
-    fn let_go(&self, call: &Call, why: Refusal) {
+    /// A call that was taken does not go on; whoever has attached to it meanwhile is told its outcome.
+    fn let_go(&self, call: &Arc<Call>, outcome: Outcome) {
         self.active.end(call);
-        call.finish(Outcome::Refused(why));
+        call.finish(outcome);
         self.registry.end(call);
     }
 
@@ -156,19 +159,48 @@ impl Pipeline {
         }
     }
 
-    /// The call with this id for `caller` at `server`, waiting until it is taken over while the store has it.
+    /// The call with this id for `caller` at `server`, also one that has ended at another gateway; one that runs there
+    /// is waited for until it is taken over or ends.
     pub async fn attach(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let until = Instant::now() + TAKE_OVER_WITHIN;
         loop {
             if let Some(call) = self.registry.attach(id, caller, server) {
                 return Some(call);
             }
-            if Instant::now() >= until || !self.active.has(id).await {
+            match self.active.told(id, caller, server).await {
+                Some(Told::Ended(ended)) => return self.ended_elsewhere(id, *ended, caller, server).await,
+                Some(Told::Runs) if Instant::now() < until => {}
                 // It may have come and gone in between.
-                return self.registry.attach(id, caller, server);
+                Some(Told::Runs) | None => return self.registry.attach(id, caller, server),
             }
             self.taken_over.changed_within(LOOK_EVERY).await;
         }
+    }
+
+    /// A call as its record tells it, kept here for whoever comes back again.
+    async fn ended_elsewhere(
+        &self,
+        id: Uuid,
+        ended: EndedCall,
+        caller: &Caller,
+        server: &str,
+    ) -> Option<Arc<Call>> {
+        let invocation = ended.record.invocation(&*self.running.snapshot()?)?;
+        if !principal::is_same(&invocation.caller, caller) || invocation.server.message.name != server {
+            return None;
+        }
+        let now = Instant::now();
+        let mut call = Call::new(&invocation, now, now, CancellationToken::new());
+        call.id = id;
+        call.finish(match ended.kept {
+            Kept::Done(output) => Outcome::Done { output, replayed: false },
+            Kept::Refused(refusal) => Outcome::Refused(refusal),
+            Kept::InLedger(claim) => self.ledgers.outcome(&claim).await,
+            Kept::TooLarge => Outcome::Done { output: Output::not_kept(), replayed: true },
+        });
+        let call = Arc::new(call);
+        self.registry.promise(&call, now + ended.left.min(KEEP_ENDED));
+        Some(call)
     }
 }
 

@@ -9,6 +9,7 @@ use asp_proto::snapshot::Mutation;
 use asp_store::audit::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
 use async_trait::async_trait;
+use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -68,6 +69,10 @@ impl Ledger for Faulty {
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
         self.inner.renew(key, holder, lease).await
+    }
+
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+        self.inner.answer(key, hash).await
     }
 
     async fn complete(

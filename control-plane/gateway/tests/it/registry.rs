@@ -14,7 +14,7 @@ use crate::support::{Fixture, Legacy, Modern, now, snapshot, token};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn caller(user: &str) -> Caller {
+pub(crate) fn caller(user: &str) -> Caller {
     Caller {
         org: "acme".into(),
         user: user.into(),

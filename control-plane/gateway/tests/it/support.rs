@@ -10,9 +10,9 @@ use asp_gateway::minting::TokenKeys;
 use asp_gateway::pipeline::admission::Bounds;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, assemble, check};
-use asp_store::active::MemoryActive;
 use asp_store::audit::MemoryAudit;
 use asp_store::ledger::MemoryLedger;
+use asp_store::records::MemoryRecords;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use axum::body::Body;
 use base64::Engine;
@@ -117,7 +117,7 @@ pub(crate) fn snapshot() -> GatewaySnapshot {
 pub(crate) struct Fixture {
     pub gateway: Arc<Gateway>,
     pub audit: Arc<MemoryAudit>,
-    pub active: Arc<MemoryActive>,
+    pub active: Arc<MemoryRecords>,
     pub ledger: Arc<MemoryLedger>,
 }
 
@@ -130,14 +130,14 @@ struct Parts {
     delegates: Endpoints,
     bounds: Bounds,
     audit: Arc<MemoryAudit>,
-    active: Arc<MemoryActive>,
+    active: Arc<MemoryRecords>,
     ledger: Arc<MemoryLedger>,
 }
 
 impl Parts {
     fn new(snapshot: GatewaySnapshot) -> Parts {
         let audit = Arc::new(MemoryAudit::default());
-        let active = Arc::new(MemoryActive::default());
+        let active = Arc::new(MemoryRecords::default());
         let ledger = Arc::new(MemoryLedger::default());
         let stores = Stores {
             audit: audit.clone(),

@@ -12,8 +12,8 @@ use sqlx::{Executor, SqlitePool};
 
 use super::OpenError;
 use super::file::{self, Opening};
-use crate::active::{ActiveError, Lease, OwnerId};
 use crate::clock::{milliseconds, now_ms};
+use crate::records::{Lease, OwnerId, RecordError};
 
 const MIGRATIONS: [(i64, &str, &str); 1] =
     [(1, "owners", include_str!("../../migrations/leases/0001_owners.sql"))];
@@ -89,10 +89,10 @@ impl Leases {
         Ok(Lease::Lapsed)
     }
 
-    pub(super) async fn retire(&self, owner: OwnerId) -> Result<(), ActiveError> {
+    pub(super) async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
         let retired = sqlx::query("DELETE FROM owners WHERE owner = $1").bind(owner.0.as_slice());
         let retired = retired.execute(&self.pool).await;
-        retired.map(drop).map_err(|e| ActiveError::Unavailable(e.to_string()))
+        retired.map(drop).map_err(|e| RecordError::Unavailable(e.to_string()))
     }
 
     /// Forgets the leases that ended before `before`: a row for each start of a gateway within a day.

@@ -21,11 +21,13 @@ const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 const RUNNING: i64 = 0;
 const ANSWERED: i64 = 1;
-/// The gateway that held the key of a row `l` is gone, and left no row by which another one goes on with the call.
+/// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call.
 /// $1 is the time. A gateway without a lease says nothing: it may have ended well, and the key's own lease decides.
 const LEFT: &str = "(EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner) \
     AND NOT EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner AND o.lease_ms > $1) \
-    AND NOT EXISTS (SELECT 1 FROM active_calls a WHERE a.call_id = l.call_id))";
+    AND NOT EXISTS (SELECT 1 FROM active_calls a WHERE a.call_id = l.call_id \
+    AND a.owner IS NOT NULL AND a.resumable = 1))";
+
 fn unavailable(error: sqlx::Error) -> LedgerError {
     LedgerError::Unavailable(error.to_string())
 }
@@ -130,6 +132,13 @@ impl Ledger for SqliteCalls {
         Ok(stored)
     }
 
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+        let now = now_ms();
+        let Some(row) = self.row(key, now).await? else { return Ok(None) };
+        let (state, same_request, answer) = read(&row, now, &hash).map_err(unavailable)?;
+        Ok((state.found(same_request) == Found::Answer).then_some(answer))
+    }
+
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         let statement = "DELETE FROM ledger AS l";
         self.change(permitted(statement, key, &Change::Own(holder))).await?;
@@ -190,19 +199,22 @@ impl SqliteCalls {
         Ok(changed.rows_affected() == 1)
     }
 
-    /// One look at the key, which changes nothing.
-    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
-        let now = now_ms();
+    async fn row(&self, key: LedgerKey, now: i64) -> Result<Option<SqliteRow>, LedgerError> {
         let statement = format!(
             "SELECT l.hash, l.state, l.answer, l.expires_ms, {LEFT} AS has_left FROM ledger l WHERE l.claim_key = $2"
         );
-        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+        sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(now)
             .bind(key.0.as_slice())
             .fetch_optional(&self.read)
             .await
-            .map_err(unavailable)?;
-        let Some(row) = row else { return self.has_room(holder).await };
+            .map_err(unavailable)
+    }
+
+    /// One look at the key, which changes nothing.
+    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
+        let now = now_ms();
+        let Some(row) = self.row(key, now).await? else { return self.has_room(holder).await };
         let (state, same_request, answer) = read(&row, now, &hash).map_err(unavailable)?;
         Ok(match state.found(same_request) {
             Found::Free => Looked::Free { expired: true },

@@ -137,6 +137,14 @@ impl Ledger for MemoryLedger {
         Ok(true)
     }
 
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+        let table = self.table.lock();
+        let entry = table.keys.get(&key);
+        let answered =
+            entry.filter(|entry| entry.at(Instant::now()).found(entry.hash == hash) == Found::Answer);
+        Ok(answered.map(Entry::answer))
+    }
+
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         let mut table = self.table.lock();
         if table.allowing(&key, &Change::Own(holder)).is_some()

@@ -98,8 +98,13 @@ async fn replays_until_it_expires(ledger: &dyn Ledger) {
     assert!(ledger.complete(key(1), HOLDER, text(b"42"), KEEP).await.unwrap());
     let answer = Claim::Replay(Bytes::from_static(b"42"));
     assert_eq!((claim(ledger, 1, HASH, NOW).await, hold(ledger, 1).await), (answer.clone(), answer));
+    assert_eq!(ledger.answer(key(1), HASH).await.unwrap(), Some(Bytes::from_static(b"42")));
+    assert_eq!(ledger.answer(key(1), [9; 32]).await.unwrap(), None, "of another request");
+    assert_eq!(ledger.answer(key(2), HASH).await.unwrap(), None, "asking claims nothing");
     assert_eq!(hold(ledger, 2).await, Claim::New);
+    assert_eq!(ledger.answer(key(2), HASH).await.unwrap(), None, "it runs");
     assert!(ledger.complete(key(2), HOLDER, text(b""), Duration::ZERO).await.unwrap());
+    assert_eq!(ledger.answer(key(2), HASH).await.unwrap(), None, "its time has ended");
     assert_eq!(claim(ledger, 2, HASH, NOW).await, Claim::New);
 }
 

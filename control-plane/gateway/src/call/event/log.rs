@@ -100,6 +100,11 @@ impl EventLog {
         highest(seen.chain([dropped]))
     }
 
+    /// The number of the next event.
+    pub fn next_number(&self) -> u64 {
+        self.inner.lock().next
+    }
+
     /// A reader from event number `first`, or from the oldest that is kept.
     pub fn reader_from(self: &Arc<Self>, first: u64) -> EventReader {
         EventReader { pushed: self.pushed.subscribe(), log: self.clone(), next: first }

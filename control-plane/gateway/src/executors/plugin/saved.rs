@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use asp_proto::plugin::{Checkpoint, CheckpointAck, Resume};
-use asp_store::active::Saved as Kept;
+use asp_store::records::Saved as Kept;
 
 use super::attempt_state::AttemptState;
 use super::job::Job;
@@ -72,7 +72,7 @@ impl Saved {
         }
         let memory = attempt_state.memory(false);
         let stored = match self.row(job).await {
-            Ok(()) => self.active.save_state(job.call(), &memory).await,
+            Ok(()) => self.active.save_memory(job.call(), &memory).await,
             Err(error) => Err(error),
         };
         match stored {
@@ -86,7 +86,7 @@ impl Saved {
     /// Stores that the call was taken over, before its worker gets it: one that brings its gateway down would
     /// otherwise bring down every one in turn.
     pub(super) async fn taken(&self, job: &Job<'_>, attempt_state: &mut AttemptState) {
-        match self.active.save_state(job.call(), &attempt_state.memory(false)).await {
+        match self.active.save_memory(job.call(), &attempt_state.memory(false)).await {
             Ok(()) if attempt_state.resumes() => job.call().ownership.can_resume(),
             Ok(()) => {}
             Err(error) => {

@@ -270,6 +270,7 @@ impl Era for Modern {
         let digest = RequestState::digest(self.message.params.as_ref());
         let registry = &self.gateway.pipeline.registry;
         let state = RequestState::issue(&self.gateway.sealer, registry, call, digest, next_event)?;
+        self.gateway.pipeline.active.tell(call);
         // The response ends here; whoever answers may come with a fresh token.
         call.authority.leave();
         let mut requests = Map::new();

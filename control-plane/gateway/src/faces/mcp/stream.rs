@@ -228,7 +228,7 @@ impl Following {
                 }
                 Some(notification("notifications/message", params))
             }
-            Event::Chunk { .. } | Event::Artifact { .. } | Event::Asked { .. } => None,
+            Event::Chunk { .. } | Event::Artifact { .. } | Event::Asked { .. } | Event::Resumed => None,
         }
     }
 

@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::call::outcome::{Output, Refusal};
 
-/// `_meta` member of a replay whose answer was not kept.
-const NOT_KEPT: &str = "asp/answerNotKept";
-
 /// The end of a call. Variants are only added: answers live for a day, and gateways of two versions share them.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Stored {
@@ -60,19 +57,7 @@ pub(super) fn replay(bytes: &[u8]) -> Result<Option<Output>, Refusal> {
         Stored::InvalidArguments { pointer, message } => Err(Refusal::InvalidArguments { pointer, message }),
         Stored::InvalidOutput { pointer, message } => Err(Refusal::InvalidOutput { pointer, message }),
         Stored::Relayed { code, message } => Err(Refusal::Relayed { code, message }),
-        Stored::NotKept => Ok(Some(completed_without_answer())),
+        Stored::NotKept => Ok(Some(Output::not_kept())),
         Stored::Unread => Ok(None),
     }
-}
-
-/// An error, because the result that the tool's schema promises is missing.
-fn completed_without_answer() -> Output {
-    let mut output = Output::tool_error(
-        "The first request with this idempotency key was completed and took effect. Its answer was too large to be \
-         kept, so that it cannot be given again. Do not repeat the call under another key; read its effect instead.",
-    );
-    if let Output::Tool { meta, .. } = &mut output {
-        meta.insert(NOT_KEPT.into(), true.into());
-    }
-    output
 }

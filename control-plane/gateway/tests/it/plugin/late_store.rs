@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use asp_gateway::gateway::Gateway;
 use asp_proto::plugin::client_message;
-use asp_store::active::{
-    ActiveCall, ActiveCalls, ActiveError, ActiveKey, CallId, Lease, Orphan, OwnerId, Saved,
-};
 use asp_store::calls::SqliteCalls;
+use asp_store::records::{
+    CallId, CallRecord, CallRecords, End, Lease, Listing, Orphan, OwnerId, RecordError, RecordKey, Saved,
+    State,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -25,15 +26,24 @@ struct Late {
 }
 
 #[async_trait]
-impl ActiveCalls for Late {
-    async fn put(&self, key: &ActiveKey, owner: OwnerId, record: Bytes) -> Result<Saved, ActiveError> {
+impl CallRecords for Late {
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError> {
+        if !key.resumes {
+            return self.store.put(key, owner, state, record).await;
+        }
         match self.puts.fetch_add(1, Ordering::AcqRel) {
             0 => {
-                self.store.put(key, owner, record).await?;
+                self.store.put(key, owner, state, record).await?;
                 std::future::pending().await
             }
-            1 => Err(ActiveError::Unavailable("database is locked".into())),
-            _ => self.store.put(key, owner, record).await,
+            1 => Err(RecordError::Unavailable("database is locked".into())),
+            _ => self.store.put(key, owner, state, record).await,
         }
     }
 
@@ -42,36 +52,44 @@ impl ActiveCalls for Late {
         call: CallId,
         owner: OwnerId,
         capsule: (u64, Bytes),
-        state: Bytes,
-    ) -> Result<Saved, ActiveError> {
-        self.store.save_capsule(call, owner, capsule, state).await
+        memory: Bytes,
+    ) -> Result<Saved, RecordError> {
+        self.store.save_capsule(call, owner, capsule, memory).await
     }
 
-    async fn save_state(&self, call: CallId, owner: OwnerId, state: Bytes) -> Result<Saved, ActiveError> {
-        self.store.save_state(call, owner, state).await
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+        self.store.save_memory(call, owner, memory).await
     }
 
-    async fn find(&self, call: CallId) -> Result<Option<ActiveCall>, ActiveError> {
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
         self.store.find(call).await
     }
 
-    async fn end(&self, call: CallId, owner: OwnerId) -> Result<(), ActiveError> {
-        self.store.end(call, owner).await
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
+        self.store.list(listing).await
     }
 
-    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, ActiveError> {
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+        self.store.finish(key, owner, end).await
+    }
+
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+        self.store.drop_record(call, owner).await
+    }
+
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
         self.store.renew(owner, lease).await
     }
 
-    async fn retire(&self, owner: OwnerId) -> Result<(), ActiveError> {
+    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
         self.store.retire(owner).await
     }
 
-    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, ActiveError> {
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
         self.store.orphans(limit).await
     }
 
-    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, ActiveError> {
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
         self.store.take(orphan, owner).await
     }
 }

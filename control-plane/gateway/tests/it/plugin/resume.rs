@@ -4,7 +4,7 @@ use asp_proto::plugin::{
     Checkpoint, ResultChunk, client_message, deliver_user_input::Action, server_message::Payload,
 };
 use asp_proto::supervisor::tunnel_event;
-use asp_store::active::ActiveCalls;
+use asp_store::records::CallRecords;
 use http::Method;
 use prost_types::value::Kind;
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use asp_gateway::gateway::Gateway;
 use asp_proto::plugin::{Failed, cancel_request::Mode, client_message, server_message::Payload};
-use asp_store::active::{ActiveCall, ActiveCalls, ActiveKey, Orphan, OwnerId};
+use asp_store::records::{CallRecord, CallRecords, Orphan, OwnerId, RecordKey, State};
 use serde_json::{Value, json};
 
 use super::resume::{checkpoint, save, text_chunk};
@@ -37,7 +37,7 @@ async fn take_over(fixture: &Fixture) {
 }
 
 /// The row of the only call of a runtime, once `holds`.
-async fn row(fixture: &Fixture, runtime: &Runtime, holds: impl Fn(&ActiveCall) -> bool) -> ActiveCall {
+async fn row(fixture: &Fixture, runtime: &Runtime, holds: impl Fn(&CallRecord) -> bool) -> CallRecord {
     until("a worker is allocated", || !runtime.told.allocations.lock().is_empty()).await;
     let call = call_id(runtime);
     loop {
@@ -54,9 +54,9 @@ fn call_id(runtime: &Runtime) -> [u8; 16] {
     *uuid::Uuid::parse_str(&id).unwrap().as_bytes()
 }
 
-/// Waits until the row of a call is gone.
+/// Waits until the row of a call is gone, or says how the call ended.
 async fn row_ends(fixture: &Fixture, call: [u8; 16]) {
-    while fixture.active.find(call).await.unwrap().is_some() {
+    while fixture.active.find(call).await.unwrap().is_some_and(|row| row.owner.is_some()) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
@@ -98,7 +98,8 @@ async fn a_call_left_behind_goes_on_from_its_checkpoint_and_its_key_gets_the_ans
     assert_eq!(ids(&living), ids(&dead));
     second.gateway.flush().await;
     let call = uuid::Uuid::parse_str(&ids(&dead)).unwrap();
-    assert_eq!(first.active.find(*call.as_bytes()).await.unwrap(), None, "the row goes with the call");
+    let row = first.active.find(*call.as_bytes()).await.unwrap().unwrap();
+    assert_eq!((row.state, row.owner, row.resumes), (State::Completed, None, false), "its key was given");
     let events: Vec<String> = first.audit.events().into_iter().map(|event| event.event).collect();
     assert!(events.iter().any(|event| event.contains("call.resume") && event.contains(&ids(&dead))));
 }
@@ -110,10 +111,19 @@ async fn calls_that_nobody_can_read_hide_no_other() {
     let _waiting = send(request("order", Some("k")), &first);
     row(&first, &dead, |row| row.seq == 1).await;
     for n in 0..200 {
-        let org = "acme".to_owned();
-        let plugin = "sweep@1.0.0".to_owned();
-        let key = ActiveKey { call: [n; 16], org, plugin, expires_ms: i64::MAX };
-        first.active.put(&key, OwnerId([9; 16]), "not sealed".into()).await.unwrap();
+        let key = RecordKey {
+            call: [n; 16],
+            org: "acme".into(),
+            principal: [1; 16],
+            server: "plugins".into(),
+            plugin: "sweep@1.0.0".into(),
+            context: String::new(),
+            created_ms: 0,
+            expires_ms: i64::MAX,
+            resumes: true,
+        };
+        let owner = OwnerId([9; 16]);
+        first.active.put(&key, owner, State::Working, "not sealed".into()).await.unwrap();
     }
     let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[("checkpoint", "true")]).await;
@@ -132,13 +142,13 @@ async fn a_gateway_gives_up_a_call_that_has_ended_on_another() {
     let active = first.gateway.pipeline.active.clone();
     active.renew().await.unwrap();
     let waiting = send(request("order", Some("k")), &first);
-    let owner = row(&first, &runtime, |row| row.seq == 1).await.owner;
+    let owner = row(&first, &runtime, |row| row.seq == 1).await.owner.unwrap();
     let call = call_id(&runtime);
     // It is silent for too long; another one takes the call and ends it.
     first.active.renew(owner, std::time::Duration::ZERO).await.unwrap();
     let another = OwnerId([9; 16]);
     assert!(first.active.take(&Orphan { call, owner }, another).await.unwrap());
-    first.active.end(call, another).await.unwrap();
+    first.active.drop_record(call, another).await.unwrap();
     active.renew().await.unwrap();
     let given_up = waiting.await.unwrap();
     assert_eq!(last_result(&given_up)["_meta"]["asp/reason"], "upstream_unavailable");
@@ -221,7 +231,7 @@ async fn a_request_state_opens_at_the_gateway_that_goes_on_and_nobody_is_asked_t
     let first = fixture(&dead);
     let asked = last_result(&request("sweep", None).send(&first).await);
     let ids: Vec<String> = asked["inputRequests"].as_object().unwrap().keys().cloned().collect();
-    row(&first, &dead, |row| !row.state.is_empty()).await;
+    row(&first, &dead, |row| !row.memory.is_empty()).await;
     let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[("checkpoint", "true")]).await;
         assert_eq!(invoke.resume.as_ref().unwrap().attempt, 2);
@@ -291,6 +301,30 @@ async fn a_call_whose_key_another_execution_has_does_not_go_on() {
     go.send(()).unwrap();
     assert_eq!(last_result(&anew.await.unwrap())["structuredContent"], json!({"ok": true}));
     assert_eq!(living.told.allocations.lock().len(), 1);
+}
+
+/// What only tells of a call is not enough to go on with it.
+#[tokio::test]
+async fn a_suspended_call_that_saved_nothing_is_not_begun_anew() {
+    let dead = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        while worker.next().await.is_some() {}
+    }));
+    let first = fixture(&dead);
+    let asked = last_result(&request("sweep", None).send(&first).await);
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    let waits = row(&first, &dead, |row| row.state == State::InputRequired).await;
+    let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let second = first.beside(living.runtimes()).gateway;
+    second.pipeline.active.renew().await.unwrap();
+    let snapshot = Arc::new(asp_snapshot::Snapshot::build(crate::support::snapshot()).unwrap());
+    second.pipeline.take_over(&snapshot).await.unwrap();
+    assert_eq!(first.active.find(call_id(&dead)).await.unwrap(), Some(waits), "it is left as it was");
+    assert!(second.pipeline.registry.is_empty());
 }
 
 #[tokio::test]

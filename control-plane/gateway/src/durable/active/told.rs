@@ -1,0 +1,190 @@
+//! What the store tells of a call that somebody may come back for, at whichever gateway: that it runs and in which
+//! state, and how it ended.
+//!
+//! Keeps true: a call that nobody was told of, and whose row nobody's key points to, leaves nothing in the store; an
+//! outcome is stored once: one that the ledger has under the call's key is there alone; what only tells of a call is
+//! sealed as such, and no gateway goes on with the call by it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_edge::Caller;
+use asp_store::records::{CallRecord, End};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{ActiveFault, ActiveTable, context, in_time, key};
+use crate::call::Call;
+use crate::call::claim::LedgerClaim;
+use crate::call::outcome::{Outcome, Output, Refusal};
+use crate::call::principal::principal;
+use crate::clock::unix_ms;
+use crate::durable::record::Record;
+use crate::seal::Purpose;
+
+/// How long a record is kept after its call has ended.
+const KEEP: Duration = Duration::from_secs(3600);
+/// Largest outcome that is kept, in bytes; of a larger one it is kept that the call was completed.
+const MAX_OUTCOME: usize = 8 * 1024 * 1024;
+
+/// How a call ended, as its record says it. Variants are only added: gateways of two versions share records.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Kept {
+    Done(Output),
+    Refused(Refusal),
+    /// The answer is in the ledger, under the call's key.
+    InLedger(LedgerClaim),
+    /// It was completed, and its answer was too large.
+    TooLarge,
+}
+
+/// What the store says of a call.
+pub enum Told {
+    /// It runs at some gateway, or waits to be taken over.
+    Runs,
+    Ended(Box<EndedCall>),
+}
+
+/// A call that has ended, perhaps at another gateway.
+pub struct EndedCall {
+    pub record: Record,
+    pub kept: Kept,
+    /// How long its record stays.
+    pub left: Duration,
+}
+
+/// Whether somebody may come back for a call with a row: whoever was told of it, or has its key.
+pub(super) fn is_kept_after_its_end(call: &Call) -> bool {
+    let claim = call.ownership.claim();
+    call.ownership.is_told() || (call.idempotency_key.is_some() && claim.is_some_and(|claim| claim.mutating))
+}
+
+impl ActiveTable {
+    /// Somebody is told of the call. From now on its record says at every gateway where it stands, and then how it
+    /// ended; a store that does not take that costs other gateways the sight of it.
+    pub fn tell(self: &Arc<Self>, call: &Arc<Call>) {
+        if !call.ownership.tells() {
+            return;
+        }
+        let table = self.clone();
+        let call = call.clone();
+        let told = async move {
+            let told = match call.ownership.has_given_row_up() {
+                true => table.finish(&call).await,
+                false => table.follow(&call).await,
+            };
+            if let Err(error) = told {
+                tracing::debug!(call = %call.id, %error, "other gateways are not told of a call that waits for its client");
+            }
+        };
+        tokio::spawn(told);
+    }
+
+    /// Stores each state of the call until it ends.
+    async fn follow(&self, call: &Call) -> Result<(), ActiveFault> {
+        let mut events = call.events.reader_from(call.events.next_number());
+        let mut stored = None;
+        loop {
+            let state = call.state();
+            if state.is_terminal() {
+                return Ok(());
+            }
+            if stored != Some(state) {
+                let record = self.telling(call)?;
+                // Where the row is another gateway's, that one's says more.
+                in_time(self.store.put(&key(call, false), self.owner, state, record)).await?;
+                stored = Some(state);
+            }
+            if events.next().await.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The row comes to say how the call ended.
+    pub(super) async fn finish(&self, call: &Call) -> Result<(), ActiveFault> {
+        let outcome = call.finished().await;
+        if call.ownership.is_passed_on() {
+            return Ok(());
+        }
+        let text = |kept: &Kept| serde_json::to_vec(kept).map_err(|e| ActiveFault(e.to_string()));
+        let mut plain = text(&Kept::of(call, &outcome))?;
+        if plain.len() > MAX_OUTCOME {
+            plain = text(&Kept::TooLarge)?;
+        }
+        let key = key(call, false);
+        let at = context(&key.call, &key.org, &key.plugin, 0);
+        let outcome = self.seal(Purpose::Outcome, &at, &plain)?;
+        let end = End { state: call.state(), record: self.telling(call)?, outcome, keep: KEEP };
+        in_time(self.store.finish(&key, self.owner, end)).await.map(drop)
+    }
+
+    /// The record of a call without what was asked.
+    fn telling(&self, call: &Call) -> Result<Bytes, ActiveFault> {
+        let record = Record::of(call, &Value::Null, None, true);
+        let text = serde_json::to_vec(&record).map_err(|e| ActiveFault(e.to_string()))?;
+        let key = key(call, false);
+        self.seal(Purpose::Told, &context(&key.call, &key.org, &key.plugin, 0), &text)
+    }
+
+    /// What the store says of a call to `caller` at `server`; of a foreign one as little as of none.
+    pub async fn told(&self, call: Uuid, caller: &Caller, server: &str) -> Option<Told> {
+        let row = in_time(self.store.find(*call.as_bytes())).await.ok()??;
+        // A row of an earlier version names neither; its record does, where it is opened.
+        let is_theirs = row.principal == principal(caller) && row.server == server;
+        if !is_theirs && !row.server.is_empty() {
+            return None;
+        }
+        match row.owner {
+            Some(_) => Some(Told::Runs),
+            None => self.ended(call, &row).map(Box::new).map(Told::Ended),
+        }
+    }
+
+    fn ended(&self, call: Uuid, row: &CallRecord) -> Option<EndedCall> {
+        let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
+        let left = Duration::from_millis(u64::try_from(row.expires_ms).ok()?.checked_sub(unix_ms())?);
+        let record = self.sealer.open_bytes(Purpose::Told, &at, &row.record)?;
+        let record = serde_json::from_slice(&record).ok()?;
+        let kept = self.sealer.open_bytes(Purpose::Outcome, &at, &row.outcome)?;
+        Some(EndedCall { record, kept: serde_json::from_slice(&kept).ok()?, left })
+    }
+}
+
+impl Kept {
+    fn of(call: &Call, outcome: &Outcome) -> Kept {
+        match (outcome, call.ownership.claim()) {
+            (Outcome::Done { .. }, Some(claim)) if claim.mutating => Kept::InLedger(claim.clone()),
+            (Outcome::Done { output, .. }, _) => Kept::Done(output.clone()),
+            (Outcome::Refused(refusal), _) => Kept::Refused(refusal.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::outcome::{Disapproval, Withdrawal};
+
+    #[test]
+    fn a_refusal_is_told_as_it_was_and_only_a_limit_loses_its_name() {
+        let refusals = [
+            Refusal::Withdrawn(Withdrawal::TokenExpired),
+            Refusal::NotApproved(Disapproval::Declined),
+            Refusal::InvalidArguments { pointer: "/a".into(), message: "m".into() },
+            Refusal::Relayed { code: -7, message: "m".into() },
+            Refusal::Cancelled,
+        ];
+        let again = |refusal: Refusal| {
+            let text = serde_json::to_vec(&Kept::Refused(refusal)).unwrap();
+            serde_json::from_slice::<Kept>(&text).unwrap()
+        };
+        for refusal in refusals {
+            assert_eq!(again(refusal.clone()), Kept::Refused(refusal));
+        }
+        let limited = again(Refusal::Limited { limit: "minute", retry_after_ms: 3 });
+        assert_eq!(limited, Kept::Refused(Refusal::Limited { limit: "calls", retry_after_ms: 3 }));
+    }
+}

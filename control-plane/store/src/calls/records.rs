@@ -1,0 +1,301 @@
+//! The [`CallRecords`] on SQLite. The table's and some columns' names are of the time when it held running calls alone.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use super::SqliteCalls;
+use crate::clock::{milliseconds, now_ms};
+use crate::records::{
+    CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, Principal, RecordError,
+    RecordKey, Saved, State,
+};
+
+const COLUMNS: &str = "org, principal, server, plugin, context, state, created_ms, updated_ms, expires_ms, owner, \
+    resumable, record, seq, capsule, answers, outcome";
+/// A row without both is of before there were owners, and of no use.
+const IS_RECORD: &str = "(owner IS NOT NULL OR outcome IS NOT NULL)";
+
+fn unavailable(error: sqlx::Error) -> RecordError {
+    RecordError::Unavailable(error.to_string())
+}
+
+#[async_trait]
+impl CallRecords for SqliteCalls {
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError> {
+        let changed = sqlx::query(
+            "INSERT INTO active_calls (call_id, org, principal, server, plugin, context, created_ms, expires_ms, \
+             resumable, state, updated_ms, record, owner, seq) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0) \
+             ON CONFLICT (call_id) DO UPDATE SET state = excluded.state, updated_ms = excluded.updated_ms, \
+             record = CASE WHEN excluded.resumable >= active_calls.resumable THEN excluded.record \
+             ELSE active_calls.record END, \
+             resumable = CASE WHEN excluded.resumable = 1 THEN 1 ELSE active_calls.resumable END \
+             WHERE active_calls.owner = excluded.owner",
+        );
+        let changed = bound(changed, key)
+            .bind(state.as_str())
+            .bind(now_ms())
+            .bind(record.to_vec())
+            .bind(owner.0.to_vec())
+            .execute(&self.write)
+            .await
+            .map_err(unavailable)?;
+        Ok(if changed.rows_affected() == 1 { Saved::Stored } else { Saved::NotOwner })
+    }
+
+    async fn save_capsule(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        (seq, capsule): (u64, Bytes),
+        memory: Bytes,
+    ) -> Result<Saved, RecordError> {
+        let changed = sqlx::query(
+            "UPDATE active_calls SET seq = $1, capsule = $2, answers = $3 \
+             WHERE call_id = $4 AND owner = $5 AND seq < $1",
+        )
+        .bind(i64::try_from(seq).unwrap_or(i64::MAX))
+        .bind(capsule.as_ref())
+        .bind(memory.as_ref())
+        .bind(call.as_slice())
+        .bind(owner.0.as_slice())
+        .execute(&self.write)
+        .await
+        .map_err(unavailable)?;
+        if changed.rows_affected() == 1 {
+            return Ok(Saved::Stored);
+        }
+        // Which of the two it was decides only what the plugin is told.
+        let row = self.find(call).await?;
+        Ok(if row.is_some_and(|row| row.owner == Some(owner)) { Saved::Stale } else { Saved::NotOwner })
+    }
+
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+        let changed = sqlx::query("UPDATE active_calls SET answers = $1 WHERE call_id = $2 AND owner = $3")
+            .bind(memory.as_ref())
+            .bind(call.as_slice())
+            .bind(owner.0.as_slice())
+            .execute(&self.write)
+            .await
+            .map_err(unavailable)?;
+        Ok(if changed.rows_affected() == 1 { Saved::Stored } else { Saved::NotOwner })
+    }
+
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
+        let statement = format!("SELECT {COLUMNS} FROM active_calls WHERE call_id = $1 AND {IS_RECORD}");
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(call.as_slice())
+            .fetch_optional(&self.read)
+            .await
+            .map_err(unavailable)?;
+        row.as_ref().map(read).transpose().map_err(unavailable)
+    }
+
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
+        let statement = format!(
+            "SELECT call_id, {COLUMNS} FROM active_calls WHERE principal = $1 AND server = $2 \
+             AND ($3 IS NULL OR call_id < $3) AND expires_ms > $4 AND {IS_RECORD} \
+             ORDER BY call_id DESC LIMIT $5"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(listing.principal.to_vec())
+            .bind(listing.server.to_owned())
+            .bind(listing.before.map(|call| call.to_vec()))
+            .bind(now_ms())
+            .bind(i64::from(listing.limit))
+            .fetch_all(&self.read)
+            .await
+            .map_err(unavailable)?;
+        let record = |row: &SqliteRow| Ok((id(row, "call_id")?, read(row)?));
+        rows.iter().map(record).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
+    }
+
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+        let now = now_ms();
+        let bytes = end.record.len().saturating_add(end.outcome.len());
+        let finished = sqlx::query(
+            "INSERT INTO active_calls (call_id, org, principal, server, plugin, context, created_ms, expires_ms, \
+             resumable, state, updated_ms, record, outcome, bytes, seq) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0) \
+             ON CONFLICT (call_id) DO UPDATE SET expires_ms = excluded.expires_ms, resumable = 0, \
+             state = excluded.state, updated_ms = excluded.updated_ms, record = excluded.record, \
+             outcome = excluded.outcome, bytes = excluded.bytes, owner = NULL, capsule = NULL, answers = NULL \
+             WHERE active_calls.owner = $15",
+        );
+        let expires_ms = now.saturating_add(milliseconds(end.keep.min(MAX_KEEP)));
+        let ended = RecordKey { expires_ms, resumes: false, ..key.clone() };
+        let finished = bound(finished, &ended)
+            .bind(end.state.as_str())
+            .bind(now)
+            .bind(end.record.to_vec())
+            .bind(end.outcome.to_vec())
+            .bind(i64::try_from(bytes).unwrap_or(i64::MAX))
+            .bind(owner.0.to_vec())
+            .execute(&self.write)
+            .await
+            .map_err(unavailable)?;
+        if finished.rows_affected() != 1 {
+            return Ok(Saved::NotOwner);
+        }
+        self.make_room(key.principal).await?;
+        Ok(Saved::Stored)
+    }
+
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+        sqlx::query("DELETE FROM active_calls WHERE call_id = $1 AND owner = $2")
+            .bind(call.as_slice())
+            .bind(owner.0.as_slice())
+            .execute(&self.write)
+            .await
+            .map_err(unavailable)?;
+        Ok(())
+    }
+
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
+        let renewed = self.leases.renew(owner, lease).await.map_err(unavailable)?;
+        if renewed == Lease::Lapsed {
+            // A take-over that saw the lapsed lease is the writer now or was it before. Once this has been written
+            // it has come to its end, and whoever asks for a row sees what it took.
+            sqlx::query("DELETE FROM active_owners WHERE owner = $1")
+                .bind(owner.0.as_slice())
+                .execute(&self.write)
+                .await
+                .map_err(unavailable)?;
+        }
+        Ok(renewed)
+    }
+
+    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
+        self.leases.retire(owner).await
+    }
+
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
+        let rows = sqlx::query(
+            "SELECT call_id, owner FROM active_calls WHERE expires_ms > $1 AND owner IS NOT NULL \
+             AND resumable = 1 AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) \
+             ORDER BY expires_ms LIMIT $2",
+        )
+        .bind(now_ms())
+        .bind(i64::from(limit))
+        .fetch_all(&self.read)
+        .await
+        .map_err(unavailable)?;
+        let orphan =
+            |row: &SqliteRow| Ok(Orphan { call: id(row, "call_id")?, owner: OwnerId(id(row, "owner")?) });
+        rows.iter().map(orphan).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
+    }
+
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+        let taken = sqlx::query(
+            "UPDATE active_calls SET owner = $1 WHERE call_id = $2 AND owner = $3 AND resumable = 1 \
+             AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $4)",
+        )
+        .bind(owner.0.as_slice())
+        .bind(orphan.call.as_slice())
+        .bind(orphan.owner.0.as_slice())
+        .bind(now_ms())
+        .execute(&self.write)
+        .await
+        .map_err(unavailable)?;
+        Ok(taken.rows_affected() == 1)
+    }
+}
+
+impl SqliteCalls {
+    /// Deletes what of a principal's ended calls is over the bounds; writes only then.
+    async fn make_room(&self, principal: Principal) -> Result<(), RecordError> {
+        let records = i64::from(self.bounds.records);
+        let bytes = i64::from(self.bounds.bytes);
+        let is_over: bool = sqlx::query_scalar(
+            "SELECT COUNT(*) > $2 OR COALESCE(SUM(bytes), 0) > $3 FROM active_calls \
+             WHERE principal = $1 AND owner IS NULL",
+        )
+        .bind(principal.to_vec())
+        .bind(records)
+        .bind(bytes)
+        .fetch_one(&self.read)
+        .await
+        .map_err(unavailable)?;
+        if !is_over {
+            return Ok(());
+        }
+        sqlx::query(
+            "DELETE FROM active_calls WHERE call_id IN (SELECT call_id FROM (\
+             SELECT call_id, ROW_NUMBER() OVER latest AS place, SUM(bytes) OVER latest AS total \
+             FROM active_calls WHERE principal = $1 AND owner IS NULL \
+             WINDOW latest AS (ORDER BY updated_ms DESC, call_id DESC)) WHERE place > $2 OR total > $3)",
+        )
+        .bind(principal.to_vec())
+        .bind(records)
+        .bind(bytes)
+        .execute(&self.write)
+        .await
+        .map_err(unavailable)?;
+        Ok(())
+    }
+}
+
+type Query<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
+
+/// The statement with what `key` says as its first nine parameters.
+fn bound<'q>(statement: Query<'q>, key: &RecordKey) -> Query<'q> {
+    statement
+        .bind(key.call.to_vec())
+        .bind(key.org.clone())
+        .bind(key.principal.to_vec())
+        .bind(key.server.clone())
+        .bind(key.plugin.clone())
+        .bind(key.context.clone())
+        .bind(key.created_ms)
+        .bind(key.expires_ms)
+        .bind(i64::from(key.resumes))
+}
+
+/// A row of an earlier version has an owner, what that version needed to go on with the call, and nothing else.
+fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
+    let seq: i64 = row.try_get("seq")?;
+    let resumable: i64 = row.try_get("resumable")?;
+    let state: Option<String> = row.try_get("state")?;
+    let owner: Option<Vec<u8>> = row.try_get("owner")?;
+    let principal: Option<Vec<u8>> = row.try_get("principal")?;
+    let text = |column: &str| row.try_get::<Option<String>, _>(column).map(Option::unwrap_or_default);
+    let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(Option::unwrap_or_default);
+    Ok(CallRecord {
+        org: text("org")?,
+        principal: principal.map(|_| id(row, "principal")).transpose()?.unwrap_or_default(),
+        server: text("server")?,
+        plugin: text("plugin")?,
+        context: text("context")?,
+        state: state.and_then(|name| State::parse(&name)).unwrap_or(State::Working),
+        created_ms: number("created_ms")?,
+        updated_ms: number("updated_ms")?,
+        expires_ms: number("expires_ms")?,
+        owner: owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?,
+        resumes: resumable != 0,
+        record: blob(row, "record")?,
+        seq: u64::try_from(seq).unwrap_or_default(),
+        capsule: blob(row, "capsule")?,
+        memory: blob(row, "answers")?,
+        outcome: blob(row, "outcome")?,
+    })
+}
+
+fn blob(row: &SqliteRow, column: &str) -> Result<Bytes, sqlx::Error> {
+    let bytes: Option<Vec<u8>> = row.try_get(column)?;
+    Ok(Bytes::from(bytes.unwrap_or_default()))
+}
+
+fn id(row: &SqliteRow, column: &str) -> Result<[u8; 16], sqlx::Error> {
+    let bytes: Vec<u8> = row.try_get(column)?;
+    bytes.try_into().map_err(|_| sqlx::Error::Decode(format!("{column} is not 16 bytes long").into()))
+}

@@ -1,0 +1,205 @@
+//! Records of calls: what another gateway or another worker needs to go on with one that runs, and how one ended that
+//! somebody may come back for.
+//!
+//! Owns: the [`CallRecords`] port. Refuses: reading what it keeps; records, capsules, states and outcomes arrive sealed
+//! by the gateway. Keeps true: the record of a running call has one owner, and only its owner changes it; of several
+//! that would take over an orphan exactly one does; a checkpoint is never replaced by an older one; what has ended
+//! never changes again; a record ends with its time (ADR 6), and the ended ones of a principal are bounded in number
+//! and bytes, the first to end go first (I-4).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+mod memory;
+mod state;
+
+pub use memory::MemoryRecords;
+pub use state::State;
+
+/// The id of a call: its UUID, of version 7, so that ids are in the order of time.
+pub type CallId = [u8; 16];
+/// Whose a call is: a digest of who that is.
+pub type Principal = [u8; 16];
+
+/// The longest that a record is kept after its call has ended.
+pub const MAX_KEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// One run of one gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerId(pub [u8; 16]);
+
+/// What a record says of its call in clear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordKey {
+    pub call: CallId,
+    pub org: String,
+    pub principal: Principal,
+    /// The name of the virtual server.
+    pub server: String,
+    /// `id@version` of what runs the call.
+    pub plugin: String,
+    /// What the caller groups calls by; empty for a call on its own.
+    pub context: String,
+    /// Unix milliseconds.
+    pub created_ms: i64,
+    /// Unix milliseconds; the end of the call's time.
+    pub expires_ms: i64,
+    /// Whether the record is enough for another gateway to go on with the call.
+    pub resumes: bool,
+}
+
+/// What is kept of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallRecord {
+    pub org: String,
+    pub principal: Principal,
+    pub server: String,
+    pub plugin: String,
+    pub context: String,
+    pub state: State,
+    pub created_ms: i64,
+    /// When the state was stored last.
+    pub updated_ms: i64,
+    pub expires_ms: i64,
+    /// Who runs the call; `None` when it has ended.
+    pub owner: Option<OwnerId>,
+    pub resumes: bool,
+    /// Sealed; what the call was asked for.
+    pub record: Bytes,
+    /// The number of the capsule; 0 before the first.
+    pub seq: u64,
+    /// Sealed; empty before the first.
+    pub capsule: Bytes,
+    /// Sealed; what the call has come to so far, empty at first.
+    pub memory: Bytes,
+    /// Sealed; how the call ended, empty before.
+    pub outcome: Bytes,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// A state in which a call stays.
+    pub state: State,
+    /// Sealed; takes the place of what another gateway needed to go on.
+    pub record: Bytes,
+    pub outcome: Bytes,
+    /// At most [`MAX_KEEP`].
+    pub keep: Duration,
+}
+
+/// A record whose owner is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    pub call: CallId,
+    pub owner: OwnerId,
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    Stored,
+    /// A checkpoint with the same or a higher number is stored already.
+    Stale,
+    /// The record is another owner's, or its call has ended.
+    NotOwner,
+}
+
+/// Whether an owner's lease had held until it was renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// It had, or it is the first.
+    Held,
+    /// It had ended: records may have been taken over in between.
+    Lapsed,
+}
+
+/// What one principal may keep of calls that have ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub records: u32,
+    /// Of records and outcomes.
+    pub bytes: u32,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { records: 1_000, bytes: 64 * 1024 * 1024 }
+    }
+}
+
+/// Which records of one principal at one server are asked for, the latest calls first.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing<'a> {
+    pub principal: Principal,
+    pub server: &'a str,
+    /// Only calls that began before this one.
+    pub before: Option<CallId>,
+    pub limit: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    #[error("records of calls are not available: {0}")]
+    Unavailable(String),
+    #[error("too many records of calls")]
+    Full,
+}
+
+/// Keeps what calls have saved and how they ended. On return of `Ok`, what was stored is durable.
+#[async_trait]
+pub trait CallRecords: Send + Sync {
+    /// Makes the record of a call that runs, or replaces the owner's own. One that is not enough to go on with replaces
+    /// none that is, only its state.
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError>;
+
+    /// Stores a capsule with the number `seq`, which rises within a call from 1, and the memory beside it.
+    async fn save_capsule(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        capsule: (u64, Bytes),
+        memory: Bytes,
+    ) -> Result<Saved, RecordError>;
+
+    /// Replaces the memory.
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError>;
+
+    /// What is kept of a call.
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError>;
+
+    /// The records of a principal at a server.
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError>;
+
+    /// The call has ended, and its record says how; one that had none gets it now. Others of its principal make room
+    /// where the bounds are reached.
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError>;
+
+    /// The call has ended, and nobody will ask how. The record of another owner stays.
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError>;
+
+    /// Keeps the owner's records its own for another `lease`.
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError>;
+
+    /// The owner runs no calls any more: those it leaves are orphans at once.
+    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError>;
+
+    /// At most `limit` records that another gateway can go on with, whose time has not ended and whose owner has no
+    /// lease.
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError>;
+
+    /// Makes an orphan the record of `owner`; false when it is none any more.
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError>;
+}
+
+/// The port's conformance suite; every backend passes it.
+#[cfg(any(test, feature = "testing"))]
+pub mod suite;

@@ -1,0 +1,273 @@
+//! The records of calls of one process.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::{
+    Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, Principal,
+    RecordError, RecordKey, Saved, State,
+};
+use crate::clock::{milliseconds, now_ms};
+
+/// Most records it keeps.
+const MAX_RECORDS: usize = 10_000;
+
+/// Keeps records until the process ends.
+#[derive(Default)]
+pub struct MemoryRecords {
+    bounds: Bounds,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    records: HashMap<CallId, CallRecord>,
+    /// With the end of each lease in Unix milliseconds; those past it are forgotten.
+    leases: HashMap<OwnerId, i64>,
+}
+
+impl Inner {
+    fn is_orphan(&self, record: &CallRecord, now: i64) -> bool {
+        let lease = |owner| self.leases.get(&owner);
+        let is_left = record.owner.is_some_and(|owner| lease(owner).is_none_or(|lease_ms| *lease_ms <= now));
+        record.resumes && is_left
+    }
+
+    /// A place for another record: what is past its time goes first.
+    fn has_room(&mut self) -> bool {
+        if self.records.len() >= MAX_RECORDS {
+            let now = now_ms();
+            self.records.retain(|_, record| record.expires_ms > now);
+        }
+        self.records.len() < MAX_RECORDS
+    }
+
+    /// Deletes what of a principal's ended calls is over the bounds.
+    fn make_room(&mut self, principal: Principal, bounds: Bounds) {
+        let ended = |record: &CallRecord| record.owner.is_none() && record.principal == principal;
+        let mut theirs: Vec<(i64, CallId, usize)> = self
+            .records
+            .iter()
+            .filter(|(_, record)| ended(record))
+            .map(|(id, record)| (record.updated_ms, *id, record.record.len() + record.outcome.len()))
+            .collect();
+        theirs.sort_unstable_by(|one, other| other.cmp(one));
+        let mut total = 0_u64;
+        for (place, (_, id, bytes)) in (1_u64..).zip(theirs) {
+            total = total.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+            if place > u64::from(bounds.records) || total > u64::from(bounds.bytes) {
+                self.records.remove(&id);
+            }
+        }
+    }
+}
+
+impl MemoryRecords {
+    /// As the default, with other bounds.
+    pub fn bounded(bounds: Bounds) -> MemoryRecords {
+        MemoryRecords { bounds, inner: Mutex::default() }
+    }
+
+    fn change(&self, call: CallId, owner: OwnerId, change: impl FnOnce(&mut CallRecord) -> Saved) -> Saved {
+        match self.inner.lock().records.get_mut(&call) {
+            Some(record) if record.owner == Some(owner) => change(record),
+            _ => Saved::NotOwner,
+        }
+    }
+}
+
+/// The record of a call that runs.
+fn running(key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> CallRecord {
+    CallRecord {
+        org: key.org.clone(),
+        principal: key.principal,
+        server: key.server.clone(),
+        plugin: key.plugin.clone(),
+        context: key.context.clone(),
+        state,
+        created_ms: key.created_ms,
+        updated_ms: now_ms(),
+        expires_ms: key.expires_ms,
+        owner: Some(owner),
+        resumes: key.resumes,
+        record,
+        seq: 0,
+        capsule: Bytes::new(),
+        memory: Bytes::new(),
+        outcome: Bytes::new(),
+    }
+}
+
+#[async_trait]
+impl CallRecords for MemoryRecords {
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError> {
+        let mut inner = self.inner.lock();
+        if let Some(known) = inner.records.get_mut(&key.call) {
+            if known.owner != Some(owner) {
+                return Ok(Saved::NotOwner);
+            }
+            if key.resumes || !known.resumes {
+                known.record = record;
+            }
+            known.resumes |= key.resumes;
+            known.state = state;
+            known.updated_ms = now_ms();
+            return Ok(Saved::Stored);
+        }
+        if !inner.has_room() {
+            return Err(RecordError::Full);
+        }
+        inner.records.insert(key.call, running(key, owner, state, record));
+        Ok(Saved::Stored)
+    }
+
+    async fn save_capsule(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        (seq, capsule): (u64, Bytes),
+        memory: Bytes,
+    ) -> Result<Saved, RecordError> {
+        Ok(self.change(call, owner, |record| {
+            if seq <= record.seq {
+                return Saved::Stale;
+            }
+            record.seq = seq;
+            record.capsule = capsule;
+            record.memory = memory;
+            Saved::Stored
+        }))
+    }
+
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+        Ok(self.change(call, owner, |record| {
+            record.memory = memory;
+            Saved::Stored
+        }))
+    }
+
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
+        Ok(self.inner.lock().records.get(&call).cloned())
+    }
+
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
+        let now = now_ms();
+        let inner = self.inner.lock();
+        let asked = |(id, record): &(&CallId, &CallRecord)| {
+            record.principal == listing.principal
+                && record.server == listing.server
+                && record.expires_ms > now
+                && listing.before.is_none_or(|before| **id < before)
+        };
+        let mut found: Vec<(&CallId, &CallRecord)> = inner.records.iter().filter(asked).collect();
+        found.sort_unstable_by(|one, other| other.0.cmp(one.0));
+        found.truncate(usize::try_from(listing.limit).unwrap_or(usize::MAX));
+        Ok(found.into_iter().map(|(id, record)| (*id, record.clone())).collect())
+    }
+
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+        let mut inner = self.inner.lock();
+        let known = inner.records.get(&key.call);
+        let created_ms = known.map_or(key.created_ms, |record| record.created_ms);
+        if known.is_some_and(|record| record.owner != Some(owner)) {
+            return Ok(Saved::NotOwner);
+        }
+        if known.is_none() && !inner.has_room() {
+            return Err(RecordError::Full);
+        }
+        let now = now_ms();
+        let expires_ms = now.saturating_add(milliseconds(end.keep.min(MAX_KEEP)));
+        let key = RecordKey { created_ms, expires_ms, resumes: false, ..key.clone() };
+        let told = running(&key, owner, end.state, end.record);
+        let ended = CallRecord { owner: None, updated_ms: now, outcome: end.outcome, ..told };
+        inner.records.insert(key.call, ended);
+        inner.make_room(key.principal, self.bounds);
+        Ok(Saved::Stored)
+    }
+
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+        let mut inner = self.inner.lock();
+        if inner.records.get(&call).is_some_and(|record| record.owner == Some(owner)) {
+            inner.records.remove(&call);
+        }
+        Ok(())
+    }
+
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
+        let now = now_ms();
+        let mut inner = self.inner.lock();
+        let before = inner.leases.insert(owner, now.saturating_add(milliseconds(lease)));
+        Ok(if before.is_some_and(|lease_ms| lease_ms <= now) { Lease::Lapsed } else { Lease::Held })
+    }
+
+    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
+        self.inner.lock().leases.remove(&owner);
+        Ok(())
+    }
+
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
+        let now = now_ms();
+        let inner = self.inner.lock();
+        let left = inner
+            .records
+            .iter()
+            .filter(|(_, record)| record.expires_ms > now && inner.is_orphan(record, now));
+        let orphans =
+            left.filter_map(|(call, record)| record.owner.map(|owner| Orphan { call: *call, owner }));
+        Ok(orphans.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect())
+    }
+
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+        let now = now_ms();
+        let mut inner = self.inner.lock();
+        let takes = match inner.records.get(&orphan.call) {
+            Some(record) => record.owner == Some(orphan.owner) && inner.is_orphan(record, now),
+            None => false,
+        };
+        if takes && let Some(record) = inner.records.get_mut(&orphan.call) {
+            record.owner = Some(owner);
+        }
+        Ok(takes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::suite;
+    use super::*;
+
+    #[tokio::test]
+    async fn the_memory_backend_passes_the_suite() {
+        suite::run(&MemoryRecords::default()).await;
+        suite::keeps_to_its_bounds(&MemoryRecords::bounded(suite::SMALL)).await;
+    }
+
+    #[tokio::test]
+    async fn the_memory_backend_is_bounded_and_makes_room_by_time() {
+        let records = MemoryRecords::default();
+        let key = |n: usize, expires_ms: i64| RecordKey {
+            call: (n as u128).to_be_bytes(),
+            expires_ms,
+            ..suite::key(1)
+        };
+        let owner = OwnerId([1; 16]);
+        let put =
+            async |n, expires_ms| records.put(&key(n, expires_ms), owner, State::Working, Bytes::new()).await;
+        for n in 0..MAX_RECORDS {
+            put(n, if n == 0 { 0 } else { i64::MAX }).await.unwrap();
+        }
+        put(MAX_RECORDS, i64::MAX).await.unwrap();
+        assert!(records.find(key(0, 0).call).await.unwrap().is_none());
+        assert!(matches!(put(MAX_RECORDS + 1, i64::MAX).await, Err(RecordError::Full)));
+    }
+}

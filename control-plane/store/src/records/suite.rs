@@ -1,0 +1,237 @@
+//! What every [`CallRecords`] must do.
+
+// Test code that other backends' crates call too: a failed expectation panics.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{
+    Bounds, CallId, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordKey, Saved, State,
+};
+use crate::clock::now_ms;
+
+const LIVING: OwnerId = OwnerId([1; 16]);
+const OTHER: OwnerId = OwnerId([2; 16]);
+const LEASE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+/// The bounds of [`keeps_to_its_bounds`].
+pub const SMALL: Bounds = Bounds { records: 3, bytes: 100 };
+
+/// What identifies the call number `n`.
+pub fn key(n: u8) -> RecordKey {
+    RecordKey {
+        call: [n; 16],
+        org: "acme".into(),
+        principal: [7; 16],
+        server: "demo".into(),
+        plugin: "sweep@1.0.0".into(),
+        context: "trip".into(),
+        created_ms: 5,
+        expires_ms: i64::MAX,
+        resumes: true,
+    }
+}
+
+fn text(text: &'static str) -> Bytes {
+    Bytes::from_static(text.as_bytes())
+}
+
+fn end(outcome: &'static str) -> End {
+    End { state: State::Completed, record: text("told"), outcome: text(outcome), keep: HOUR }
+}
+
+async fn begin(records: &dyn CallRecords, n: u8) {
+    let put = records.put(&key(n), LIVING, State::Working, text("asked")).await.unwrap();
+    assert_eq!(put, Saved::Stored);
+}
+
+/// Runs the suite against an empty store.
+pub async fn run(records: &dyn CallRecords) {
+    assert_eq!(records.renew(LIVING, LEASE).await.unwrap(), Lease::Held);
+    keeps_the_newest_capsule_and_the_memory_beside_it(records).await;
+    only_the_owner_changes_a_record(records).await;
+    keeps_calls_apart_and_forgets_what_is_dropped(records).await;
+    an_orphan_has_exactly_one_taker(records).await;
+    an_owner_that_was_away_too_long_is_told(records).await;
+    what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records).await;
+    what_has_ended_is_found_and_never_changes_again(records).await;
+    lists_a_principals_calls_at_a_server_the_latest_first(records).await;
+}
+
+async fn keeps_the_newest_capsule_and_the_memory_beside_it(records: &dyn CallRecords) {
+    let call = key(1).call;
+    let early = records.save_capsule(call, LIVING, (1, text("x")), text("x")).await.unwrap();
+    assert_eq!(early, Saved::NotOwner, "there is no record yet");
+    begin(records, 1).await;
+    for (seq, capsule, expected) in
+        [(2, "b", Saved::Stored), (1, "a", Saved::Stale), (2, "x", Saved::Stale), (5, "c", Saved::Stored)]
+    {
+        let saved = records.save_capsule(call, LIVING, (seq, text(capsule)), text("memory")).await.unwrap();
+        assert_eq!(saved, expected, "{seq}");
+    }
+    assert_eq!(records.save_memory(call, LIVING, text("newer")).await.unwrap(), Saved::Stored);
+    let again = records.put(&key(1), LIVING, State::InputRequired, text("asked again")).await.unwrap();
+    assert_eq!(again, Saved::Stored);
+    let found = records.find(call).await.unwrap().unwrap();
+    assert_eq!((found.seq, found.capsule, found.memory), (5, text("c"), text("newer")));
+    assert_eq!((found.org.as_str(), found.plugin.as_str()), ("acme", "sweep@1.0.0"));
+    assert_eq!((found.server.as_str(), found.context.as_str()), ("demo", "trip"));
+    assert_eq!((found.principal, found.created_ms, found.resumes), ([7; 16], 5, true));
+    assert_eq!((found.owner, found.record), (Some(LIVING), text("asked again")));
+    assert_eq!((found.state, found.outcome), (State::InputRequired, Bytes::new()));
+}
+
+async fn only_the_owner_changes_a_record(records: &dyn CallRecords) {
+    let call = key(1).call;
+    assert_eq!(records.put(&key(1), OTHER, State::Working, text("x")).await.unwrap(), Saved::NotOwner);
+    assert_eq!(records.save_memory(call, OTHER, text("x")).await.unwrap(), Saved::NotOwner);
+    let saved = records.save_capsule(call, OTHER, (9, text("x")), text("x")).await.unwrap();
+    assert_eq!(saved, Saved::NotOwner);
+    assert_eq!(records.finish(&key(1), OTHER, end("x")).await.unwrap(), Saved::NotOwner);
+    records.drop_record(call, OTHER).await.unwrap();
+    let found = records.find(call).await.unwrap().unwrap();
+    assert_eq!((found.owner, found.seq, found.record), (Some(LIVING), 5, text("asked again")));
+    assert_eq!(found.state, State::InputRequired);
+}
+
+async fn keeps_calls_apart_and_forgets_what_is_dropped(records: &dyn CallRecords) {
+    begin(records, 2).await;
+    records.drop_record(key(1).call, LIVING).await.unwrap();
+    records.drop_record(key(9).call, LIVING).await.unwrap();
+    assert_eq!(records.find(key(1).call).await.unwrap(), None);
+    assert!(records.find(key(2).call).await.unwrap().is_some());
+    assert_eq!(records.save_memory(key(1).call, LIVING, text("late")).await.unwrap(), Saved::NotOwner);
+}
+
+async fn an_orphan_has_exactly_one_taker(records: &dyn CallRecords) {
+    let dead = OwnerId([3; 16]);
+    let another = OwnerId([4; 16]);
+    assert_eq!(records.renew(dead, LEASE).await.unwrap(), Lease::Held);
+    records.renew(another, LEASE).await.unwrap();
+    for n in [3, 4] {
+        records.put(&key(n), dead, State::Working, text("asked")).await.unwrap();
+    }
+    let past = RecordKey { expires_ms: 1, ..key(5) };
+    records.put(&past, dead, State::Working, text("asked")).await.unwrap();
+    let orphan = Orphan { call: key(3).call, owner: dead };
+    assert!(records.orphans(9).await.unwrap().is_empty(), "every owner lives");
+    assert!(!records.take(&orphan, LIVING).await.unwrap(), "its owner lives");
+
+    records.retire(dead).await.unwrap();
+    let mut calls: Vec<CallId> = records.orphans(9).await.unwrap().iter().map(|orphan| orphan.call).collect();
+    calls.sort_unstable();
+    assert_eq!(calls, [key(3).call, key(4).call]);
+    assert_eq!(records.orphans(1).await.unwrap().len(), 1);
+    let (first, second) = tokio::join!(records.take(&orphan, LIVING), records.take(&orphan, another));
+    assert!(first.unwrap() ^ second.unwrap(), "one of them takes it");
+    assert!(!records.take(&orphan, LIVING).await.unwrap(), "it is no orphan any more");
+    assert_eq!(records.save_memory(key(3).call, dead, text("late")).await.unwrap(), Saved::NotOwner);
+    let gone = Orphan { call: key(8).call, owner: dead };
+    assert!(!records.take(&gone, LIVING).await.unwrap());
+}
+
+async fn an_owner_that_was_away_too_long_is_told(records: &dyn CallRecords) {
+    let away = OwnerId([6; 16]);
+    records.put(&key(6), away, State::Working, text("asked")).await.unwrap();
+    assert_eq!(records.renew(away, Duration::ZERO).await.unwrap(), Lease::Held);
+    let orphans = records.orphans(9).await.unwrap();
+    assert!(orphans.contains(&Orphan { call: key(6).call, owner: away }));
+    assert_eq!(records.renew(away, LEASE).await.unwrap(), Lease::Lapsed);
+    assert_eq!(records.renew(away, LEASE).await.unwrap(), Lease::Held);
+    assert_eq!(records.save_memory(key(6).call, away, text("kept")).await.unwrap(), Saved::Stored);
+}
+
+async fn what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records: &dyn CallRecords) {
+    let gone = OwnerId([5; 16]);
+    let tells = |n| RecordKey { resumes: false, ..key(n) };
+    records.put(&tells(10), gone, State::AuthRequired, text("told")).await.unwrap();
+    let orphan = Orphan { call: key(10).call, owner: gone };
+    assert!(!records.orphans(99).await.unwrap().contains(&orphan));
+    assert!(!records.take(&orphan, LIVING).await.unwrap());
+    assert_eq!(records.find(key(10).call).await.unwrap().unwrap().state, State::AuthRequired);
+    records.put(&key(10), gone, State::Working, text("asked")).await.unwrap();
+    records.put(&tells(10), gone, State::InputRequired, text("told")).await.unwrap();
+    let found = records.find(key(10).call).await.unwrap().unwrap();
+    assert_eq!((found.record, found.resumes, found.state), (text("asked"), true, State::InputRequired));
+    assert!(records.orphans(99).await.unwrap().contains(&orphan));
+    records.drop_record(key(10).call, gone).await.unwrap();
+}
+
+async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecords) {
+    let call = key(20).call;
+    let gone = OwnerId([8; 16]);
+    records.put(&RecordKey { expires_ms: 1, ..key(20) }, gone, State::Working, text("asked")).await.unwrap();
+    records.save_capsule(call, gone, (1, text("capsule")), text("memory")).await.unwrap();
+    let before = now_ms();
+    let long = End { keep: MAX_KEEP * 2, ..end("done") };
+    assert_eq!(records.finish(&key(20), gone, long).await.unwrap(), Saved::Stored);
+    let ended = records.find(call).await.unwrap().unwrap();
+    assert_eq!((ended.state, ended.owner, ended.resumes), (State::Completed, None, false));
+    assert_eq!((&ended.record, &ended.outcome), (&text("told"), &text("done")));
+    assert_eq!((&ended.capsule, &ended.memory), (&Bytes::new(), &Bytes::new()), "nothing goes on from there");
+    assert_eq!((ended.created_ms, ended.updated_ms >= before), (5, true));
+    let day = i64::try_from(MAX_KEEP.as_millis()).unwrap();
+    assert!((before + day..=now_ms() + day).contains(&ended.expires_ms), "a day at most");
+
+    let orphan = Orphan { call, owner: gone };
+    assert!(!records.orphans(99).await.unwrap().contains(&orphan));
+    assert!(!records.take(&orphan, LIVING).await.unwrap());
+    for owner in [gone, OTHER] {
+        assert_eq!(records.put(&key(20), owner, State::Working, text("x")).await.unwrap(), Saved::NotOwner);
+        assert_eq!(records.save_memory(call, owner, text("x")).await.unwrap(), Saved::NotOwner);
+        assert_eq!(records.finish(&key(20), owner, end("x")).await.unwrap(), Saved::NotOwner);
+        records.drop_record(call, owner).await.unwrap();
+    }
+    assert_eq!(records.find(call).await.unwrap(), Some(ended));
+    // One that had no record gets it at its end.
+    assert_eq!(records.finish(&key(21), LIVING, end("late")).await.unwrap(), Saved::Stored);
+    assert_eq!(records.find(key(21).call).await.unwrap().unwrap().outcome, text("late"));
+}
+
+async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn CallRecords) {
+    let mine = |n| RecordKey { principal: [9; 16], ..key(n) };
+    for key in [mine(31), mine(33), RecordKey { server: "other".into(), ..mine(34) }, key(35)] {
+        records.put(&key, LIVING, State::Working, text("asked")).await.unwrap();
+    }
+    records.finish(&mine(32), LIVING, end("done")).await.unwrap();
+    records.finish(&mine(36), LIVING, End { keep: Duration::ZERO, ..end("past") }).await.unwrap();
+    let list = async |before: Option<u8>, limit| {
+        let before = before.map(|n| [n; 16]);
+        let listing = Listing { principal: [9; 16], server: "demo", before, limit };
+        let listed = records.list(&listing).await.unwrap();
+        listed.into_iter().map(|(call, record)| (call[0], record.state)).collect::<Vec<_>>()
+    };
+    let all = [(33, State::Working), (32, State::Completed), (31, State::Working)];
+    assert_eq!(list(None, 9).await, all);
+    assert_eq!(list(None, 2).await, all[..2]);
+    assert_eq!(list(Some(33), 9).await, all[1..]);
+    assert!(list(Some(31), 9).await.is_empty());
+}
+
+/// Against an empty store with the bounds [`SMALL`] (I-4).
+pub async fn keeps_to_its_bounds(records: &dyn CallRecords) {
+    let other = RecordKey { principal: [1; 16], ..key(99) };
+    records.finish(&other, LIVING, end("of another principal")).await.unwrap();
+    begin(records, 50).await;
+    let kept = async || {
+        let mut kept = Vec::new();
+        for n in [50, 51, 52, 53, 54, 99] {
+            kept.extend(records.find([n; 16]).await.unwrap().map(|_| n));
+        }
+        kept
+    };
+    for n in 51..=54 {
+        // The clock stands in milliseconds, and what ends first goes first.
+        let ended = now_ms();
+        records.finish(&key(n), LIVING, end("x")).await.unwrap();
+        while now_ms() == ended {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(kept().await, [50, 52, 53, 54, 99], "the first of four to end, and nothing that runs");
+    let large = End { outcome: Bytes::from(vec![b'x'; 90]), ..end("") };
+    assert_eq!(records.finish(&key(51), LIVING, large).await.unwrap(), Saved::Stored);
+    assert_eq!(kept().await, [50, 51, 54, 99], "94 bytes leave room for 5");
+}
