@@ -1,16 +1,41 @@
 //! One way to follow a call, for every face: from any event on, to its end.
 //!
 //! Keeps true: whoever follows is put every question that is open when its turn comes, also one whose event the bounded
-//! log has dropped; nothing is shown once the call was taken away from its caller; the outcome comes last, and once.
+//! log has dropped, and is shown of what it has dropped what still matters; nothing is shown once the call was taken away from its caller; the outcome comes last, and once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::Call;
 use super::event::Event;
-use super::event::log::{EventReader, Logged};
+use super::event::log::{EventReader, FoldedLog, Logged};
 use super::outcome::{Outcome, Refusal};
 use super::question::Question;
+use super::{Call, State};
+
+/// Where a call stands: all that somebody needs who sees it for the first time.
+#[derive(Debug)]
+pub struct Standing {
+    pub state: State,
+    /// What it has shown and still matters: progress, the last statuses, artifacts, in their order.
+    pub shown: Vec<Logged>,
+    /// The open questions, in their order.
+    pub questions: Vec<Question>,
+    pub outcome: Option<Arc<Outcome>>,
+    /// Who follows from this event on misses nothing and is shown nothing twice.
+    pub next_event: u64,
+}
+
+impl Standing {
+    pub fn of(call: &Call) -> Standing {
+        // Before the rest: what ends meanwhile is told from this event on.
+        let outcome = call.outcome();
+        let state = outcome.as_ref().map_or_else(|| call.state(), |outcome| outcome.state());
+        call.questions.read(|questions| {
+            let FoldedLog { events: shown, next: next_event } = call.events.folded();
+            Standing { state, shown, questions, outcome, next_event }
+        })
+    }
+}
 
 /// What a follower is shown.
 #[derive(Debug)]

@@ -155,6 +155,14 @@ impl Questions {
         pending
     }
 
+    /// What `read` makes of the open questions, in their order; none is put meanwhile.
+    pub(super) fn read<T>(&self, read: impl FnOnce(Vec<Question>) -> T) -> T {
+        let inner = self.inner.lock();
+        let mut open: Vec<&Open> = inner.open.values().collect();
+        open.sort_by_key(|open| open.number);
+        read(open.into_iter().map(|open| open.question.clone()).collect())
+    }
+
     /// The open question with this id.
     pub fn find(&self, id: &str) -> Option<Question> {
         self.inner.lock().open.get(id).map(|open| open.question.clone())

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::call::Call;
 use asp_gateway::call::event::Event;
-use asp_gateway::call::follower::{Follower, Shown};
+use asp_gateway::call::follower::{Follower, Shown, Standing};
 use asp_gateway::call::outcome::Outcome;
 use asp_gateway::call::question::{Answer, Ask, Question, put};
+use asp_gateway::call::{Call, State};
 use serde_json::json;
 
 use crate::registry::running;
@@ -58,7 +58,7 @@ async fn a_question_is_put_to_whoever_comes_late_also_when_its_event_is_gone() {
         assert!(logged.at_ms >= first.at_ms);
         seen += 1;
     }
-    assert_eq!(seen, 255, "the log holds 256, and the last one was the question");
+    assert_eq!(seen, 255 + 32, "the log holds 256, the last one was the question, and 32 statuses stay");
     drop(open);
 }
 
@@ -88,4 +88,60 @@ async fn the_outcome_comes_last_for_each_that_follows() {
         };
         assert!(Arc::ptr_eq(&outcome, &call.outcome().unwrap()));
     }
+}
+
+fn artifact(uri: &str) -> Event {
+    Event::Artifact { uri: uri.into(), content_type: None, description: None }
+}
+
+fn artifacts(events: impl IntoIterator<Item = Event>) -> Vec<String> {
+    let uri = |event| match event {
+        Event::Artifact { uri, .. } => Some(uri),
+        _ => None,
+    };
+    events.into_iter().filter_map(uri).collect()
+}
+
+#[tokio::test]
+async fn every_artifact_is_shown_to_whoever_comes_late() {
+    let fixture = Fixture::new();
+    let call = running(&fixture);
+    call.emit(artifact("a"));
+    call.emit(artifact("b"));
+    goes_on(&call);
+    call.emit(artifact("c"));
+    call.cancel();
+    let mut follower = Follower::from(call, 0);
+    let mut events = Vec::new();
+    while let Shown::Event(logged) = shown(&mut follower).await {
+        events.push(logged.event);
+    }
+    assert_eq!(artifacts(events), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn where_a_call_stands_and_what_follows_is_all_there_is() {
+    let fixture = Fixture::new();
+    let call = running(&fixture);
+    call.emit(artifact("a"));
+    let _open = ["b", "a"].map(|id| put(&call, question(id)).unwrap());
+    goes_on(&call);
+    let standing = Standing::of(&call);
+    assert_eq!((standing.state, standing.outcome.is_none()), (State::InputRequired, true));
+    let ids: Vec<&str> = standing.questions.iter().map(|question| question.id.as_str()).collect();
+    assert_eq!(ids, ["b", "a"]);
+    let last = standing.shown.last().unwrap().event.clone();
+    assert_eq!(last, Event::Status { phase: (MANY - 1).to_string(), message: None });
+    assert_eq!(artifacts(standing.shown.into_iter().map(|logged| logged.event)), ["a"]);
+
+    let _late = put(&call, question("late")).unwrap();
+    call.emit(artifact("c"));
+    let mut follower = Follower::from(call.clone(), standing.next_event);
+    assert_eq!(asked(&mut follower).await, "late");
+    let Shown::Event(next) = shown(&mut follower).await else { panic!("no event") };
+    assert_eq!(artifacts([next.event]), ["c"]);
+    call.cancel();
+    call.finished().await;
+    let ended = Standing::of(&call);
+    assert_eq!((ended.state, ended.questions.len(), ended.outcome.is_some()), (State::Cancelled, 0, true));
 }

@@ -1,7 +1,8 @@
 //! The bounded log of one call's events, which any number of readers follow.
 //!
 //! Keeps true: a writer never waits; every event has a number, one above the one before; a reader that falls behind
-//! loses the oldest events, can tell which, and never blocks the others; nothing follows the end.
+//! gets of the oldest events what still matters, can tell which are gone, and never blocks the others; nothing follows
+//! the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +12,10 @@ use tokio::sync::watch;
 
 use super::{Event, cut};
 use crate::clock::unix_ms;
+
+mod fold;
+
+use fold::Folded;
 
 /// Most events a call keeps.
 const MAX_EVENTS: usize = 256;
@@ -23,6 +28,14 @@ pub struct Logged {
     /// When it happened, in Unix milliseconds.
     pub at_ms: u64,
     pub event: Event,
+}
+
+/// What of a log still matters.
+pub struct FoldedLog {
+    /// In their order.
+    pub events: Vec<Logged>,
+    /// The number of the first event that it is not made of.
+    pub next: u64,
 }
 
 /// The bounded log of one call.
@@ -45,8 +58,8 @@ struct Inner {
     /// The number of the next event.
     next: u64,
     events: VecDeque<Logged>,
-    /// The highest progress of those that are not kept any more.
-    dropped_progress: Option<f64>,
+    /// Of those that are not kept any more.
+    folded: Folded,
 }
 
 impl Default for EventLog {
@@ -75,7 +88,7 @@ impl EventLog {
             if inner.events.len() == MAX_EVENTS
                 && let Some(dropped) = inner.events.pop_front()
             {
-                inner.dropped_progress = highest([inner.dropped_progress, progress(&dropped)]);
+                inner.folded.take(dropped);
             }
             let number = inner.next;
             inner.next += 1;
@@ -96,13 +109,23 @@ impl EventLog {
         let inner = self.inner.lock();
         let seen = inner.events.iter().take_while(|logged| logged.number < first).map(progress);
         // A reader from the start knows of none, also when the first events are gone.
-        let dropped = inner.dropped_progress.filter(|_| first > 0);
+        let dropped = inner.folded.highest_progress().filter(|_| first > 0);
         highest(seen.chain([dropped]))
     }
 
     /// The number of the next event.
     pub fn next_number(&self) -> u64 {
         self.inner.lock().next
+    }
+
+    /// What of all events so far still matters.
+    pub fn folded(&self) -> FoldedLog {
+        let inner = self.inner.lock();
+        let mut folded = inner.folded.clone();
+        for logged in &inner.events {
+            folded.take(logged.clone());
+        }
+        FoldedLog { events: folded.into_events(), next: inner.next }
     }
 
     /// A reader from event number `first`, or from the oldest that is kept.
@@ -135,7 +158,7 @@ impl EventReader {
         self.next
     }
 
-    /// The next event that is kept; `None` after the end.
+    /// The next event that is kept, or that still matters; `None` after the end.
     pub async fn next(&mut self) -> Option<Logged> {
         loop {
             let seen = *self.pushed.borrow_and_update();
@@ -151,9 +174,13 @@ impl EventReader {
     fn take(&mut self) -> Option<Logged> {
         let inner = self.log.inner.lock();
         let first = inner.events.front()?.number;
+        let dropped = if self.next < first { inner.folded.next_from(self.next) } else { None };
         let at = self.next.max(first);
-        let logged = inner.events.get(usize::try_from(at - first).ok()?)?.clone();
-        self.next = at + 1;
+        let logged = match dropped {
+            Some(logged) => logged.clone(),
+            None => inner.events.get(usize::try_from(at - first).ok()?)?.clone(),
+        };
+        self.next = logged.number + 1;
         Some(logged)
     }
 }
@@ -204,15 +231,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_falls_behind_loses_the_oldest_and_can_tell_which() {
+    async fn a_reader_that_falls_behind_gets_what_matters_of_the_oldest_and_can_tell_which_are_gone() {
         let log = Arc::new(EventLog::default());
         let mut reader = log.reader_from(0);
         for n in 0..(MAX_EVENTS as u64 + 10) {
             log.push(progress(n));
         }
         assert_eq!(reader.position(), 0);
+        assert_eq!(
+            read(&mut reader).await,
+            Some((9, progress(9))),
+            "the highest that the log has no room for"
+        );
         assert_eq!(read(&mut reader).await, Some((10, progress(10))));
         assert_eq!((reader.position(), log.inner.lock().events.len()), (11, MAX_EVENTS));
+        let last = MAX_EVENTS as u64 + 9;
+        let FoldedLog { events, next } = log.folded();
+        let events: Vec<_> = events.into_iter().map(|logged| (logged.number, logged.event)).collect();
+        assert_eq!((events, next), (vec![(last, progress(last))], last + 1));
     }
 
     #[tokio::test]
