@@ -39,15 +39,25 @@ use event::Event;
 use event::log::EventLog;
 use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
-use question::Questions;
+use question::{Ask, Questions};
 
-/// What the caller's client can do when the call asks for something.
+/// What a client can do when a call asks for something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientAbilities {
     /// Answers form elicitations.
     pub elicitation: bool,
     /// Answers sampling requests.
     pub sampling: bool,
+}
+
+impl ClientAbilities {
+    /// Whether a client that can do this can answer.
+    pub const fn answers(self, ask: &Ask) -> bool {
+        match ask {
+            Ask::Form { .. } => self.elicitation,
+            Ask::Sampling(_) => self.sampling,
+        }
+    }
 }
 
 /// What a face hands to the pipeline.
@@ -102,7 +112,7 @@ pub struct Call {
     pub id: Uuid,
     /// Who began it.
     pub caller: Arc<Caller>,
-    /// Under whose token it runs by now.
+    /// Who is attached to it by now.
     pub authority: Authority,
     pub server: Arc<VirtualServer>,
     pub entry: Arc<ListedPrimitive>,
@@ -112,7 +122,6 @@ pub struct Call {
     /// The key the caller gave, for executors that are idempotent by it.
     pub idempotency_key: Option<String>,
     pub traceparent: Option<String>,
-    pub abilities: ClientAbilities,
     pub started: Instant,
     /// The deadline the caller asked for.
     wished: Option<Instant>,
@@ -150,7 +159,11 @@ impl Call {
             id: new_id(),
             caller: invocation.caller.clone(),
             // For a call of a call, the outer one is attended or not.
-            authority: Authority::new(invocation.caller.clone(), invocation.parent.is_none()),
+            authority: Authority::new(
+                invocation.caller.clone(),
+                invocation.parent.is_none(),
+                invocation.abilities,
+            ),
             server: invocation.server.clone(),
             entry: invocation.entry.clone(),
             protocol: invocation.protocol,
@@ -161,7 +174,6 @@ impl Call {
                 Some(IdempotencyKey::SessionRequest { .. }) | None => None,
             },
             traceparent: invocation.traceparent.clone(),
-            abilities: invocation.abilities,
             started,
             wished: invocation.deadline,
             clock: Mutex::new(Clock { runs_since: started, deadline }),
@@ -202,6 +214,11 @@ impl Call {
 
     pub fn state(&self) -> State {
         *self.state.lock()
+    }
+
+    /// What the clients that are attached can do when the call asks for something.
+    pub fn abilities(&self) -> ClientAbilities {
+        self.authority.abilities()
     }
 
     /// Moves to another state; a terminal state is final.

@@ -1,6 +1,8 @@
-//! Under whose token a call runs, and whether somebody is attached to it.
+//! Who is attached to a call: under whose token it runs, and what their clients can do for it.
 //!
-//! Keeps true: whoever attends is the same principal; the token that was presented last counts.
+//! Keeps true: whoever attaches is the same principal; the token that was presented last counts; several may be attached,
+//! each with what its own client can do, and the end of one ends none of the others; while nobody is, a call may ask what
+//! the client could answer with which it began, because whoever comes back can.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,24 +11,33 @@ use asp_edge::{Caller, LEEWAY_SECONDS};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::{Call, ClientAbilities};
 use crate::clock::unix_ms;
 
-/// Under whose token a call runs, and whether a response of it is open.
+/// Who is attached by now.
 #[derive(Clone)]
 struct Standing {
     caller: Arc<Caller>,
-    attended: bool,
+    /// Somebody waits for the answer who has not attached yet: the request that began the call.
+    awaited: bool,
+    /// Open attachments, as many as requests are open: in all, and of which clients.
+    open: usize,
+    elicitation: usize,
+    sampling: usize,
 }
 
-/// The standing of one call, which changes when its caller leaves and comes back.
+/// The standing of one call, which changes when somebody leaves and comes back.
 pub struct Authority {
     standing: watch::Sender<Standing>,
+    /// What the client could do with which the call began.
+    begun_with: ClientAbilities,
 }
 
 impl Authority {
-    /// `attended`: somebody waits for the call's answer from the start.
-    pub(super) fn new(caller: Arc<Caller>, attended: bool) -> Authority {
-        Authority { standing: watch::Sender::new(Standing { caller, attended }) }
+    /// `awaited`: somebody waits for the call's answer from the start.
+    pub(super) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
+        let standing = Standing { caller, awaited, open: 0, elicitation: 0, sampling: 0 };
+        Authority { standing: watch::Sender::new(standing), begun_with }
     }
 
     /// Who the call runs for, with the token that was presented last.
@@ -34,24 +45,62 @@ impl Authority {
         self.standing.borrow().caller.clone()
     }
 
-    /// The same principal is back, perhaps with a fresh token.
-    pub fn attend(&self, caller: &Arc<Caller>) {
-        self.standing.send_replace(Standing { caller: caller.clone(), attended: true });
+    pub fn begun_with(&self) -> ClientAbilities {
+        self.begun_with
     }
 
-    /// The last response of the call has ended, and the call goes on.
+    /// What the clients that are attached can do, all together.
+    pub fn abilities(&self) -> ClientAbilities {
+        let standing = self.standing.borrow();
+        match standing.open {
+            0 => self.begun_with,
+            _ => ClientAbilities { elicitation: standing.elicitation > 0, sampling: standing.sampling > 0 },
+        }
+    }
+
+    /// The same principal is back, perhaps with a fresh token.
+    pub fn present(&self, caller: &Arc<Caller>) {
+        self.standing.send_modify(|standing| {
+            standing.caller = caller.clone();
+            // It attaches next.
+            standing.awaited = true;
+        });
+    }
+
+    /// Nobody waits for the call's answer here.
     pub fn leave(&self) {
-        self.standing.send_modify(|standing| standing.attended = false);
+        self.standing.send_modify(|standing| standing.awaited = false);
+    }
+
+    fn attach(&self, abilities: ClientAbilities) {
+        self.standing.send_modify(|standing| {
+            standing.awaited = false;
+            standing.open += 1;
+            standing.elicitation += usize::from(abilities.elicitation);
+            standing.sampling += usize::from(abilities.sampling);
+        });
+    }
+
+    /// True where nobody is attached any more.
+    fn detach(&self, abilities: ClientAbilities) -> bool {
+        let mut is_last = false;
+        self.standing.send_modify(|standing| {
+            standing.open = standing.open.saturating_sub(1);
+            standing.elicitation = standing.elicitation.saturating_sub(usize::from(abilities.elicitation));
+            standing.sampling = standing.sampling.saturating_sub(usize::from(abilities.sampling));
+            is_last = standing.open == 0 && !standing.awaited;
+        });
+        is_last
     }
 
     /// Resolves when the token has expired while somebody is attached.
     pub(crate) async fn expired(&self, deadline: Instant) {
         let mut standing = self.standing.subscribe();
         loop {
-            let Standing { caller, attended } = standing.borrow_and_update().clone();
+            let Standing { caller, awaited, open, .. } = standing.borrow_and_update().clone();
             let end = ends_at(&caller);
             let due = async {
-                match end.filter(|end| attended && *end < deadline) {
+                match end.filter(|end| (awaited || open > 0) && *end < deadline) {
                     Some(end) => tokio::time::sleep_until(end).await,
                     // The call's own deadline comes first, or nobody is attached.
                     None => std::future::pending().await,
@@ -63,6 +112,41 @@ impl Authority {
                 _ = standing.changed() => {}
             }
         }
+    }
+}
+
+/// Somebody who follows a call, until this is dropped.
+pub struct Attachment {
+    call: Arc<Call>,
+    abilities: ClientAbilities,
+    open: bool,
+}
+
+impl Attachment {
+    /// Attaches a client that can do this.
+    pub fn to(call: Arc<Call>, abilities: ClientAbilities) -> Attachment {
+        call.authority.attach(abilities);
+        Attachment { call, abilities, open: true }
+    }
+
+    pub fn call(&self) -> &Arc<Call> {
+        &self.call
+    }
+
+    /// What its client can do.
+    pub fn abilities(&self) -> ClientAbilities {
+        self.abilities
+    }
+
+    /// Ends it; true where it was open and nobody else is attached.
+    pub fn close(&mut self) -> bool {
+        std::mem::take(&mut self.open) && self.call.authority.detach(self.abilities)
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use crate::call::Call;
 use crate::call::follower::{Follower, Shown};
 use crate::call::outcome::Refusal;
-use crate::call::question::{Answer, Ask, Question, put};
+use crate::call::question::{Answer, Question, put};
 
 /// Most calls of others that one gateway runs.
 const MAX_CALLS: usize = 256;
@@ -98,13 +98,8 @@ impl Relay<'_> {
     }
 
     fn ask(&mut self, question: Question) {
-        let abilities = self.follower.abilities;
-        let able = match question.ask {
-            Ask::Form { .. } => abilities.elicitation,
-            Ask::Sampling(_) => abilities.sampling,
-        };
         let id = question.id.clone();
-        if !able {
+        if !self.follower.abilities().answers(&question.ask) {
             return;
         }
         if let Ok(asked) = put(self.follower, question) {

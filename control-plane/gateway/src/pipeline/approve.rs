@@ -11,7 +11,7 @@ const FIELD: &str = "approve";
 
 /// Asks for approval and waits for the answer.
 pub async fn approve(call: &Call) -> Result<(), Refusal> {
-    if !call.abilities.elicitation {
+    if !call.abilities().elicitation {
         return Err(Refusal::NotApproved(Disapproval::CannotAsk));
     }
     let title = match call.entry.primitive.title.as_str() {

@@ -44,7 +44,7 @@ impl RunningCalls {
 
     /// The call's principal is back with a token that was evaluated before: what came into force since counts.
     pub fn attend(&self, call: &Call, caller: &Arc<Caller>) {
-        call.authority.attend(caller);
+        call.authority.present(caller);
         if let Some(snapshot) = self.snapshot.load_full() {
             evaluate(call, &snapshot);
         }

@@ -13,6 +13,8 @@ use crate::support::{Answer, Fixture, Modern, snapshot, token};
 
 #[path = "plugin/artifacts.rs"]
 mod artifacts;
+#[path = "plugin/attachments.rs"]
+mod attachments;
 #[path = "plugin/availability.rs"]
 mod availability;
 #[path = "plugin/calls.rs"]

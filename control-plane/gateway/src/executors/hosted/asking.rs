@@ -139,7 +139,7 @@ async fn ask_user(
 ) -> Result<Value, Fault> {
     let call = &execution.call;
     let ask = user_form(found, params, id).ok_or(Fault::Undeclared)?;
-    if !call.abilities.elicitation {
+    if !call.abilities().elicitation {
         return Err(Fault::Unsupported);
     }
     let asked = put(call, Question { id: question, ask }).map_err(|_| Fault::Unsupported)?;

@@ -48,7 +48,7 @@ fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
     let Asking { execution, delegates, delegate, id, question, params } = asking;
     let call = &execution.call;
     let sampling = sampling(delegate, params).ok_or(Fault::InvalidInput)?;
-    let way = delegates.way(delegate, call.abilities)?;
+    let way = delegates.way(delegate, call.abilities())?;
     let began = Instant::now();
     let delegation = Delegation {
         call: call.clone(),

@@ -54,7 +54,7 @@ pub(super) fn elicit(
     let form = if declared { user_form(job, &requested) } else { None };
     let asked = match form {
         None => Err(UNDECLARED),
-        Some(_) if !call.abilities.elicitation => Err(UNSUPPORTED),
+        Some(_) if !call.abilities().elicitation => Err(UNSUPPORTED),
         Some(_) if requested.encoded_len() > MAX_FORM => Err(TOO_LARGE),
         Some(form) => Ok(form),
     };

@@ -20,6 +20,7 @@ use super::requests::{self, Answer, Context};
 use super::results::{self, CallResult};
 use super::stream::{self, Era, View};
 use super::{McpRequest, json as json_response, lists};
+use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
@@ -204,7 +205,7 @@ async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message)
         Handled::Failed(failure) => failure.respond(Some(id)),
         Handled::Call(call, asked) => {
             stream::respond(View {
-                call,
+                attachment: Attachment::to(call, abilities(request, session)),
                 asked,
                 revision: session.profile.revision,
                 id: id.into(),
@@ -220,11 +221,9 @@ async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message)
 }
 
 fn simple(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Handled {
-    // A question needs a stream to travel on and a session to come back to.
-    let can_be_asked = session.is_kept() && accepts_stream(request);
     let context = Context {
         revision: session.profile.revision,
-        abilities: if can_be_asked { session.profile.abilities } else { ClientAbilities::default() },
+        abilities: abilities(request, session),
         session: session.key(),
     };
     match message.method.as_deref() {
@@ -240,6 +239,12 @@ fn simple(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Ha
         },
         _ => dispatch(request, session, message, &context),
     }
+}
+
+/// A question needs a stream to travel on and a session to come back to.
+fn abilities(request: &McpRequest, session: &Session) -> ClientAbilities {
+    let can_be_asked = session.is_kept() && accepts_stream(request);
+    if can_be_asked { session.profile.abilities } else { ClientAbilities::default() }
 }
 
 /// A shared request; an id of a request that is still running in the session is refused.
@@ -309,7 +314,7 @@ impl Era for Legacy {
         Some(server_request(&id, method, params))
     }
 
-    fn suspend(&self, _call: &Arc<Call>, _next_event: u64) -> Option<Value> {
+    fn suspend(&self, _call: &Arc<Call>, _questions: Vec<Question>, _next_event: u64) -> Option<Value> {
         None
     }
 
@@ -319,7 +324,5 @@ impl Era for Legacy {
     }
 
     /// A lost connection is no cancel (2025-11-25 transports, disconnection).
-    fn abandoned(&self, call: &Arc<Call>) {
-        call.authority.leave();
-    }
+    fn abandoned(&self, _call: &Arc<Call>) {}
 }

@@ -21,6 +21,7 @@ use super::results::{Asked, CallResult, server_info, set_meta};
 use super::stream::{self, Era, View};
 use super::{McpRequest, json as json_response, lists};
 use crate::call::Call;
+use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::request_state::RequestState;
@@ -91,7 +92,7 @@ async fn answer(
             Ok(json_response(RpcResponse::result(id, &result)))
         }
         Some(Ok(Answer::Call(call, asked))) => Ok(stream::respond(View {
-            call,
+            attachment: Attachment::to(call, abilities),
             asked,
             revision: REVISION,
             id: id.into(),
@@ -265,16 +266,14 @@ impl Era for Modern {
         None
     }
 
-    fn suspend(&self, call: &Arc<Call>, next_event: u64) -> Option<Value> {
+    fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Value> {
         // A retry must repeat the parameters that are not its own.
         let digest = RequestState::digest(self.message.params.as_ref());
         let registry = &self.gateway.pipeline.registry;
         let state = RequestState::issue(&self.gateway.sealer, registry, call, digest, next_event)?;
         self.gateway.pipeline.active.tell(call);
-        // The response ends here; whoever answers may come with a fresh token.
-        call.authority.leave();
         let mut requests = Map::new();
-        for question in call.questions.pending() {
+        for question in questions {
             let (method, params) = questions::request(&question);
             requests.insert(question.id, json!({"method": method, "params": params}));
         }
@@ -292,7 +291,7 @@ impl Era for Modern {
         true
     }
 
-    /// Closing the response is the cancel of this era.
+    /// Closing the last response is the cancel of this era.
     fn abandoned(&self, call: &Arc<Call>) {
         call.cancel();
     }

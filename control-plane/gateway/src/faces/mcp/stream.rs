@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use super::codec::{Message, RpcResponse, accepted, notification};
 use super::results::{self, Asked, CallResult};
 use crate::call::Call;
+use crate::call::authority::Attachment;
 use crate::call::event::{Event, LogLevel};
 use crate::call::follower::{Follower, Shown};
 use crate::call::outcome::{Outcome, Refusal};
@@ -35,7 +36,7 @@ const PHASE: &str = "asp/phase";
 
 /// How one era shows a call.
 pub(super) struct View {
-    pub call: Arc<Call>,
+    pub attachment: Attachment,
     pub asked: Asked,
     pub revision: Revision,
     /// The request's id as JSON text.
@@ -50,33 +51,42 @@ pub(super) struct View {
     pub era: Box<dyn Era>,
 }
 
+impl View {
+    /// The final result where the call waits for what this client can answer, and the era ends the response for that.
+    fn suspend(&self, next_event: u64) -> Option<Value> {
+        let call = self.attachment.call();
+        let mut questions = call.questions.pending();
+        questions.retain(|question| self.attachment.abilities().answers(&question.ask));
+        if questions.is_empty() { None } else { self.era.suspend(call, questions, next_event) }
+    }
+}
+
 /// What differs between the eras.
 pub(super) trait Era: Send + Sync {
     /// Completes a result with what the revision requires.
     fn complete(&self, result: &mut CallResult<'_>);
     /// A question as a message on the stream; `None` when it is answered by [`Era::suspend`].
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String>;
-    /// The final result of a response that ends because the call waits for input; the next one goes on with
-    /// event number `next_event`.
-    fn suspend(&self, call: &Arc<Call>, next_event: u64) -> Option<Value>;
+    /// The final result of a response that ends because the call waits for answers to `questions`; the next one goes
+    /// on with event number `next_event`.
+    fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Value>;
     /// Whether a response to a cancelled call still has somebody who waits for it.
     fn answers_cancelled(&self) -> bool;
-    /// The client went away before the outcome.
+    /// The client went away before the outcome, and no other one follows the call.
     fn abandoned(&self, call: &Arc<Call>);
 }
 
 /// Answers with the call's outcome, streaming what happens before it.
 pub(super) async fn respond(view: View) -> Response {
     if view.from_event > 0
-        && !view.call.questions.pending().is_empty()
-        && let Some(result) = view.era.suspend(&view.call, view.from_event)
+        && let Some(result) = view.suspend(view.from_event)
     {
         // The retry left questions open: they are asked again.
         return RpcResponse::result(&view.id, &result).respond(StatusCode::OK);
     }
-    let follower = Follower::from(view.call.clone(), view.from_event);
+    let follower = Follower::from(view.attachment.call().clone(), view.from_event);
     // A call that goes on after a question does not fall back behind what its client was told.
-    let last_progress = view.call.events.progress_before(view.from_event);
+    let last_progress = view.attachment.call().events.progress_before(view.from_event);
     let mut following = Following { follower, view, last_progress, ended: false };
     let first = tokio::select! {
         biased;
@@ -164,8 +174,9 @@ struct Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        if !self.ended {
-            self.view.era.abandoned(&self.view.call);
+        let is_last = self.view.attachment.close();
+        if !self.ended && is_last {
+            self.view.era.abandoned(self.view.attachment.call());
         }
     }
 }
@@ -176,13 +187,17 @@ impl Following {
         loop {
             match self.follower.next().await {
                 Shown::Ended(outcome) => return self.last(&outcome),
+                // It is for another one who is attached, or who comes back.
+                Shown::Asked(question) if !self.view.attachment.abilities().answers(&question.ask) => {}
                 Shown::Asked(question) => {
-                    if let Some(result) = self.view.era.suspend(&self.view.call, self.follower.position()) {
+                    if let Some(result) = self.view.suspend(self.follower.position()) {
                         self.ended = true;
+                        // Whoever answers may come with a fresh token.
+                        self.view.attachment.close();
                         let response = RpcResponse::result(&self.view.id, &result);
                         return Some(Frame::Final(response, StatusCode::OK));
                     }
-                    if let Some(text) = self.view.era.ask(&self.view.call, &question) {
+                    if let Some(text) = self.view.era.ask(self.view.attachment.call(), &question) {
                         return Some(Frame::Message(text));
                     }
                 }

@@ -91,7 +91,7 @@ fn begin(
     if delegate.entry.input.as_ref().is_some_and(|schema| schema.check(&input).is_err()) {
         return Err(Fault::InvalidInput);
     }
-    let way = job.delegates.way(delegate, call.abilities)?;
+    let way = job.delegates.way(delegate, call.abilities())?;
     let time =
         requested.timeout.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
     let began = Instant::now();
