@@ -149,6 +149,7 @@ impl Gateway {
                     durable: config.stores.ledger,
                     quick: Arc::new(MemoryLedger::default()),
                     owner: active.owner(),
+                    sealer: sealer.clone(),
                 },
                 executor: Arc::new(Executors::new(plugins, artifacts, delegates)?),
                 audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),

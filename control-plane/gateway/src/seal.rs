@@ -29,6 +29,8 @@ pub enum Purpose {
     Told,
     /// How a call ended, in the store.
     Outcome,
+    /// The answer of a call under its key, in the ledger.
+    Answer,
 }
 
 impl Purpose {
@@ -42,6 +44,7 @@ impl Purpose {
             Purpose::Record => b"asp/record/1\0",
             Purpose::Told => b"asp/told/1\0",
             Purpose::Outcome => b"asp/outcome/1\0",
+            Purpose::Answer => b"asp/answer/1\0",
         }
     }
 }

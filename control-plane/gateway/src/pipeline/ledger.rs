@@ -17,6 +17,7 @@ use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, IdempotencyKey};
 use crate::digest;
+use crate::seal::Sealer;
 
 mod stored;
 
@@ -43,6 +44,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(800);
 /// A claimed key. Ends with [`Held::settle`].
 pub struct Held {
     ledger: Arc<dyn Ledger>,
+    sealer: Arc<Sealer>,
     claim: LedgerClaim,
     holder: Holder,
 }
@@ -103,12 +105,13 @@ pub async fn enter(
         }
         claim => claim.map_err(|e| Refusal::Internal(e.to_string()))?,
     };
+    let claimed = LedgerClaim { key: hashed.0, hash, mutating };
     match (claim, key) {
-        (Claim::New, _) => {
-            let claim = LedgerClaim { key: hashed.0, hash, mutating };
-            Ok(Entered::Held(Held { ledger: ledger.clone(), claim, holder: ledgers.holder(call) }))
+        (Claim::New, _) => Ok(Entered::Held(ledgers.held(call, claimed))),
+        (Claim::Replay(bytes), _) => {
+            let replayed = stored::replay(&ledgers.sealer, &claimed, &bytes)?;
+            Ok(replayed.map_or(Entered::Keyless, Entered::Replay))
         }
-        (Claim::Replay(bytes), _) => Ok(stored::replay(&bytes)?.map_or(Entered::Keyless, Entered::Replay)),
         (Claim::Conflict, _) => Err(Refusal::KeyConflict),
         (Claim::Abandoned, _) if !mutating => Ok(Entered::Keyless),
         (Claim::Abandoned, _) => Err(Refusal::OutcomeUnknown),
@@ -144,6 +147,8 @@ pub struct Ledgers {
     pub quick: Arc<dyn Ledger>,
     /// This run of this gateway.
     pub owner: OwnerId,
+    /// What the durable one holds is sealed.
+    pub sealer: Arc<Sealer>,
 }
 
 impl Ledgers {
@@ -164,13 +169,18 @@ impl Ledgers {
             ledger.claim(key, claim.hash, holder, Instant::now(), lease(call)).await?;
             true
         };
-        Ok(held.then(|| Held { ledger: ledger.clone(), claim, holder }))
+        Ok(held.then(|| self.held(call, claim)))
+    }
+
+    fn held(&self, call: &Call, claim: LedgerClaim) -> Held {
+        let ledger = if claim.mutating { &self.durable } else { &self.quick };
+        Held { ledger: ledger.clone(), sealer: self.sealer.clone(), claim, holder: self.holder(call) }
     }
 
     /// How the call ended that held this key.
     pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Outcome {
         match self.durable.answer(LedgerKey(claim.key), claim.hash).await {
-            Ok(Some(answer)) => match stored::replay(&answer) {
+            Ok(Some(answer)) => match stored::replay(&self.sealer, claim, &answer) {
                 Ok(Some(output)) => Outcome::Done { output, replayed: true },
                 Ok(None) => Outcome::lost(),
                 Err(refusal) => Outcome::Refused(refusal),
@@ -214,7 +224,8 @@ impl Held {
         let short = if mutating { Stored::NotKept.bytes()? } else { Stored::Unread.bytes()? };
         let whole = if whole.len() > MAX_ANSWER { short.clone() } else { whole };
         let keep = if mutating { KEEP_MUTATING } else { KEEP_READING };
-        match self.complete(call, Answer { whole, short }, keep).await {
+        let sealed = |answer| stored::sealed(&self.sealer, &self.claim, answer);
+        match self.complete(call, Answer { whole: sealed(whole)?, short: sealed(short)? }, keep).await {
             Ok(true) => Ok(()),
             // What reads only loses its replay.
             Ok(false) if !mutating => Ok(()),

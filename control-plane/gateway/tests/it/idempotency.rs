@@ -1,9 +1,12 @@
 //! The ledger through the MCP face (ADR 7).
 
+use std::sync::Arc;
+
+use asp_store::calls::SqliteCalls;
 use http::StatusCode;
 use serde_json::json;
 
-use crate::support::{Fixture, Legacy, Modern, claims, sign, token};
+use crate::support::{Fixture, Legacy, Modern, claims, sign, snapshot, token};
 
 fn once(token: &str, key: Option<&str>, message: &str) -> Modern {
     let params = json!({"name": "policy.once", "arguments": {"message": message}});
@@ -87,4 +90,24 @@ async fn a_read_without_a_key_is_kept_by_no_ledger() {
     assert_eq!(first["result"]["structuredContent"]["message"], "one");
     assert_eq!(second["result"]["structuredContent"]["message"], "two");
     assert!(second["result"].get("_meta").is_none());
+}
+
+#[tokio::test]
+async fn what_the_store_holds_of_an_answer_is_sealed() {
+    // A member of every output that is stored.
+    const READABLE: &[u8] = br#""kind":"tool""#;
+    let directory = tempfile::tempdir().unwrap();
+    let ledger = Arc::new(SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap());
+    let fixture = || Fixture::new().with_stores(snapshot(), |stores| stores.ledger = ledger.clone());
+    let request = once(&token("alice"), Some("k"), "m");
+    let first = request.send(&fixture()).await.json()["result"]["structuredContent"].clone();
+    assert!(first.is_object(), "{first}");
+    for file in std::fs::read_dir(directory.path()).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(!bytes.windows(READABLE.len()).any(|window| window == READABLE), "{}", path.display());
+    }
+    let again = request.send(&fixture()).await.json()["result"].clone();
+    assert_eq!(again["structuredContent"], first, "{again}");
+    assert_eq!(again["_meta"]["asp/replayed"], true);
 }

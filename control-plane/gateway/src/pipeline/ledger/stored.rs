@@ -1,12 +1,17 @@
 //! What the ledger keeps of an ended call, and what a retry under its key is told.
 //!
 //! Keeps true: a retry is told what the call's own caller was told, or, where that was too large to be kept, that the
-//! call was completed.
+//! call was completed; the durable ledger holds nothing it could read, and an answer opens under its own key only.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Output, Refusal};
+use crate::seal::{Purpose, Sealer};
+
+/// The first byte of a sealed answer; one of an earlier version is JSON.
+const SEALED: u8 = 1;
 
 /// The end of a call. Variants are only added: answers live for a day, and gateways of two versions share them.
 #[derive(Serialize, Deserialize)]
@@ -49,9 +54,38 @@ impl Stored {
     }
 }
 
+/// An answer as the ledger gets it: what reads stays in this process, the rest is sealed.
+pub(super) fn sealed(sealer: &Sealer, claim: &LedgerClaim, answer: Bytes) -> Result<Bytes, Refusal> {
+    if !claim.mutating {
+        return Ok(answer);
+    }
+    let sealed = sealer.seal_bytes(Purpose::Answer, &context(claim), &answer);
+    let sealed = sealed.map_err(|e| Refusal::Internal(e.to_string()))?;
+    Ok([&[SEALED], sealed.as_slice()].concat().into())
+}
+
+fn context(claim: &LedgerClaim) -> Vec<u8> {
+    [claim.key, claim.hash].concat()
+}
+
 /// The answer that was kept; `None` where the call may simply be executed again.
-pub(super) fn replay(bytes: &[u8]) -> Result<Option<Output>, Refusal> {
-    match serde_json::from_slice(bytes).map_err(|e| Refusal::Internal(format!("stored answer: {e}")))? {
+pub(super) fn replay(sealer: &Sealer, claim: &LedgerClaim, bytes: &[u8]) -> Result<Option<Output>, Refusal> {
+    match bytes.split_first() {
+        Some((&SEALED, sealed)) => match sealer.open_bytes(Purpose::Answer, &context(claim), sealed) {
+            Some(answer) => read(&answer),
+            None => {
+                tracing::warn!(
+                    "the answer of a call cannot be opened: it was sealed with another key or was altered, and a retry is told that the outcome is unknown; gateways that share a store need the same ASP_SEAL_KEY"
+                );
+                Err(Refusal::OutcomeUnknown)
+            }
+        },
+        _ => read(bytes),
+    }
+}
+
+fn read(answer: &[u8]) -> Result<Option<Output>, Refusal> {
+    match serde_json::from_slice(answer).map_err(|e| Refusal::Internal(format!("stored answer: {e}")))? {
         Stored::Output(output) => Ok(Some(output)),
         Stored::OutcomeUnknown => Err(Refusal::OutcomeUnknown),
         Stored::InvalidArguments { pointer, message } => Err(Refusal::InvalidArguments { pointer, message }),
@@ -59,5 +93,40 @@ pub(super) fn replay(bytes: &[u8]) -> Result<Option<Output>, Refusal> {
         Stored::Relayed { code, message } => Err(Refusal::Relayed { code, message }),
         Stored::NotKept => Ok(Some(Output::not_kept())),
         Stored::Unread => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealer(key: u8) -> Sealer {
+        Sealer::new(&[key; 32], None).unwrap()
+    }
+
+    fn claim(key: u8) -> LedgerClaim {
+        LedgerClaim { key: [key; 32], hash: [2; 32], mutating: true }
+    }
+
+    #[test]
+    fn an_answer_opens_under_its_own_key_and_nowhere_else() {
+        let output = Output::tool_error("text");
+        let plain = Stored::Output(output.clone()).bytes().unwrap();
+        let kept = sealed(&sealer(1), &claim(1), plain.clone()).unwrap();
+        assert_eq!(replay(&sealer(1), &claim(1), &kept), Ok(Some(output.clone())));
+        for (sealer, claim) in [(sealer(2), claim(1)), (sealer(1), claim(2))] {
+            assert_eq!(replay(&sealer, &claim, &kept), Err(Refusal::OutcomeUnknown));
+        }
+        let mut altered = kept.to_vec();
+        *altered.last_mut().unwrap() ^= 1;
+        assert_eq!(replay(&sealer(1), &claim(1), &altered), Err(Refusal::OutcomeUnknown));
+        assert_eq!(replay(&sealer(1), &claim(1), &plain), Ok(Some(output)), "of an earlier version");
+    }
+
+    #[test]
+    fn what_only_reads_is_not_sealed() {
+        let plain = Bytes::from_static(b"{}");
+        let reads = LedgerClaim { mutating: false, ..claim(1) };
+        assert_eq!(sealed(&sealer(1), &reads, plain.clone()), Ok(plain));
     }
 }
