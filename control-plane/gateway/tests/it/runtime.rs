@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
+use asp_proto::envelope::packed;
 use asp_proto::plugin::{
     ClientMessage, Completed, InitResponse, InvokeRequest, Json, ServerMessage, client_message,
     server_message,
@@ -63,7 +64,7 @@ pub(crate) struct Script {
     /// How long an admission takes.
     pub delay: Duration,
     /// What a worker answers at once to work that comes with its request; `None`: such work is not taken.
-    pub at_once: Option<fn(&InvokeRequest) -> Value>,
+    pub at_once: Option<fn(&Any) -> Any>,
 }
 
 impl Script {
@@ -79,7 +80,7 @@ impl Script {
     }
 
     /// Answers every call with the only frame of its tunnel.
-    pub(crate) fn answering(answer: fn(&InvokeRequest) -> Value) -> Script {
+    pub(crate) fn answering(answer: fn(&Any) -> Any) -> Script {
         Script { at_once: Some(answer), ..Script::of(|_, _| async {}) }
     }
 
@@ -181,8 +182,27 @@ impl Worker {
     }
 
     pub(crate) async fn say_any(&self, name: &str, value: Vec<u8>) {
-        let any = Any { type_url: format!("type.googleapis.com/{name}"), value };
-        self.send(ppp_server_frame::Payload::Ppp(any)).await;
+        self.say_packed(Any { type_url: format!("type.googleapis.com/{name}"), value }).await;
+    }
+
+    pub(crate) async fn say_packed(&self, message: Any) {
+        self.send(ppp_server_frame::Payload::Ppp(message)).await;
+    }
+
+    /// Ends the tunnel with a frame that tells its cost and nothing else.
+    pub(crate) async fn closes(&self) {
+        let closed = TunnelEvent {
+            tunnel_id: self.tunnel_id.clone(),
+            r#type: tunnel_event::Type::TunnelClosed.into(),
+            ..TunnelEvent::default()
+        };
+        let payload = Some(ppp_server_frame::Payload::Event(closed));
+        let frame = PppServerFrame {
+            tunnel_id: self.tunnel_id.clone(),
+            payload,
+            closed: Some(TunnelCost::default()),
+        };
+        let _ = self.out.send(Ok(frame)).await;
     }
 
     pub(crate) async fn event(&self, event: tunnel_event::Type, message: &str, details: &[(&str, Kind)]) {
@@ -320,7 +340,7 @@ impl SharedStream {
 
     async fn allocate(&mut self, name: String, request: AllocateWorkerRequest) {
         if let (Some(answer), Some(work)) = (self.script.at_once, &request.work) {
-            let frame = answered(&name, work, answer);
+            let frame = answered(&name, answer(work));
             self.told.allocations.lock().push(request);
             let _ = self.out.send(Ok(frame)).await;
             return;
@@ -360,7 +380,14 @@ impl SharedStream {
 }
 
 /// The only frame of a tunnel.
-fn answered(name: &str, work: &Any, answer: fn(&InvokeRequest) -> Value) -> PppServerFrame {
+fn answered(name: &str, answer: Any) -> PppServerFrame {
+    let closed = TunnelCost { cpu_ms: 250, bytes_in: 100, ..TunnelCost::default() };
+    let payload = Some(ppp_server_frame::Payload::Ppp(answer));
+    PppServerFrame { tunnel_id: name.to_owned(), payload, closed: Some(closed) }
+}
+
+/// The result that a worker answers an invoke with.
+pub(crate) fn completed(work: &Any, answer: impl Fn(&InvokeRequest) -> Value) -> Any {
     let message = ClientMessage::decode(work.value.as_slice()).unwrap().payload;
     let Some(client_message::Payload::Invoke(invoke)) = message else { panic!("no invoke") };
     let end = Completed {
@@ -368,9 +395,7 @@ fn answered(name: &str, work: &Any, answer: fn(&InvokeRequest) -> Value) -> PppS
         request_id: invoke.request_id,
         ..Completed::default()
     };
-    let message = ServerMessage { payload: Some(server_message::Payload::Completed(end)) };
-    let closed = TunnelCost { cpu_ms: 250, bytes_in: 100, ..TunnelCost::default() };
-    PppServerFrame { closed: Some(closed), ..PppServerFrame::carrying(name, &message) }
+    packed(&ServerMessage { payload: Some(server_message::Payload::Completed(end)) })
 }
 
 fn allocate(script: &Script, told: &Told, request: AllocateWorkerRequest) -> (usize, AllocateWorkerResponse) {

@@ -1,22 +1,31 @@
 //! Admission, events, results and failures of a plugin call.
 
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
-use asp_proto::plugin::{Failed, ResultChunk, client_message, server_message::Payload};
+use asp_proto::envelope::packed;
+use asp_proto::plugin::{
+    ContentChunk, Failed, GetPromptRequest, GetPromptResponse, PromptMessage, ReadResourceRequest,
+    ResultChunk, client_message, content_chunk, server_message::Payload,
+};
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;
-use asp_proto::supervisor::tunnel_event;
+use asp_proto::supervisor::{AllocateWorkerResponse, tunnel_event};
+use prost::Message;
+use prost_types::Any;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 
 use super::{call, fixture, modern, progress, sweep, until};
 use crate::runtime::{
-    Authority, PYTHON, Runtime, Script, Worker, admitted, json_of, queued, rejected, start_with_tls,
+    Authority, PYTHON, Runtime, Script, Worker, admitted, completed, json_of, queued, rejected,
+    start_with_tls,
 };
 use crate::support::{Fixture, Modern, snapshot, token};
 
 #[tokio::test]
 async fn a_call_that_is_answered_at_once_takes_one_frame_each_way() {
-    let runtime = Runtime::start(Script::answering(|invoke| json!({"ok": invoke.primitive == "sweep"})));
+    let runtime = Runtime::start(Script::answering(|work| {
+        completed(work, |invoke| json!({"ok": invoke.primitive == "sweep"}))
+    }));
     let fixture = fixture(&runtime);
     for _ in 0..2 {
         let answer = sweep(&fixture).await.json();
@@ -202,12 +211,33 @@ async fn a_result_off_its_schema_is_never_passed_on() {
     assert!(!answer.text.contains("yes"));
 }
 
+/// What a plugin gives of a resource.
+fn chunk(uri: &str, text: &str) -> Any {
+    let data = Some(content_chunk::Data::Text(text.into()));
+    packed(&ContentChunk { uri: uri.into(), mime_type: "text/plain".into(), data })
+}
+
+fn prompt() -> Any {
+    let content = json_of(&json!({"type": "text", "text": "Hi"}));
+    let messages = vec![PromptMessage { role: "user".into(), content }];
+    packed(&GetPromptResponse { description: "d".into(), messages })
+}
+
+/// Reads the fixture's resource and gets its prompt.
+async fn read_and_get(fixture: &Fixture, contents: &str) {
+    let read = Modern::new("plugins", &token("alice"), "resources/read", json!({"uri": "page://7"}));
+    let read = read.send(fixture).await.json();
+    assert_eq!(
+        read["result"]["contents"],
+        json!([{"uri": "page://7", "mimeType": "text/plain", "text": contents}])
+    );
+    let params = json!({"name": "advice", "arguments": {"topic": "x"}});
+    let prompt = Modern::new("plugins", &token("alice"), "prompts/get", params).send(fixture).await.json();
+    assert_eq!(prompt["result"]["messages"][0]["content"]["text"], "Hi");
+}
+
 #[tokio::test]
 async fn a_resource_and_a_prompt_come_from_their_plugin() {
-    use asp_proto::plugin::{
-        ContentChunk, GetPromptRequest, GetPromptResponse, PromptMessage, ReadResourceRequest, content_chunk,
-    };
-    use prost::Message;
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         worker.any().await.unwrap();
         let asked = worker.any().await.unwrap();
@@ -215,9 +245,7 @@ async fn a_resource_and_a_prompt_come_from_their_plugin() {
             let read = ReadResourceRequest::decode(asked.value.as_slice()).unwrap();
             assert_eq!(read.uri, "page://7");
             for text in ["one ", "two"] {
-                let data = Some(content_chunk::Data::Text(text.into()));
-                let chunk = ContentChunk { uri: read.uri.clone(), mime_type: "text/plain".into(), data };
-                worker.say_any("asp.plugin.v1.ContentChunk", chunk.encode_to_vec()).await;
+                worker.say_packed(chunk(&read.uri, text)).await;
             }
             return worker.event(tunnel_event::Type::TunnelClosed, "", &[]).await;
         }
@@ -226,21 +254,37 @@ async fn a_resource_and_a_prompt_come_from_their_plugin() {
             (get.name.as_str(), get.arguments.unwrap().value.as_slice()),
             ("advice", &br#"{"topic":"x"}"#[..])
         );
-        let message =
-            PromptMessage { role: "user".into(), content: json_of(&json!({"type": "text", "text": "Hi"})) };
-        let prompt = GetPromptResponse { description: "d".into(), messages: vec![message] };
-        worker.say_any("asp.plugin.v1.GetPromptResponse", prompt.encode_to_vec()).await;
+        worker.say_packed(prompt()).await;
     }));
+    read_and_get(&fixture(&runtime), "one two").await;
+}
+
+#[tokio::test]
+async fn a_resource_and_a_prompt_that_are_answered_at_once_take_one_frame_each_way() {
+    let runtime =
+        Runtime::start(Script::answering(|work| match work.type_url.ends_with("ReadResourceRequest") {
+            true => chunk("page://7", "all"),
+            false => prompt(),
+        }));
     let fixture = fixture(&runtime);
-    let read = Modern::new("plugins", &token("alice"), "resources/read", json!({"uri": "page://7"}));
-    let read = read.send(&fixture).await.json();
-    assert_eq!(
-        read["result"]["contents"],
-        json!([{"uri": "page://7", "mimeType": "text/plain", "text": "one two"}])
-    );
-    let params = json!({"name": "advice", "arguments": {"topic": "x"}});
-    let prompt = Modern::new("plugins", &token("alice"), "prompts/get", params).send(&fixture).await.json();
-    assert_eq!(prompt["result"]["messages"][0]["content"]["text"], "Hi");
+    read_and_get(&fixture, "all").await;
+    fixture.gateway.flush().await;
+    assert_eq!(*runtime.told.frames.lock(), 2, "the requests, with their work");
+}
+
+/// As runtimes did that took the work with its request and told a read's end apart.
+#[tokio::test]
+async fn a_resource_whose_end_is_told_apart_is_complete_by_then() {
+    let script = Script::of(|n, worker: Worker| async move {
+        match n {
+            0 => worker.say_packed(chunk("page://7", "all")).await,
+            _ => worker.say_packed(prompt()).await,
+        }
+        worker.closes().await;
+    });
+    let took = |n| AllocateWorkerResponse { took: true, ..admitted(n) };
+    let runtime = Runtime::start(script.admitting(took));
+    read_and_get(&fixture(&runtime), "all").await;
 }
 
 /// The plugins that the fixture's runtime has to do with, as `id@version` in order.
