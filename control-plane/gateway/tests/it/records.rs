@@ -32,6 +32,7 @@ fn keyed(mut request: Modern, key: Option<&str>) -> Modern {
 async fn asked(fixture: &Fixture, message: &str, key: Option<&str>, action: &str) -> Modern {
     let asked = keyed(wipe(message, &json!({})), key).send(fixture).await.json()["result"].clone();
     assert_eq!(asked["resultType"], "input_required", "{asked}");
+    record(fixture, State::InputRequired).await;
     let answer = json!({"asp.approve": {"action": action, "content": {"approve": true}}});
     let retry = json!({"requestState": asked["requestState"], "inputResponses": answer});
     keyed(wipe(message, &retry), key)
