@@ -6,6 +6,9 @@ use anyhow::{Context, Result};
 use asp_e2e::http1::{self, Request, Response};
 use serde_json::{Value, json};
 
+/// Sent with every request, so that answers of two replicas differ by what they say alone.
+pub(crate) const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 /// Opens a legacy session on `demo`; the answer and the session's id.
 pub(crate) async fn open_session(edge: SocketAddr, token: &str) -> Result<(Response, String)> {
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "wire", "version": "1"}});
@@ -44,6 +47,7 @@ fn request(token: &str, message: Value, headers: &[(&str, &str)]) -> Request {
         ("authorization", bearer.as_str()),
         ("content-type", "application/json"),
         ("accept", "application/json, text/event-stream"),
+        ("traceparent", TRACEPARENT),
     ];
     let headers = usual
         .iter()

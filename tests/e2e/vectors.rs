@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use crate::message::TRACEPARENT;
 use crate::trial::Shared;
 
 /// A second wasm filter that does nothing: the least that Envoy takes for one.
@@ -182,10 +183,13 @@ impl Bench {
 
     fn request(&self, case: &Case) -> Request {
         let setting = Setting { keys: &self.keys, now: self.now, public_url: &self.public_url };
+        let mut headers = case.request.headers(case.token.as_ref(), &setting);
+        // Without one, each would make its own.
+        headers.push(("traceparent".into(), TRACEPARENT.into()));
         Request {
             method: case.request.method.clone(),
             target: case.request.path.clone(),
-            headers: case.request.headers(case.token.as_ref(), &setting),
+            headers,
             body: case.request.body(),
         }
     }

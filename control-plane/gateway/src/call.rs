@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use asp_edge::Caller;
+use asp_edge::{Caller, Trace};
 use asp_proto::snapshot::{Mutation, Protocol};
 use asp_snapshot::{ListedPrimitive, VirtualServer};
 pub use asp_store::records::State;
@@ -76,8 +76,7 @@ pub struct Invocation {
     pub abilities: ClientAbilities,
     /// The downstream session (legacy MCP), else empty.
     pub session: String,
-    /// W3C `traceparent` as the caller sent it.
-    pub traceparent: Option<String>,
+    pub trace: Trace,
     pub bytes_in: usize,
     /// The call that began this one; `None` for a client's own.
     pub parent: Option<Parent>,
@@ -121,7 +120,7 @@ pub struct Call {
     pub session: String,
     /// The key the caller gave, for executors that are idempotent by it.
     pub idempotency_key: Option<String>,
-    pub traceparent: Option<String>,
+    pub trace: Trace,
     pub started: Instant,
     /// The deadline the caller asked for.
     wished: Option<Instant>,
@@ -173,7 +172,7 @@ impl Call {
                 Some(IdempotencyKey::Explicit(key)) => Some(key.clone()),
                 Some(IdempotencyKey::SessionRequest { .. }) | None => None,
             },
-            traceparent: invocation.traceparent.clone(),
+            trace: invocation.trace,
             started,
             wished: invocation.deadline,
             clock: Mutex::new(Clock { runs_since: started, deadline }),

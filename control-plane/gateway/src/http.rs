@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::{Admitted, Era, Face, Pending, Reason, Reply, Step, Verdict, reply};
+use asp_edge::{Admitted, Era, Face, Pending, Reason, Reply, Step, Trace, Verdict, reply};
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -61,14 +61,16 @@ async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
 
 async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    if let Some(refusal) = headers_too_large(&parts) {
+    let headers = edge_headers(&parts);
+    let trace = Trace::of(&headers, rand::random());
+    if let Some(refusal) = headers_too_large(&parts, trace) {
         return reply(refusal);
     }
-    match evaluate(&gateway, &parts, body).await {
+    match evaluate(&gateway, &headers, body, trace).await {
         Err(refusal) => {
             if let Some(cause) = refusal.cause {
                 tracing::warn!(
-                    path = parts.uri.path(),
+                    path = parts.uri.path(), %trace,
                     "a token that a trusted issuer signed is refused, and its caller gets a 401: {cause}"
                 );
             }
@@ -90,15 +92,15 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
 
 /// Refuses as Envoy does what Envoy would not have let through: JSON-RPC on the paths of its faces, a problem
 /// document elsewhere (RFC 6585 section 5).
-fn headers_too_large(parts: &Parts) -> Option<Reply> {
+fn headers_too_large(parts: &Parts, trace: Trace) -> Option<Reply> {
     let bytes: usize = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     if bytes <= MAX_HEADER_BYTES && parts.headers.len() <= MAX_HEADERS {
         return None;
     }
     let face = parts.uri.path().split('/').nth(2);
     let mut refusal = match face {
-        Some("mcp" | "a2a") => asp_edge::refuse(Reason::InvalidRequest, Era::Legacy, None),
-        _ => asp_edge::refuse_problem(Reason::InvalidRequest, Era::Legacy),
+        Some("mcp" | "a2a") => asp_edge::refuse(Reason::InvalidRequest, Era::Legacy, None, Some(trace)),
+        _ => asp_edge::refuse_problem(Reason::InvalidRequest, Era::Legacy, Some(trace)),
     };
     // A problem document repeats the status.
     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -119,11 +121,15 @@ struct Evaluated {
 const MUCH: usize = 16 * 1024;
 
 /// Headers, then the body where it is needed. A body the edge does not ask for is not read.
-async fn evaluate(gateway: &Gateway, parts: &Parts, body: Body) -> Result<Evaluated, Reply> {
-    let snapshot = in_force(gateway)?;
-    let headers = edge_headers(parts);
+async fn evaluate(
+    gateway: &Gateway,
+    headers: &[(&str, &[u8])],
+    body: Body,
+    trace: Trace,
+) -> Result<Evaluated, Reply> {
+    let snapshot = in_force(gateway, trace)?;
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
-    let pending = match gateway.edge().on_headers(&snapshot.edge, &headers, end_of_stream, &env()) {
+    let pending = match gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace)) {
         Step::Decided(verdict) => return evaluated(snapshot, verdict, Bytes::new()),
         Step::NeedBody(pending) => pending,
     };
@@ -132,14 +138,14 @@ async fn evaluate(gateway: &Gateway, parts: &Parts, body: Body) -> Result<Evalua
         tokio::task::yield_now().await;
     }
     // A client decides how long its body takes: what came into force meanwhile counts, and so does the token's end.
-    let since = in_force(gateway)?;
+    let since = in_force(gateway, trace)?;
     let stands = Arc::ptr_eq(&snapshot, &since) && !has_expired(&pending.admitted);
     let verdict = match stands {
-        true => gateway.edge().on_body(&snapshot.edge, *pending, &body, &env()),
+        true => gateway.edge().on_body(&snapshot.edge, *pending, &body, &env(trace)),
         // The token's signature is remembered, and a gateway takes nothing from coarse limits: nothing counts twice.
-        false => match gateway.edge().on_headers(&since.edge, &headers, false, &env()) {
+        false => match gateway.edge().on_headers(&since.edge, headers, false, &env(trace)) {
             Step::Decided(verdict) => verdict,
-            Step::NeedBody(pending) => gateway.edge().on_body(&since.edge, *pending, &body, &env()),
+            Step::NeedBody(pending) => gateway.edge().on_body(&since.edge, *pending, &body, &env(trace)),
         },
     };
     evaluated(since, verdict, body)
@@ -150,12 +156,13 @@ fn has_expired(admitted: &Admitted) -> bool {
     admitted.caller.as_ref().is_some_and(|caller| caller.expires_at <= unix_ms() / 1000)
 }
 
-fn in_force(gateway: &Gateway) -> Result<Arc<Snapshot>, Reply> {
-    gateway.snapshot().ok_or_else(|| asp_edge::refuse(Reason::UpstreamUnavailable, Era::Legacy, None))
+fn in_force(gateway: &Gateway, trace: Trace) -> Result<Arc<Snapshot>, Reply> {
+    let none = || asp_edge::refuse(Reason::UpstreamUnavailable, Era::Legacy, None, Some(trace));
+    gateway.snapshot().ok_or_else(none)
 }
 
-fn env() -> asp_edge::Env {
-    asp_edge::Env { now_ms: unix_ms(), random: [0; 8] }
+fn env(trace: Trace) -> asp_edge::Env {
+    asp_edge::Env { now_ms: unix_ms(), random: [0; 8], trace }
 }
 
 fn evaluated(snapshot: Arc<Snapshot>, verdict: Verdict, body: Bytes) -> Result<Evaluated, Reply> {
@@ -166,13 +173,15 @@ fn evaluated(snapshot: Arc<Snapshot>, verdict: Verdict, body: Bytes) -> Result<E
 }
 
 async fn read_body(gateway: &Gateway, pending: &Pending, body: Body) -> Result<Bytes, Reply> {
+    let Admitted { era, trace, .. } = pending.admitted;
+    let refuse = |reason| asp_edge::refuse(reason, era, None, Some(trace));
     let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, pending.max_body).collect()).await;
     match collected {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(gateway.edge().body_too_large(pending)),
-        Ok(Err(_)) => Err(asp_edge::refuse(Reason::ParseError, pending.admitted.era, None)),
+        Ok(Err(_)) => Err(refuse(Reason::ParseError)),
         Err(_) => {
-            let mut refusal = asp_edge::refuse(Reason::Deadline, pending.admitted.era, None);
+            let mut refusal = refuse(Reason::Deadline);
             refusal.status = StatusCode::REQUEST_TIMEOUT.as_u16();
             Err(refusal)
         }
@@ -186,7 +195,8 @@ async fn serve(
     admitted: Admitted,
     body: Bytes,
 ) -> Response {
-    let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None));
+    let trace = Some(admitted.trace);
+    let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
     match admitted.face {
         Face::Health => Response::new(Body::from("ok\n")),
         Face::WellKnown => {
@@ -196,7 +206,7 @@ async fn serve(
             let Some(server) = snapshot.server(&admitted.server).cloned() else { return not_found() };
             let caller = match identity::identify(&admitted, &server) {
                 Ok(caller) => caller,
-                Err(reason) => return reply(asp_edge::refuse(reason, admitted.era, None)),
+                Err(reason) => return reply(asp_edge::refuse(reason, admitted.era, None, trace)),
             };
             let Parts { method, headers, .. } = parts;
             mcp::serve(mcp::McpRequest { gateway, snapshot, server, caller, admitted, method, headers, body })

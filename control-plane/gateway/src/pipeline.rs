@@ -255,7 +255,7 @@ impl Running {
             },
         };
         if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
-            tracing::error!(call = %self.call.id, primitive = %self.call.entry.primitive.id, error = %refusal, "a call failed by a fault of this gateway or of the primitive's spec; its caller was told an internal error");
+            tracing::error!(call = %self.call.id, trace = %self.call.trace, primitive = %self.call.entry.primitive.id, error = %refusal, "a call failed by a fault of this gateway or of the primitive's spec; its caller was told an internal error");
         }
         let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
         self.pipeline.active.end(&self.call);
@@ -335,7 +335,7 @@ impl Running {
             // Another gateway must not take what runs for what has not begun, as the earlier row says it.
             Err(error) if has_not_begun => Err(Refusal::Internal(error.to_string())),
             Err(error) => {
-                tracing::warn!(call = %call.id, %error, "the store did not say in time that it keeps this call: if this gateway dies, no other one may go on with it, and its outcome will be unknown; check the store's response times");
+                tracing::warn!(call = %call.id, trace = %call.trace, %error, "the store did not say in time that it keeps this call: if this gateway dies, no other one may go on with it, and its outcome will be unknown; check the store's response times");
                 Ok(())
             }
             Ok(()) => Ok(()),

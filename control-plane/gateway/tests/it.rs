@@ -46,3 +46,5 @@ mod registry;
 mod revocation;
 #[path = "it/visibility.rs"]
 mod visibility;
+#[path = "it/trace.rs"]
+mod trace;

@@ -20,6 +20,7 @@ use crate::route;
 use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
 use crate::token::{self, Offered, Tokens};
+use crate::trace::Trace;
 use crate::verdict::{Admitted, Changes, Env, Forward, Pending, Role, Step, Verdict};
 
 /// Largest body of a request to a root path; those faces read none.
@@ -38,7 +39,7 @@ pub(crate) struct Judgement<'a> {
 impl Judgement<'_> {
     pub(crate) fn headers(&self, headers: &Headers<'_>, end_of_stream: bool) -> Result<Step, Reply> {
         let target = path::parse(headers.path);
-        let mut voice = voice(target.as_ref(), headers);
+        let mut voice = voice(target.as_ref(), headers, self.env.trace);
         if self.snapshot.is_boot() {
             return Err(voice.refuse(Reason::UpstreamUnavailable));
         }
@@ -195,7 +196,7 @@ fn forward(admitted: Admitted, mut changes: Changes, cluster: Option<&str>) -> V
 }
 
 /// How refusals of this request look.
-fn voice(target: Option<&Target<'_>>, headers: &Headers<'_>) -> Voice {
+fn voice(target: Option<&Target<'_>>, headers: &Headers<'_>, trace: Trace) -> Voice {
     let face = target.map(|target| target.face);
     let jsonrpc = match face {
         Some(face) => matches!(face, Face::Mcp | Face::A2a),
@@ -205,7 +206,7 @@ fn voice(target: Option<&Target<'_>>, headers: &Headers<'_>) -> Voice {
         Some(Face::Mcp) => modern::era(headers.protocol_version),
         _ => Era::Legacy,
     };
-    Voice { jsonrpc, era, origin: None }
+    Voice { jsonrpc, era, origin: None, trace }
 }
 
 /// Repeated headers, Host and Origin; answers a preflight. From here on refusals are readable for the Origin.
@@ -258,6 +259,7 @@ fn admitted(target: &Target<'_>, voice: &Voice, max_body: usize) -> Admitted {
         envelope: None,
         origin: voice.origin.clone(),
         max_body,
+        trace: voice.trace,
     }
 }
 

@@ -33,6 +33,7 @@ pub mod snapshot;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 mod token;
+mod trace;
 mod verdict;
 
 pub use caller::Caller;
@@ -44,4 +45,5 @@ pub use reason::{Era, Reason};
 pub use reply::{Reply, refuse, refuse_problem};
 pub use snapshot::Snapshot;
 pub use token::{Cause, LEEWAY_SECONDS, MAX_LISTED};
+pub use trace::Trace;
 pub use verdict::{Admitted, Env, Forward, Header, Pending, Role, Step, Verdict};

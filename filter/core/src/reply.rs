@@ -3,10 +3,11 @@
 //! Owns the two body shapes, the bearer challenge and `Retry-After`. Refuses to say anything that is not in
 //! [`Reason`]: no detail of a token, a policy or a parser reaches the client (I-11, I-10).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::reason::{Era, Reason};
 use crate::token::Cause;
+use crate::trace::Trace;
 
 /// Response headers that a browser client may read.
 const EXPOSED: &str =
@@ -22,11 +23,13 @@ pub struct Reply {
     pub reason: Option<Reason>,
     /// What is wrong with the token, for the log of whoever runs the edge; never sent.
     pub cause: Option<Cause>,
+    /// `None` for a preflight, and for what Envoy refuses by itself.
+    pub trace: Option<Trace>,
 }
 
-/// A JSON-RPC refusal; `id` is JSON text, `None` leaves the member out.
-pub fn refuse(reason: Reason, era: Era, id: Option<&str>) -> Reply {
-    let error = json!({
+/// A JSON-RPC refusal; `id` is JSON text, `None` leaves the member out. Only what Envoy refuses by itself has no trace.
+pub fn refuse(reason: Reason, era: Era, id: Option<&str>, trace: Option<Trace>) -> Reply {
+    let mut error = json!({
         "code": reason.jsonrpc_code(),
         "message": reason.message(),
         "data": {
@@ -35,16 +38,17 @@ pub fn refuse(reason: Reason, era: Era, id: Option<&str>) -> Reply {
             "recovery_hint": reason.recovery_hint(),
         },
     });
+    add(error.get_mut("data"), trace);
     let body = match id {
         Some(id) => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#),
         None => format!(r#"{{"jsonrpc":"2.0","error":{error}}}"#),
     };
-    reply(reason, era, "application/json", body)
+    reply(reason, era, "application/json", body, trace)
 }
 
 /// A refusal as a problem document (RFC 9457), for REST, well-known and root paths.
-pub fn refuse_problem(reason: Reason, era: Era) -> Reply {
-    let body = json!({
+pub fn refuse_problem(reason: Reason, era: Era, trace: Option<Trace>) -> Reply {
+    let mut body = json!({
         "type": format!("urn:asp:reason:{}", reason.as_str()),
         "title": reason.message(),
         "status": reason.http_status(era),
@@ -52,10 +56,18 @@ pub fn refuse_problem(reason: Reason, era: Era) -> Reply {
         "code": reason.taxonomy(),
         "recovery_hint": reason.recovery_hint(),
     });
-    reply(reason, era, "application/problem+json", body.to_string())
+    add(Some(&mut body), trace);
+    reply(reason, era, "application/problem+json", body.to_string(), trace)
 }
 
-fn reply(reason: Reason, era: Era, content_type: &str, body: String) -> Reply {
+/// What a client shows to whoever reads the logs.
+fn add(object: Option<&mut Value>, trace: Option<Trace>) {
+    if let (Some(object), Some(trace)) = (object.and_then(Value::as_object_mut), trace) {
+        object.insert("traceId".into(), trace.to_string().into());
+    }
+}
+
+fn reply(reason: Reason, era: Era, content_type: &str, body: String, trace: Option<Trace>) -> Reply {
     let headers = vec![("content-type", content_type.to_owned()), ("cache-control", "no-store".to_owned())];
     Reply {
         status: reason.http_status(era),
@@ -63,6 +75,7 @@ fn reply(reason: Reason, era: Era, content_type: &str, body: String) -> Reply {
         body: body.into_bytes(),
         reason: Some(reason),
         cause: None,
+        trace,
     }
 }
 
@@ -96,13 +109,14 @@ pub(crate) struct Voice {
     pub(crate) era: Era,
     /// An allowed Origin, echoed so that a browser client can read why it was refused.
     pub(crate) origin: Option<String>,
+    pub(crate) trace: Trace,
 }
 
 impl Voice {
     pub(crate) fn refuse(&self, reason: Reason) -> Reply {
         let mut reply = match self.jsonrpc {
-            true => refuse(reason, self.era, None),
-            false => refuse_problem(reason, self.era),
+            true => refuse(reason, self.era, None, Some(self.trace)),
+            false => refuse_problem(reason, self.era, Some(self.trace)),
         };
         if let Some(origin) = &self.origin {
             reply.headers.extend(response_headers(origin));
@@ -132,20 +146,20 @@ mod tests {
 
     #[test]
     fn a_jsonrpc_refusal_has_no_id_unless_one_is_given() {
-        let reply = refuse(Reason::TokenMissing, Era::Legacy, None);
+        let reply = refuse(Reason::TokenMissing, Era::Legacy, None, None);
         assert_eq!(reply.status, 401);
         assert_eq!(
             String::from_utf8(reply.body).unwrap(),
             r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"a bearer token is required","data":{"reason":"token_missing","code":4001,"recovery_hint":"SEND_BEARER_TOKEN"}}}"#
         );
-        let reply = refuse(Reason::UnknownMethod, Era::Modern, Some("\"a\\\"b\""));
+        let reply = refuse(Reason::UnknownMethod, Era::Modern, Some("\"a\\\"b\""), None);
         assert_eq!(reply.status, 404);
         assert!(reply.body.starts_with(br#"{"jsonrpc":"2.0","id":"a\"b","error":{"code":-32601"#));
     }
 
     #[test]
     fn a_problem_document_names_the_reason_as_its_type() {
-        let reply = refuse_problem(Reason::UnknownServer, Era::Legacy);
+        let reply = refuse_problem(Reason::UnknownServer, Era::Legacy, None);
         assert_eq!((reply.status, reply.headers[0].1.as_str()), (404, "application/problem+json"));
         assert_eq!(
             String::from_utf8(reply.body).unwrap(),
@@ -156,9 +170,10 @@ mod tests {
     #[test]
     fn every_reason_gives_a_parsable_body_in_both_shapes() {
         for reason in Reason::ALL {
-            for body in
-                [refuse(reason, Era::Legacy, Some("7")).body, refuse_problem(reason, Era::Modern).body]
-            {
+            for body in [
+                refuse(reason, Era::Legacy, Some("7"), None).body,
+                refuse_problem(reason, Era::Modern, None).body,
+            ] {
                 assert!(serde_json::from_slice::<serde_json::Value>(&body).unwrap().is_object());
             }
         }

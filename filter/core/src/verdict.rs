@@ -7,6 +7,7 @@ use crate::envelope::{Batches, Envelope};
 use crate::path::Face;
 use crate::reason::Era;
 use crate::reply::{Reply, Voice};
+use crate::trace::Trace;
 
 /// One header as the host gave it: lower-case name (pseudo-headers included: `:method`, `:path`,
 /// `:authority`) and the raw value, which need not be UTF-8.
@@ -27,6 +28,7 @@ pub struct Env {
     pub now_ms: u64,
     /// Eight fresh random bytes for a new affinity key.
     pub random: [u8; 8],
+    pub trace: Trace,
 }
 
 /// What to do after the headers.
@@ -81,6 +83,7 @@ pub struct Admitted {
     pub origin: Option<String>,
     /// Largest accepted request body in bytes, for faces whose body is not read here.
     pub max_body: usize,
+    pub trace: Trace,
 }
 
 /// Header changes collected on the way.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use asp_edge::testkit::{Case, Expect, Keys, Setting, load_cases, load_snapshot};
-use asp_edge::{Edge, Env, Forward, Reply, Role, Snapshot, Step, Verdict};
+use asp_edge::{Edge, Env, Forward, Reply, Role, Snapshot, Step, Trace, Verdict};
 
 const NOW: u64 = 2_000_000_000;
 const PUBLIC_URL: &str = "https://mcp.example.com";
@@ -38,7 +38,7 @@ fn every_vector_is_judged_as_written() {
 }
 
 fn judge(edge: &Edge, snapshot: &Snapshot, case: &Case, setting: &Setting<'_>) -> Verdict {
-    let env = Env { now_ms: NOW * 1000, random: [7; 8] };
+    let env = Env { now_ms: NOW * 1000, random: [7; 8], trace: Trace::new([7; 24]) };
     let pseudo = [(":method", &case.request.method), (":path", &case.request.path)];
     let mut headers: Vec<_> =
         pseudo.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect();

@@ -80,7 +80,7 @@ fn split(input: &[u8]) -> (Vec<Header>, &[u8]) {
 }
 
 fn judge(edge: &Edge, snapshot: &Snapshot, headers: &[Header], body: &[u8]) -> Verdict {
-    let env = Env { now_ms: 2_000_000_000_000, random: [1; 8] };
+    let env = Env { now_ms: 2_000_000_000_000, random: [1; 8], trace: asp_edge::Trace::new([1; 24]) };
     match edge.on_headers(snapshot, headers, body.is_empty(), &env) {
         Step::Decided(verdict) => verdict,
         Step::NeedBody(pending) if body.len() > pending.max_body => {

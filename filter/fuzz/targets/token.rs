@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
         (":path".to_owned(), b"/jwt/mcp".to_vec()),
         ("authorization".to_owned(), [b"Bearer ".as_slice(), &token].concat()),
     ];
-    let env = Env { now_ms: 2_000_000_000_000, random: [1; 8] };
+    let env = Env { now_ms: 2_000_000_000_000, random: [1; 8], trace: asp_edge::Trace::new([1; 24]) };
     match edge.on_headers(snapshot, &headers, true, &env) {
         Step::Decided(Verdict::Reply(reply)) => assert!(matches!(reply.status, 400 | 401)),
         _ => panic!("a token nobody signed was let through"),

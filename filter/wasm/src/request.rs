@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use asp_edge::{Env, Forward, Pending, Reply, Snapshot, Step, Verdict};
+use asp_edge::{Env, Forward, Pending, Reply, Snapshot, Step, Trace, Verdict};
 
 use crate::host::{Counted, Host};
 use crate::map;
@@ -36,7 +36,9 @@ impl Request {
     pub fn on_headers(&mut self, vm: &Vm, host: &impl Host, end_of_stream: bool) -> Flow {
         let snapshot = vm.current();
         let map = host.headers();
-        let step = vm.edge.on_headers(&snapshot, &map::pairs(&map), end_of_stream, &env(vm, host));
+        let headers = map::pairs(&map);
+        let env = env(vm, host, &headers);
+        let step = vm.edge.on_headers(&snapshot, &headers, end_of_stream, &env);
         match step {
             Step::NeedBody(pending) => {
                 *self = Request::Body { snapshot, pending, size: 0 };
@@ -71,7 +73,7 @@ impl Request {
         };
         let body = if size == 0 { Vec::new() } else { host.body(size) };
         // The affinity key was drawn with the headers.
-        let env = Env { now_ms: host.now_ms(), random: [0; 8] };
+        let env = Env { now_ms: host.now_ms(), random: [0; 8], trace: pending.admitted.trace };
         let verdict = vm.edge.on_body(&snapshot, *pending, &body, &env);
         self.decide(host, verdict)
     }
@@ -113,14 +115,16 @@ fn pass(host: &impl Host, forward: &Forward) {
 
 fn answer(host: &impl Host, reply: &Reply) {
     host.count(reply.reason.map_or(Counted::Answer, Counted::Refuse));
-    if let Some(cause) = reply.cause {
-        host.warn(&format!("a token of a trusted issuer is refused: {cause}"));
+    if let (Some(cause), Some(trace)) = (reply.cause, reply.trace) {
+        host.warn(&format!("a token of a trusted issuer is refused (trace {trace}): {cause}"));
     }
     host.respond(reply);
 }
 
-fn env(vm: &Vm, host: &impl Host) -> Env {
-    Env { now_ms: host.now_ms(), random: vm.random() }
+fn env(vm: &Vm, host: &impl Host, headers: &[(&str, &[u8])]) -> Env {
+    let mut random = [0; 24];
+    random.chunks_exact_mut(8).for_each(|part| part.copy_from_slice(&vm.random()));
+    Env { now_ms: host.now_ms(), random: vm.random(), trace: Trace::of(headers, random) }
 }
 
 #[cfg(test)]

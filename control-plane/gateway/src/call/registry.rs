@@ -135,7 +135,7 @@ impl Table {
         // The client is left out, because a user can register any number of them.
         let owner = Owner { user: digest::shortened(&[issuer, org, user]), org: digest::shortened(&[org]) };
         if !self.ended.replace_sized(call.id.into_bytes(), owner, entry, bytes) {
-            tracing::debug!(call = %call.id, bytes, "the output of an ended call is too large to be kept for a retry");
+            tracing::debug!(call = %call.id, trace = %call.trace, bytes, "the output of an ended call is too large to be kept for a retry");
         }
     }
 }

@@ -140,7 +140,7 @@ impl ActiveTable {
             };
             if let Err(error) = ended {
                 // The row's own time ends it.
-                tracing::debug!(call = %call.id, %error, "row of an ended call stays");
+                tracing::debug!(call = %call.id, trace = %call.trace, %error, "row of an ended call stays");
             }
         });
     }
@@ -285,7 +285,7 @@ impl ActiveTable {
 
 /// Another gateway took the call while this one was thought dead.
 fn lost(call: &Call) {
-    tracing::warn!(call = %call.id, "another gateway has taken over this call, because this one's lease had lapsed; it ends here");
+    tracing::warn!(call = %call.id, trace = %call.trace, "another gateway has taken over this call, because this one's lease had lapsed; it ends here");
     call.ownership.pass_on();
     call.cancel();
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::Caller;
+use asp_edge::{Caller, Trace};
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ impl Record {
             protocol_request_id: call.protocol_request_id.clone(),
             session: call.session.clone(),
             idempotency_key: call.idempotency_key.clone(),
-            traceparent: call.traceparent.clone(),
+            traceparent: Some(call.trace.traceparent()),
             elicitation: call.authority.begun_with().elicitation,
             sampling: call.authority.begun_with().sampling,
             bytes_in: call.bytes_in,
@@ -98,6 +98,11 @@ impl Record {
             claim: call.ownership.claim().cloned(),
             handed_over,
         }
+    }
+
+    fn trace(&self) -> Trace {
+        let sent = self.traceparent.as_deref().and_then(|text| Trace::parse(text.as_bytes()));
+        sent.unwrap_or_else(|| Trace::new(rand::random()))
     }
 
     /// The call as a face would ask for it again; `None` where `snapshot` does not have what it calls.
@@ -119,7 +124,7 @@ impl Record {
             deadline: Some(Instant::now() + left),
             abilities: ClientAbilities { elicitation: self.elicitation, sampling: self.sampling },
             session: self.session.clone(),
-            traceparent: self.traceparent.clone(),
+            trace: self.trace(),
             bytes_in: self.bytes_in,
             parent: self.parent.map(|(call, depth)| Parent { call: Uuid::from_bytes(call), depth }),
         })

@@ -166,7 +166,7 @@ impl Plugins {
         if let Some(resume_state) = &execution.resume_state {
             attempt_state = AttemptState::restored(&resume_state.state, resume_state.seq);
             if attempt_state.taken > MAX_TAKEN {
-                tracing::error!(call = %execution.call.id, plugin = %job.plugin.id, "a plugin call has ended eight gateways without a checkpoint in between and is not run again; its outcome is unknown");
+                tracing::error!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, "a plugin call has ended eight gateways without a checkpoint in between and is not run again; its outcome is unknown");
                 return Err(Refusal::OutcomeUnknown);
             }
             self.saved.taken(&job, &mut attempt_state).await;
@@ -195,7 +195,7 @@ impl Plugins {
             match recovery.after(&execution.call, attempt_state, ended) {
                 Next::Done(result) => return result,
                 Next::Again { at } => {
-                    tracing::info!(call = %execution.call.id, plugin = %job.plugin.id, lost = attempt_state.lost, "plugin call goes on with another worker");
+                    tracing::info!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, lost = attempt_state.lost, "plugin call goes on with another worker");
                     tokio::select! {
                         () = tokio::time::sleep_until(at.max(job.runtime.retry_at().unwrap_or(at))) => {}
                         () = execution.call.cancelled() => return Err(Refusal::Cancelled),
@@ -216,7 +216,7 @@ impl Plugins {
                 self.preparing.refused(&job.plugin, reason);
             }
             AttemptOutcome::Rejected(Rejection::Unusable(why)) => {
-                tracing::warn!(call = %job.execution.call.id, plugin = %job.plugin.id, version = %job.plugin.version, %why, "a call is refused, because its plugin cannot run as it is installed or configured");
+                tracing::warn!(call = %job.execution.call.id, trace = %job.execution.call.trace, plugin = %job.plugin.id, version = %job.plugin.version, %why, "a call is refused, because its plugin cannot run as it is installed or configured");
             }
             _ => {}
         }
@@ -230,7 +230,7 @@ impl Plugins {
             Some(resume) => match self.saved.with_capsule(job, resume).await {
                 Ok(resume) => Some(resume),
                 Err(error) => {
-                    tracing::warn!(call = %call.id, error = %error, "a call waits until its last checkpoint can be read from the store");
+                    tracing::warn!(call = %call.id, trace = %call.trace, error = %error, "a call waits until its last checkpoint can be read from the store");
                     return AttemptOutcome::Rejected(Rejection::Unreachable);
                 }
             },

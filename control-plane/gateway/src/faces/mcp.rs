@@ -50,7 +50,7 @@ pub async fn serve(request: McpRequest) -> Response {
 
 async fn post(request: McpRequest) -> Response {
     let Some(envelope) = request.admitted.envelope.clone() else {
-        return Failure::of(Reason::InvalidRequest).respond(None);
+        return Failure::of(Reason::InvalidRequest).respond(None, request.admitted.trace);
     };
     if is_modern(&request, envelope.meta_version.as_deref()) {
         return modern::post(request, envelope).await;

@@ -94,7 +94,7 @@ pub async fn enter(
     let claim = match claim(ledger, call, (hashed, hash, ledgers.holder(call)), until).await {
         // A read may run again; without its ledger it only loses the replay.
         Err(error) if !mutating => {
-            tracing::debug!(error = %error, "read runs without its idempotency key");
+            tracing::debug!(call = %call.id, trace = %call.trace, error = %error, "read runs without its idempotency key");
             return Ok(Entered::Keyless);
         }
         Err(LedgerError::Full) => {
@@ -133,7 +133,7 @@ async fn claim(
             return Ok(claim);
         }
         if ledger.reclaim(key, hash, holder, lease(call)).await? {
-            tracing::info!(call = %call.id, "the gateway that ran a call under this key is gone; it runs again");
+            tracing::info!(call = %call.id, trace = %call.trace, "the gateway that ran a call under this key is gone; it runs again");
             return Ok(Claim::New);
         }
         // Another retry has it now.
@@ -232,7 +232,7 @@ impl Held {
             // The effect may have happened, but its answer is not safe: do not acknowledge it.
             Ok(false) => Err(Refusal::OutcomeUnknown),
             Err(error) => {
-                tracing::error!(call = %call.id, %error, "the answer of a call could not be stored under its idempotency key, so that its caller is told that the outcome is unknown and not the answer; check the store");
+                tracing::error!(call = %call.id, trace = %call.trace, %error, "the answer of a call could not be stored under its idempotency key, so that its caller is told that the outcome is unknown and not the answer; check the store");
                 Err(Refusal::OutcomeUnknown)
             }
         }
@@ -262,7 +262,7 @@ impl Held {
         while let Err(error) = self.ledger.release(LedgerKey(self.claim.key), self.holder).await {
             if !patience.lasts(&error).await {
                 tracing::warn!(
-                    call = %call.id,
+                    call = %call.id, trace = %call.trace,
                     %error,
                     "the idempotency key of a call without effect could not be freed: retries under it wait until its lease is over; check the store"
                 );

@@ -98,7 +98,7 @@ fn evaluate(call: &Call, snapshot: &Snapshot) {
 fn withdraw(call: &Call, why: Withdrawal) {
     if call.withdraw(why) {
         tracing::info!(
-            call = %call.id, primitive = %call.entry.primitive.id, reason = why.reason().as_str(),
+            call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, reason = why.reason().as_str(),
             "a running call is cancelled: {why}"
         );
     }

@@ -96,24 +96,24 @@ impl Pipeline {
             match self.ledgers.take_over_claim(&call, claim.clone()).await {
                 Ok(Some(claimed)) if abandoned.record.handed_over => held = Some(claimed),
                 Ok(Some(claimed)) => {
-                    tracing::info!(call = %call.id, "a call whose gateway is gone had not begun; its key is free for a retry");
+                    tracing::info!(call = %call.id, trace = %call.trace, "a call whose gateway is gone had not begun; its key is free for a retry");
                     if let Err(error) = claimed.release().await {
-                        tracing::warn!(call = %call.id, %error, "the idempotency key of a call that had not begun could not be freed; retries under it wait until its lease is over");
+                        tracing::warn!(call = %call.id, trace = %call.trace, %error, "the idempotency key of a call that had not begun could not be freed; retries under it wait until its lease is over");
                     }
                     return self.let_go(&call, Outcome::Refused(Refusal::Upstream(NOT_BEGUN.into())));
                 }
                 Ok(None) => {
-                    tracing::info!(call = %call.id, "a call whose gateway is gone had ended already; its answer is in the ledger");
+                    tracing::info!(call = %call.id, trace = %call.trace, "a call whose gateway is gone had ended already; its answer is in the ledger");
                     return self.let_go(&call, self.ledgers.outcome(claim).await);
                 }
                 Err(error) => {
                     // It may have its answer. Without one, its key says in time that the outcome is unknown.
-                    tracing::warn!(call = %call.id, %error, "a call whose gateway is gone is not taken over, because the ledger did not answer; a retry learns in time that its outcome is unknown");
+                    tracing::warn!(call = %call.id, trace = %call.trace, %error, "a call whose gateway is gone is not taken over, because the ledger did not answer; a retry learns in time that its outcome is unknown");
                     return self.let_go(&call, Outcome::lost());
                 }
             }
         }
-        tracing::info!(call = %call.id, primitive = %call.entry.primitive.id, "takes over a call whose gateway is gone");
+        tracing::info!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "takes over a call whose gateway is gone");
         call.hand_over();
         // Nobody waits for it here yet.
         call.authority.leave();
@@ -224,7 +224,7 @@ impl Running {
         let entry = &call.entry;
         let entitled = entitlement::entitle(snapshot, &call.server, caller, entry, call.protocol);
         if entitled.is_err() || snapshot.edge.revoked(caller) {
-            tracing::warn!(call = %call.id, "a call is not taken over, because its caller was revoked or is not allowed any more; its outcome is unknown");
+            tracing::warn!(call = %call.id, trace = %call.trace, "a call is not taken over, because its caller was revoked or is not allowed any more; its outcome is unknown");
             return Err(Refusal::OutcomeUnknown);
         }
         let AbandonedCall { record, seq, state, .. } = abandoned;

@@ -280,6 +280,7 @@ struct Written<'a, E> {
     primitive: fmt::Arguments<'a>,
     protocol: &'static str,
     request: &'a str,
+    trace: fmt::Arguments<'a>,
     #[serde(rename = "bytesIn")]
     bytes_in: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -328,6 +329,7 @@ fn event(call: &Call, own: impl Serialize) -> CallEvent {
         primitive: format_args!("{}@{}", primitive.id, primitive.version),
         protocol: asp_snapshot::protocol::protocol_name(call.protocol),
         request: &call.protocol_request_id,
+        trace: format_args!("{}", call.trace),
         bytes_in: call.bytes_in,
         parent: call.parent.map(|parent| parent.call.to_string()),
     });

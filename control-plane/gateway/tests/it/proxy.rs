@@ -96,6 +96,7 @@ async fn a_call_is_mapped_to_one_http_request_and_back() {
     assert_eq!(request, r#"a b/c [("q", "a b/c")] {"text":"a b/c"}"#);
     assert_eq!(headers["x-fixed"], "1");
     assert!(headers.contains_key("x-deadline-ms") && headers.contains_key("idempotency-key"));
+    assert_eq!(headers["traceparent"].len(), 55);
     assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));
 }
 

@@ -45,7 +45,7 @@ fn begun(fixture: &Fixture, user: &str, tool: &str, arguments: Value) -> Arc<Cal
         deadline: None,
         abilities: ClientAbilities::default(),
         session: String::new(),
-        traceparent: None,
+        trace: asp_edge::Trace::new([7; 24]),
         bytes_in: 0,
         parent: None,
     };

@@ -173,7 +173,7 @@ fn counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Arc<Call> {
         deadline: None,
         abilities: ClientAbilities::default(),
         session: String::new(),
-        traceparent: None,
+        trace: asp_edge::Trace::new([7; 24]),
         bytes_in: 0,
         parent: None,
     };

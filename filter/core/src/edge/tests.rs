@@ -51,7 +51,7 @@ impl Bench {
 }
 
 fn env(now_ms: u64) -> Env {
-    Env { now_ms, random: [9; 8] }
+    Env { now_ms, random: [9; 8], trace: crate::trace::Trace::new([9; 24]) }
 }
 
 fn judge(edge: &Edge, snapshot: &Snapshot, headers: &[Header], body: &[u8]) -> Verdict {

@@ -76,7 +76,7 @@ impl ActiveTable {
                 false => table.follow(&call).await,
             };
             if let Err(error) = told {
-                tracing::debug!(call = %call.id, %error, "other gateways are not told of a call that waits for its client");
+                tracing::debug!(call = %call.id, trace = %call.trace, %error, "other gateways are not told of a call that waits for its client");
             }
         };
         tokio::spawn(told);

@@ -31,7 +31,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
     let parent = &delegation.call;
     let depth = parent.parent.map_or(0, |parent| parent.depth) + 1;
     if depth > MAX_DEPTH {
-        tracing::warn!(call = %parent.id, delegate = %delegation.id, "a delegation is refused, because it would be nested more than four calls deep; primitives that delegate to each other are the usual cause");
+        tracing::warn!(call = %parent.id, trace = %parent.trace, delegate = %delegation.id, "a delegation is refused, because it would be nested more than four calls deep; primitives that delegate to each other are the usual cause");
         return Err(Fault::Refused);
     }
     // Not listed here: as unknown to this server's callers as a hidden one (I-10).
@@ -55,7 +55,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         // Nobody is attached to it, so nobody can be asked.
         abilities: ClientAbilities::default(),
         session: parent.session.clone(),
-        traceparent: parent.traceparent.clone(),
+        trace: parent.trace,
         parent: Some(Parent { call: parent.id, depth }),
     };
     let begun = delegation.platform.clone().begin(delegation.snapshot.clone(), invocation);

@@ -238,7 +238,7 @@ impl<'a> Hosted<'a> {
     /// An answer that should hold the call.
     fn read(&mut self, answer: Answer) -> Result<Known, Refusal> {
         let resource = resource::parse(&answer.body).map_err(|misfit| {
-            tracing::warn!(call = %self.call().id, %misfit, "a service's answer is no call resource (docs/http-calls.md), so that its call is given up; tell the service's owner");
+            tracing::warn!(call = %self.call().id, trace = %self.call().trace, %misfit, "a service's answer is no call resource (docs/http-calls.md), so that its call is given up; tell the service's owner");
             lost(self.call(), "the service's answer is no call")
         })?;
         if resource.id.as_ref().is_some_and(|id| *id != self.call().id.to_string()) {
@@ -277,7 +277,7 @@ impl<'a> Hosted<'a> {
     fn check_silence(&self) -> Result<(), Refusal> {
         let heartbeat = Duration::from_secs(self.call().entry.primitive.heartbeat_seconds.into());
         if !heartbeat.is_zero() && self.changed.elapsed() > heartbeat * HEARTBEATS {
-            tracing::warn!(call = %self.call().id, "a service was silent for three of its heartbeats; its call is given up and cancelled there; check the service");
+            tracing::warn!(call = %self.call().id, trace = %self.call().trace, "a service was silent for three of its heartbeats; its call is given up and cancelled there; check the service");
             return Err(after_handover(self.call(), Refusal::Deadline));
         }
         Ok(())

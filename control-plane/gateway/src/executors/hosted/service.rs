@@ -192,11 +192,10 @@ async fn answer(request: RequestBuilder) -> Result<Answer, Fault> {
 /// What every request of a call carries.
 fn headers(call: &Call) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let traceparent = call.traceparent.clone().unwrap_or_default();
     for (name, value) in [
         (IDEMPOTENCY_KEY, idempotency_key(call)),
         (DEADLINE_MS, deadline_ms(call)),
-        (TRACEPARENT, traceparent),
+        (TRACEPARENT, call.trace.traceparent()),
     ] {
         if let Ok(value) = HeaderValue::from_str(&value)
             && !value.is_empty()

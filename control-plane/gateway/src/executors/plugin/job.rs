@@ -178,8 +178,7 @@ impl Job<'_> {
     }
 
     fn attributes(&self) -> BTreeMap<String, String> {
-        let traceparent = self.call().traceparent.clone();
-        traceparent.into_iter().map(|value| ("traceparent".to_owned(), value)).collect()
+        BTreeMap::from([("traceparent".to_owned(), self.call().trace.traceparent())])
     }
 
     fn deadline(&self) -> Option<prost_types::Timestamp> {

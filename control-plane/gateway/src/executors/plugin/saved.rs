@@ -45,7 +45,7 @@ impl Saved {
                 Ok(Kept::Stale) => "stale",
                 Ok(Kept::NotOwner) => "unavailable",
                 Err(error) => {
-                    tracing::warn!(call = %job.call().id, %error, "a checkpoint was not stored, and its plugin was told so: after a loss the call goes on from an earlier one; check the store");
+                    tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "a checkpoint was not stored, and its plugin was told so: after a loss the call goes on from an earlier one; check the store");
                     "unavailable"
                 }
             }
@@ -78,7 +78,7 @@ impl Saved {
         match stored {
             Ok(()) => job.call().ownership.can_resume(),
             Err(error) => {
-                tracing::warn!(call = %job.call().id, %error, "what a call has come to was not stored: on another gateway it would ask again what was answered; check the store");
+                tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "what a call has come to was not stored: on another gateway it would ask again what was answered; check the store");
             }
         }
     }
@@ -90,7 +90,7 @@ impl Saved {
             Ok(()) if attempt_state.resumes() => job.call().ownership.can_resume(),
             Ok(()) => {}
             Err(error) => {
-                tracing::warn!(call = %job.call().id, %error, "it was not stored that a call was taken over: if it brings this gateway down, the next one does not count it; check the store");
+                tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "it was not stored that a call was taken over: if it brings this gateway down, the next one does not count it; check the store");
             }
         }
     }

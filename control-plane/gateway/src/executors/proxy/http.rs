@@ -107,7 +107,8 @@ fn request(
     request = request
         .header("accept", "application/json")
         .header("x-deadline-ms", deadline_ms(&execution.call))
-        .header("idempotency-key", idempotency_key(&execution.call));
+        .header("idempotency-key", idempotency_key(&execution.call))
+        .header("traceparent", execution.call.trace.traceparent());
     if mapping.timeout_ms > 0 {
         request = request.timeout(Duration::from_millis(mapping.timeout_ms.into()));
     }

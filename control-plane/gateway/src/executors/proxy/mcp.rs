@@ -88,7 +88,10 @@ impl McpUpstreams {
             let session = self.open(&client, &slot).await?;
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             let mut params = params.clone();
-            params.insert("_meta".into(), json!({"progressToken": id}));
+            params.insert(
+                "_meta".into(),
+                json!({"progressToken": id, "traceparent": execution.call.trace.traceparent()}),
+            );
             let exchange = Exchange {
                 id,
                 method,

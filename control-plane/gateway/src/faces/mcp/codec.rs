@@ -2,7 +2,7 @@
 //!
 //! Messages are plain JSON: unknown members pass through. The envelope itself was checked by the edge's scan.
 
-use asp_edge::{Reason, reason::Era};
+use asp_edge::{Reason, Trace, reason::Era};
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -96,8 +96,8 @@ impl Failure {
     }
 
     /// As the whole HTTP response; `id` is JSON text.
-    pub fn respond(self, id: Option<&str>) -> Response {
-        let mut response = RpcResponse::failure(id, &self).respond(self.status);
+    pub fn respond(self, id: Option<&str>, trace: Trace) -> Response {
+        let mut response = RpcResponse::failure(id, &self, trace).respond(self.status);
         if let Some(challenge) = self.challenge.and_then(|text| HeaderValue::try_from(text).ok()) {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
@@ -111,7 +111,7 @@ pub struct RpcResponse {
 }
 
 impl RpcResponse {
-    /// `id` is JSON text.
+    /// `id` is JSON text, `result` anything that JSON can hold.
     pub fn result(id: &str, result: &impl Serialize) -> RpcResponse {
         let mut bytes = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).into_bytes();
         let written = serde_json::to_writer(&mut bytes, result);
@@ -119,13 +119,19 @@ impl RpcResponse {
         match (written, String::from_utf8(bytes)) {
             (Ok(()), Ok(text)) => RpcResponse { text },
             // JSON holds every result there is.
-            (Err(_), _) | (_, Err(_)) => RpcResponse::failure(Some(id), &Failure::of(Reason::Internal)),
+            (Err(_), _) | (_, Err(_)) => RpcResponse::error(Some(id), &Failure::of(Reason::Internal), None),
         }
     }
 
     /// Without an `id` where none could be read (the member is left out, not null).
-    pub fn failure(id: Option<&str>, failure: &Failure) -> RpcResponse {
-        let error = json!({"code": failure.code, "message": failure.message, "data": failure.data});
+    pub fn failure(id: Option<&str>, failure: &Failure, trace: Trace) -> RpcResponse {
+        RpcResponse::error(id, failure, Some(trace))
+    }
+
+    fn error(id: Option<&str>, failure: &Failure, trace: Option<Trace>) -> RpcResponse {
+        let mut data = failure.data.clone();
+        data.extend(trace.map(|trace| ("traceId".to_owned(), trace.to_string().into())));
+        let error = json!({"code": failure.code, "message": failure.message, "data": data});
         let id = id.map(|id| format!(r#""id":{id},"#)).unwrap_or_default();
         RpcResponse { text: format!(r#"{{"jsonrpc":"2.0",{id}"error":{error}}}"#) }
     }

@@ -30,14 +30,17 @@ use crate::sessions::{Profile, Session};
 pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
     let message: Message = match serde_json::from_slice(&request.body) {
         Ok(message) => message,
-        Err(_) => return Failure::of(Reason::InvalidRequest).respond(envelope.id.as_deref()),
+        Err(_) => {
+            return Failure::of(Reason::InvalidRequest)
+                .respond(envelope.id.as_deref(), request.admitted.trace);
+        }
     };
     if envelope.kind == EnvelopeKind::Request && envelope.method == "initialize" {
         return initialize(&request, &message);
     }
     let session = match session(&request) {
         Ok(session) => session,
-        Err(failure) => return failure.respond(envelope.id.as_deref()),
+        Err(failure) => return failure.respond(envelope.id.as_deref(), request.admitted.trace),
     };
     match envelope.kind {
         EnvelopeKind::Request => handle(&request, &session, &message).await,
@@ -54,17 +57,18 @@ pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
 
 /// A batch (2025-03-26 only): every message on its own, the answers as one array.
 pub(super) async fn batch(request: McpRequest) -> Response {
+    let trace = request.admitted.trace;
     let session = match session(&request) {
         Ok(session) if session.profile.revision == Revision::V2025_03_26 => session,
         Ok(_) => {
             return Failure::with(Reason::InvalidRequest, "this protocol version has no batches")
-                .respond(None);
+                .respond(None, trace);
         }
-        Err(failure) => return failure.respond(None),
+        Err(failure) => return failure.respond(None, trace),
     };
     let messages: Vec<Message> = match serde_json::from_slice(&request.body) {
         Ok(messages) => messages,
-        Err(_) => return Failure::of(Reason::InvalidRequest).respond(None),
+        Err(_) => return Failure::of(Reason::InvalidRequest).respond(None, trace),
     };
     let answers = join_all(messages.iter().map(|message| batched(&request, &session, message))).await;
     let texts: Vec<String> = answers.into_iter().flatten().map(|response| response.text).collect();
@@ -75,6 +79,7 @@ pub(super) async fn batch(request: McpRequest) -> Response {
 }
 
 async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
+    let trace = requests::trace(request, message);
     let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
         notified(session, message);
         answered(session, message);
@@ -82,15 +87,15 @@ async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message
     };
     if message.method.as_deref() == Some("initialize") {
         let failure = Failure::with(Reason::InvalidRequest, "initialize must not be part of a batch");
-        return Some(RpcResponse::failure(Some(id), &failure));
+        return Some(RpcResponse::failure(Some(id), &failure, trace));
     }
     Some(match simple(request, session, message) {
         Handled::Result(result) => RpcResponse::result(id, &result),
-        Handled::Failed(failure) => RpcResponse::failure(Some(id), &failure),
+        Handled::Failed(failure) => RpcResponse::failure(Some(id), &failure, trace),
         Handled::Call(call, asked) => {
-            match results::of_outcome(&*call.finished().await, asked, session.profile.revision) {
+            match results::of_outcome(&*call.finished().await, asked, session.profile.revision, trace) {
                 Ok(result) => RpcResponse::result(id, &result),
-                Err(failure) => RpcResponse::failure(Some(id), &failure),
+                Err(failure) => RpcResponse::failure(Some(id), &failure, trace),
             }
         }
     })
@@ -98,10 +103,11 @@ async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message
 
 /// Ends a session.
 pub(super) fn delete(request: &McpRequest) -> Response {
+    let trace = request.admitted.trace;
     match request.server.sessions() {
         SessionMode::Stateless => codec::method_not_allowed(),
         _ => match codec::header(&request.headers, "mcp-session-id") {
-            None => Failure::of(Reason::SessionMissing).respond(None),
+            None => Failure::of(Reason::SessionMissing).respond(None, trace),
             Some(id) => {
                 match request.gateway.sessions.delete(id, &request.server.message.name, &request.caller) {
                     Ok(()) => codec::status(StatusCode::OK),
@@ -110,8 +116,8 @@ pub(super) fn delete(request: &McpRequest) -> Response {
                         "too many sessions were ended here within a day, by this user or in this org: the session \
                          stays until it expires by itself",
                     )
-                    .respond(None),
-                    Err(reason) => Failure::of(reason).respond(None),
+                    .respond(None, trace),
+                    Err(reason) => Failure::of(reason).respond(None, trace),
                 }
             }
         },
@@ -119,10 +125,11 @@ pub(super) fn delete(request: &McpRequest) -> Response {
 }
 
 fn initialize(request: &McpRequest, message: &Message) -> Response {
-    let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None) };
+    let trace = requests::trace(request, message);
+    let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
     let Some(asked) = message.text_param("protocolVersion") else {
         return Failure::with(Reason::InvalidParams, "params.protocolVersion must be a string")
-            .respond(Some(id));
+            .respond(Some(id), trace);
     };
     let revision = match Revision::parse(asked) {
         Some(revision) if !revision.is_modern() => revision,
@@ -141,7 +148,7 @@ fn initialize(request: &McpRequest, message: &Message) -> Response {
     if request.server.sessions() != SessionMode::Stateless
         && let Err(failure) = open_session(request, profile, &mut response)
     {
-        return failure.respond(Some(id));
+        return failure.respond(Some(id), trace);
     }
     response
 }
@@ -199,10 +206,11 @@ enum Handled {
 }
 
 async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Response {
-    let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None) };
+    let trace = requests::trace(request, message);
+    let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
     match simple(request, session, message) {
         Handled::Result(result) => json_response(RpcResponse::result(id, &result)),
-        Handled::Failed(failure) => failure.respond(Some(id)),
+        Handled::Failed(failure) => failure.respond(Some(id), trace),
         Handled::Call(call, asked) => {
             stream::respond(View {
                 attachment: Attachment::to(call, abilities(request, session)),

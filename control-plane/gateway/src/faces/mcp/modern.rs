@@ -39,6 +39,7 @@ const REVISION: Revision = Revision::V2026_07_28;
 /// One message.
 pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
     let id = envelope.id.as_deref();
+    let trace = request.admitted.trace;
     match envelope.kind {
         EnvelopeKind::Request => {}
         EnvelopeKind::Notification => return accepted(),
@@ -47,16 +48,16 @@ pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
                 Reason::InvalidRequest,
                 "this protocol version has requests and notifications only",
             )
-            .respond(id);
+            .respond(id, trace);
         }
     }
     let message: Arc<Message> = match serde_json::from_slice(&request.body) {
         Ok(message) => Arc::new(message),
-        Err(_) => return Failure::of(Reason::InvalidRequest).respond(id),
+        Err(_) => return Failure::of(Reason::InvalidRequest).respond(id, trace),
     };
     match answer(&request, &message, envelope.meta_version.as_deref()).await {
         Ok(response) => response,
-        Err(failure) => failure.respond(id),
+        Err(failure) => failure.respond(id, requests::trace(&request, &message)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use asp_edge::Reason;
+use asp_edge::{Reason, Trace};
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 use asp_snapshot::mcp_revision::Revision;
@@ -141,7 +141,7 @@ fn invocation(
         deadline: deadline(request),
         abilities: context.abilities,
         session: context.session.clone(),
-        traceparent: traceparent(request, message),
+        trace: trace(request, message),
         bytes_in: request.body.len(),
         parent: None,
     })
@@ -188,14 +188,10 @@ fn idempotency_key(
     }
 }
 
-/// The trace context of the caller: in `_meta` (SEP-414), else the header; only what is well formed (W3C Trace
-/// Context §3.2.2: version, trace id, parent id, flags in lower-case hex).
-fn traceparent(request: &McpRequest, message: &Message) -> Option<String> {
-    let sent = message.meta("traceparent").and_then(Value::as_str);
-    let text = sent.or_else(|| header(&request.headers, "traceparent"))?;
-    let hex = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-    let lengths: Vec<usize> = text.split('-').filter(|part| hex(part)).map(str::len).collect();
-    (text.len() == 55 && lengths == [2, 32, 16, 2]).then(|| text.to_owned())
+/// The trace of one message: what its `_meta` says (SEP-414) comes before the request's.
+pub(super) fn trace(request: &McpRequest, message: &Message) -> Trace {
+    let own = message.meta("traceparent").and_then(Value::as_str);
+    own.and_then(|text| Trace::parse(text.as_bytes())).unwrap_or(request.admitted.trace)
 }
 
 /// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.

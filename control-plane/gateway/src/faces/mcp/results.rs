@@ -1,6 +1,6 @@
 //! A call's outcome as MCP shows it, per revision.
 
-use asp_edge::Reason;
+use asp_edge::{Reason, Trace};
 use asp_snapshot::VirtualServer;
 use asp_snapshot::mcp_revision::Revision;
 use serde::ser::SerializeMap;
@@ -86,6 +86,7 @@ pub(super) fn of_outcome(
     outcome: &Outcome,
     asked: Asked,
     revision: Revision,
+    trace: Trace,
 ) -> Result<CallResult<'_>, Failure> {
     match outcome {
         Outcome::Done { output, replayed } => {
@@ -95,7 +96,11 @@ pub(super) fn of_outcome(
             }
             Ok(result)
         }
-        Outcome::Refused(refusal) => of_refusal(refusal, asked, revision),
+        Outcome::Refused(refusal) => {
+            let mut result = of_refusal(refusal, asked, revision)?;
+            result.put_meta("asp/traceId", trace.to_string().into());
+            Ok(result)
+        }
     }
 }
 

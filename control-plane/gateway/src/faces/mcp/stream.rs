@@ -265,14 +265,15 @@ impl Following {
             return None;
         }
         let id = &self.view.id;
-        Some(match results::of_outcome(outcome, self.view.asked, self.view.revision) {
+        let trace = self.view.attachment.call().trace;
+        Some(match results::of_outcome(outcome, self.view.asked, self.view.revision, trace) {
             Ok(mut result) => {
                 self.view.era.complete(&mut result);
                 Frame::Final(RpcResponse::result(id, &result), StatusCode::OK)
             }
             Err(failure) => {
                 let status = failure.status;
-                Frame::Final(RpcResponse::failure(Some(id), &failure), status)
+                Frame::Final(RpcResponse::failure(Some(id), &failure, trace), status)
             }
         })
     }

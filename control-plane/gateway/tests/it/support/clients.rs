@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use super::{Answer, Fixture, token};
 
+/// Of every request: answers differ by what they say, not by their trace.
+const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 /// A legacy client with one session.
 pub(crate) struct Legacy {
     pub fixture: Fixture,
@@ -60,6 +63,7 @@ impl Legacy {
             ("authorization", format!("Bearer {}", self.token)),
             ("content-type", "application/json".into()),
             ("accept", "application/json, text/event-stream".into()),
+            ("traceparent", TRACEPARENT.into()),
         ];
         if !self.session.is_empty() {
             headers.push(("mcp-session-id", self.session.clone()));
@@ -111,6 +115,7 @@ impl Modern {
             ("accept".into(), "application/json, text/event-stream".into()),
             ("mcp-protocol-version".into(), "2026-07-28".into()),
             ("mcp-method".into(), method.into()),
+            ("traceparent".into(), TRACEPARENT.into()),
         ];
         if let Some(name) = params.get("name").or(params.get("uri")).and_then(Value::as_str) {
             headers.push(("mcp-name".into(), name.into()));
