@@ -29,6 +29,7 @@ use crate::executors::delegate::endpoint::Endpoints;
 use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
+use crate::inspection::Inspections;
 use crate::minting::{Minter, TokenKeys};
 use crate::pipeline::admission::Bounds;
 use crate::pipeline::ledger::Ledgers;
@@ -69,6 +70,8 @@ pub struct Config {
     pub delegates: Endpoints,
     /// The most calls at a time.
     pub bounds: Bounds,
+    /// Who looks into arguments and outputs.
+    pub inspections: Inspections,
     /// Who else hears what plugins log during calls.
     pub listener: Option<LogListener>,
 }
@@ -153,6 +156,7 @@ impl Gateway {
                 },
                 executor: Arc::new(Executors::new(plugins, artifacts, delegates)?),
                 audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
+                inspections: config.inspections,
                 metrics,
                 calls: Calls::new(config.bounds),
                 running: RunningCalls::of(registry.clone()),

@@ -13,6 +13,7 @@ pub mod executors;
 pub mod faces;
 pub mod gateway;
 pub mod http;
+pub mod inspection;
 pub mod minting;
 pub mod pipeline;
 pub mod request_state;

@@ -11,6 +11,7 @@ pub mod entitlement;
 pub mod execute;
 pub mod identity;
 pub mod input;
+pub mod inspect;
 pub mod ledger;
 pub mod limits;
 pub mod output;
@@ -39,6 +40,7 @@ use crate::durable::active::ActiveTable;
 use crate::durable::record::Record;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::execution::{Execution, Executor, Platform, ResumeState};
+use crate::inspection::Inspections;
 use crate::pipeline::admission::{Admission, Admitted, Bounds};
 use crate::pipeline::entitlement::Entitled;
 use crate::pipeline::ledger::{Entered, Held, Ledgers};
@@ -56,6 +58,8 @@ pub struct Pipeline {
     pub limiter: Limiter,
     pub ledgers: Ledgers,
     pub executor: Arc<dyn Executor>,
+    /// Who looks into arguments and outputs.
+    pub inspections: Inspections,
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
     pub calls: Calls,
@@ -370,6 +374,8 @@ impl Running {
         held: Option<&Held>,
     ) -> Result<Output, Refusal> {
         let metrics = &self.pipeline.metrics;
+        let arguments =
+            inspect::input(self.pipeline.inspections.input.as_ref(), &self.call, arguments).await?;
         if entitled.needs_approval {
             self.keep(&arguments, grant, false).await?;
             let started = Instant::now();
@@ -390,12 +396,16 @@ impl Running {
         let started = Instant::now();
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
         metrics.stage(Stage::Execute, started);
-        let output = executed?;
+        self.checked(executed?).await
+    }
 
+    /// What was executed, once it fits the schema and nobody objects.
+    async fn checked(&self, output: Output) -> Result<Output, Refusal> {
         let started = Instant::now();
         let checked = output::check(&self.call.entry, &output);
-        metrics.stage(Stage::Output, started);
-        checked.map(|()| output)
+        self.pipeline.metrics.stage(Stage::Output, started);
+        checked?;
+        inspect::output(self.pipeline.inspections.output.as_ref(), &self.call, output).await
     }
 }
 

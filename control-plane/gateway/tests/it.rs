@@ -22,6 +22,8 @@ mod follower;
 mod hosted;
 #[path = "it/idempotency.rs"]
 mod idempotency;
+#[path = "it/inspection.rs"]
+mod inspection;
 #[path = "it/issuers.rs"]
 mod issuers;
 #[path = "it/legacy.rs"]
@@ -44,7 +46,7 @@ mod records;
 mod registry;
 #[path = "it/revocation.rs"]
 mod revocation;
-#[path = "it/visibility.rs"]
-mod visibility;
 #[path = "it/trace.rs"]
 mod trace;
+#[path = "it/visibility.rs"]
+mod visibility;

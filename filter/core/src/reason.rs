@@ -40,11 +40,13 @@ pub enum Reason {
     Deadline,
     OutcomeUnknown,
     Internal,
+    /// An inspection of the arguments or of the result; the gateway's alone.
+    ContentRefused,
 }
 
 impl Reason {
     /// Every reason, in the order of the design's table.
-    pub const ALL: [Reason; 24] = [
+    pub const ALL: [Reason; 25] = [
         Reason::UnknownServer,
         Reason::OriginDenied,
         Reason::HostDenied,
@@ -69,6 +71,7 @@ impl Reason {
         Reason::Deadline,
         Reason::OutcomeUnknown,
         Reason::Internal,
+        Reason::ContentRefused,
     ];
 
     /// The stable machine-readable name.
@@ -98,6 +101,7 @@ impl Reason {
             Reason::Deadline => "deadline",
             Reason::OutcomeUnknown => "outcome_unknown",
             Reason::Internal => "internal",
+            Reason::ContentRefused => "content_refused",
         }
     }
 
@@ -126,6 +130,7 @@ impl Reason {
                 -32000
             }
             Reason::Internal => -32603,
+            Reason::ContentRefused => -32000,
         }
     }
 
@@ -155,7 +160,8 @@ impl Reason {
             | Reason::InvalidParams
             | Reason::Deadline
             | Reason::OutcomeUnknown
-            | Reason::Internal => 200,
+            | Reason::Internal
+            | Reason::ContentRefused => 200,
         }
     }
 
@@ -173,6 +179,7 @@ impl Reason {
             Reason::InsufficientScope => 4005,
             Reason::OriginDenied => 4006,
             Reason::HostDenied => 4007,
+            Reason::ContentRefused => 4008,
             Reason::RateLimited => 5001,
             Reason::ParseError => 6001,
             Reason::InvalidRequest => 6002,
@@ -211,6 +218,7 @@ impl Reason {
             Reason::UpstreamUnavailable | Reason::Internal => "RETRY_LATER",
             Reason::Deadline => "ALLOW_MORE_TIME",
             Reason::OutcomeUnknown => "CHECK_BEFORE_RETRY",
+            Reason::ContentRefused => "CHANGE_CONTENT",
         }
     }
 
@@ -241,6 +249,7 @@ impl Reason {
             Reason::Deadline => "the deadline has passed",
             Reason::OutcomeUnknown => "the call may or may not have taken effect",
             Reason::Internal => "internal error",
+            Reason::ContentRefused => "an inspection does not allow this content",
         }
     }
 }

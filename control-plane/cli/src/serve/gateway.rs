@@ -8,6 +8,7 @@ use asp_control::listen;
 use asp_control::xds::client::{self, Target};
 use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_gateway::gateway::{Gateway, Stores};
+use asp_gateway::inspection::Inspections;
 use asp_platform::secret::Secret;
 use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::blobs::DiskBlobs;
@@ -66,6 +67,7 @@ pub(super) async fn start(
         runtimes: runtimes::open(process)?,
         delegates: delegates(settings),
         bounds: settings.calls.bounds,
+        inspections: Inspections::default(),
         listener: process.plugin_logs.clone(),
     })
     .context("start the gateway")?;

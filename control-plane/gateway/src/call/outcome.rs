@@ -87,13 +87,18 @@ impl Output {
 
     /// Size of the output on the wire in bytes, roughly; for audit.
     pub fn size(&self) -> usize {
-        let mut written = Count(0);
-        serde_json::to_writer(&mut written, self).map_or(0, |()| written.0)
+        written_size(self)
     }
 
     pub fn is_error(&self) -> bool {
         matches!(self, Output::Tool { is_error: true, .. })
     }
+}
+
+/// Bytes of a value's JSON text.
+pub(crate) fn written_size(value: &impl Serialize) -> usize {
+    let mut written = Count(0);
+    serde_json::to_writer(&mut written, value).map_or(0, |()| written.0)
 }
 
 /// Counts what is written and keeps none of it.
@@ -161,6 +166,12 @@ pub enum Refusal {
     /// An upstream's own protocol error.
     #[error("{message}")]
     Relayed { code: i64, message: String },
+    /// An inspection of the arguments: nothing was done.
+    #[error("this is not allowed here: {0}")]
+    Barred(String),
+    /// An inspection of the output: the call was done.
+    #[error("the call was done, and its result is withheld: {0}")]
+    Withheld(String),
     #[error("the call may or may not have taken effect")]
     OutcomeUnknown,
     #[error("the result does not fit the output schema at {pointer}: {message}")]
@@ -229,6 +240,7 @@ impl Refusal {
             Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Relayed { .. } => {
                 Reason::UpstreamUnavailable
             }
+            Refusal::Barred(_) | Refusal::Withheld(_) => Reason::ContentRefused,
             Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
             Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
         }
@@ -254,12 +266,14 @@ impl Refusal {
             | Refusal::KeyConflict
             | Refusal::DuplicateId
             | Refusal::InFlight
-            | Refusal::NotApproved(_) => State::Rejected,
+            | Refusal::NotApproved(_)
+            | Refusal::Barred(_) => State::Rejected,
             Refusal::InputExpired
             | Refusal::Deadline
             | Refusal::Upstream(_)
             | Refusal::Declined(_)
             | Refusal::Relayed { .. }
+            | Refusal::Withheld(_)
             | Refusal::OutcomeUnknown
             | Refusal::InvalidOutput { .. }
             | Refusal::Internal(_) => State::Failed,

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::entitlement;
+use super::execute;
 use super::ledger::Held;
 use super::running::ends_with_its_token;
-use super::{execute, output};
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, Invocation, principal};
 use crate::durable::active::told::{EndedCall, Kept, Told};
@@ -231,8 +231,7 @@ impl Running {
         let execution =
             self.execution(snapshot, record.arguments, record.budget, Some(ResumeState { seq, state }));
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
-        let output = executed.map_err(|refusal| after_hand_over(call, refusal))?;
-        output::check(entry, &output).map(|()| output)
+        self.checked(executed.map_err(|refusal| after_hand_over(call, refusal))?).await
     }
 }
 

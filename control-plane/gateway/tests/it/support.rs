@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
+use asp_gateway::inspection::Inspections;
 use asp_gateway::minting::TokenKeys;
 use asp_gateway::pipeline::admission::Bounds;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
@@ -129,6 +130,7 @@ struct Parts {
     runtimes: Runtimes,
     delegates: Endpoints,
     bounds: Bounds,
+    inspections: Inspections,
     audit: Arc<MemoryAudit>,
     active: Arc<MemoryRecords>,
     ledger: Arc<MemoryLedger>,
@@ -152,6 +154,7 @@ impl Parts {
             runtimes: Runtimes::none(),
             delegates: Endpoints::default(),
             bounds: Bounds::default(),
+            inspections: Inspections::default(),
             audit,
             active,
             ledger,
@@ -168,6 +171,7 @@ impl Parts {
             runtimes: self.runtimes,
             delegates: self.delegates,
             bounds: self.bounds,
+            inspections: self.inspections,
             listener: None,
         })
         .unwrap();
@@ -237,6 +241,15 @@ impl Fixture {
         let mut parts = Parts { runtimes, ..Parts::new(snapshot()) };
         change(&mut parts.stores);
         parts.start()
+    }
+
+    /// A gateway with somebody who looks into calls.
+    pub(crate) fn inspected(inspections: Inspections) -> Fixture {
+        Fixture::inspected_with(Runtimes::none(), inspections)
+    }
+
+    pub(crate) fn inspected_with(runtimes: Runtimes, inspections: Inspections) -> Fixture {
+        Parts { runtimes, inspections, ..Parts::new(snapshot()) }.start()
     }
 
     /// Another gateway over the same stores and keys.

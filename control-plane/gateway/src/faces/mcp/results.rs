@@ -167,6 +167,8 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
             | Refusal::InputExpired
             | Refusal::Upstream(_)
             | Refusal::Declined(_)
+            | Refusal::Barred(_)
+            | Refusal::Withheld(_)
             | Refusal::OutcomeUnknown
             | Refusal::InvalidOutput { .. } => return Ok(tool_error(&message, refusal)),
             _ => {}

@@ -34,6 +34,10 @@ pub(super) enum Stored {
     NotKept,
     /// It only read, and its answer was too large.
     Unread,
+    /// It was completed, and an inspection kept its answer back.
+    Withheld {
+        why: String,
+    },
 }
 
 impl Stored {
@@ -45,6 +49,7 @@ impl Stored {
             }
             Refusal::InvalidOutput { pointer, message } => Some(Stored::InvalidOutput { pointer, message }),
             Refusal::Relayed { code, message } => Some(Stored::Relayed { code, message }),
+            Refusal::Withheld(why) => Some(Stored::Withheld { why }),
             _ => None,
         }
     }
@@ -91,6 +96,7 @@ fn read(answer: &[u8]) -> Result<Option<Output>, Refusal> {
         Stored::InvalidArguments { pointer, message } => Err(Refusal::InvalidArguments { pointer, message }),
         Stored::InvalidOutput { pointer, message } => Err(Refusal::InvalidOutput { pointer, message }),
         Stored::Relayed { code, message } => Err(Refusal::Relayed { code, message }),
+        Stored::Withheld { why } => Err(Refusal::Withheld(why)),
         Stored::NotKept => Ok(Some(Output::not_kept())),
         Stored::Unread => Ok(None),
     }
