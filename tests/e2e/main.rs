@@ -8,6 +8,7 @@ mod advertised;
 mod boot;
 mod certificate;
 mod clients;
+mod conformance;
 mod dev;
 mod freeze;
 mod gateway_loss;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
     trials.extend(advertised::trials(&shared));
     trials.extend(boot::trials(&shared));
     trials.extend(clients::trials(&shared));
+    trials.extend(conformance::trials(&shared));
     trials.extend(wire::trials(&shared));
     trials.extend(plugins::trials(&shared));
     trials.extend(dev::trials(&shared));

@@ -1,0 +1,12 @@
+"""Asks only what the client can answer."""
+
+from typing import Any
+
+from asp_plugin import Context, Result, plugin
+
+
+@plugin.tool
+async def handle(args: dict[str, Any], ctx: Context) -> Result:
+    """Asks the model, and then the user if he can be asked."""
+    said = await ctx.delegate("capital_question", "What is the capital of France?")
+    return Result(content=[{"type": "text", "text": said["text"]}])
