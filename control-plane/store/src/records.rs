@@ -65,6 +65,8 @@ pub struct CallRecord {
     pub expires_ms: i64,
     /// Who runs the call; `None` when it has ended.
     pub owner: Option<OwnerId>,
+    /// Whether that gateway is gone: it has no lease.
+    pub is_left: bool,
     pub resumes: bool,
     /// Sealed; what the call was asked for.
     pub record: Bytes,

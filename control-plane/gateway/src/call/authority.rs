@@ -26,6 +26,12 @@ struct Standing {
     sampling: usize,
 }
 
+impl Standing {
+    fn is_attended(&self) -> bool {
+        self.awaited || self.open > 0
+    }
+}
+
 /// The standing of one call, which changes when somebody leaves and comes back.
 pub struct Authority {
     standing: watch::Sender<Standing>,
@@ -73,7 +79,7 @@ impl Authority {
     }
 
     fn attach(&self, abilities: ClientAbilities) {
-        self.standing.send_modify(|standing| {
+        self.change(|standing| {
             standing.awaited = false;
             standing.open += 1;
             standing.elicitation += usize::from(abilities.elicitation);
@@ -84,23 +90,32 @@ impl Authority {
     /// True where nobody is attached any more.
     fn detach(&self, abilities: ClientAbilities) -> bool {
         let mut is_last = false;
-        self.standing.send_modify(|standing| {
+        self.change(|standing| {
             standing.open = standing.open.saturating_sub(1);
             standing.elicitation = standing.elicitation.saturating_sub(usize::from(abilities.elicitation));
             standing.sampling = standing.sampling.saturating_sub(usize::from(abilities.sampling));
-            is_last = standing.open == 0 && !standing.awaited;
+            is_last = !standing.is_attended();
         });
         is_last
+    }
+
+    /// Wakes whoever waits for the token's end only where that counts anew, or no more.
+    fn change(&self, change: impl FnOnce(&mut Standing)) {
+        self.standing.send_if_modified(|standing| {
+            let before = standing.is_attended();
+            change(standing);
+            before != standing.is_attended()
+        });
     }
 
     /// Resolves when the token has expired while somebody is attached.
     pub(crate) async fn expired(&self, deadline: Instant) {
         let mut standing = self.standing.subscribe();
         loop {
-            let Standing { caller, awaited, open, .. } = standing.borrow_and_update().clone();
-            let end = ends_at(&caller);
+            let now = standing.borrow_and_update().clone();
+            let end = ends_at(&now.caller);
             let due = async {
-                match end.filter(|end| (awaited || open > 0) && *end < deadline) {
+                match end.filter(|end| now.is_attended() && *end < deadline) {
                     Some(end) => tokio::time::sleep_until(end).await,
                     // The call's own deadline comes first, or nobody is attached.
                     None => std::future::pending().await,

@@ -40,6 +40,8 @@ const YIELD: Duration = Duration::from_secs(3);
 const KEEP_ENDED: Duration = Duration::from_secs(15 * 60);
 /// What a caller is told whose call its gateway left before it began.
 const NOT_BEGUN: &str = "the gateway that had the call is gone, and nothing was done: call again";
+/// What the caller of a call that only reads is told when nobody goes on with it.
+const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
 /// How often it looks whether another gateway has ended the call.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -192,14 +194,18 @@ impl Pipeline {
         let now = Instant::now();
         let mut call = Call::new(&invocation, now, now, CancellationToken::new());
         call.id = id;
+        let is_known = ended.kept.is_some();
         call.finish(match ended.kept {
-            Kept::Done(output) => Outcome::Done { output, replayed: false },
-            Kept::Refused(refusal) => Outcome::Refused(refusal),
-            Kept::InLedger(claim) => self.ledgers.outcome(&claim).await,
-            Kept::TooLarge => Outcome::Done { output: Output::not_kept(), replayed: true },
+            Some(Kept::Done(output)) => Outcome::Done { output, replayed: false },
+            Some(Kept::Refused(refusal)) => Outcome::Refused(refusal),
+            Some(Kept::InLedger(claim)) => self.ledgers.outcome(&claim).await,
+            Some(Kept::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
+            None => Outcome::Refused(call.unanswered(Refusal::Upstream(GONE.into()))),
         });
         let call = Arc::new(call);
-        self.registry.promise(&call, now + ended.left.min(KEEP_ENDED));
+        if is_known {
+            self.registry.promise(&call, now + ended.left.min(KEEP_ENDED));
+        }
         Some(call)
     }
 }

@@ -142,3 +142,16 @@ async fn a_call_that_nobody_was_told_of_leaves_nothing() {
     fixture.gateway.flush().await;
     assert!(records(&fixture).await.is_empty());
 }
+
+#[tokio::test]
+async fn who_comes_back_for_a_call_whose_gateway_is_gone_is_told_at_once() {
+    let fixture = Fixture::new();
+    let active = &fixture.gateway.pipeline.active;
+    active.renew().await.unwrap();
+    let retry = asked(&fixture, "gone", None, "accept").await;
+    let (call, _) = record(&fixture, State::InputRequired).await;
+    active.retire().await;
+    let told = retry.send(&other(&fixture)).await.json()["result"].clone();
+    assert_eq!(told["_meta"]["asp/reason"], "outcome_unknown", "{told}");
+    assert!(fixture.active.find(call).await.unwrap().unwrap().is_left, "nothing has changed it");
+}

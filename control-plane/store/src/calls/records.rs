@@ -14,7 +14,9 @@ use crate::records::{
     RecordKey, Saved, State,
 };
 
+/// $1 is the time.
 const COLUMNS: &str = "org, principal, server, plugin, context, state, created_ms, updated_ms, expires_ms, owner, \
+    owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) AS is_left, \
     resumable, record, seq, capsule, answers, outcome";
 /// A row without both is of before there were owners, and of no use.
 const IS_RECORD: &str = "(owner IS NOT NULL OR outcome IS NOT NULL)";
@@ -92,8 +94,9 @@ impl CallRecords for SqliteCalls {
     }
 
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
-        let statement = format!("SELECT {COLUMNS} FROM active_calls WHERE call_id = $1 AND {IS_RECORD}");
+        let statement = format!("SELECT {COLUMNS} FROM active_calls WHERE call_id = $2 AND {IS_RECORD}");
         let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(now_ms())
             .bind(call.as_slice())
             .fetch_optional(&self.read)
             .await
@@ -103,15 +106,15 @@ impl CallRecords for SqliteCalls {
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
         let statement = format!(
-            "SELECT call_id, {COLUMNS} FROM active_calls WHERE principal = $1 AND server = $2 \
-             AND ($3 IS NULL OR call_id < $3) AND expires_ms > $4 AND {IS_RECORD} \
+            "SELECT call_id, {COLUMNS} FROM active_calls WHERE principal = $2 AND server = $3 \
+             AND ($4 IS NULL OR call_id < $4) AND expires_ms > $1 AND {IS_RECORD} \
              ORDER BY call_id DESC LIMIT $5"
         );
         let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(now_ms())
             .bind(listing.principal.to_vec())
             .bind(listing.server.to_owned())
             .bind(listing.before.map(|call| call.to_vec()))
-            .bind(now_ms())
             .bind(i64::from(listing.limit))
             .fetch_all(&self.read)
             .await
@@ -267,6 +270,7 @@ fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
     let resumable: i64 = row.try_get("resumable")?;
     let state: Option<String> = row.try_get("state")?;
     let owner: Option<Vec<u8>> = row.try_get("owner")?;
+    let is_left: bool = row.try_get("is_left")?;
     let principal: Option<Vec<u8>> = row.try_get("principal")?;
     let text = |column: &str| row.try_get::<Option<String>, _>(column).map(Option::unwrap_or_default);
     let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(Option::unwrap_or_default);
@@ -281,6 +285,7 @@ fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
         updated_ms: number("updated_ms")?,
         expires_ms: number("expires_ms")?,
         owner: owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?,
+        is_left,
         resumes: resumable != 0,
         record: blob(row, "record")?,
         seq: u64::try_from(seq).unwrap_or_default(),

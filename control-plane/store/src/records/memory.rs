@@ -32,9 +32,17 @@ struct Inner {
 
 impl Inner {
     fn is_orphan(&self, record: &CallRecord, now: i64) -> bool {
+        record.resumes && self.is_left(record, now)
+    }
+
+    fn is_left(&self, record: &CallRecord, now: i64) -> bool {
         let lease = |owner| self.leases.get(&owner);
-        let is_left = record.owner.is_some_and(|owner| lease(owner).is_none_or(|lease_ms| *lease_ms <= now));
-        record.resumes && is_left
+        record.owner.is_some_and(|owner| lease(owner).is_none_or(|lease_ms| *lease_ms <= now))
+    }
+
+    /// The record as it is now.
+    fn told(&self, record: &CallRecord, now: i64) -> CallRecord {
+        CallRecord { is_left: self.is_left(record, now), ..record.clone() }
     }
 
     /// A place for another record: what is past its time goes first.
@@ -93,6 +101,7 @@ fn running(key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> Call
         updated_ms: now_ms(),
         expires_ms: key.expires_ms,
         owner: Some(owner),
+        is_left: false,
         resumes: key.resumes,
         record,
         seq: 0,
@@ -157,7 +166,8 @@ impl CallRecords for MemoryRecords {
     }
 
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
-        Ok(self.inner.lock().records.get(&call).cloned())
+        let inner = self.inner.lock();
+        Ok(inner.records.get(&call).map(|record| inner.told(record, now_ms())))
     }
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
@@ -172,7 +182,7 @@ impl CallRecords for MemoryRecords {
         let mut found: Vec<(&CallId, &CallRecord)> = inner.records.iter().filter(asked).collect();
         found.sort_unstable_by(|one, other| other.0.cmp(one.0));
         found.truncate(usize::try_from(listing.limit).unwrap_or(usize::MAX));
-        Ok(found.into_iter().map(|(id, record)| (*id, record.clone())).collect())
+        Ok(found.into_iter().map(|(id, record)| (*id, inner.told(record, now))).collect())
     }
 
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {

@@ -132,13 +132,19 @@ async fn an_orphan_has_exactly_one_taker(records: &dyn CallRecords) {
     assert!(!records.take(&gone, LIVING).await.unwrap());
 }
 
+async fn is_left(records: &dyn CallRecords, n: u8) -> bool {
+    records.find(key(n).call).await.unwrap().unwrap().is_left
+}
+
 async fn an_owner_that_was_away_too_long_is_told(records: &dyn CallRecords) {
     let away = OwnerId([6; 16]);
     records.put(&key(6), away, State::Working, text("asked")).await.unwrap();
     assert_eq!(records.renew(away, Duration::ZERO).await.unwrap(), Lease::Held);
     let orphans = records.orphans(9).await.unwrap();
     assert!(orphans.contains(&Orphan { call: key(6).call, owner: away }));
+    assert!(is_left(records, 6).await);
     assert_eq!(records.renew(away, LEASE).await.unwrap(), Lease::Lapsed);
+    assert!(!is_left(records, 6).await);
     assert_eq!(records.renew(away, LEASE).await.unwrap(), Lease::Held);
     assert_eq!(records.save_memory(key(6).call, away, text("kept")).await.unwrap(), Saved::Stored);
 }
@@ -150,6 +156,7 @@ async fn what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records: &d
     let orphan = Orphan { call: key(10).call, owner: gone };
     assert!(!records.orphans(99).await.unwrap().contains(&orphan));
     assert!(!records.take(&orphan, LIVING).await.unwrap());
+    assert!(is_left(records, 10).await);
     assert_eq!(records.find(key(10).call).await.unwrap().unwrap().state, State::AuthRequired);
     records.put(&key(10), gone, State::Working, text("asked")).await.unwrap();
     records.put(&tells(10), gone, State::InputRequired, text("told")).await.unwrap();
@@ -169,6 +176,7 @@ async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecor
     assert_eq!(records.finish(&key(20), gone, long).await.unwrap(), Saved::Stored);
     let ended = records.find(call).await.unwrap().unwrap();
     assert_eq!((ended.state, ended.owner, ended.resumes), (State::Completed, None, false));
+    assert!(!ended.is_left, "nobody has to come");
     assert_eq!((&ended.record, &ended.outcome), (&text("told"), &text("done")));
     assert_eq!((&ended.capsule, &ended.memory), (&Bytes::new(), &Bytes::new()), "nothing goes on from there");
     assert_eq!((ended.created_ms, ended.updated_ms >= before), (5, true));

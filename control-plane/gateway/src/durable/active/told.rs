@@ -50,7 +50,8 @@ pub enum Told {
 /// A call that has ended, perhaps at another gateway.
 pub struct EndedCall {
     pub record: Record,
-    pub kept: Kept,
+    /// `None` where nobody will ever know: its gateway is gone, and none can go on with it.
+    pub kept: Option<Kept>,
     /// How long its record stays.
     pub left: Duration,
 }
@@ -138,8 +139,8 @@ impl ActiveTable {
             return None;
         }
         match row.owner {
-            Some(_) => Some(Told::Runs),
-            None => self.ended(call, &row).map(Box::new).map(Told::Ended),
+            Some(_) if row.resumes || !row.is_left => Some(Told::Runs),
+            _ => self.ended(call, &row).map(Box::new).map(Told::Ended),
         }
     }
 
@@ -148,8 +149,11 @@ impl ActiveTable {
         let left = Duration::from_millis(u64::try_from(row.expires_ms).ok()?.checked_sub(unix_ms())?);
         let record = self.sealer.open_bytes(Purpose::Told, &at, &row.record)?;
         let record = serde_json::from_slice(&record).ok()?;
+        if row.owner.is_some() {
+            return Some(EndedCall { record, kept: None, left });
+        }
         let kept = self.sealer.open_bytes(Purpose::Outcome, &at, &row.outcome)?;
-        Some(EndedCall { record, kept: serde_json::from_slice(&kept).ok()?, left })
+        Some(EndedCall { record, kept: Some(serde_json::from_slice(&kept).ok()?), left })
     }
 }
 
