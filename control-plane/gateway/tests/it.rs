@@ -12,6 +12,8 @@ mod support;
 mod approval;
 #[path = "it/audit.rs"]
 mod audit;
+#[path = "it/completion.rs"]
+mod completion;
 #[path = "it/delegates.rs"]
 mod delegates;
 #[path = "it/edge.rs"]

@@ -64,7 +64,15 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
             .unwrap_or_default(),
         tags: spec.tags.clone(),
         prefer_platform: spec.schema.prefer == Some(Prefer::Platform),
+        completions: completions(spec),
     }
+}
+
+fn completions(spec: &Spec) -> Vec<snapshot::Completion> {
+    let completions = spec.schema.completions.iter().flatten();
+    completions
+        .map(|(argument, values)| snapshot::Completion { argument: argument.clone(), values: values.clone() })
+        .collect()
 }
 
 fn scopes(spec: &Spec) -> &[String] {

@@ -3,6 +3,7 @@
 //! Owns the order of the rules of one file; each rule is a module and adds faults, none stops another.
 //! Rules across files are in `link`.
 
+mod completion;
 mod delegate;
 mod hints;
 mod name;
@@ -57,6 +58,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     check_examples(spec, input.as_ref(), output.as_ref(), findings);
     check_places(spec, findings);
     prompt::check(spec, findings);
+    completion::check(spec, findings);
     proxy::check(spec, findings);
     delegate::check(spec, findings);
 }

@@ -318,6 +318,38 @@ fn static_content_is_whole() {
 }
 
 #[test]
+fn completions_are_for_arguments_that_there_are() {
+    let prompt = |completions: &str| {
+        let rest = "arguments: [{name: city}], messages: [{role: user, content: {type: text, text: a}}]";
+        other("prompt", &format!("primitiveSchema: {{{rest}, completions: {completions}}}"))
+    };
+    let template = |completions: &str| {
+        let rest = format!("uriTemplate: 'demo://{{id}}', completions: {completions}");
+        other(
+            "resource_template",
+            &format!("primitiveSchema: {{{rest}}}\nruntime: {{mode: builtin, entrypoint: x}}"),
+        )
+    };
+    let at = |rest: &str| format!("/primitiveSchema/completions/{rest}");
+    let many = |count: usize| {
+        format!("{{city: {:?}}}", (0..count).map(|number| number.to_string()).collect::<Vec<_>>())
+    };
+    assert_table("prompt", prompt("{city: [Oslo, Paris]}"), &[]);
+    assert_table("template", template("{id: ['1', '2']}"), &[]);
+    assert_table("most", prompt(&many(1000)), &[]);
+    assert_table("more", prompt(&many(1001)), &[("too_many", &at("city"))]);
+    assert_table("unknown argument", prompt("{town: [Oslo]}"), &[("bad_value", &at("town"))]);
+    assert_table("unknown variable", template("{name: [a]}"), &[("bad_value", &at("name"))]);
+    assert_table("twice", prompt("{city: [Oslo, Oslo]}"), &[("duplicate_name", &at("city/1"))]);
+    assert_table("empty", prompt("{city: ['']}"), &[("bad_value", &at("city/0"))]);
+    let long = format!("{{city: [{}]}}", "a".repeat(257));
+    assert_table("long", prompt(&long), &[("bad_value", &at("city/0"))]);
+    assert_table("a number", prompt("{city: [1]}"), &[("wrong_type", &at("city/0"))]);
+    let tool = other("resource", "primitiveSchema: {uri: demo://a, contents: [{text: a}], completions: {}}");
+    assert_table("a resource", tool, &[("misplaced_key", "/primitiveSchema/completions")]);
+}
+
+#[test]
 fn media_types_are_media_types() {
     let resource = |mime_type: &str| {
         other(

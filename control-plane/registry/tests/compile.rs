@@ -211,6 +211,16 @@ fn the_rest_of_a_spec_has_its_place_in_the_snapshot() {
 }
 
 #[test]
+fn what_an_argument_may_be_is_kept_in_the_order_of_the_spec() {
+    let spec = "id: x\nname: X\ntype: prompt\nversion: 1.0.0\nowner: team\nprimitiveSchema:\n  \
+                arguments: [{name: city}]\n  completions: {city: [Oslo, Paris, Bergen]}\n  \
+                messages: [{role: user, content: {type: text, text: '{{city}}'}}]\n";
+    let offered = primitive(spec).completions;
+    assert_eq!((offered.len(), offered[0].argument.as_str()), (1, "city"));
+    assert_eq!(offered[0].values, ["Oslo", "Paris", "Bergen"]);
+}
+
+#[test]
 fn hints_follow_from_mutation() {
     let hints = |mutation: &str| {
         let spec = tool(&format!("{mutation}\nruntime: {{mode: builtin, entrypoint: x}}"));

@@ -16,6 +16,7 @@ use http::{HeaderMap, Method};
 use crate::gateway::Gateway;
 
 pub mod codec;
+mod completion;
 mod legacy;
 mod lists;
 mod modern;

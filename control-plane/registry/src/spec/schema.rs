@@ -2,6 +2,8 @@
 //!
 //! One flat mapping: the kind says which keys have a meaning; the rest are misplaced.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -40,6 +42,9 @@ pub(crate) struct PrimitiveSchema {
     /// prompt without a runtime; `{{argument}}` in a text is replaced.
     #[serde(default)]
     pub messages: Option<Vec<Message>>,
+    /// prompt, resource_template: what clients offer for an argument while somebody types it, by the argument's name.
+    #[serde(default)]
+    pub completions: Option<BTreeMap<String, Vec<String>>>,
     /// elicitation: what the user is asked; the summary when absent.
     #[serde(default)]
     pub message: Option<String>,

@@ -268,7 +268,7 @@ fn dispatch(request: &McpRequest, session: &Session, message: &Message, context:
             session.track(id, &call);
             return Handled::Call(call, asked);
         }
-        Some(Ok(Answer::Page(page))) => Handled::Result(Value::Object(page)),
+        Some(Ok(Answer::Page(result) | Answer::Completion(result))) => Handled::Result(Value::Object(result)),
         Some(Err(failure)) => Handled::Failed(failure),
         None => Handled::Failed(Failure::of(Reason::UnknownMethod)),
     };

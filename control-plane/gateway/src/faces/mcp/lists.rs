@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::McpRequest;
 use super::codec::{Failure, Message};
+use super::completion;
 use crate::pipeline::entitlement::View;
 use crate::seal::Purpose;
 
@@ -128,6 +129,9 @@ pub(super) fn capabilities(request: &McpRequest) -> Value {
         if entry.may_leave_artifacts() {
             capabilities.entry("resources").or_insert_with(|| json!({}));
         }
+    }
+    if completion::is_served(&request.server) {
+        capabilities.insert("completions".into(), json!({}));
     }
     capabilities.insert("logging".into(), json!({}));
     Value::Object(capabilities)

@@ -92,6 +92,10 @@ async fn answer(
             let result = Modern::of(request, message).finish(page, Caching::Private);
             Ok(json_response(RpcResponse::result(id, &result)))
         }
+        Some(Ok(Answer::Completion(result))) => {
+            let result = Modern::of(request, message).finish(result, Caching::None);
+            Ok(json_response(RpcResponse::result(id, &result)))
+        }
         Some(Ok(Answer::Call(call, asked))) => Ok(stream::respond(View {
             attachment: Attachment::to(call, abilities),
             asked,

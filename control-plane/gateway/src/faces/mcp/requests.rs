@@ -1,4 +1,4 @@
-//! The requests both eras share: lists, tool calls, prompts and resources.
+//! The requests both eras share: lists, completions, tool calls, prompts and resources.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::McpRequest;
 use super::codec::{Failure, Message, header};
+use super::completion;
 use super::lists::{self, List};
 use super::results::{self, Asked};
 use crate::call::outcome::Refusal;
@@ -35,6 +36,8 @@ pub(super) struct Context {
 /// A request is answered at once or by a call.
 pub(super) enum Answer {
     Page(Map<String, Value>),
+    /// No list: nobody keeps it.
+    Completion(Map<String, Value>),
     Call(Arc<Call>, Asked),
 }
 
@@ -49,6 +52,9 @@ pub(super) fn dispatch(
         return Some(lists::page(request, list, context.revision, message).map(Answer::Page));
     }
     let (what, name) = match method {
+        "completion/complete" if completion::is_served(&request.server) => {
+            return Some(completion::complete(request, message).map(Answer::Completion));
+        }
         "tools/call" => ("tool", "name"),
         "prompts/get" => ("prompt", "name"),
         "resources/read" => ("resource", "uri"),

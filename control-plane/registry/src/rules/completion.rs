@@ -1,0 +1,61 @@
+//! What clients offer for the arguments of a prompt and the variables of a template (MCP "Completion").
+//!
+//! Refuses lists that nobody could ask for, and more values than a person looks through.
+
+use std::collections::HashSet;
+
+use super::name;
+use crate::document::escape;
+use crate::fault::FaultCode;
+use crate::findings::Findings;
+use crate::spec::{Kind, Spec};
+use crate::uri_template::UriTemplate;
+
+/// Most values of one argument.
+const MAX_VALUES: usize = 1000;
+/// Longest value in bytes.
+const MAX_VALUE: usize = 256;
+
+pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
+    let Some(completions) = &spec.schema.completions else { return };
+    let arguments = arguments(spec);
+    for (argument, values) in completions {
+        let path = format!("/primitiveSchema/completions/{}", escape(argument));
+        if !arguments.contains(argument.as_str()) {
+            let message = format!("there is no argument `{}`", name::shown(argument));
+            let hint = "name one of `arguments`, or a variable of `uriTemplate`";
+            findings.add(FaultCode::BadValue, &path, message, hint);
+        }
+        if values.len() > MAX_VALUES {
+            let message = format!("{} values, at most {MAX_VALUES} are offered", values.len());
+            findings.add(FaultCode::TooMany, &path, message, "offer those that are wanted most");
+        }
+        check_values(values, &path, findings);
+    }
+}
+
+fn check_values(values: &[String], path: &str, findings: &mut Findings<'_>) {
+    let mut seen = HashSet::new();
+    for (index, value) in values.iter().enumerate().take(MAX_VALUES) {
+        let path = format!("{path}/{index}");
+        if value.is_empty() || value.len() > MAX_VALUE {
+            let message = format!("a value of {} bytes", value.len());
+            findings.add(FaultCode::BadValue, &path, message, &format!("write 1 to {MAX_VALUE} bytes"));
+        }
+        if !seen.insert(value) {
+            let message = format!("the value `{}` stands twice", name::shown(value));
+            findings.add(FaultCode::DuplicateName, &path, message, "keep one of the two");
+        }
+    }
+}
+
+fn arguments(spec: &Spec) -> HashSet<String> {
+    if spec.kind == Kind::Prompt {
+        let arguments = spec.schema.arguments.iter().flatten();
+        return arguments.map(|argument| argument.name.clone()).collect();
+    }
+    // A template that cannot be read is told of as such.
+    let template =
+        spec.schema.uri_template.as_deref().and_then(|text| UriTemplate::parse_matching(text).ok());
+    template.iter().flat_map(UriTemplate::variables).map(str::to_owned).collect()
+}
