@@ -60,9 +60,10 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
 
 async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     let (sources, units) = read(&args.directory)?;
-    build::until_dropped(&units, Some(Languages::find().present)).await?;
+    let languages = Languages::found().await;
+    build::until_dropped(&units, Some(languages.present.clone())).await?;
     let examples = examples::examples(&sources)?;
-    let mut local = Local::start(&units).await?;
+    let mut local = Local::start(&units, languages).await?;
     let mut passed = 0_u32;
     let mut failed = 0_u32;
     for plugin in local.callable.clone() {
@@ -173,8 +174,9 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     let arguments: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
     let (_, units) = read(&args.directory)?;
-    build::until_dropped(&units, Some(Languages::find().present)).await?;
-    let mut local = Local::start(&units).await?;
+    let languages = Languages::found().await;
+    build::until_dropped(&units, Some(languages.present.clone())).await?;
+    let mut local = Local::start(&units, languages).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
         let unknown = || format!("`{}` is no plugin of {}", args.id, args.directory.display());
         let why = local.left_out.get(&args.id).cloned();

@@ -78,13 +78,22 @@ pub struct Languages {
 }
 
 impl Languages {
-    pub fn find() -> Languages {
+    /// Asks the interpreters on the PATH that no variable names; blocks as long as they take to answer, or until `stop`.
+    pub fn find(stop: &CancellationToken) -> Languages {
         let mut found = Languages::default();
-        LANGUAGES.iter().for_each(|language| found.add(language));
+        LANGUAGES.iter().for_each(|language| found.add(language, stop));
         found
     }
 
-    fn add(&mut self, language: &Language) {
+    /// The same for a command that a signal may end meanwhile: whom it asks ends with it.
+    pub async fn found() -> Languages {
+        let stop = CancellationToken::new();
+        let _dropped = stop.clone().drop_guard();
+        // Err: the process ends.
+        tokio::task::spawn_blocking(move || Languages::find(&stop)).await.unwrap_or_default()
+    }
+
+    fn add(&mut self, language: &Language, stop: &CancellationToken) {
         let Language { name, variables, fallback } = *language;
         let value = |variable: &str| std::env::var(variable).ok().or_else(|| installed(variable));
         let mut values: Vec<(String, String)> = variables
@@ -97,7 +106,7 @@ impl Languages {
             && values.len() == rest.len()
             && value(interpreter).is_none()
         {
-            match fallback.on_path(&std::env::var_os("PATH").unwrap_or_default()) {
+            match fallback.on_path(&std::env::var_os("PATH").unwrap_or_default(), stop) {
                 Ok((path, version)) => {
                     let program = fallback.program;
                     let note = format!(
@@ -124,7 +133,7 @@ impl Languages {
 
 impl Interpreter {
     /// Where the first one on `path` really lies, and its version; else why it cannot be used.
-    fn on_path(&self, path: &OsStr) -> Result<(String, String), String> {
+    fn on_path(&self, path: &OsStr, stop: &CancellationToken) -> Result<(String, String), String> {
         let program = self.program;
         let mut candidates = std::env::split_paths(path).map(|folder| folder.join(program));
         let found = candidates.find(|candidate| candidate.is_file());
@@ -132,7 +141,7 @@ impl Interpreter {
         let shown = format!("{}, the first on the PATH,", found.display());
         // By the name it has there: by that a dispatcher knows what it is to be.
         let mut command = Command::new(&found);
-        let said = tool::run(command.args(self.arguments), program, ASK, &CancellationToken::new());
+        let said = tool::run(command.args(self.arguments), program, ASK, stop);
         let said = said.map_err(|error| {
             let lines = error.to_string();
             let lines: Vec<&str> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -209,7 +218,7 @@ mod tests {
         let root = root.path().canonicalize().unwrap();
         let bin = root.join("bin");
         std::fs::create_dir(&bin).unwrap();
-        let found = || JAVA.on_path(bin.as_os_str());
+        let found = || JAVA.on_path(bin.as_os_str(), &CancellationToken::new());
         assert_eq!(found().unwrap_err(), "there is no java on the PATH");
         let home = root.join("jdk-21");
         std::fs::create_dir_all(home.join("bin")).unwrap();
@@ -247,11 +256,11 @@ mod tests {
             &format!("[ \"${{0##*/}}\" = node ] || exit 1; exec {} \"$@\"", real.display()),
         );
         symlink(root.join("manager"), shims.join("node")).unwrap();
-        let found = NODE.on_path(shims.as_os_str());
+        let found = NODE.on_path(shims.as_os_str(), &CancellationToken::new());
         assert_eq!(found, Ok((real.to_str().unwrap().to_owned(), "22.1.0".to_owned())));
 
         program(&root.join("manager"), "echo 'No version is set for command node' >&2; exit 126");
-        let said = NODE.on_path(shims.as_os_str()).unwrap_err();
+        let said = NODE.on_path(shims.as_os_str(), &CancellationToken::new()).unwrap_err();
         let shim = shims.join("node");
         for part in [shim.to_str().unwrap(), "does not run", "No version is set for command node"] {
             assert!(said.contains(part), "{part}: {said}");
@@ -269,5 +278,22 @@ mod tests {
         assert_eq!(python_of(&bin.join("asp")), None, "an interpreter without the shim");
         std::fs::create_dir(packages.join("asp_plugin")).unwrap();
         assert_eq!(python_of(&bin.join("asp")), Some(bin.join("python3")));
+    }
+
+    #[test]
+    fn who_does_not_answer_is_ended_with_the_command() {
+        let root = tempfile::tempdir().unwrap();
+        program(&root.path().join("node"), "echo $$ > \"${0%/*}/asked\"; exec sleep 600");
+        let asked = root.path().join("asked");
+        let stop = CancellationToken::new();
+        let said = std::thread::scope(|scope| {
+            let answer = scope.spawn(|| NODE.on_path(root.path().as_os_str(), &stop));
+            while !asked.exists() {
+                std::thread::yield_now();
+            }
+            stop.cancel();
+            answer.join().unwrap().unwrap_err()
+        });
+        assert!(said.contains("was ended, as asp ends"), "{said}");
     }
 }

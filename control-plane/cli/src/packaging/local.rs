@@ -86,14 +86,13 @@ pub struct Local {
 
 impl Local {
     /// Installs the units that have code and starts a runtime for them.
-    pub async fn start(units: &[Unit]) -> anyhow::Result<Local> {
+    pub async fn start(units: &[Unit], languages: Languages) -> anyhow::Result<Local> {
         let binary = std::env::var_os("ASP_RUNTIME_BIN").map(PathBuf::from).or_else(runtime_binary);
         let binary =
             binary.context("there is no asp-runtime beside asp (ASP_RUNTIME_BIN says where it is)")?;
         let directory = tempfile::Builder::new().prefix("asp").tempdir().context("make a directory")?;
         let plugins = directory.path().join("plugins");
         std::fs::create_dir(&plugins).context("make a directory")?;
-        let languages = Languages::find();
         let is_wanted = |language: &str| units.iter().any(|unit| unit.language == language);
         let mut left_out = BTreeMap::new();
         for (language, missing) in languages.absent.iter().filter(|(language, _)| is_wanted(language)) {

@@ -11,6 +11,7 @@ use asp_proto::snapshot::{Kind, runtime::Mode};
 use asp_registry::{Source, schema_file, schema_file_name};
 use serde_json::Value;
 
+use super::languages::Languages;
 use super::local::{Ended, Local};
 use super::{Unit, examples};
 
@@ -51,7 +52,7 @@ pub async fn of_code(root: &Path, sources: &[Source], units: &[Unit]) -> anyhow:
     if asked.is_empty() {
         return Ok(Vec::new());
     }
-    let mut local = Local::start(&asked).await?;
+    let mut local = Local::start(&asked, Languages::found().await).await?;
     let mut found = Vec::new();
     for (unit, (path, committed)) in asked.iter().zip(places) {
         let described = describe(&mut local, unit).await;

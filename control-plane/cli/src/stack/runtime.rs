@@ -45,7 +45,7 @@ impl LocalRuntime {
             tracing::warn!("plugins are off: there is no asp-runtime beside asp (ASP_RUNTIME_BIN)");
             return None;
         };
-        let found = Languages::find();
+        let found = Languages::find(&CancellationToken::new());
         for (language, missing) in found.absent {
             tracing::warn!(language, missing, "plugins of this language are off");
         }
