@@ -9,7 +9,7 @@ use crate::judgement::Judgement;
 use crate::reason::Reason;
 use crate::reply::Reply;
 use crate::snapshot::Snapshot;
-use crate::token::Tokens;
+use crate::token::{Hashing, Tokens};
 use crate::verdict::{Env, Pending, Role, Step, Verdict};
 
 /// Keeps what outlives a request: verified tokens and coarse buckets, both bounded. Shared by threads.
@@ -21,7 +21,12 @@ pub struct Edge {
 
 impl Edge {
     pub fn new(role: Role) -> Edge {
-        Edge { role, tokens: Tokens::new(role), buckets: Buckets::default() }
+        let hashing = match role {
+            Role::Filter => Hashing::WhenAsked,
+            // It judges running calls again.
+            Role::Gateway => Hashing::Always,
+        };
+        Edge { role, tokens: Tokens::new(hashing), buckets: Buckets::default() }
     }
 
     /// Judges the headers: the name (see [`crate::Header`]) and value of each, owned or borrowed.

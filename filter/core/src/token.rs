@@ -11,7 +11,6 @@ use sha2::{Digest, Sha256};
 use crate::caller::{Caller, hex};
 use crate::reason::Reason;
 use crate::revocation::Revocations;
-use crate::verdict::Role;
 
 mod cache;
 pub(crate) mod claims;
@@ -55,9 +54,18 @@ pub(crate) struct Trust<'a> {
     pub(crate) audiences: &'a [String],
 }
 
+/// When the hash of a token is taken, by which a list of revoked ones may name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hashing {
+    /// With its first judgement: the caller carries it, for whoever asks when the token is there no more.
+    Always,
+    /// When a list is there to look it up in. In wasm it takes longer than all else about a token but its signature.
+    WhenAsked,
+}
+
 /// Judges tokens and remembers the good ones. Shared by threads.
 pub(crate) struct Tokens {
-    role: Role,
+    hashing: Hashing,
     fingerprints: Fingerprints,
     cache: Mutex<Cache>,
 }
@@ -79,8 +87,8 @@ pub(crate) fn looks_like_jwt(token: &str) -> bool {
 }
 
 impl Tokens {
-    pub(crate) fn new(role: Role) -> Tokens {
-        Tokens { role, fingerprints: Fingerprints::default(), cache: Mutex::default() }
+    pub(crate) fn new(hashing: Hashing) -> Tokens {
+        Tokens { hashing, fingerprints: Fingerprints::default(), cache: Mutex::default() }
     }
 
     /// Judges `token` for one server at `now` (Unix seconds).
@@ -143,11 +151,10 @@ impl Tokens {
             return Err(Fault::Costly(None));
         }
         let claims = claims::read(&parts.claims, issuer).map_err(|cause| Fault::Costly(Some(cause)))?;
-        // The gateway judges running calls again, when it has the token no more. The hash takes longer in wasm than
-        // everything else about a token but its signature.
-        let digest = match (self.role, &claims.jti) {
-            (Role::Filter, Some(_)) => [0; 32],
-            (Role::Filter, None) | (Role::Gateway, _) => Sha256::digest(token).into(),
+        // A token without an id is named by its hash.
+        let digest = match (self.hashing, &claims.jti) {
+            (Hashing::WhenAsked, Some(_)) => [0; 32],
+            (Hashing::WhenAsked, None) | (Hashing::Always, _) => Sha256::digest(token).into(),
         };
         Ok(facts(claims, issuer, digest))
     }

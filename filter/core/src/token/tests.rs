@@ -19,13 +19,13 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        Bench::of(Role::Gateway)
+        Bench::of(Hashing::Always)
     }
 
-    fn of(role: Role) -> Bench {
+    fn of(hashing: Hashing) -> Bench {
         let keys = Keys::shared();
         let message = load_snapshot("full", &Setting { keys, now: NOW, public_url: PUBLIC_URL });
-        Bench { keys, tokens: Tokens::new(role), message }
+        Bench { keys, tokens: Tokens::new(hashing), message }
     }
 
     fn mint(&self, recipe: Value) -> String {
@@ -83,13 +83,13 @@ fn a_good_token_gives_its_caller() {
         expires_at: NOW + 600,
     };
     assert_eq!(*caller, expected);
-    let at_the_edge = Bench::of(Role::Filter).judge_at(&token, "demo", NOW).unwrap();
+    let at_the_edge = Bench::of(Hashing::WhenAsked).judge_at(&token, "demo", NOW).unwrap();
     assert_eq!(*at_the_edge, Caller { digest: [0; 32], ..expected });
 }
 
 #[test]
 fn optional_claims_may_be_absent() {
-    let bench = Bench::of(Role::Filter);
+    let bench = Bench::of(Hashing::WhenAsked);
     let claims = json!({"jti": null, "groups": null, "client_id": null, "azp": "app", "scope": ["x"]});
     let token = bench.mint(json!({"claims": claims}));
     let caller = bench.judge_at(&token, "demo", NOW).unwrap();
@@ -353,13 +353,13 @@ fn a_cached_token_is_still_judged_for_each_server() {
 
 #[test]
 fn revocation_reaches_cached_tokens() {
-    for role in [Role::Filter, Role::Gateway] {
-        revocation_reaches_tokens_cached_by(role);
+    for hashing in [Hashing::WhenAsked, Hashing::Always] {
+        revocation_reaches_tokens_hashed(hashing);
     }
 }
 
-fn revocation_reaches_tokens_cached_by(role: Role) {
-    let mut bench = Bench::of(role);
+fn revocation_reaches_tokens_hashed(hashing: Hashing) {
+    let mut bench = Bench::of(hashing);
     let token = bench.mint(json!({"claims": {"jti": "j9"}}));
     let hash = hex(&Sha256::digest(&token));
     let untouched = bench.message.clone();
