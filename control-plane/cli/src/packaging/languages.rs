@@ -288,7 +288,8 @@ mod tests {
         let stop = CancellationToken::new();
         let said = std::thread::scope(|scope| {
             let answer = scope.spawn(|| NODE.on_path(root.path().as_os_str(), &stop));
-            while !asked.exists() {
+            let until = std::time::Instant::now() + ASK;
+            while !asked.exists() && std::time::Instant::now() < until {
                 std::thread::yield_now();
             }
             stop.cancel();

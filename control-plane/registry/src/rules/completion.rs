@@ -40,7 +40,7 @@ fn check_values(values: &[String], path: &str, findings: &mut Findings<'_>) {
         let path = format!("{path}/{index}");
         if value.is_empty() || value.len() > MAX_VALUE {
             let message = format!("a value of {} bytes", value.len());
-            findings.add(FaultCode::BadValue, &path, message, &format!("write 1 to {MAX_VALUE} bytes"));
+            findings.add(FaultCode::BadValue, &path, message, format!("write 1 to {MAX_VALUE} bytes"));
         }
         if !seen.insert(value) {
             let message = format!("the value `{}` stands twice", name::shown(value));
