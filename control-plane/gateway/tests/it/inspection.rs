@@ -141,8 +141,8 @@ async fn what_is_refused_does_not_go_on_and_says_why() {
 #[tokio::test]
 async fn where_nobody_can_look_the_rule_says_what_happens() {
     let long = "x".repeat(300);
-    type Case = (fn() -> Does<Value>, fn() -> Does<Output>, &'static str);
-    let does: [Case; 3] = [
+    type Case<'a> = (fn() -> Does<Value>, fn() -> Does<Output>, &'a str);
+    let does: [Case<'_>; 3] = [
         (|| Does::Fails, || Does::Fails, "s3cret"),
         (|| Does::Hangs, || Does::Hangs, "s3cret"),
         (|| Does::Says(Finding::Pass), || Does::Says(Finding::Pass), &long),
