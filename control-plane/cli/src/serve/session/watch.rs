@@ -38,7 +38,8 @@ type Mark = (u64, u64, i64, i64);
 #[derive(Default, PartialEq)]
 struct Look {
     marks: BTreeMap<PathBuf, Mark>,
-    /// What builds take from elsewhere. Which files that are is known after a build, so a new one is no change.
+    /// What builds took from elsewhere. Which files that are is known after a build, so a new one is no change, and one
+    /// that is gone may only be wanted no more.
     outside: BTreeMap<PathBuf, Mark>,
     /// A bound was reached.
     is_cut: bool,
@@ -118,6 +119,14 @@ fn mark(metadata: &fs::Metadata) -> Mark {
     (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
+/// Those of them that are there.
+fn marked(paths: Vec<PathBuf>) -> impl Iterator<Item = (PathBuf, Mark)> {
+    paths.into_iter().filter_map(|path| {
+        let metadata = fs::metadata(&path).ok()?;
+        Some((path, mark(&metadata)))
+    })
+}
+
 /// The files that make a directory of primitives. What cannot be read is not there.
 fn look(root: &Path, max_seen: usize) -> Look {
     let mut found = Look::default();
@@ -126,9 +135,8 @@ fn look(root: &Path, max_seen: usize) -> Look {
     let mut opened = BTreeSet::new();
     while let Some((folder, level)) = open.pop_back() {
         if level == PLUGIN_LEVEL {
-            let outside = maven::parents(&folder).into_iter().chain(maven::snapshots(&folder));
-            let marked = outside.filter_map(|path| Some((path.clone(), mark(&fs::metadata(path).ok()?))));
-            found.outside.extend(marked);
+            found.marks.extend(marked(maven::parents(&folder)));
+            found.outside.extend(marked(maven::snapshots(&folder)));
         }
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -273,6 +281,10 @@ mod tests {
         let minute = Duration::from_secs(60);
         write(at, "pom.xml", "other");
         tokio::time::timeout(minute, watch.changed()).await.expect("a parent changed");
+        fs::remove_file(at.join("pom.xml")).unwrap();
+        tokio::time::timeout(minute, watch.changed()).await.expect("a parent is gone");
+        write(at, "pom.xml", "again");
+        tokio::time::timeout(minute, watch.changed()).await.expect("a parent is there again");
         let list = format!("a:x:jar:1-SNAPSHOT:compile:{}\n", at.join("m2/1-SNAPSHOT/x.jar").display());
         write(at, "mine/greet/plugins/greet/target/asp-dependencies.txt", &list);
         assert!(tokio::time::timeout(minute, watch.changed()).await.is_err(), "it was there before");
