@@ -26,7 +26,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared
             .trial("dev::a_plugin_that_does_not_load_stays_what_it_was_and_types_reach_clients", |_| types()),
         shared.trial("dev::what_a_plugin_logs_is_shown_with_its_name_and_commands_no_terminal", |_| logs()),
-        shared.trial("dev::an_interrupted_build_leaves_nothing_that_runs", |_| interrupted()),
+        shared.trial("dev::an_interrupted_command_leaves_nothing_that_runs", |_| interrupted()),
         shared.trial("dev::programs_read_json_alone_and_find_how_tokens_are_minted", |_| programs()),
         shared.trial("dev::what_is_not_accepted_changes_no_code", |_| not_accepted()),
         shared.trial("dev::node_from_an_empty_folder_to_a_call_and_an_edit", |_| {
@@ -202,7 +202,7 @@ async fn logs() -> Result<()> {
     said(&dev, "greet | warning: \\u001b[2Jother | words").await
 }
 
-/// A build tool that starts another process, as Maven starts compilers and tests, and hangs.
+/// A program that starts another process, as Maven starts compilers and tests, and hangs.
 const HANGS: &str =
     "#!/bin/sh\nsleep 600 &\necho $! > \"$STARTED.new\"; mv \"$STARTED.new\" \"$STARTED\"; wait\n";
 
@@ -210,33 +210,42 @@ async fn interrupted() -> Result<()> {
     let author = Author::new()?;
     author.server_in("java", "greet").await?;
     fs::write(author.root.join("greet/plugins/greet/pom.xml"), "<project/>")?;
-    let bin = author.work.path().join("bin");
-    fs::create_dir(&bin)?;
-    fs::write(bin.join("mvn"), HANGS)?;
-    fs::set_permissions(bin.join("mvn"), fs::Permissions::from_mode(0o755))?;
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH")?);
-    for (number, (command, code)) in
-        [("dev", 0), ("plugin build", 130), ("plugin test", 130)].iter().enumerate()
-    {
-        let started = author.work.path().join(format!("started-{number}"));
-        let mut asp = author.asp()?;
-        asp.args(command.split(' ')).arg(&author.root).env("PATH", &path).env("STARTED", &started);
-        asp.env("ASP_GATEWAY_PORT", "0").current_dir(author.work.path());
-        let mut asp = Process::start(command, asp)?;
-        let begun = || async { fs::read_to_string(&started).ok() };
-        let process = wait::until("the build", wait::START, begun).await.with_context(|| asp.tail())?;
-        let place = PathBuf::from(format!("/proc/{}", process.trim()));
-        ensure!(place.exists(), "{command}: it runs");
-        asp.signal(Signal::INT)?;
-        let status = asp.wait(wait::START).await?;
-        ensure!(status.code() == Some(*code), "{command}: {status}\n{}", asp.tail());
-        wait::until("what the build started is gone", wait::CONVERGE, || async {
-            (!place.exists()).then_some(())
-        })
-        .await
-        .with_context(|| format!("{command}: {}", asp.tail()))?;
+    for (command, code) in [("dev", 0), ("plugin build", 130), ("plugin test", 130)] {
+        ends_with_what_it_started(&author, "mvn", (author.asp()?, command), code).await?;
     }
-    Ok(())
+    // The interpreter of the PATH is asked where it lies.
+    let mut asp = author.asp()?;
+    asp.env_remove("ASP_PLUGIN_NODE");
+    ends_with_what_it_started(&author, "node", (asp, "dev"), 0).await
+}
+
+/// Interrupts a command when it waits for a program that hangs: it ends in order, and the program with it.
+async fn ends_with_what_it_started(
+    author: &Author,
+    program: &str,
+    (mut asp, command): (Command, &str),
+    code: i32,
+) -> Result<()> {
+    let bin = tempfile::tempdir_in(author.work.path())?;
+    let file = bin.path().join(program);
+    fs::write(&file, HANGS)?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+    let started = bin.path().join("started");
+    asp.args(command.split(' ')).arg(&author.root).env("STARTED", &started);
+    asp.env("PATH", format!("{}:{}", bin.path().display(), std::env::var("PATH")?));
+    asp.env("ASP_GATEWAY_PORT", "0").current_dir(author.work.path());
+    let mut asp = Process::start(command, asp)?;
+    let begun = || async { fs::read_to_string(&started).ok() };
+    let process = wait::until(program, wait::START, begun).await.with_context(|| asp.tail())?;
+    let place = PathBuf::from(format!("/proc/{}", process.trim()));
+    ensure!(place.exists(), "{command}: it runs");
+    asp.signal(Signal::INT)?;
+    let status = asp.wait(wait::START).await?;
+    ensure!(status.code() == Some(code), "{command}, {program}: {status}\n{}", asp.tail());
+    let gone = || async { (!place.exists()).then_some(()) };
+    wait::until("what it started is gone", wait::CONVERGE, gone)
+        .await
+        .with_context(|| format!("{command}, {program}: {}", asp.tail()))
 }
 
 /// Waits for a line, as long as it takes to start something on a busy machine.

@@ -30,6 +30,7 @@ use tokio_util::task::TaskTracker;
 use crate::args::ServeArgs;
 use crate::dev_issuer::DevIssuer;
 use crate::failure::Failure;
+use crate::packaging::languages::Languages;
 use crate::packaging::tool;
 use crate::settings::Settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
@@ -83,6 +84,8 @@ struct Process {
     gateway: Arc<OnceLock<Weak<Gateway>>>,
     /// The language runtime that `--stack` starts.
     runtime: Option<Arc<LocalRuntime>>,
+    /// The languages that it cannot run, and the variables they want.
+    absent: Vec<(&'static str, String)>,
     /// Who hears what plugins log during calls, besides their callers.
     plugin_logs: Option<LogListener>,
     tasks: TaskTracker,
@@ -113,20 +116,23 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     state_dir::create(&settings.state_dir)
         .with_context(|| format!("create {}", settings.state_dir.display()))?;
     let (ports, listeners) = ports::bind(&settings).await?;
-    let public_url = settings.public_url.clone().unwrap_or_else(|| {
-        let scheme = if settings.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", SocketAddr::new(settings.listen.bind, ports.edge))
-    });
+    let public_url = settings.public_url.clone().unwrap_or_else(|| own_url(&settings, ports.edge));
     warn_of_exposure(&settings, &public_url);
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
     let token_keys = token_keys(&settings)?;
-    let runtime =
-        settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack)).map(Arc::new);
+    let mut signalled = std::pin::pin!(stop::signalled());
+    let languages = tokio::select! {
+        languages = languages(&settings) => languages,
+        outcome = &mut signalled => return outcome.map(drop),
+    };
+    let absent = languages.absent.clone();
+    let runtime = settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack, languages));
     let process = Process {
         settings,
         peer,
         gateway: Arc::default(),
-        runtime,
+        runtime: runtime.map(Arc::new),
+        absent,
         plugin_logs: session.as_ref().map(Session::log_listener),
         public_url,
         ports,
@@ -139,7 +145,6 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     ports::write(&process)?;
     let drains = TaskTracker::new();
     let audit = gateway::open_audit(&process.settings).await?;
-    let mut signalled = std::pin::pin!(stop::signalled());
     let mut control = match listeners.control {
         // It builds plugins, which takes as long as their tools do.
         Some(listeners) => tokio::select! {
@@ -167,6 +172,20 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     stack.end().await;
     process.end(&drains).await;
     outcome
+}
+
+/// Where this machine itself reaches its edge.
+fn own_url(settings: &Settings, port: u16) -> String {
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
+    format!("{scheme}://{}", SocketAddr::new(settings.listen.bind, port))
+}
+
+/// What a stack's plugins can run in. Interpreters may have to be asked, which takes as long as they take.
+async fn languages(settings: &Settings) -> Languages {
+    match settings.stack {
+        Some(_) => Languages::found().await,
+        None => Languages::default(),
+    }
 }
 
 /// What a session works with.

@@ -7,11 +7,8 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tokio_util::sync::CancellationToken;
-
 use super::Process;
 use super::standing::{Died, standing};
-use crate::packaging::languages::Languages;
 use crate::print;
 use crate::stack::plugins::NotInstalled;
 use crate::stack::table::{self, Cause, Machine};
@@ -72,11 +69,7 @@ pub(super) fn machine(process: &Process, not_installed: Vec<NotInstalled>) -> Ma
         without_runtime: (!has_runtime).then(|| {
             Cause::new("there is no asp-runtime beside asp (ASP_RUNTIME_BIN)", "make build, then make run")
         }),
-        absent: Languages::find(&CancellationToken::new())
-            .absent
-            .into_iter()
-            .map(|(name, lacks)| (name.to_owned(), lacks))
-            .collect(),
+        absent: process.absent.iter().map(|(name, lacks)| ((*name).to_owned(), lacks.clone())).collect(),
         not_installed,
         absent_hosts,
         ..Machine::default()

@@ -40,20 +40,18 @@ pub struct LocalRuntime {
 
 impl LocalRuntime {
     /// `None` where there is no runtime or no language, and why is logged.
-    pub fn find(settings: &Settings, stack: &StackSection) -> Option<LocalRuntime> {
+    pub fn find(settings: &Settings, stack: &StackSection, languages: Languages) -> Option<LocalRuntime> {
         let Some(program) = stack.runtime.clone() else {
             tracing::warn!("plugins are off: there is no asp-runtime beside asp (ASP_RUNTIME_BIN)");
             return None;
         };
-        let found = Languages::find(&CancellationToken::new());
-        for (language, missing) in found.absent {
+        let Languages { present: languages, environment, absent, notes, .. } = languages;
+        for (language, missing) in absent {
             tracing::warn!(language, missing, "plugins of this language are off");
         }
-        for (_, note) in found.notes {
+        for (_, note) in notes {
             tracing::warn!("{note}");
         }
-        let languages = found.present;
-        let environment = found.environment;
         if languages.is_empty() {
             return None;
         }
