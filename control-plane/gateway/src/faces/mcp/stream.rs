@@ -14,6 +14,7 @@ use axum::response::Response;
 use futures::stream;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::codec::{Message, RpcResponse, accepted, notification};
 use super::results::{self, Asked, CallResult};
@@ -28,6 +29,8 @@ use crate::call::question::Question;
 const STREAM_AFTER: Duration = Duration::from_secs(5);
 /// Envoy and other proxies close what stays silent for longer.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long a question waits for others that are asked together with it, where the response ends with them.
+const ASKED_TOGETHER: Duration = Duration::from_millis(50);
 /// A change of phase moves the progress by a thousandth: far below what a percent shows.
 const PHASE_STEPS: f64 = 1000.0;
 /// `_meta` members of a progress notification: the plugin's counters, and the phase it is in.
@@ -87,7 +90,7 @@ pub(super) async fn respond(view: View) -> Response {
     let follower = Follower::from(view.attachment.call().clone(), view.from_event);
     // A call that goes on after a question does not fall back behind what its client was told.
     let last_progress = view.attachment.call().events.progress_before(view.from_event);
-    let mut following = Following { follower, view, last_progress, ended: false };
+    let mut following = Following { follower, view, last_progress, asked: None, ended: false };
     let first = tokio::select! {
         biased;
         frame = following.next_frame() => frame,
@@ -169,6 +172,8 @@ struct Following {
     follower: Follower,
     view: View,
     last_progress: Option<f64>,
+    /// Until when a question that ends the response waits for others.
+    asked: Option<Instant>,
     ended: bool,
 }
 
@@ -185,29 +190,45 @@ impl Following {
     /// The next frame; `None` ends the response without a result.
     async fn next_frame(&mut self) -> Option<Frame> {
         loop {
-            match self.follower.next().await {
+            let position = self.follower.position();
+            let shown = tokio::select! {
+                biased;
+                shown = self.follower.next() => shown,
+                () = at(self.asked) => match self.suspended(position) {
+                    Some(frame) => return Some(frame),
+                    None => continue,
+                },
+            };
+            match shown {
                 Shown::Ended(outcome) => return self.last(&outcome),
                 // It is for another one who is attached, or who comes back.
                 Shown::Asked(question) if !self.view.attachment.abilities().answers(&question.ask) => {}
-                Shown::Asked(question) => {
-                    if let Some(result) = self.view.suspend(self.follower.position()) {
-                        self.ended = true;
-                        // Whoever answers may come with a fresh token.
-                        self.view.attachment.close();
-                        let response = RpcResponse::result(&self.view.id, &result);
-                        return Some(Frame::Final(response, StatusCode::OK));
-                    }
-                    if let Some(text) = self.view.era.ask(self.view.attachment.call(), &question) {
-                        return Some(Frame::Message(text));
-                    }
-                }
+                Shown::Asked(question) => match self.view.era.ask(self.view.attachment.call(), &question) {
+                    Some(text) => return Some(Frame::Message(text)),
+                    None => self.asked = Some(Instant::now() + ASKED_TOGETHER),
+                },
+                // What comes after a question is for the response that goes on with its answer.
                 Shown::Event(logged) => {
+                    if let Some(frame) = self.suspended(position) {
+                        return Some(frame);
+                    }
                     if let Some(text) = self.shown(logged.event) {
                         return Some(Frame::Message(text));
                     }
                 }
             }
         }
+    }
+
+    /// The end of a response that has questions to ask, of which event number `next_event` is the first after them;
+    /// `None` where it has none, or somebody else has answered them by now.
+    fn suspended(&mut self, next_event: u64) -> Option<Frame> {
+        self.asked.take()?;
+        let result = self.view.suspend(next_event)?;
+        self.ended = true;
+        // Whoever answers may come with a fresh token.
+        self.view.attachment.close();
+        Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK))
     }
 
     /// The notification for an event, if this client gets one.
@@ -276,6 +297,14 @@ impl Following {
                 Frame::Final(RpcResponse::failure(Some(id), &failure, trace), status)
             }
         })
+    }
+}
+
+/// Waits until a moment that may never come.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
