@@ -48,6 +48,8 @@ pub struct ClientAbilities {
     pub elicitation: bool,
     /// Answers sampling requests.
     pub sampling: bool,
+    /// Tells its roots.
+    pub roots: bool,
 }
 
 impl ClientAbilities {
@@ -56,6 +58,7 @@ impl ClientAbilities {
         match ask {
             Ask::Form { .. } => self.elicitation,
             Ask::Sampling(_) => self.sampling,
+            Ask::Roots => self.roots,
         }
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod approve;
+pub mod capabilities;
 pub mod entitlement;
 pub mod execute;
 pub mod identity;
@@ -139,9 +140,9 @@ impl Calls {
 }
 
 impl Pipeline {
-    /// Begins a call: it runs on its own until it has an outcome. A refusal by entitlement comes back at
-    /// once, because its answer differs by face (a 403 challenge, a hidden name). A call that finds no place among
-    /// those that run has ended when this returns.
+    /// Begins a call: it runs on its own until it has an outcome. A refusal by entitlement, or by what its client
+    /// cannot do, comes back at once, because its answer differs by face (a 403 challenge, a hidden name). A call that
+    /// finds no place among those that run has ended when this returns.
     pub fn begin(
         self: &Arc<Self>,
         snapshot: Arc<Snapshot>,
@@ -152,7 +153,10 @@ impl Pipeline {
         let entitled = match self.offers(entry) {
             true => entitlement::entitle(&snapshot, server, caller, entry, *protocol),
             false => Err(Refusal::Unknown),
-        };
+        }
+        .and_then(|entitled| {
+            capabilities::check(&snapshot, &entry.primitive, invocation.abilities).map(|()| entitled)
+        });
         let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
         let longest = started + lifetime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));

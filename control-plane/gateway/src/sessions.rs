@@ -151,7 +151,8 @@ impl Sealed {
         let mut plain = self.sid.to_vec();
         plain.extend(self.issued_at.to_be_bytes());
         plain.push(revision.unwrap_or_default() as u8);
-        plain.push(u8::from(abilities.elicitation) | u8::from(abilities.sampling) << 1);
+        let bits = [abilities.elicitation, abilities.sampling, abilities.roots];
+        plain.push(bits.iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(*bit)));
         plain
     }
 
@@ -164,7 +165,11 @@ impl Sealed {
             issued_at: u64::from_be_bytes(issued_at.try_into().ok()?),
             profile: Profile {
                 revision: *Revision::ALL.get(usize::from(*revision))?,
-                abilities: ClientAbilities { elicitation: abilities & 1 != 0, sampling: abilities & 2 != 0 },
+                abilities: ClientAbilities {
+                    elicitation: abilities & 1 != 0,
+                    sampling: abilities & 2 != 0,
+                    roots: abilities & 4 != 0,
+                },
             },
         })
     }

@@ -64,6 +64,8 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
             .unwrap_or_default(),
         tags: spec.tags.clone(),
         prefer_platform: spec.schema.prefer == Some(Prefer::Platform),
+        client_only: spec.schema.prefer == Some(Prefer::ClientOnly),
+        asks_roots: spec.schema.roots.is_some(),
         completions: completions(spec),
     }
 }

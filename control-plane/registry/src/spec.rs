@@ -11,7 +11,7 @@
 //! - comments are gone from JSON, and the lines the page's edge had cut off are whole;
 //! - added: `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
 //!   `capabilities.inputTimeoutSeconds`, `exposure.rest`, `exposure.a2a.skill.inputModes|outputModes`,
-//!   the runtime modes `builtin`, `mcp-stdio` and `primitive`, `proxy.openai` and `prefer` of delegates.
+//!   the runtime modes `builtin`, `mcp-stdio` and `primitive`, `proxy.openai`, `roots` and `prefer` of delegates.
 
 mod exposure;
 mod runtime;

@@ -59,7 +59,7 @@ fn a_delegate_is_answered_by_a_model_or_by_a_primitive() {
     let openai = |rest: &str| {
         format!("runtime: {{mode: proxy, openai: {{url: \"https://llm.internal/v1\", model: small{rest}}}}}")
     };
-    let table: [(String, &[(&str, &str)]); 21] = [
+    let table: [(String, &[(&str, &str)]); 27] = [
         ("primitiveSchema: {sampling: {maxTokens: 5}}".into(), &[]),
         ("primitiveSchema: {sampling: {maxTokens: 5}, prefer: platform}".into(), &[]),
         (
@@ -67,6 +67,18 @@ fn a_delegate_is_answered_by_a_model_or_by_a_primitive() {
             &[("bad_value", "/primitiveSchema/prefer")],
         ),
         ("primitiveSchema: {prefer: platform}".into(), &[("missing_key", "/primitiveSchema/sampling")]),
+        ("primitiveSchema: {sampling: {maxTokens: 5}, prefer: client_only}".into(), &[]),
+        ("primitiveSchema: {roots: {}}".into(), &[]),
+        ("primitiveSchema: {roots: {}, prefer: client_only}".into(), &[]),
+        ("primitiveSchema: {roots: {}, prefer: platform}".into(), &[("misplaced_key", "/primitiveSchema/prefer")]),
+        (
+            "primitiveSchema: {roots: {}, sampling: {maxTokens: 5}}".into(),
+            &[("misplaced_key", "/primitiveSchema/sampling")],
+        ),
+        (
+            format!("primitiveSchema: {{sampling: {{maxTokens: 5}}, prefer: client_only}}\n{}", openai("")),
+            &[("misplaced_key", "/runtime")],
+        ),
         (openai(""), &[]),
         (openai(", apiKeyName: corp-llm_2, temperature: 0, maxTokens: 64, timeoutMs: 5000, jsonSchema: true"), &[]),
         (openai(", headers: {x-team: legal}"), &[]),

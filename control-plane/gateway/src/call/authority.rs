@@ -24,6 +24,7 @@ struct Standing {
     open: usize,
     elicitation: usize,
     sampling: usize,
+    roots: usize,
 }
 
 impl Standing {
@@ -42,7 +43,7 @@ pub struct Authority {
 impl Authority {
     /// `awaited`: somebody waits for the call's answer from the start.
     pub(super) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
-        let standing = Standing { caller, awaited, open: 0, elicitation: 0, sampling: 0 };
+        let standing = Standing { caller, awaited, open: 0, elicitation: 0, sampling: 0, roots: 0 };
         Authority { standing: watch::Sender::new(standing), begun_with }
     }
 
@@ -60,7 +61,11 @@ impl Authority {
         let standing = self.standing.borrow();
         match standing.open {
             0 => self.begun_with,
-            _ => ClientAbilities { elicitation: standing.elicitation > 0, sampling: standing.sampling > 0 },
+            _ => ClientAbilities {
+                elicitation: standing.elicitation > 0,
+                sampling: standing.sampling > 0,
+                roots: standing.roots > 0,
+            },
         }
     }
 
@@ -84,6 +89,7 @@ impl Authority {
             standing.open += 1;
             standing.elicitation += usize::from(abilities.elicitation);
             standing.sampling += usize::from(abilities.sampling);
+            standing.roots += usize::from(abilities.roots);
         });
     }
 
@@ -94,6 +100,7 @@ impl Authority {
             standing.open = standing.open.saturating_sub(1);
             standing.elicitation = standing.elicitation.saturating_sub(usize::from(abilities.elicitation));
             standing.sampling = standing.sampling.saturating_sub(usize::from(abilities.sampling));
+            standing.roots = standing.roots.saturating_sub(usize::from(abilities.roots));
             is_last = !standing.is_attended();
         });
         is_last

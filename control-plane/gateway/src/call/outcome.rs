@@ -131,6 +131,9 @@ pub enum Refusal {
     UnknownResource { uri: String },
     #[error("scopes are missing: {}", required.join(" "))]
     MissingScopes { required: Vec<String> },
+    /// What the client would have to be able to do, by the names of MCP's client capabilities.
+    #[error("the client cannot do what this needs: {}", required.join(", "))]
+    MissingCapabilities { required: Vec<String> },
     #[error("limit {limit} is used up")]
     Limited {
         /// Of a closed set; not stored.
@@ -230,6 +233,7 @@ impl Refusal {
         match self {
             Refusal::Unknown | Refusal::UnknownResource { .. } => Reason::UnknownPrimitive,
             Refusal::MissingScopes { .. } | Refusal::NotApproved(_) => Reason::InsufficientScope,
+            Refusal::MissingCapabilities { .. } => Reason::MissingCapability,
             Refusal::Limited { .. } => Reason::RateLimited,
             Refusal::InvalidArguments { .. } | Refusal::KeyConflict => Reason::InvalidParams,
             Refusal::DuplicateId => Reason::InvalidRequest,
@@ -261,6 +265,7 @@ impl Refusal {
             Refusal::Unknown
             | Refusal::UnknownResource { .. }
             | Refusal::MissingScopes { .. }
+            | Refusal::MissingCapabilities { .. }
             | Refusal::Limited { .. }
             | Refusal::InvalidArguments { .. }
             | Refusal::KeyConflict

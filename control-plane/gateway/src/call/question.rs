@@ -1,4 +1,5 @@
-//! What a running call asks its caller: forms for the user and requests to the client's model (`input_required`).
+//! What a running call asks its caller: forms for the user, requests to the client's model, and the client's roots
+//! (`input_required`).
 //!
 //! Owns: the open questions of one call and the waiting for an answer. Keeps true: several questions may be
 //! open, each with its own id; an answer reaches exactly the question it names, and only when it is of the
@@ -39,6 +40,8 @@ pub enum Ask {
     Form { message: String, requested_schema: Value },
     /// A request to the client's model: the parameters of MCP's `sampling/createMessage`.
     Sampling(Map<String, Value>),
+    /// The directories and files the client lets a server work on (MCP `roots/list`).
+    Roots,
 }
 
 /// What the caller answered.
@@ -50,7 +53,9 @@ pub enum Answer {
     Cancelled,
     /// What the model said: an MCP `CreateMessageResult`.
     Sampled(Value),
-    /// The client could not ask its model, in its own words.
+    /// The client's roots: an array of MCP `Root`s.
+    Roots(Value),
+    /// The client could not ask its model, or tell its roots, in its own words.
     Failed(String),
 }
 
@@ -210,7 +215,8 @@ fn fitting(ask: &Ask, answer: Answer) -> Option<Answer> {
             form::filled(requested_schema, content).map(Answer::Accepted)
         }
         (Ask::Form { .. }, answer @ (Answer::Declined | Answer::Cancelled)) => Some(answer),
-        (Ask::Sampling(_), answer @ (Answer::Sampled(_) | Answer::Failed(_))) => Some(answer),
+        (Ask::Sampling(_), answer @ (Answer::Sampled(_) | Answer::Failed(_)))
+        | (Ask::Roots, answer @ (Answer::Roots(_) | Answer::Failed(_))) => Some(answer),
         _ => None,
     }
 }

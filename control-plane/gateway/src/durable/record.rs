@@ -31,6 +31,8 @@ pub struct Record {
     traceparent: Option<String>,
     elicitation: bool,
     sampling: bool,
+    #[serde(default)]
+    roots: bool,
     bytes_in: usize,
     /// The id of the call that began this one, and how many stand above.
     parent: Option<([u8; 16], u8)>,
@@ -90,6 +92,7 @@ impl Record {
             traceparent: Some(call.trace.traceparent()),
             elicitation: call.authority.begun_with().elicitation,
             sampling: call.authority.begun_with().sampling,
+            roots: call.authority.begun_with().roots,
             bytes_in: call.bytes_in,
             parent: call.parent.map(|parent| (parent.call.into_bytes(), parent.depth)),
             deadline_ms: deadline_ms(call),
@@ -122,7 +125,11 @@ impl Record {
             protocol_request_id: self.protocol_request_id.clone(),
             idempotency_key: self.idempotency_key.clone().map(IdempotencyKey::Explicit),
             deadline: Some(Instant::now() + left),
-            abilities: ClientAbilities { elicitation: self.elicitation, sampling: self.sampling },
+            abilities: ClientAbilities {
+                elicitation: self.elicitation,
+                sampling: self.sampling,
+                roots: self.roots,
+            },
             session: self.session.clone(),
             trace: self.trace(),
             bytes_in: self.bytes_in,

@@ -41,14 +41,20 @@ impl Delegates {
         Ok(Delegates { outbound: Outbound::with_silence(SILENCE)?, breakers: Breakers::default(), endpoints })
     }
 
-    /// Who answers: a primitive where the spec names one; else the client if it can, unless the spec prefers the
-    /// platform; else the platform, where the spec or the operator names an endpoint.
+    /// Who answers: a primitive where the spec names one; the client alone for its roots, and where the spec says so;
+    /// else the client if it can, unless the spec prefers the platform; else the platform, where the spec or the
+    /// operator names an endpoint.
     pub fn way(&self, delegate: &Dependency, abilities: ClientAbilities) -> Result<Way, Fault> {
         if other_primitive(delegate).is_some() {
             return Ok(Way::Primitive);
         }
+        let primitive = &delegate.entry.primitive;
+        if primitive.asks_roots || primitive.client_only {
+            let can = if primitive.asks_roots { abilities.roots } else { abilities.sampling };
+            return if can { Ok(Way::Client) } else { Err(Fault::Unsupported) };
+        }
         let platform = openai(delegate).is_some() || self.endpoints.default.is_some();
-        let prefers_platform = delegate.entry.primitive.prefer_platform;
+        let prefers_platform = primitive.prefer_platform;
         match (abilities.sampling, platform) {
             (true, false) => Ok(Way::Client),
             (true, true) if !prefers_platform => Ok(Way::Client),

@@ -186,7 +186,13 @@ impl Plugins {
         let execution = job.execution;
         loop {
             attempt_state.next_attempt();
-            let ended = self.attempt(job, attempt_state).await;
+            let ended = match self.attempt(job, attempt_state).await {
+                AttemptOutcome::Asked(asked) => {
+                    asking::all(job, attempt_state, asked).await?;
+                    continue;
+                }
+                ended => ended,
+            };
             if matches!(ended, AttemptOutcome::Lost { delivered: true, .. }) {
                 attempt_state.lost += 1;
                 self.closing.metrics.worker_lost(job.language);

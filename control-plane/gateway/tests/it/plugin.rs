@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use crate::runtime::{Runtime, Worker, json_of};
 use crate::support::{Answer, Fixture, Modern, snapshot, token};
 
+#[path = "plugin/abilities.rs"]
+mod abilities;
 #[path = "plugin/artifacts.rs"]
 mod artifacts;
 #[path = "plugin/attachments.rs"]
@@ -27,6 +29,8 @@ mod late_store;
 mod outcomes;
 #[path = "plugin/questions.rs"]
 mod questions;
+#[path = "plugin/reads_that_ask.rs"]
+mod reads_that_ask;
 #[path = "plugin/resume.rs"]
 mod resume;
 #[path = "plugin/slow_store.rs"]

@@ -6,13 +6,16 @@
 use super::{name, proxy};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Kind, Mode, OpenaiProxy, Runtime, Spec};
+use crate::spec::{Kind, Mode, OpenaiProxy, Prefer, Runtime, Spec};
 
 /// Longest name of a model, and of an operator's key: shorter than keys are.
 const MAX_MODEL: usize = 200;
 const MAX_KEY_NAME: usize = 32;
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
+    if spec.kind == Kind::Delegate {
+        check_client(spec, findings);
+    }
     let Some(runtime) = &spec.runtime else { return };
     if spec.kind != Kind::Delegate {
         let delegates = [
@@ -34,6 +37,24 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
             let message = "nothing runs for a delegate in this mode";
             let hint = "make it a tool, and name it with mode: primitive";
             findings.add(FaultCode::MisplacedKey, "/runtime/mode", message, hint);
+        }
+    }
+}
+
+/// What the client alone answers has no other one that does.
+fn check_client(spec: &Spec, findings: &mut Findings<'_>) {
+    let schema = &spec.schema;
+    let only_client = schema.roots.is_some() || schema.prefer == Some(Prefer::ClientOnly);
+    let others = [
+        ("/primitiveSchema/sampling", schema.roots.is_some() && schema.sampling.is_some()),
+        ("/primitiveSchema/prefer", schema.roots.is_some() && schema.prefer == Some(Prefer::Platform)),
+        ("/runtime", only_client && spec.runtime.is_some()),
+    ];
+    for (path, written) in others {
+        if written {
+            let message = "the client alone answers this delegate";
+            let hint = "keep either this, or `roots` and `prefer: client_only`";
+            findings.add(FaultCode::MisplacedKey, path, message, hint);
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
     use Kind::{Delegate, Elicitation, Prompt, Resource, ResourceTemplate, Task, Tool};
     let schema = &spec.schema;
-    let keys: [(&str, bool, &[Kind]); 15] = [
+    let keys: [(&str, bool, &[Kind]); 16] = [
         ("input_schema", schema.input_schema.is_some(), &[Tool, Task, Delegate]),
         ("output_schema", schema.output_schema.is_some(), &[Tool, Task, Delegate]),
         ("artifacts", schema.artifacts.is_some(), &[Task]),
@@ -33,6 +33,7 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
         ("fields", schema.fields.is_some(), &[Elicitation]),
         ("requested_schema", schema.requested_schema.is_some(), &[Elicitation]),
         ("sampling", schema.sampling.is_some(), &[Delegate]),
+        ("roots", schema.roots.is_some(), &[Delegate]),
         ("prefer", schema.prefer.is_some(), &[Delegate]),
     ];
     for (key, written, kinds) in keys {
@@ -46,7 +47,9 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
         Resource => &[("uri", schema.uri.is_some())],
         ResourceTemplate => &[("uriTemplate", schema.uri_template.is_some())],
         Elicitation => &[("fields", schema.fields.is_some() || schema.requested_schema.is_some())],
-        Delegate => &[("sampling", schema.sampling.is_some() || spec.runtime.is_some())],
+        Delegate => {
+            &[("sampling", schema.sampling.is_some() || schema.roots.is_some() || spec.runtime.is_some())]
+        }
         Prompt => &[],
     };
     for (key, present) in required {

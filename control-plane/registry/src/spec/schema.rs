@@ -58,18 +58,28 @@ pub(crate) struct PrimitiveSchema {
     /// delegate: the constant part of a sampling request.
     #[serde(default)]
     pub sampling: Option<Sampling>,
+    /// delegate: asks for the directories and files that the client lets a server work on (MCP roots).
+    #[serde(default)]
+    pub roots: Option<Roots>,
     /// delegate: who answers where both could; `client` when absent.
     #[serde(default)]
     pub prefer: Option<Prefer>,
 }
 
-/// Who answers a delegation where the caller's client and the platform both could.
+/// Who answers a delegation where the caller's client and the platform both could. `client_only`: nobody else ever, and
+/// a call by a client that cannot is refused before anything runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Prefer {
     Client,
     Platform,
+    ClientOnly,
 }
+
+/// There is nothing to say about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Roots {}
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

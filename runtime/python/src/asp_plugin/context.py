@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from . import json_text
 from .artifacts import emit
 from .errors import DelegationError, ElicitationError, PluginError
-from .values import Answer, Caller, Field, Secret
+from .questions import answered, delegation, elicitation, result
+from .values import Caller, Secret
 from .wire import plugin_pb2 as wire
 
 TYPE_CHECKING = False
@@ -23,14 +24,13 @@ if TYPE_CHECKING:
     from typing import Any, Literal
 
     from .call import Call
-    from .values import Resume
+    from .values import Answer, Field, Resume
 
     Level = Literal["trace", "debug", "info", "warn", "error"]
 
 DEFAULT_DELEGATION_SECONDS = 30.0
 # The platform ends a delegation itself; the worker's own clock only helps when that answer is lost.
 DELEGATION_SLACK_SECONDS = 2.0
-ACTIONS = ("accept", "decline", "cancel")
 
 
 class Context:
@@ -160,29 +160,17 @@ class Context:
         given = call.questions.given(elicitation_id)
         if given is None:
             await call.halt_here()
-            event = wire.ElicitationRequested(
-                request_id=self.request_id,
-                task_id=call.task_id,
-                elicitation_id=elicitation_id,
-                title=title,
-                message=message,
-            )
-            for field in fields or ():
-                event.fields.add(name=field.name, type=field.type, required=field.required, label=field.label)
-            if schema is not None:
-                event.requested_schema.value = json_text.to_bytes(schema)
+            event = elicitation(elicitation_id, fields, schema, message, title)
+            event.request_id, event.task_id = self.request_id, call.task_id
             try:
                 given = await call.questions.ask(
                     f"user/{elicitation_id}", lambda: call.send(elicitation=event)
                 )
             except KeyError:
                 raise PluginError("ALREADY_ASKED", f"elicitation {elicitation_id} is open") from None
-        if given.error:
-            raise ElicitationError(elicitation_id, given.error)
+        answer = answered(given)
         call.questions.had(elicitation_id)
-        accepted = given.action == wire.DeliverUserInput.ACCEPT
-        values = json_text.from_bytes(given.fields.value) if accepted else None
-        return Answer(ACTIONS[given.action], values or {})
+        return answer
 
     async def delegate(
         self, delegate_id: str, input: Any, *, timeout: float = DEFAULT_DELEGATION_SECONDS
@@ -199,14 +187,8 @@ class Context:
         answer = call.questions.result(correlation)
         if answer is None:
             await call.halt_here()
-            event = wire.DelegationRequested(
-                request_id=self.request_id,
-                task_id=call.task_id,
-                correlation_id=correlation,
-                delegate_id=delegate_id,
-                input=wire.Json(value=payload),
-            )
-            event.timeout.FromMilliseconds(int(timeout * 1000))
+            event = delegation(delegate_id, correlation, payload, timeout)
+            event.request_id, event.task_id = self.request_id, call.task_id
             try:
                 answer = await call.questions.ask(
                     f"delegate/{correlation}",
@@ -215,9 +197,7 @@ class Context:
                 )
             except TimeoutError:
                 raise DelegationError(delegate_id, "expired") from None
-        if answer.error:
-            raise DelegationError(delegate_id, answer.error)
-        return json_text.from_bytes(answer.result.value)
+        return result(delegate_id, answer)
 
     async def checkpoint(self, state: Any) -> None:
         """Saves `state` (any JSON value, at most 64 KiB) and returns when it is stored.

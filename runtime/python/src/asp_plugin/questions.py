@@ -8,14 +8,62 @@ from __future__ import annotations
 
 import asyncio
 
+from . import json_text
+from .errors import DelegationError, ElicitationError
+from .values import Answer
+from .wire import plugin_pb2 as wire
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from typing import Any
 
+    from .values import Field
     from .wire.plugin_pb2 import DeliverDelegationResult, DeliverUserInput, Resume
 
 MAX_OPEN = 16
+ACTIONS = ("accept", "decline", "cancel")
+
+
+def elicitation(
+    elicitation_id: str,
+    fields: Sequence[Field] | None,
+    schema: Mapping[str, Any] | None,
+    message: str,
+    title: str,
+) -> wire.ElicitationRequested:
+    """A question to the user, of no call yet."""
+    event = wire.ElicitationRequested(elicitation_id=elicitation_id, title=title, message=message)
+    for field in fields or ():
+        event.fields.add(name=field.name, type=field.type, required=field.required, label=field.label)
+    if schema is not None:
+        event.requested_schema.value = json_text.to_bytes(schema)
+    return event
+
+
+def answered(given: DeliverUserInput) -> Answer:
+    """What the user said; ElicitationError when nobody could be asked."""
+    if given.error:
+        raise ElicitationError(given.elicitation_id, given.error)
+    accepted = given.action == wire.DeliverUserInput.ACCEPT
+    values = json_text.from_bytes(given.fields.value) if accepted else None
+    return Answer(ACTIONS[given.action], values or {})
+
+
+def delegation(delegate_id: str, correlation: str, payload: bytes, timeout: float) -> wire.DelegationRequested:
+    """A question to a delegate, of no call yet; `timeout` is in seconds."""
+    event = wire.DelegationRequested(
+        correlation_id=correlation, delegate_id=delegate_id, input=wire.Json(value=payload)
+    )
+    event.timeout.FromMilliseconds(int(timeout * 1000))
+    return event
+
+
+def result(delegate_id: str, given: DeliverDelegationResult) -> Any:
+    """What the delegate said; DelegationError when it said nothing."""
+    if given.error:
+        raise DelegationError(delegate_id, given.error)
+    return json_text.from_bytes(given.result.value)
 
 
 class Questions:
@@ -35,12 +83,17 @@ class Questions:
         """Takes over the answers of an earlier worker; `answered` of them the saved state knows already."""
         self.answered = dict(answered)
         # What failed is asked again: the next answer may be another.
-        for given in resume.user_inputs:
-            if not given.error:
-                self._inputs.setdefault(given.elicitation_id, []).append(given)
-        for result in resume.delegation_results:
-            if not result.error:
-                self._results[result.correlation_id] = result
+        self._take(resume, lambda given: not given.error)
+
+    def take(self, given: Resume) -> None:
+        """Takes over all that was answered to earlier calls of the same read, also that nobody answered."""
+        self._take(given, lambda _: True)
+
+    def _take(self, given: Resume, counts: Callable[[Any], bool]) -> None:
+        for said in filter(counts, given.user_inputs):
+            self._inputs.setdefault(said.elicitation_id, []).append(said)
+        for said in filter(counts, given.delegation_results):
+            self._results[said.correlation_id] = said
 
     def any_open(self) -> bool:
         return bool(self._open)

@@ -1,7 +1,8 @@
 """Resources and prompts: the two plain request-response services.
 
 Owns the mapping of what a handler returns to contents and messages, and of its errors to gRPC statuses.
-Refuses arguments the input schema does not allow. Keeps true: a status never carries a stack trace.
+Refuses arguments the input schema does not allow. Keeps true: a status never carries a stack trace; a handler that asks
+is ended, and called again from its start with the answers.
 """
 
 from __future__ import annotations
@@ -15,27 +16,38 @@ from datetime import UTC, datetime
 import grpc
 
 from . import json_text
-from .errors import NotFound, PluginError
+from .errors import DelegationError, ElicitationError, NotFound, PluginError
+from .questions import Questions, answered, delegation, elicitation, result
 from .values import Caller, Content, Message, Prompt, Secret
 from .wire import plugin_pb2 as wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from typing import Any
+    from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+    from typing import Any, NoReturn
 
+    from .manifest import Manifest
+    from .values import Answer, Field
     from .worker import Worker
 
 # Well below a message's 4 MiB, whatever the text encodes to.
 PIECE = 256 * 1024
 # A list longer than this is a plugin's mistake and would not fit a message.
 MAX_LISTED = 10_000
+DEFAULT_DELEGATION_SECONDS = 30.0
 
 
 class ReadContext:
-    """What the handler of a resource or prompt sees of its request."""
+    """What the handler of a resource or prompt sees of its request. An async one may ask."""
 
-    def __init__(self, request: Any) -> None:
+    def __init__(self, request: Any, manifest: Manifest | None = None) -> None:
+        self._manifest = manifest
+        self.may_ask = manifest is not None and bool(manifest.elicitations or manifest.delegations)
+        self._questions = Questions()
+        if "given" in request.DESCRIPTOR.fields_by_name:
+            self._questions.take(request.given)
+        self._asked = wire.Asked()
+        self._asks = asyncio.Event()
         ctx = request.ctx
         self.request_id: str = request.request_id
         self.uri: str = getattr(request, "uri", "")
@@ -46,6 +58,55 @@ class ReadContext:
         self.seconds_left: float | None = None
         if "deadline" in request.DESCRIPTOR.fields_by_name and request.HasField("deadline"):
             self.seconds_left = request.deadline.ToNanoseconds() / 1e9 - time.time()
+
+    async def elicit(
+        self,
+        elicitation_id: str,
+        fields: Sequence[Field] | None = None,
+        *,
+        schema: Mapping[str, Any] | None = None,
+        message: str = "",
+        title: str = "",
+    ) -> Answer:
+        """Asks the user. The handler ends here, and runs again from its start when there is an answer.
+
+        ElicitationError when nobody could be asked; a declined or cancelled question is an Answer.
+        """
+        if self._manifest is None or elicitation_id not in self._manifest.elicitations:
+            raise ElicitationError(elicitation_id, "undeclared")
+        given = self._questions.given(elicitation_id)
+        if given is None:
+            self._asked.elicitations.append(elicitation(elicitation_id, fields, schema, message, title))
+            await self._end()
+        self._questions.had(elicitation_id)
+        return answered(given)
+
+    async def delegate(
+        self, delegate_id: str, input: Any, *, timeout: float = DEFAULT_DELEGATION_SECONDS
+    ) -> Any:
+        """Hands `input` (any JSON value) to a delegate, likewise. DelegationError when there is no result."""
+        if self._manifest is None or delegate_id not in self._manifest.delegations:
+            raise DelegationError(delegate_id, "undeclared")
+        payload = json_text.to_bytes(input)
+        correlation = self._questions.correlation(delegate_id, payload)
+        given = self._questions.result(correlation)
+        if given is None:
+            self._asked.delegations.append(delegation(delegate_id, correlation, payload, timeout))
+            await self._end()
+        return result(delegate_id, given)
+
+    async def _end(self) -> NoReturn:
+        self._asks.set()
+        # Whoever runs the handler cancels it.
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    async def questions(self) -> wire.Asked:
+        """All that the handler asks at a time."""
+        await self._asks.wait()
+        # Tasks that were begun together ask one after the other.
+        await asyncio.sleep(0)
+        return self._asked
 
     @property
     def deadline(self) -> datetime | None:
@@ -64,6 +125,14 @@ class Refused(Exception):
         self.message = message
 
 
+class Asks(Exception):
+    """The handler asks before it can answer."""
+
+    def __init__(self, asked: wire.Asked) -> None:
+        super().__init__("asks")
+        self.asked = asked
+
+
 class Reads:
     """Behaviours of ResourcePlugin and PromptPlugin."""
 
@@ -72,20 +141,30 @@ class Reads:
 
     async def read(self, request: wire.ReadResourceRequest, context: Any) -> None:
         """ResourcePlugin.Read: writes the contents in pieces."""
+        read = ReadContext(request, self._worker.manifest)
+
+        async def written() -> None:
+            returned = await self._handle("resource", request, read)
+            async for content in _contents(returned):
+                for chunk in _chunks(content, request.uri):
+                    await context.write(chunk)
+
         try:
-            async with asyncio.timeout(ReadContext(request).seconds_left):
-                returned = await self._handle("resource", request)
-                async for content in _contents(returned):
-                    for chunk in _chunks(content, request.uri):
-                        await context.write(chunk)
+            async with asyncio.timeout(read.seconds_left):
+                await _unless_it_asks(read, written())
+        except Asks as asks:
+            await context.write(wire.ContentChunk(asked=asks.asked))
         except Exception as error:
             await _abort(context, error)
 
     async def get(self, request: wire.GetPromptRequest, context: Any) -> wire.GetPromptResponse | None:
         """PromptPlugin.Get."""
+        read = ReadContext(request, self._worker.manifest)
         try:
-            async with asyncio.timeout(ReadContext(request).seconds_left):
-                return _prompt(await self._handle("prompt", request))
+            async with asyncio.timeout(read.seconds_left):
+                return _prompt(await _unless_it_asks(read, self._handle("prompt", request, read)))
+        except Asks as asks:
+            return wire.GetPromptResponse(asked=asks.asked)
         except Exception as error:
             await _abort(context, error)
             return None
@@ -111,7 +190,7 @@ class Reads:
         except Exception as error:
             await _abort(context, error)
 
-    async def _handle(self, kind: str, request: Any) -> Any:
+    async def _handle(self, kind: str, request: Any, read: ReadContext) -> Any:
         plugin = self._worker.plugin
         if plugin.kind != kind:
             raise Refused(grpc.StatusCode.UNIMPLEMENTED, f"the plugin is a {plugin.kind}")
@@ -120,7 +199,7 @@ class Reads:
         fault = (await self._worker.schemas()).input_fault(arguments)
         if fault is not None:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, fault.message)
-        return await self._worker.call(plugin.handler, arguments, ReadContext(request))
+        return await self._worker.call(plugin.handler, arguments, read)
 
     async def _listed(self, kind: str, request: Any, context: Any) -> list[dict[str, str]]:
         plugin = self._worker.plugin
@@ -132,6 +211,23 @@ class Reads:
         except Exception as error:
             await _abort(context, error)
             return []
+
+
+async def _unless_it_asks(read: ReadContext, handling: Coroutine[Any, Any, Any]) -> Any:
+    """What the handler comes to; Asks, after its end, when it asks."""
+    if not read.may_ask:
+        return await handling
+    handled = asyncio.create_task(handling)
+    asked = asyncio.create_task(read.questions())
+    try:
+        await asyncio.wait((handled, asked), return_when=asyncio.FIRST_COMPLETED)
+        if handled.done():
+            return handled.result()
+        raise Asks(asked.result())
+    finally:
+        for task in (handled, asked):
+            task.cancel()
+        await asyncio.gather(handled, asked, return_exceptions=True)
 
 
 async def _abort(context: Any, error: Exception) -> None:

@@ -18,9 +18,10 @@ from typing import Any, Literal, NamedTuple
 
 from . import json_text
 from .call import Call
-from .context import ACTIONS, Context
+from .context import Context
 from .convert import plain, reader
 from .declared import Declared
+from .questions import ACTIONS
 from .sync_context import SyncContext
 from .values import Caller, Result, Resume, Secret
 from .wire import plugin_pb2 as wire

@@ -4,7 +4,7 @@
 //! delegate's output schema is none.
 
 use asp_snapshot::ListedPrimitive;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::call::outcome::Refusal;
@@ -26,10 +26,16 @@ pub struct Answered {
     pub usage: Usage,
 }
 
-/// What the client's model says to the question that was put to it.
+/// What the client, or its model, says to the question that was put to it.
 pub(crate) async fn of_client(asked: Asked, call: &Call) -> Result<Answered, Fault> {
     match asked.answered(call).await {
         Ok(Answer::Sampled(said)) => Ok(Answered { said, usage: Usage::default() }),
+        Ok(Answer::Roots(roots)) => {
+            // As a primitive's answer: its text is JSON.
+            let text = json!({"roots": roots}).to_string();
+            let said = json!({"role": "assistant", "content": {"type": "text", "text": text}});
+            Ok(Answered { said, usage: Usage::default() })
+        }
         Ok(Answer::Failed(why)) => Err(Fault::Failed(why)),
         Ok(_) => Err(Fault::Failed(String::new())),
         Err(Refusal::Cancelled) => Err(Fault::Cancelled),
@@ -79,7 +85,6 @@ fn unfenced(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use asp_proto::snapshot::{Listing, Primitive};
-    use serde_json::json;
 
     use super::*;
 

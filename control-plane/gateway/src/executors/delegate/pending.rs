@@ -40,7 +40,10 @@ impl PendingDelegation {
     ) -> Result<PendingDelegation, Fault> {
         let asked = match way {
             Way::Client => {
-                let ask = Ask::Sampling(delegation.sampling.clone());
+                let ask = match delegation.delegate()?.entry.primitive.asks_roots {
+                    true => Ask::Roots,
+                    false => Ask::Sampling(delegation.sampling.clone()),
+                };
                 let put = put(&delegation.call, Question { id: question(), ask });
                 let asked = put.map_err(|_| Fault::Unsupported)?;
                 Some(asked.within(delegation.until.saturating_duration_since(delegation.began)))

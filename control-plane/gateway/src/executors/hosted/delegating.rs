@@ -47,6 +47,10 @@ pub(super) async fn sample(asking: Asking<'_>) -> Result<Value, Fault> {
 fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
     let Asking { execution, delegates, delegate, id, question, params } = asking;
     let call = &execution.call;
+    if delegate.entry.primitive.asks_roots {
+        // What a service may ask for is a model.
+        return Err(Fault::Undeclared);
+    }
     let sampling = sampling(delegate, params).ok_or(Fault::InvalidInput)?;
     let way = delegates.way(delegate, call.abilities())?;
     let began = Instant::now();

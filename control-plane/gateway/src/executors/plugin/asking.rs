@@ -18,8 +18,10 @@ use crate::call::form;
 use crate::call::question::{Answer, Ask, Question, put};
 
 mod delegation;
+mod rounds;
 
 pub(super) use delegation::delegate;
+pub(super) use rounds::all;
 
 /// Why nobody could be asked (plugin.proto, `DeliverUserInput.error`).
 const UNSUPPORTED: &str = "unsupported";

@@ -68,10 +68,14 @@ pub(super) struct AttemptState {
     pub(super) inputs: Vec<DeliverUserInput>,
     pub(super) results: Vec<DeliverDelegationResult>,
     pub(super) answers_size: usize,
+    /// How often a read or a prompt has asked.
+    pub rounds: u32,
     /// How many questions were opened; makes their ids unique.
     pub questions: u32,
     /// What is asked and not answered, with the attempt that asked last.
     pub open: HashMap<Key, u32>,
+    /// What was answered to a read or a prompt, also that nobody did; `None` before it asked.
+    pub given: Option<Resume>,
     /// The waits for the answers; they outlive the worker that asked.
     pub waiting: FuturesUnordered<BoxFuture<'static, Delivery>>,
 }

@@ -91,8 +91,8 @@ impl Job<'_> {
     /// The message that begins the work.
     pub(super) fn work(&self, attempt_state: &AttemptState, resume: Option<ppp::Resume>) -> Any {
         match self.call().entry.primitive.kind() {
-            Kind::Resource | Kind::ResourceTemplate => packed(&self.read()),
-            Kind::Prompt => packed(&self.prompt()),
+            Kind::Resource | Kind::ResourceTemplate => packed(&self.read(attempt_state)),
+            Kind::Prompt => packed(&self.prompt(attempt_state)),
             _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(attempt_state, resume))),
         }
     }
@@ -120,7 +120,7 @@ impl Job<'_> {
         }
     }
 
-    fn read(&self) -> ppp::ReadResourceRequest {
+    fn read(&self, attempt_state: &AttemptState) -> ppp::ReadResourceRequest {
         let call = self.call();
         let uri = self.execution.arguments.get("uri").and_then(serde_json::Value::as_str);
         ppp::ReadResourceRequest {
@@ -133,10 +133,11 @@ impl Job<'_> {
             deadline: self.deadline(),
             access_token: self.access_token(),
             attrs: self.attributes(),
+            given: attempt_state.given.clone(),
         }
     }
 
-    fn prompt(&self) -> ppp::GetPromptRequest {
+    fn prompt(&self, attempt_state: &AttemptState) -> ppp::GetPromptRequest {
         let call = self.call();
         ppp::GetPromptRequest {
             ctx: Some(self.context()),
@@ -147,6 +148,7 @@ impl Job<'_> {
             deadline: self.deadline(),
             access_token: self.access_token(),
             attrs: self.attributes(),
+            given: attempt_state.given.clone(),
         }
     }
 

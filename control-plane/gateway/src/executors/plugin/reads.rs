@@ -38,6 +38,10 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             Err(TunnelFault::Garbage(what)) => return lost(job, what),
         };
         match heard {
+            Heard::Content(ContentChunk { asked: Some(asked), .. })
+            | Heard::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
+                return AttemptOutcome::Asked(asked);
+            }
             Heard::Content(chunk) => {
                 if let Err(refusal) = contents.push(chunk) {
                     return AttemptOutcome::Refused(refusal);
@@ -137,7 +141,7 @@ enum Data {
 
 impl Contents {
     fn push(&mut self, chunk: ContentChunk) -> Result<(), Refusal> {
-        let ContentChunk { uri, mime_type, data } = chunk;
+        let ContentChunk { uri, mime_type, data, asked: _ } = chunk;
         self.size += match &data {
             Some(content_chunk::Data::Text(text)) => text.len(),
             Some(content_chunk::Data::Blob(bytes)) => bytes.len(),
@@ -227,7 +231,7 @@ mod tests {
     use asp_proto::plugin::{Json, PromptMessage};
 
     fn chunk(uri: &str, data: content_chunk::Data) -> ContentChunk {
-        ContentChunk { uri: uri.into(), mime_type: "text/plain".into(), data: Some(data) }
+        ContentChunk { uri: uri.into(), mime_type: "text/plain".into(), data: Some(data), asked: None }
     }
 
     #[test]

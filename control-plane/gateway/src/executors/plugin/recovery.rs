@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use asp_proto::plugin::Asked;
 use tokio::time::Instant;
 
 use super::admission::Rejection;
@@ -37,6 +38,8 @@ pub(super) enum AttemptOutcome {
         delivered: bool,
         why: String,
     },
+    /// A read or a prompt ended with what it asks.
+    Asked(Asked),
 }
 
 /// What follows.
@@ -79,6 +82,8 @@ impl Recovery {
                 None
             }
             AttemptOutcome::Rejected(rejection) => Some(rejection),
+            // Its answers are waited for before anything is tried again.
+            AttemptOutcome::Asked(_) => return again(call, Duration::ZERO),
         };
         self.after_refusal(call, unlucky)
     }

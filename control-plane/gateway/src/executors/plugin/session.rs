@@ -76,7 +76,7 @@ pub(super) async fn run(
         AttemptOutcome::Refused(Refusal::Cancelled) => "cancelled",
         AttemptOutcome::Refused(Refusal::Deadline) => "timeout",
         AttemptOutcome::Refused(_) => "failed",
-        AttemptOutcome::Rejected(_) | AttemptOutcome::Lost { .. } => "lost",
+        AttemptOutcome::Rejected(_) | AttemptOutcome::Lost { .. } | AttemptOutcome::Asked(_) => "lost",
     });
     ended
 }

@@ -1,12 +1,15 @@
 //! What a call asks, as MCP's server requests, and a client's results as its answers.
 //!
-//! Both eras use the same two requests, `elicitation/create` and `sampling/createMessage`; they differ in how
-//! these travel (a message on the stream, a member of `inputRequests`).
+//! Both eras use the same requests, `elicitation/create`, `sampling/createMessage` and `roots/list`; they differ in
+//! how these travel (a message on the stream, a member of `inputRequests`).
 
 use serde_json::{Value, json};
 
 use crate::call::ClientAbilities;
 use crate::call::question::{Answer, Ask, Question};
+
+/// Most roots of one client.
+const MAX_ROOTS: usize = 1000;
 
 /// The request that puts `question` to a client: its method and its parameters.
 pub(super) fn request(question: &Question) -> (&'static str, Value) {
@@ -15,6 +18,7 @@ pub(super) fn request(question: &Question) -> (&'static str, Value) {
             ("elicitation/create", json!({"message": message, "requestedSchema": requested_schema}))
         }
         Ask::Sampling(params) => ("sampling/createMessage", Value::Object(params.clone())),
+        Ask::Roots => ("roots/list", json!({})),
     }
 }
 
@@ -31,6 +35,11 @@ pub(super) fn answer(question: &Question, result: &Value) -> Option<Answer> {
             let content = result.get("content")?;
             (content.is_object() || content.is_array()).then(|| Answer::Sampled(result.clone()))
         }
+        Ask::Roots => {
+            let roots = result.get("roots")?.as_array()?;
+            let is_root = |root: &Value| root.get("uri").is_some_and(Value::is_string);
+            (roots.len() <= MAX_ROOTS && roots.iter().all(is_root)).then(|| Answer::Roots(json!(roots)))
+        }
     }
 }
 
@@ -38,7 +47,7 @@ pub(super) fn answer(question: &Question, result: &Value) -> Option<Answer> {
 pub(super) fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
     match &question.ask {
         Ask::Form { .. } => Answer::Cancelled,
-        Ask::Sampling(_) => {
+        Ask::Sampling(_) | Ask::Roots => {
             let said = error.and_then(|error| error.get("message")?.as_str());
             Answer::Failed(said.unwrap_or("the client gave no answer").to_owned())
         }
@@ -53,6 +62,7 @@ pub(super) fn abilities(capabilities: Option<&Value>) -> ClientAbilities {
         elicitation: declared("elicitation")
             .is_some_and(|modes| modes.is_empty() || modes.contains_key("form")),
         sampling: declared("sampling").is_some(),
+        roots: declared("roots").is_some(),
     }
 }
 
@@ -93,16 +103,30 @@ mod tests {
     }
 
     #[test]
+    fn a_client_tells_roots_with_addresses_or_none() {
+        let asked = Question { id: "r".into(), ask: Ask::Roots };
+        assert_eq!(request(&asked), ("roots/list", json!({})));
+        let root = json!({"uri": "file:///src", "name": "Sources"});
+        let told = json!({"roots": [root], "_meta": {}});
+        assert_eq!(answer(&asked, &told), Some(Answer::Roots(json!([root]))));
+        assert_eq!(answer(&asked, &json!({"roots": []})), Some(Answer::Roots(json!([]))));
+        let many = vec![root.clone(); MAX_ROOTS + 1];
+        for bad in [json!({}), json!({"roots": {}}), json!({"roots": [{}]}), json!({"roots": many})] {
+            assert_eq!(answer(&asked, &bad), None);
+        }
+    }
+
+    #[test]
     fn a_client_that_answers_by_url_only_cannot_fill_a_form() {
-        for (capabilities, elicitation, sampling) in [
-            (json!({"elicitation": {}}), true, false),
-            (json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}}), true, true),
-            (json!({"elicitation": {"url": {}}, "sampling": {}}), false, true),
-            (json!({"elicitation": true, "sampling": 1}), false, false),
+        for (capabilities, elicitation, sampling, roots) in [
+            (json!({"elicitation": {}}), true, false, false),
+            (json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}}), true, true, false),
+            (json!({"elicitation": {"url": {}}, "sampling": {}, "roots": {}}), false, true, true),
+            (json!({"elicitation": true, "sampling": 1, "roots": []}), false, false, false),
         ] {
             assert_eq!(
                 abilities(Some(&capabilities)),
-                ClientAbilities { elicitation, sampling },
+                ClientAbilities { elicitation, sampling, roots },
                 "{capabilities}"
             );
         }

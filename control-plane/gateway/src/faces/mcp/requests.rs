@@ -92,6 +92,7 @@ fn begin(
     match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
         Ok(call) => Ok(Answer::Call(call, asked)),
         Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
+        Err(Refusal::MissingCapabilities { required }) => Err(incapable(&required, context.revision)),
         Err(_) => Err(unknown()),
     }
 }
@@ -164,6 +165,19 @@ fn step_up(request: &McpRequest, required: &[String]) -> Failure {
         request.server.message.name,
     ));
     failure
+}
+
+/// What the client would have to declare, as it would declare it; revisions with a handshake have no code for that.
+fn incapable(required: &[String], revision: Revision) -> Failure {
+    let message = Refusal::MissingCapabilities { required: required.to_vec() }.public_message();
+    let capabilities: Map<String, Value> =
+        required.iter().map(|name| (name.clone(), Map::new().into())).collect();
+    let failure = Failure::with(Reason::MissingCapability, &message)
+        .data("requiredCapabilities", Value::Object(capabilities));
+    if revision.is_modern() {
+        return failure;
+    }
+    Failure { code: Reason::InvalidRequest.jsonrpc_code(), ..failure }.in_call()
 }
 
 /// The explicit key (`_meta`, `Idempotency-Key`, the argument the spec names), else the JSON-RPC id within a

@@ -17,9 +17,10 @@ const PLUGIN_HEAD: &str =
     "version: 1.0.0\nowner: t@example.com\nsummary: A plugin.\ntags: [test]\nsecurity: {riskClass: low}\n";
 const PLUGIN_RUNTIME: &str = "runtime: {mode: plugin, language: python, entrypoint: main.py}\n";
 
-/// `sweep` only reads and asks; `book` and `purge` have effects and ask; `fetch` reaches other services; `order` has effects; `page` is a resource template; `advice` is a prompt.
+/// `sweep` only reads and asks; `book` and `purge` have effects and ask; `fetch` reaches other services; `order` has effects; `page` is a resource template and `advice` a prompt, which ask, also for roots.
 fn plugin_sources() -> Vec<Source> {
     let asks = "primitiveDependencies:\n  elicitations: [{id: plugins.name}]\n  delegations: [{id: plugins.label}]\n";
+    let asks_all = asks.replace("[{id: plugins.label}]", "[{id: plugins.label}, {id: plugins.roots}]");
     let schema = "primitiveSchema:\n  input_schema: {type: object, properties: {n: {type: integer, default: 1}}}\n  \
                   output_schema: {type: object, required: [ok], properties: {ok: {type: boolean}}}\n";
     let can = "capabilities: {supportsProgress: true, supportsCancellation: true, supportsElicitation: true, \
@@ -52,13 +53,13 @@ fn plugin_sources() -> Vec<Source> {
         (
             "page",
             format!(
-                "id: page\nname: Page\ntype: resource_template\n{PLUGIN_HEAD}primitiveSchema: {{uriTemplate: 'page://{{id}}'}}\n{PLUGIN_RUNTIME}"
+                "id: page\nname: Page\ntype: resource_template\n{PLUGIN_HEAD}{asks_all}primitiveSchema: {{uriTemplate: 'page://{{id}}'}}\n{PLUGIN_RUNTIME}"
             ),
         ),
         (
             "advice",
             format!(
-                "id: advice\nname: Advice\ntype: prompt\n{PLUGIN_HEAD}primitiveSchema: {{arguments: [{{name: topic, required: true}}]}}\n{PLUGIN_RUNTIME}"
+                "id: advice\nname: Advice\ntype: prompt\n{PLUGIN_HEAD}{asks_all}primitiveSchema: {{arguments: [{{name: topic, required: true}}]}}\n{PLUGIN_RUNTIME}"
             ),
         ),
         (
@@ -71,6 +72,12 @@ fn plugin_sources() -> Vec<Source> {
             "label",
             "id: plugins.label\nname: Label\ntype: delegate\nversion: 1.0.0\nowner: t@example.com\nsummary: Labels.\n\
              primitiveSchema: {sampling: {systemPrompt: Answer in JSON., maxTokens: 64}}\n"
+                .to_owned(),
+        ),
+        (
+            "roots",
+            "id: plugins.roots\nname: Roots\ntype: delegate\nversion: 1.0.0\nowner: t@example.com\nsummary: The roots.\n\
+             primitiveSchema: {roots: {}}\n"
                 .to_owned(),
         ),
     ];

@@ -506,8 +506,16 @@ class ListResourcesResponse(_message.Message):
     resources: _containers.RepeatedCompositeFieldContainer[ResourceInfo]
     def __init__(self, resources: _Optional[_Iterable[_Union[ResourceInfo, _Mapping]]] = ...) -> None: ...
 
+class Asked(_message.Message):
+    __slots__ = ("elicitations", "delegations")
+    ELICITATIONS_FIELD_NUMBER: _ClassVar[int]
+    DELEGATIONS_FIELD_NUMBER: _ClassVar[int]
+    elicitations: _containers.RepeatedCompositeFieldContainer[ElicitationRequested]
+    delegations: _containers.RepeatedCompositeFieldContainer[DelegationRequested]
+    def __init__(self, elicitations: _Optional[_Iterable[_Union[ElicitationRequested, _Mapping]]] = ..., delegations: _Optional[_Iterable[_Union[DelegationRequested, _Mapping]]] = ...) -> None: ...
+
 class ReadResourceRequest(_message.Message):
-    __slots__ = ("ctx", "primitive", "version", "uri", "arguments", "request_id", "deadline", "access_token", "attrs")
+    __slots__ = ("ctx", "primitive", "version", "uri", "arguments", "request_id", "deadline", "access_token", "attrs", "given")
     class AttrsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -524,6 +532,7 @@ class ReadResourceRequest(_message.Message):
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
     ACCESS_TOKEN_FIELD_NUMBER: _ClassVar[int]
     ATTRS_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
     ctx: Context
     primitive: str
     version: str
@@ -533,19 +542,22 @@ class ReadResourceRequest(_message.Message):
     deadline: _timestamp_pb2.Timestamp
     access_token: str
     attrs: _containers.ScalarMap[str, str]
-    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., primitive: _Optional[str] = ..., version: _Optional[str] = ..., uri: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., access_token: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    given: Resume
+    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., primitive: _Optional[str] = ..., version: _Optional[str] = ..., uri: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., access_token: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., given: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class ContentChunk(_message.Message):
-    __slots__ = ("uri", "mime_type", "text", "blob")
+    __slots__ = ("uri", "mime_type", "text", "blob", "asked")
     URI_FIELD_NUMBER: _ClassVar[int]
     MIME_TYPE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
     uri: str
     mime_type: str
     text: str
     blob: bytes
-    def __init__(self, uri: _Optional[str] = ..., mime_type: _Optional[str] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ...) -> None: ...
+    asked: Asked
+    def __init__(self, uri: _Optional[str] = ..., mime_type: _Optional[str] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("ctx", "primitive", "uri", "request_id")
@@ -590,7 +602,7 @@ class ListPromptsResponse(_message.Message):
     def __init__(self, prompts: _Optional[_Iterable[_Union[PromptInfo, _Mapping]]] = ...) -> None: ...
 
 class GetPromptRequest(_message.Message):
-    __slots__ = ("ctx", "name", "version", "arguments", "request_id", "deadline", "access_token", "attrs")
+    __slots__ = ("ctx", "name", "version", "arguments", "request_id", "deadline", "access_token", "attrs", "given")
     class AttrsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -606,6 +618,7 @@ class GetPromptRequest(_message.Message):
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
     ACCESS_TOKEN_FIELD_NUMBER: _ClassVar[int]
     ATTRS_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
     ctx: Context
     name: str
     version: str
@@ -614,7 +627,8 @@ class GetPromptRequest(_message.Message):
     deadline: _timestamp_pb2.Timestamp
     access_token: str
     attrs: _containers.ScalarMap[str, str]
-    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., name: _Optional[str] = ..., version: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., access_token: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    given: Resume
+    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., name: _Optional[str] = ..., version: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., access_token: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., given: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class PromptMessage(_message.Message):
     __slots__ = ("role", "content")
@@ -625,9 +639,11 @@ class PromptMessage(_message.Message):
     def __init__(self, role: _Optional[str] = ..., content: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
 
 class GetPromptResponse(_message.Message):
-    __slots__ = ("description", "messages")
+    __slots__ = ("description", "messages", "asked")
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
     description: str
     messages: _containers.RepeatedCompositeFieldContainer[PromptMessage]
-    def __init__(self, description: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[PromptMessage, _Mapping]]] = ...) -> None: ...
+    asked: Asked
+    def __init__(self, description: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[PromptMessage, _Mapping]]] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,61 @@
+//! The questions of a read or a prompt, which end its call: all are asked, and answered before it is called again.
+//!
+//! Keeps true: no worker waits meanwhile; what was answered is never asked again, also that nobody answered; a call asks
+//! at most 16 times, 16 questions each, and its answers are bounded.
+
+use asp_proto::plugin::{Asked, Resume};
+use futures::StreamExt;
+use prost::Message;
+
+use super::super::attempt_state::{AttemptState, Delivery};
+use super::super::job::Job;
+use super::{AskedTwice, delegate, elicit};
+use crate::call::outcome::Refusal;
+
+/// Most rounds of questions in one call.
+const MAX_ROUNDS: u32 = 16;
+/// Most questions of one round (plugin.proto).
+const MAX_QUESTIONS: usize = 16;
+/// Most bytes of answers: all go along in every message that begins the work anew.
+const MAX_ANSWERS: usize = 1 << 20;
+
+/// Asks all and waits for every answer; they are in `attempt_state.given` then.
+pub(in super::super) async fn all(
+    job: &Job<'_>,
+    attempt_state: &mut AttemptState,
+    asked: Asked,
+) -> Result<(), Refusal> {
+    let questions = asked.elicitations.len() + asked.delegations.len();
+    attempt_state.rounds += 1;
+    if questions == 0 || questions > MAX_QUESTIONS || attempt_state.rounds > MAX_ROUNDS {
+        return Err(broken("its questions are none, or too many"));
+    }
+    let twice = |AskedTwice| broken("it asks the same twice at a time");
+    for question in asked.elicitations {
+        elicit(job, attempt_state, question).map_err(twice)?;
+    }
+    for question in asked.delegations {
+        delegate(job, attempt_state, question).map_err(twice)?;
+    }
+    let mut given = attempt_state.given.take().unwrap_or_default();
+    while let Some(delivery) = attempt_state.waiting.next().await {
+        attempt_state.open.remove(&delivery.key());
+        keep(&mut given, delivery);
+    }
+    if given.encoded_len() > MAX_ANSWERS {
+        return Err(broken("the answers to its questions are too large"));
+    }
+    attempt_state.given = Some(given);
+    if job.call().is_cancelled() { Err(Refusal::Cancelled) } else { Ok(()) }
+}
+
+fn keep(given: &mut Resume, delivery: Delivery) {
+    match delivery {
+        Delivery::Input(input) => given.user_inputs.push(input),
+        Delivery::Delegation(result) => given.delegation_results.push(result),
+    }
+}
+
+fn broken(what: &str) -> Refusal {
+    Refusal::Upstream(format!("the plugin cannot be asked to its end: {what}"))
+}
