@@ -11,6 +11,8 @@ use serde_json::Value;
 /// Deepest `properties` chain that is followed (the registry refuses deeper schemas).
 const MAX_DEPTH: usize = 64;
 const PREFIX: &str = "mcp-param-";
+/// Whole numbers up to here have one form as a JSON number that is read as a float.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 const SENTINEL: (&str, &str) = ("=?base64?", "?=");
 
 /// The marked properties of one tool.
@@ -48,9 +50,12 @@ impl ParamHeaders {
                 // Not a type a header can mirror; the input schema refuses it.
                 Some(Value::Array(_) | Value::Object(_)) => continue,
             };
-            let sent = match headers.get(&mark.header) {
-                None => None,
-                Some(raw) => {
+            let mut raws = headers.get_all(&mark.header).iter();
+            let sent = match (raws.next(), raws.next()) {
+                (None, _) => None,
+                // Whoever routes by it may have read another one of them.
+                (Some(_), Some(_)) => return Err(mark.header.clone()),
+                (Some(raw), None) => {
                     let raw = raw.to_str().map_err(|_| mark.header.clone())?;
                     Some(decode(raw).ok_or_else(|| mark.header.clone())?)
                 }
@@ -67,8 +72,10 @@ fn agree(sent: Option<&str>, expected: Option<&str>, value: Option<&Value>) -> b
     if sent == expected {
         return true;
     }
-    // Integers are compared as numbers: "007" and 7 agree (SHOULD).
-    match (sent.and_then(|text| text.parse::<i64>().ok()), value.and_then(Value::as_i64)) {
+    // Integers are compared as numbers: "007" and 7 agree, and 7.0 is an integer too (SHOULD).
+    let whole = |number: f64| (number.fract() == 0.0 && number.abs() < MAX_EXACT).then_some(number as i64);
+    let integer = |value: &Value| value.as_i64().or_else(|| whole(value.as_f64()?));
+    match (sent.and_then(|text| text.parse::<i64>().ok()), value.and_then(integer)) {
         (Some(sent), Some(expected)) => sent == expected,
         _ => false,
     }
@@ -107,7 +114,11 @@ mod tests {
     use serde_json::json;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect()
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
     }
 
     type Sent = &'static [(&'static str, &'static str)];
@@ -118,7 +129,7 @@ mod tests {
             "region": {"type": "string", "x-mcp-header": "Region"},
             "inner": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}}}});
         let marks = ParamHeaders::of(&schema.to_string());
-        let rows: [(Value, Sent, bool); 11] = [
+        let rows: [(Value, Sent, bool); 15] = [
             (json!({"region": "eu"}), &[("mcp-param-region", "eu")], true),
             (json!({"region": "eu"}), &[("mcp-param-region", "=?base64?ZXU=?=")], true),
             (json!({"region": "eu"}), &[], false),
@@ -129,6 +140,10 @@ mod tests {
             (json!({"region": null}), &[], true),
             (json!({"inner": {"n": 7}}), &[("mcp-param-n", "007")], true),
             (json!({"inner": {"n": 7}}), &[("mcp-param-n", "8")], false),
+            (json!({"inner": {"n": 7.0}}), &[("mcp-param-n", "7")], true),
+            (json!({"inner": {"n": 7.5}}), &[("mcp-param-n", "7")], false),
+            (json!({"inner": {"n": "7"}}), &[("mcp-param-n", "07")], false),
+            (json!({"region": "eu"}), &[("mcp-param-region", "eu"), ("mcp-param-region", "us")], false),
             (json!({}), &[("mcp-param-other", "x")], true),
         ];
         for (arguments, sent, agrees) in rows {
