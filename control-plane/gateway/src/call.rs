@@ -4,7 +4,7 @@
 //! and its one outcome. Refuses: protocol shapes (the faces) and policy (the stages). Keeps true: a call has
 //! exactly one outcome; after it no event follows; the log and the questions are bounded (I-4).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub struct ClientAbilities {
     pub sampling: bool,
     /// Tells its roots.
     pub roots: bool,
+    /// Comes back for what a call has come to.
+    pub tasks: bool,
 }
 
 impl ClientAbilities {
@@ -140,6 +142,8 @@ pub struct Call {
     /// Set before `cancel`.
     withdrawn: OnceLock<Withdrawal>,
     state: Mutex<State>,
+    /// When it came to be in that state, in Unix milliseconds.
+    changed_ms: AtomicU64,
     outcome: watch::Sender<Option<Arc<Outcome>>>,
 }
 
@@ -147,6 +151,15 @@ pub struct Call {
 /// bits; these come from the thread's generator, which the kernel seeds.
 fn new_id() -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(unix_ms(), &rand::random()).into_uuid()
+}
+
+/// The time in a call's id, in Unix milliseconds.
+pub(crate) fn began_ms(id: Uuid) -> u64 {
+    let began = id.get_timestamp().map(|at| at.to_unix());
+    let milliseconds = |(seconds, nanoseconds): (u64, u32)| {
+        seconds.saturating_mul(1000).saturating_add(u64::from(nanoseconds / 1_000_000))
+    };
+    began.map(milliseconds).unwrap_or_default()
 }
 
 impl Call {
@@ -188,6 +201,7 @@ impl Call {
             cancel,
             withdrawn: OnceLock::new(),
             state: Mutex::new(State::Submitted),
+            changed_ms: AtomicU64::new(unix_ms()),
             outcome: watch::Sender::new(None),
         }
     }
@@ -226,9 +240,20 @@ impl Call {
     /// Moves to another state; a terminal state is final.
     pub(crate) fn enter(&self, next: State) {
         let mut state = self.state.lock();
-        if !state.is_terminal() {
+        if !state.is_terminal() && *state != next {
             *state = next;
+            self.changed_ms.store(unix_ms(), Ordering::Relaxed);
         }
+    }
+
+    /// When it came to be in its state, in Unix milliseconds.
+    pub fn changed_ms(&self) -> u64 {
+        self.changed_ms.load(Ordering::Relaxed)
+    }
+
+    /// When it began, in Unix milliseconds: the time in its id (UUID version 7, RFC 9562 section 5.7).
+    pub fn began_ms(&self) -> u64 {
+        began_ms(self.id)
     }
 
     /// Records what happened on the way to the result. Ignored once the call has its outcome.

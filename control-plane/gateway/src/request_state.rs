@@ -76,16 +76,16 @@ impl RequestState {
         (self.stream == call.events.stream()).then_some(self.next_event)
     }
 
-    /// The digest of what a retry must repeat: the parameters without `_meta` and the retry's own members, in
-    /// whatever order a client writes them.
-    pub fn digest(params: Option<&Value>) -> [u8; 32] {
+    /// The digest of what a retry must repeat: the method, and the parameters without `_meta` and the retry's own
+    /// members, in whatever order a client writes them.
+    pub fn digest(method: &str, params: Option<&Value>) -> [u8; 32] {
         let mut params = params.cloned().unwrap_or(Value::Null);
         if let Some(object) = params.as_object_mut() {
             for own in ["_meta", "inputResponses", "requestState"] {
                 object.remove(own);
             }
         }
-        digest::of_parts(&[&digest::canonical(&params)])
+        digest::of_parts(&[method, &digest::canonical(&params)])
     }
 }
 
@@ -100,9 +100,8 @@ mod tests {
 
     #[test]
     fn a_retry_may_write_its_members_in_any_order_and_change_none_of_the_others() {
-        let asked = RequestState::digest(Some(
-            &json!({"name": "t", "arguments": {"a": 1, "b": 2}, "_meta": {"p": 1}}),
-        ));
+        let digest = |params: &Value| RequestState::digest("tools/call", Some(params));
+        let asked = digest(&json!({"name": "t", "arguments": {"a": 1, "b": 2}, "_meta": {"p": 1}}));
         let retry = json!({
             "inputResponses": {},
             "requestState": "s",
@@ -110,8 +109,9 @@ mod tests {
             "_meta": {"p": 2},
             "arguments": {"b": 2, "a": 1},
         });
-        assert_eq!(RequestState::digest(Some(&retry)), asked);
-        assert_ne!(RequestState::digest(Some(&json!({"name": "t", "arguments": {"a": 1, "b": 3}}))), asked);
-        assert_ne!(RequestState::digest(Some(&json!({"name": "u", "arguments": {"a": 1, "b": 2}}))), asked);
+        assert_eq!(digest(&retry), asked);
+        assert_ne!(digest(&json!({"name": "t", "arguments": {"a": 1, "b": 3}})), asked);
+        assert_ne!(digest(&json!({"name": "u", "arguments": {"a": 1, "b": 2}})), asked);
+        assert_ne!(RequestState::digest("prompts/get", Some(&retry)), asked);
     }
 }

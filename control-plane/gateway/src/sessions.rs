@@ -169,6 +169,8 @@ impl Sealed {
                     elicitation: abilities & 1 != 0,
                     sampling: abilities & 2 != 0,
                     roots: abilities & 4 != 0,
+                    // Revisions with a handshake do not have that extension.
+                    tasks: false,
                 },
             },
         })

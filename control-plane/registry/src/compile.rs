@@ -66,6 +66,8 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         prefer_platform: spec.schema.prefer == Some(Prefer::Platform),
         client_only: spec.schema.prefer == Some(Prefer::ClientOnly),
         asks_roots: spec.schema.roots.is_some(),
+        task_required: spec.capabilities.task_required,
+        task_after_input: spec.capabilities.task_after_input,
         completions: completions(spec),
     }
 }

@@ -10,7 +10,7 @@
 //!   no such key in its `outputSchema`;
 //! - comments are gone from JSON, and the lines the page's edge had cut off are whole;
 //! - added: `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
-//!   `capabilities.inputTimeoutSeconds`, `exposure.rest`, `exposure.a2a.skill.inputModes|outputModes`,
+//!   `capabilities.inputTimeoutSeconds|taskRequired|taskAfterInput`, `exposure.rest`, `exposure.a2a.skill.inputModes|outputModes`,
 //!   the runtime modes `builtin`, `mcp-stdio` and `primitive`, `proxy.openai`, `roots` and `prefer` of delegates.
 
 mod exposure;
@@ -179,6 +179,12 @@ pub(crate) struct Capabilities {
     #[serde(default)]
     #[schemars(range(min = 1, max = 86400))]
     pub input_timeout_seconds: Option<u32>,
+    /// task: only clients that come back for what it has come to (MCP tasks extension) may call it.
+    #[serde(default)]
+    pub task_required: bool,
+    /// task: its first questions are asked before the client is told to come back.
+    #[serde(default)]
+    pub task_after_input: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -65,6 +65,7 @@ impl Authority {
                 elicitation: standing.elicitation > 0,
                 sampling: standing.sampling > 0,
                 roots: standing.roots > 0,
+                tasks: self.begun_with.tasks,
             },
         }
     }

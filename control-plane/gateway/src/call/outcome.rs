@@ -131,7 +131,7 @@ pub enum Refusal {
     UnknownResource { uri: String },
     #[error("scopes are missing: {}", required.join(" "))]
     MissingScopes { required: Vec<String> },
-    /// What the client would have to be able to do, by the names of MCP's client capabilities.
+    /// What the client would have to be able to do, by the names of MCP's client capabilities, and `tasks`.
     #[error("the client cannot do what this needs: {}", required.join(", "))]
     MissingCapabilities { required: Vec<String> },
     #[error("limit {limit} is used up")]

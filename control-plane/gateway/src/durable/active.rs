@@ -309,19 +309,10 @@ fn key(call: &Call, resumes: bool) -> RecordKey {
         plugin: plugin(call),
         // No protocol that is spoken groups calls.
         context: String::new(),
-        created_ms: began_ms(call),
+        created_ms: i64::try_from(call.began_ms()).unwrap_or(i64::MAX),
         expires_ms: i64::try_from(record::deadline_ms(call)).unwrap_or(i64::MAX),
         resumes,
     }
-}
-
-/// The time in the call's id (UUID version 7, RFC 9562 section 5.7).
-fn began_ms(call: &Call) -> i64 {
-    let began = call.id.get_timestamp().map(|at| at.to_unix());
-    let milliseconds = |(seconds, nanoseconds): (u64, u32)| {
-        seconds.saturating_mul(1000).saturating_add(u64::from(nanoseconds / 1_000_000))
-    };
-    began.and_then(|at| i64::try_from(milliseconds(at)).ok()).unwrap_or_default()
 }
 
 /// What runs the call, as an operator reads it.

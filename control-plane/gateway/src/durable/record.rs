@@ -129,6 +129,7 @@ impl Record {
                 elicitation: self.elicitation,
                 sampling: self.sampling,
                 roots: self.roots,
+                tasks: false,
             },
             session: self.session.clone(),
             trace: self.trace(),

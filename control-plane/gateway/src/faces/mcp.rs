@@ -24,6 +24,7 @@ mod questions;
 mod requests;
 mod results;
 mod stream;
+mod tasks;
 
 use codec::{Failure, RpcResponse};
 

@@ -22,6 +22,9 @@ pub fn check(snapshot: &Snapshot, primitive: &Primitive, abilities: ClientAbilit
         .filter(|(_, can)| !can)
         .map(|(name, _)| name.to_owned())
         .collect();
+    if primitive.task_required && !abilities.tasks {
+        required.push("tasks".into());
+    }
     required.sort_unstable();
     required.dedup();
     if required.is_empty() { Ok(()) } else { Err(Refusal::MissingCapabilities { required }) }

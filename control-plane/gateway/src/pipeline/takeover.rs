@@ -45,6 +45,13 @@ const GONE: &str = "the gateway that had the call is gone, and none can go on wi
 /// How often it looks whether another gateway has ended the call.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// Where a call is that somebody comes back for.
+pub enum Found {
+    Here(Arc<Call>),
+    /// It runs at another gateway, or waits to be taken over.
+    Elsewhere,
+}
+
 impl Pipeline {
     /// Takes over what was abandoned; bounded work, run from time to time.
     pub async fn take_over(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Result<(), ActiveFault> {
@@ -176,6 +183,17 @@ impl Pipeline {
                 Some(Told::Runs) | None => return self.registry.attach(id, caller, server),
             }
             self.taken_over.changed_within(LOOK_EVERY).await;
+        }
+    }
+
+    /// The call with this id for `caller` at `server`, wherever it is; nobody is waited for.
+    pub async fn find(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Found> {
+        if let Some(call) = self.registry.attach(id, caller, server) {
+            return Some(Found::Here(call));
+        }
+        match self.active.told(id, caller, server).await? {
+            Told::Ended(ended) => self.ended_elsewhere(id, *ended, caller, server).await.map(Found::Here),
+            Told::Runs => Some(Found::Elsewhere),
         }
     }
 

@@ -22,7 +22,7 @@ fn caller(user: &str) -> Caller {
 fn profile() -> Profile {
     Profile {
         revision: Revision::V2025_06_18,
-        abilities: ClientAbilities { elicitation: true, sampling: false, roots: true },
+        abilities: ClientAbilities { elicitation: true, sampling: false, roots: true, tasks: false },
     }
 }
 

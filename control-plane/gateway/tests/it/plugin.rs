@@ -39,6 +39,8 @@ mod slow_store;
 mod streams;
 #[path = "plugin/takeover.rs"]
 mod takeover;
+#[path = "plugin/tasks.rs"]
+mod tasks;
 #[path = "plugin/tokens.rs"]
 mod tokens;
 

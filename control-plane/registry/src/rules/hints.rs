@@ -2,7 +2,7 @@
 
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Mode, Mutation, Scheme, Spec};
+use crate::spec::{Kind, Mode, Mutation, Scheme, Spec};
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     check_hints(spec, findings);
@@ -62,6 +62,17 @@ fn check_hints(spec: &Spec, findings: &mut Findings<'_>) {
 }
 
 fn check_capabilities(spec: &Spec, findings: &mut Findings<'_>) {
+    let of_tasks = [
+        ("taskRequired", spec.capabilities.task_required),
+        ("taskAfterInput", spec.capabilities.task_after_input),
+    ];
+    for (key, written) in of_tasks {
+        if written && spec.kind != Kind::Task {
+            let message = format!("`{key}` is for tasks, not for a {}", spec.kind.word());
+            let hint = "correct `type`, or remove it";
+            findings.add(FaultCode::MisplacedKey, &format!("/capabilities/{key}"), message, hint);
+        }
+    }
     // Another server asks its own questions, which have no ids here.
     let asks_itself = spec.runtime.as_ref().is_some_and(|runtime| {
         runtime.mode == Mode::McpStdio || (runtime.mode == Mode::Proxy && runtime.mcp.is_some())

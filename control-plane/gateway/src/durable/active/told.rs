@@ -9,14 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
-use asp_store::records::{CallRecord, End};
+use asp_proto::snapshot::Primitive;
+use asp_store::records::{CallRecord, End, MAX_KEEP};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{ActiveFault, ActiveTable, context, in_time, key};
 use crate::call::Call;
+use crate::call::bounds::lifetime_bound;
 use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::principal::principal;
@@ -25,7 +28,7 @@ use crate::durable::record::Record;
 use crate::seal::Purpose;
 
 /// How long a record is kept after its call has ended.
-const KEEP: Duration = Duration::from_secs(3600);
+pub const KEEP: Duration = Duration::from_secs(3600);
 /// Largest outcome that is kept, in bytes; of a larger one it is kept that the call was completed.
 const MAX_OUTCOME: usize = 8 * 1024 * 1024;
 
@@ -56,6 +59,11 @@ pub struct EndedCall {
     pub left: Duration,
 }
 
+/// How long after it began a call of the primitive can be found at least, if somebody was told of it.
+pub fn kept_for(primitive: &Primitive) -> Duration {
+    lifetime_bound(primitive, true).clamp(KEEP, MAX_KEEP)
+}
+
 /// Whether somebody may come back for a call with a row: whoever was told of it, or has its key.
 pub(super) fn is_kept_after_its_end(call: &Call) -> bool {
     let claim = call.ownership.claim();
@@ -81,6 +89,15 @@ impl ActiveTable {
             }
         };
         tokio::spawn(told);
+    }
+
+    /// The same, and the store has the call's record when this returns.
+    pub async fn announce(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
+        let record = self.telling(call)?;
+        in_time(self.store.put(&key(call, false), self.owner, call.state(), record)).await?;
+        // Its end comes after what was stored here, and is stored because the call is told.
+        self.tell(call);
+        Ok(())
     }
 
     /// Stores each state of the call until it ends.
@@ -118,7 +135,9 @@ impl ActiveTable {
         let key = key(call, false);
         let at = context(&key.call, &key.org, &key.plugin, 0);
         let outcome = self.seal(Purpose::Outcome, &at, &plain)?;
-        let end = End { state: call.state(), record: self.telling(call)?, outcome, keep: KEEP };
+        let keep = (call.started + kept_for(&call.entry.primitive)).saturating_duration_since(Instant::now());
+        let keep = keep.clamp(KEEP, MAX_KEEP);
+        let end = End { state: call.state(), record: self.telling(call)?, outcome, keep };
         in_time(self.store.finish(&key, self.owner, end)).await.map(drop)
     }
 

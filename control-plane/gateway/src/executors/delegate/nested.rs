@@ -52,8 +52,8 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
             parent.id, delegation.correlation
         ))),
         deadline: Some(delegation.until),
-        // Nobody is attached to it, so nobody can be asked.
-        abilities: ClientAbilities::default(),
+        // Nobody is attached to it, so nobody can be asked; its end is waited for here.
+        abilities: ClientAbilities { tasks: true, ..ClientAbilities::default() },
         session: parent.session.clone(),
         trace: parent.trace,
         parent: Some(Parent { call: parent.id, depth }),

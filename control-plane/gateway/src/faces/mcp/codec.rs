@@ -129,9 +129,7 @@ impl RpcResponse {
     }
 
     fn error(id: Option<&str>, failure: &Failure, trace: Option<Trace>) -> RpcResponse {
-        let mut data = failure.data.clone();
-        data.extend(trace.map(|trace| ("traceId".to_owned(), trace.to_string().into())));
-        let error = json!({"code": failure.code, "message": failure.message, "data": data});
+        let error = error_object(failure, trace);
         let id = id.map(|id| format!(r#""id":{id},"#)).unwrap_or_default();
         RpcResponse { text: format!(r#"{{"jsonrpc":"2.0",{id}"error":{error}}}"#) }
     }
@@ -142,6 +140,13 @@ impl RpcResponse {
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response
     }
+}
+
+/// The `error` member of a response.
+pub fn error_object(failure: &Failure, trace: Option<Trace>) -> Value {
+    let mut data = failure.data.clone();
+    data.extend(trace.map(|trace| ("traceId".to_owned(), trace.to_string().into())));
+    json!({"code": failure.code, "message": failure.message, "data": data})
 }
 
 /// The answer to an accepted notification or response.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Envelope, EnvelopeKind, Reason};
+use asp_proto::snapshot::Kind;
 use asp_snapshot::mcp_revision::Revision;
 use asp_snapshot::param_headers::decode;
 use axum::response::Response;
@@ -19,11 +20,12 @@ use super::questions;
 use super::requests::{self, Answer, Context};
 use super::results::{Asked, CallResult, server_info, set_meta};
 use super::stream::{self, Era, View};
+use super::tasks;
 use super::{McpRequest, json as json_response, lists};
-use crate::call::Call;
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
+use crate::call::{Call, ClientAbilities};
 use crate::request_state::RequestState;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -71,15 +73,23 @@ async fn answer(
         .meta(CAPABILITIES)
         .filter(|capabilities| capabilities.is_object())
         .ok_or_else(|| missing_meta(CAPABILITIES))?;
-    let abilities = questions::abilities(Some(capabilities));
+    let tasks = tasks::is_declared(capabilities);
+    let abilities = ClientAbilities { tasks, ..questions::abilities(Some(capabilities)) };
     check_mirrors(request, message)?;
     let id = message.id_text().ok_or_else(|| Failure::of(Reason::InvalidRequest))?;
+    let finished = |result, caching| {
+        let result = Modern::of(request, message).finish(result, caching);
+        json_response(RpcResponse::result(id, &result))
+    };
     if message.method.as_deref() == Some("server/discover") {
-        let result = Modern::of(request, message).finish(discover(request), Caching::Public);
-        return Ok(json_response(RpcResponse::result(id, &result)));
+        return Ok(finished(discover(request), Caching::Public));
+    }
+    if let Some(answered) = tasks::answer(request, message, abilities).await {
+        return Ok(finished(answered?, Caching::None));
     }
     let context = Context { revision: REVISION, abilities, session: String::new() };
     let resumed = resumed(request, message).await?;
+    let again = resumed.is_some();
     let from_event = resumed.as_ref().map_or(0, |resumed| resumed.from_event);
     let answer = match resumed {
         Some(resumed) => Some(Ok(Answer::Call(resumed.call, asked(message)))),
@@ -88,26 +98,28 @@ async fn answer(
     match answer {
         None => Err(Failure::of(Reason::UnknownMethod).status(StatusCode::NOT_FOUND)),
         Some(Err(failure)) => Err(failure),
-        Some(Ok(Answer::Page(page))) => {
-            let result = Modern::of(request, message).finish(page, Caching::Private);
-            Ok(json_response(RpcResponse::result(id, &result)))
+        Some(Ok(Answer::Page(page))) => Ok(finished(page, Caching::Private)),
+        Some(Ok(Answer::Completion(result))) => Ok(finished(result, Caching::None)),
+        Some(Ok(Answer::Call(call, asked))) => {
+            if tasks::is_due(&call, abilities, again)
+                && let Some(task) = tasks::create(request, &call).await
+            {
+                let result = Modern::of(request, message).begun(task);
+                return Ok(json_response(RpcResponse::result(id, &result)));
+            }
+            Ok(stream::respond(View {
+                attachment: Attachment::to(call, abilities),
+                asked,
+                revision: REVISION,
+                id: id.into(),
+                progress_token: stream::progress_token(message),
+                log_level: message.meta(LOG_LEVEL).and_then(Value::as_str).and_then(LogLevel::parse),
+                accepts_stream: true,
+                from_event,
+                era: Box::new(Modern::of(request, message)),
+            })
+            .await)
         }
-        Some(Ok(Answer::Completion(result))) => {
-            let result = Modern::of(request, message).finish(result, Caching::None);
-            Ok(json_response(RpcResponse::result(id, &result)))
-        }
-        Some(Ok(Answer::Call(call, asked))) => Ok(stream::respond(View {
-            attachment: Attachment::to(call, abilities),
-            asked,
-            revision: REVISION,
-            id: id.into(),
-            progress_token: stream::progress_token(message),
-            log_level: message.meta(LOG_LEVEL).and_then(Value::as_str).and_then(LogLevel::parse),
-            accepts_stream: true,
-            from_event,
-            era: Box::new(Modern::of(request, message)),
-        })
-        .await),
     }
 }
 
@@ -137,6 +149,7 @@ fn check_mirrors(request: &McpRequest, message: &Message) -> Result<(), Failure>
     let name = match method {
         "tools/call" | "prompts/get" => message.text_param("name"),
         "resources/read" => message.text_param("uri"),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => message.text_param("taskId"),
         _ => return Ok(()),
     };
     let Some(name) = name else {
@@ -159,7 +172,13 @@ fn discover(request: &McpRequest) -> Map<String, Value> {
     let supported: Vec<&str> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
     let mut result = Map::new();
     result.insert("supportedVersions".into(), json!(supported));
-    result.insert("capabilities".into(), lists::capabilities(request));
+    let mut capabilities = lists::capabilities(request);
+    if request.server.entries.iter().any(|entry| entry.primitive.kind() == Kind::Task)
+        && let Some(capabilities) = capabilities.as_object_mut()
+    {
+        capabilities.insert("extensions".into(), json!({tasks::EXTENSION: {}}));
+    }
+    result.insert("capabilities".into(), capabilities);
     if !request.server.message.instructions.is_empty() {
         result.insert("instructions".into(), request.server.message.instructions.clone().into());
     }
@@ -190,13 +209,14 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
         return Ok(None);
     }
     let state = state.as_str().ok_or_else(invalid)?;
-    let key = RequestState::digest(message.params.as_ref());
+    let key = RequestState::digest(method, message.params.as_ref());
     let gateway = &request.gateway;
     let server = &request.server.message.name;
     let opened = RequestState::open(&gateway.sealer, state, &request.caller, server, key);
     let opened = opened.ok_or_else(invalid)?;
     let attached = gateway.pipeline.attach(opened.call, &request.caller, server).await;
     let call = attached.ok_or_else(invalid)?;
+    requests::check_param_headers(request, &call.entry, message.param("arguments").unwrap_or(&Value::Null))?;
     let from_event = match opened.next_event(&call) {
         Some(next_event) => next_event,
         None => {
@@ -206,14 +226,8 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
         }
     };
     gateway.pipeline.running.attend(&call, &request.caller);
-    if let Some(answers) = message.param("inputResponses").and_then(Value::as_object) {
-        for (id, result) in answers {
-            if let Some(question) = call.questions.find(id)
-                && let Some(answer) = questions::answer(&question, result)
-            {
-                call.questions.answer(id, answer);
-            }
-        }
+    if let Some(results) = message.param("inputResponses").and_then(Value::as_object) {
+        questions::deliver(&call.questions, results);
     }
     Ok(Some(Resumed { call, from_event }))
 }
@@ -237,6 +251,13 @@ struct Modern {
 impl Modern {
     fn of(request: &McpRequest, message: &Arc<Message>) -> Modern {
         Modern { gateway: request.gateway.clone(), server: request.server.clone(), message: message.clone() }
+    }
+
+    /// The result that says that a call has become a task.
+    fn begun(&self, mut task: Map<String, Value>) -> Value {
+        task.insert("resultType".into(), "task".into());
+        set_meta(&mut task, SERVER_INFO, server_info(&self.server, REVISION));
+        Value::Object(task)
     }
 
     fn finish(&self, mut result: Map<String, Value>, caching: Caching) -> Value {
@@ -273,18 +294,14 @@ impl Era for Modern {
 
     fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Value> {
         // A retry must repeat the parameters that are not its own.
-        let digest = RequestState::digest(self.message.params.as_ref());
+        let method = self.message.method.as_deref().unwrap_or_default();
+        let digest = RequestState::digest(method, self.message.params.as_ref());
         let registry = &self.gateway.pipeline.registry;
         let state = RequestState::issue(&self.gateway.sealer, registry, call, digest, next_event)?;
         self.gateway.pipeline.active.tell(call);
-        let mut requests = Map::new();
-        for question in questions {
-            let (method, params) = questions::request(&question);
-            requests.insert(question.id, json!({"method": method, "params": params}));
-        }
         let mut result = Map::new();
         result.insert("resultType".into(), "input_required".into());
-        result.insert("inputRequests".into(), Value::Object(requests));
+        result.insert("inputRequests".into(), questions::requests(&questions));
         result.insert("requestState".into(), state.into());
         set_meta(&mut result, SERVER_INFO, server_info(&self.server, REVISION));
         Some(Value::Object(result))

@@ -3,10 +3,10 @@
 //! Both eras use the same requests, `elicitation/create`, `sampling/createMessage` and `roots/list`; they differ in
 //! how these travel (a message on the stream, a member of `inputRequests`).
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::call::ClientAbilities;
-use crate::call::question::{Answer, Ask, Question};
+use crate::call::question::{Answer, Ask, Question, Questions};
 
 /// Most roots of one client.
 const MAX_ROOTS: usize = 1000;
@@ -43,6 +43,26 @@ pub(super) fn answer(question: &Question, result: &Value) -> Option<Answer> {
     }
 }
 
+/// Hands over a client's results by the ids of their questions; whatever is no answer leaves its question open.
+pub(super) fn deliver(questions: &Questions, results: &Map<String, Value>) {
+    for (id, result) in results {
+        if let Some(question) = questions.find(id)
+            && let Some(answer) = answer(&question, result)
+        {
+            questions.answer(id, answer);
+        }
+    }
+}
+
+/// Questions as a client is asked them, by their ids.
+pub(super) fn requests(asked: &[Question]) -> Value {
+    let requests = asked.iter().map(|question| {
+        let (method, params) = request(question);
+        (question.id.clone(), json!({"method": method, "params": params}))
+    });
+    Value::Object(requests.collect())
+}
+
 /// What stands for an answer when the client gave an error or nothing that can be read.
 pub(super) fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
     match &question.ask {
@@ -63,13 +83,14 @@ pub(super) fn abilities(capabilities: Option<&Value>) -> ClientAbilities {
             .is_some_and(|modes| modes.is_empty() || modes.contains_key("form")),
         sampling: declared("sampling").is_some(),
         roots: declared("roots").is_some(),
+        // Only one era has them.
+        tasks: false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Map;
 
     fn form() -> Question {
         Question { id: "f".into(), ask: Ask::Form { message: "?".into(), requested_schema: json!({}) } }
@@ -126,7 +147,7 @@ mod tests {
         ] {
             assert_eq!(
                 abilities(Some(&capabilities)),
-                ClientAbilities { elicitation, sampling, roots },
+                ClientAbilities { elicitation, sampling, roots, tasks: false },
                 "{capabilities}"
             );
         }

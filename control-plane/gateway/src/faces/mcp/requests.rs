@@ -8,7 +8,7 @@ use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 use asp_snapshot::mcp_revision::Revision;
 use http::StatusCode;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::McpRequest;
@@ -16,6 +16,7 @@ use super::codec::{Failure, Message, header};
 use super::completion;
 use super::lists::{self, List};
 use super::results::{self, Asked};
+use super::tasks;
 use crate::call::outcome::Refusal;
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
 use crate::pipeline::resolve::{Target, resolve};
@@ -127,9 +128,7 @@ fn invocation(
     }
     let arguments = Value::Object(arguments);
     if context.revision.is_modern() {
-        entry.param_headers.check(&request.headers, &arguments).map_err(|header| {
-            Failure::with(Reason::HeaderMismatch, &format!("header {header} does not match the body"))
-        })?;
+        check_param_headers(request, entry, &arguments)?;
     }
     Ok(Invocation {
         caller: request.caller.clone(),
@@ -154,6 +153,17 @@ fn invocation(
     })
 }
 
+/// `Mcp-Param-*` must mirror the arguments that the tool marks (SEP-2243).
+pub(super) fn check_param_headers(
+    request: &McpRequest,
+    entry: &ListedPrimitive,
+    arguments: &Value,
+) -> Result<(), Failure> {
+    entry.param_headers.check(&request.headers, arguments).map_err(|header| {
+        Failure::with(Reason::HeaderMismatch, &format!("header {header} does not match the body"))
+    })
+}
+
 /// A missing scope is a 403 challenge with every scope of the operation, so that the client can step up
 /// (MCP authorization, scope challenge handling).
 fn step_up(request: &McpRequest, required: &[String]) -> Failure {
@@ -168,10 +178,15 @@ fn step_up(request: &McpRequest, required: &[String]) -> Failure {
 }
 
 /// What the client would have to declare, as it would declare it; revisions with a handshake have no code for that.
-fn incapable(required: &[String], revision: Revision) -> Failure {
+pub(super) fn incapable(required: &[String], revision: Revision) -> Failure {
     let message = Refusal::MissingCapabilities { required: required.to_vec() }.public_message();
-    let capabilities: Map<String, Value> =
-        required.iter().map(|name| (name.clone(), Map::new().into())).collect();
+    let mut capabilities = Map::new();
+    for name in required {
+        match name.as_str() {
+            tasks::ABILITY => capabilities.insert("extensions".into(), json!({tasks::EXTENSION: {}})),
+            name => capabilities.insert(name.into(), json!({})),
+        };
+    }
     let failure = Failure::with(Reason::MissingCapability, &message)
         .data("requiredCapabilities", Value::Object(capabilities));
     if revision.is_modern() {

@@ -116,7 +116,7 @@ async fn a_call_may_ask_what_one_of_those_who_follow_it_can_answer() {
     let none = ClientAbilities::default();
     let user = ClientAbilities { elicitation: true, ..none };
     let model = ClientAbilities { sampling: true, ..none };
-    let both = ClientAbilities { elicitation: true, sampling: true, roots: false };
+    let both = ClientAbilities { elicitation: true, sampling: true, ..none };
     assert_eq!(call.abilities(), none, "what it began with");
     let mut first = Attachment::to(call.clone(), user);
     let second = Attachment::to(call.clone(), model);

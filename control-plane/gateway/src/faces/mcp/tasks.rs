@@ -1,0 +1,167 @@
+//! The tasks extension of MCP 2026-07-28 (SEP-2663): a call of a task primitive that its client comes back for.
+//!
+//! Keeps true: a task is in the store before its client is told of it; a task of another user or server is as unknown as
+//! none; what it asks is shown to a client that can answer that; no response that closes ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_edge::Reason;
+use asp_proto::snapshot::Kind;
+use asp_snapshot::mcp_revision::Revision;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::codec::{Failure, Message, error_object};
+use super::results::{self, Asked};
+use super::{McpRequest, questions, requests};
+use crate::call::follower::Standing;
+use crate::call::{self, Call, ClientAbilities, State};
+use crate::clock::rfc3339;
+use crate::durable::active::told::{KEEP, kept_for};
+use crate::pipeline::takeover::Found;
+
+pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// How a refusal names it among the abilities of clients.
+pub(super) const ABILITY: &str = "tasks";
+/// How often a client should ask.
+const POLL: Duration = Duration::from_secs(1);
+const REVISION: Revision = Revision::V2026_07_28;
+
+/// Whether a client that declares `capabilities` knows tasks.
+pub(super) fn is_declared(capabilities: &Value) -> bool {
+    let extensions = capabilities.get("extensions");
+    extensions.and_then(|extensions| extensions.get(EXTENSION)).is_some_and(Value::is_object)
+}
+
+/// Whether a request for a call is answered with a task. `again`: questions were answered in it.
+pub(super) fn is_due(call: &Call, abilities: ClientAbilities, again: bool) -> bool {
+    let primitive = &call.entry.primitive;
+    let asks = || call.questions.pending().iter().any(|question| abilities.answers(&question.ask));
+    abilities.tasks
+        && primitive.kind() == Kind::Task
+        // What has ended is answered.
+        && call.outcome().is_none()
+        && match again {
+            true => !asks(),
+            false => !primitive.task_after_input,
+        }
+}
+
+/// The call as a task; `None` where the store does not take it, so that its client has to wait for the answer.
+pub(super) async fn create(request: &McpRequest, call: &Arc<Call>) -> Option<Map<String, Value>> {
+    let pipeline = &request.gateway.pipeline;
+    if let Err(error) = pipeline.active.announce(call).await {
+        tracing::warn!(call = %call.id, trace = %call.trace, %error, "a call does not become a task, because the store does not take it; its client waits for the answer");
+        return None;
+    }
+    pipeline.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
+    // Nobody waits here any more, and the call outlives the token it began with.
+    call.authority.leave();
+    Some(described(call, "working"))
+}
+
+/// The answer to a request of the extension; `None` for any other one.
+pub(super) async fn answer(
+    request: &McpRequest,
+    message: &Message,
+    abilities: ClientAbilities,
+) -> Option<Result<Map<String, Value>, Failure>> {
+    match message.method.as_deref()? {
+        method @ ("tasks/get" | "tasks/update" | "tasks/cancel") => {
+            Some(of_task(request, message, abilities, method).await)
+        }
+        _ => None,
+    }
+}
+
+async fn of_task(
+    request: &McpRequest,
+    message: &Message,
+    abilities: ClientAbilities,
+    method: &str,
+) -> Result<Map<String, Value>, Failure> {
+    if !abilities.tasks {
+        return Err(requests::incapable(&[ABILITY.to_owned()], REVISION));
+    }
+    let unknown = || Failure::with(Reason::InvalidParams, "unknown task").in_call();
+    let id = message.text_param("taskId").and_then(|id| Uuid::parse_str(id).ok()).ok_or_else(unknown)?;
+    let pipeline = &request.gateway.pipeline;
+    let found = pipeline.find(id, &request.caller, &request.server.message.name).await.ok_or_else(unknown)?;
+    let call = match found {
+        Found::Here(call) if call.entry.primitive.kind() == Kind::Task => call,
+        Found::Here(_) => return Err(unknown()),
+        Found::Elsewhere if method == "tasks/get" => return Ok(elsewhere(id)),
+        Found::Elsewhere => {
+            let message = "the task runs at another gateway, which does not hear of this: try again";
+            return Err(Failure::with(Reason::UpstreamUnavailable, message).in_call());
+        }
+    };
+    match method {
+        "tasks/get" => return Ok(detailed(&call, abilities)),
+        "tasks/cancel" => call.cancel(),
+        _ => {
+            let results = message.param("inputResponses").and_then(Value::as_object);
+            let results = results.ok_or_else(|| {
+                Failure::with(Reason::InvalidParams, "params.inputResponses must be an object").in_call()
+            })?;
+            pipeline.running.attend(&call, &request.caller);
+            call.authority.leave();
+            questions::deliver(&call.questions, results);
+        }
+    }
+    Ok(Map::new())
+}
+
+/// A task as one who asks for it sees it.
+fn detailed(call: &Call, abilities: ClientAbilities) -> Map<String, Value> {
+    let Standing { state, questions: mut asked, outcome, .. } = Standing::of(call);
+    asked.retain(|question| abilities.answers(&question.ask));
+    let Some(outcome) = outcome else {
+        if asked.is_empty() {
+            return described(call, "working");
+        }
+        let mut task = described(call, "input_required");
+        task.insert("inputRequests".into(), questions::requests(&asked));
+        return task;
+    };
+    if state == State::Cancelled {
+        return described(call, "cancelled");
+    }
+    // A tool that failed has completed; only what is an error of the protocol fails a task.
+    match results::of_outcome(&outcome, Asked::Tool, REVISION, call.trace) {
+        Ok(mut result) => {
+            result.put("resultType", "complete".into());
+            let mut task = described(call, "completed");
+            task.insert("result".into(), json!(result));
+            task
+        }
+        Err(failure) => {
+            let mut task = described(call, "failed");
+            task.insert("error".into(), error_object(&failure, Some(call.trace)));
+            task
+        }
+    }
+}
+
+fn described(call: &Call, status: &str) -> Map<String, Value> {
+    of_times(call.id, status, call.changed_ms(), kept_for(&call.entry.primitive))
+}
+
+/// One that this gateway does not have: that it runs is all that the store tells.
+fn elsewhere(id: Uuid) -> Map<String, Value> {
+    of_times(id, "working", call::began_ms(id), KEEP)
+}
+
+fn of_times(id: Uuid, status: &str, changed_ms: u64, ttl: Duration) -> Map<String, Value> {
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let mut task = Map::new();
+    task.insert("taskId".into(), id.to_string().into());
+    task.insert("status".into(), status.into());
+    task.insert("createdAt".into(), rfc3339(call::began_ms(id)).into());
+    task.insert("lastUpdatedAt".into(), rfc3339(changed_ms).into());
+    task.insert("ttlMs".into(), milliseconds(ttl).into());
+    task.insert("pollIntervalMs".into(), milliseconds(POLL).into());
+    task
+}

@@ -1,0 +1,229 @@
+//! The tasks extension (SEP-2663): calls of task primitives that their clients come back for.
+
+use std::time::Duration;
+
+use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_proto::plugin::{Failed, server_message::Payload};
+use asp_store::records::CallRecords;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{asks_name, fixture, user_input};
+use crate::runtime::{Runtime, Script, Worker};
+use crate::support::{Answer, Fixture, Modern, snapshot, token};
+
+const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
+fn can() -> Value {
+    json!({"elicitation": {}, "extensions": {EXTENSION: {}}})
+}
+
+fn sweep_as(extra: &Value) -> Modern {
+    let mut params = json!({"name": "sweep", "arguments": {}});
+    params.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    Modern::new("plugins", &token("alice"), "tools/call", params).capabilities(can())
+}
+
+/// The task that a call of `sweep` has become.
+async fn begun(fixture: &Fixture) -> Value {
+    let task = sweep_as(&json!({})).send(fixture).await.json()["result"].clone();
+    assert_eq!((&task["resultType"], &task["status"]), (&json!("task"), &json!("working")), "{task}");
+    task
+}
+
+fn of_task(method: &str, task: &Value, extra: &Value) -> Modern {
+    of_users_task("alice", "plugins", method, (task, extra))
+}
+
+fn of_users_task(user: &str, server: &str, method: &str, (task, extra): (&Value, &Value)) -> Modern {
+    let id = task["taskId"].as_str().unwrap();
+    let mut params = json!({"taskId": id});
+    params.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    Modern::new(server, &token(user), method, params).with("mcp-name", id).capabilities(can())
+}
+
+async fn get(fixture: &Fixture, task: &Value) -> Value {
+    of_task("tasks/get", task, &json!({})).send(fixture).await.json()["result"].clone()
+}
+
+/// The task, once it has the status.
+async fn until(fixture: &Fixture, task: &Value, status: &str) -> Value {
+    let looking = async {
+        loop {
+            let found = get(fixture, task).await;
+            if found["status"] == status {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), looking).await.unwrap_or_else(|_| panic!("never {status}"))
+}
+
+/// A tool that asks for a name and completes.
+fn asking() -> Runtime {
+    Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        user_input(&mut worker).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }))
+}
+
+#[tokio::test]
+async fn a_task_is_durable_when_it_is_told_asks_is_answered_and_completes() {
+    let runtime = asking();
+    let fixture = fixture(&runtime);
+    let task = begun(&fixture).await;
+    for member in ["createdAt", "lastUpdatedAt"] {
+        assert!(task[member].as_str().unwrap().ends_with('Z'), "{task}");
+    }
+    assert!(task["ttlMs"].as_u64().unwrap() >= 3_600_000 && task["pollIntervalMs"].as_u64().is_some());
+    for member in ["result", "error", "inputRequests", "requestState"] {
+        assert!(task.get(member).is_none(), "{task}");
+    }
+    let id = Uuid::parse_str(task["taskId"].as_str().unwrap()).unwrap();
+    assert!(fixture.active.find(id.into_bytes()).await.unwrap().is_some(), "in the store");
+    let asked = until(&fixture, &task, "input_required").await;
+    assert_eq!(asked["resultType"], "complete");
+    assert_eq!(asked["inputRequests"]["plugins.name"]["method"], "elicitation/create");
+    let unsuited = json!({"inputResponses": {"other": {}, "plugins.name": 7}});
+    let done = of_task("tasks/update", &task, &unsuited).send(&fixture).await.json()["result"].clone();
+    assert_eq!(done["resultType"], "complete");
+    assert!(done.get("taskId").is_none() && done.get("status").is_none(), "{done}");
+    assert_eq!(get(&fixture, &task).await["status"], "input_required");
+    let answer =
+        json!({"inputResponses": {"plugins.name": {"action": "accept", "content": {"name": "Ada"}}}});
+    of_task("tasks/update", &task, &answer).send(&fixture).await;
+    let done = until(&fixture, &task, "completed").await;
+    assert_eq!(done["result"]["structuredContent"], json!({"ok": true}), "{done}");
+    // How it ended is told at every gateway over the same store.
+    fixture.gateway.flush().await;
+    let other = fixture.beside(Runtimes::none());
+    assert_eq!(until(&other, &task, "completed").await["result"]["structuredContent"], json!({"ok": true}));
+}
+
+#[tokio::test]
+async fn a_cancelled_task_is_cancelled_and_may_be_cancelled_again() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        worker.begin(&[]).await;
+        while worker.next().await.is_some() {}
+    }));
+    let fixture = fixture(&runtime);
+    let task = begun(&fixture).await;
+    for _ in 0..2 {
+        let done = of_task("tasks/cancel", &task, &json!({})).send(&fixture).await.json()["result"].clone();
+        assert_eq!(done["resultType"], "complete");
+        let found = until(&fixture, &task, "cancelled").await;
+        assert!(found.get("result").is_none() && found.get("error").is_none(), "{found}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_fails_has_completed_and_a_missed_deadline_has_failed() {
+    for (code, status) in [("BROKEN", "completed"), ("DEADLINE", "failed")] {
+        let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
+            let invoke = worker.begin(&[]).await;
+            let failed = Failed { request_id: invoke.request_id, code: code.into(), ..Failed::default() };
+            worker.say(Payload::Failed(failed)).await;
+        }));
+        let fixture = fixture(&runtime);
+        let task = begun(&fixture).await;
+        let found = until(&fixture, &task, status).await;
+        assert_eq!(found["result"]["isError"].as_bool(), (status == "completed").then_some(true), "{found}");
+        assert_eq!(found["error"]["code"].is_i64(), status == "failed", "{found}");
+    }
+}
+
+/// An answer without its trace.
+fn error(answer: &Answer) -> Value {
+    let mut error = answer.json()["error"].clone();
+    error["data"].as_object_mut().unwrap().remove("traceId");
+    error
+}
+
+#[tokio::test]
+async fn a_task_of_another_user_or_server_is_as_unknown_as_none() {
+    let runtime = asking();
+    let fixture = fixture(&runtime);
+    let task = begun(&fixture).await;
+    let none = json!({"taskId": Uuid::now_v7().to_string()});
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let extra = json!({"inputResponses": {}});
+        let unknown = error(&of_task(method, &none, &extra).send(&fixture).await);
+        assert_eq!(unknown["code"], -32602);
+        for (user, server) in [("bob", "plugins"), ("alice", "demo")] {
+            let foreign = of_users_task(user, server, method, (&task, &extra)).send(&fixture).await;
+            assert_eq!(error(&foreign), unknown, "{method} {user} {server}");
+        }
+    }
+    assert_eq!(until(&fixture, &task, "input_required").await["taskId"], task["taskId"], "nobody ended it");
+}
+
+#[tokio::test]
+async fn a_client_without_the_extension_waits_and_cannot_call_what_must_be_a_task() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let required = json!({"extensions": {EXTENSION: {}}});
+    let plain = fixture(&runtime);
+    let result = sweep_as(&json!({})).capabilities(json!({})).send(&plain).await.json()["result"].clone();
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    let mut snapshot = snapshot();
+    snapshot.primitives.iter_mut().filter(|one| one.id == "sweep").for_each(|one| one.task_required = true);
+    let strict = Fixture::with(snapshot, 7, runtime.runtimes());
+    let task = json!({"taskId": Uuid::now_v7().to_string()});
+    for request in [sweep_as(&json!({})), of_task("tasks/get", &task, &json!({}))] {
+        let answer = request.capabilities(json!({})).send(&strict).await;
+        let error = &answer.json()["error"];
+        assert_eq!((answer.status.as_u16(), &error["code"]), (400, &json!(-32021)), "{error}");
+        assert_eq!(error["data"]["requiredCapabilities"], required);
+    }
+    begun(&strict).await;
+}
+
+#[tokio::test]
+async fn what_is_asked_before_a_task_is_made_is_asked_by_the_result() {
+    let runtime = asking();
+    let mut snapshot = snapshot();
+    snapshot
+        .primitives
+        .iter_mut()
+        .filter(|one| one.id == "sweep")
+        .for_each(|one| one.task_after_input = true);
+    let fixture = Fixture::with(snapshot, 7, runtime.runtimes());
+    let asked = sweep_as(&json!({})).send(&fixture).await.json()["result"].clone();
+    assert_eq!(asked["resultType"], "input_required", "{asked}");
+    assert!(asked.get("taskId").is_none());
+    let retry = |responses: Value| {
+        sweep_as(&json!({"requestState": asked["requestState"], "inputResponses": responses}))
+    };
+    let again = retry(json!({})).send(&fixture).await.json()["result"].clone();
+    assert_eq!(again["resultType"], "input_required", "{again}");
+    let answer = json!({"plugins.name": {"action": "accept", "content": {"name": "Ada"}}});
+    let task = retry(answer).send(&fixture).await.json()["result"].clone();
+    // What ended at once needs no task.
+    if task["resultType"] == "task" {
+        assert!(task.get("requestState").is_none() && task.get("inputRequests").is_none(), "{task}");
+        until(&fixture, &task, "completed").await;
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_a_task_stands_in_its_header() {
+    let runtime = asking();
+    let fixture = fixture(&runtime);
+    let task = begun(&fixture).await;
+    for request in [
+        of_task("tasks/get", &task, &json!({})).with("mcp-name", "other"),
+        of_task("tasks/get", &task, &json!({})).without("mcp-name"),
+    ] {
+        let answer = request.send(&fixture).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (400, &json!(-32020)));
+    }
+    for method in ["tasks/list", "tasks/result"] {
+        let answer = of_task(method, &task, &json!({})).send(&fixture).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (404, &json!(-32601)));
+    }
+}
