@@ -144,3 +144,24 @@ fn read(directory: &Path) -> Result<Vec<Bundle>, Failure> {
     let (sources, found) = specs::checked(directory)?;
     Ok(catalog::bundles(&sources, found))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_applied_is_told_with_each_warning_and_its_place() {
+        let warning = |line: u32| {
+            json!({ "file": "tool.yaml", "line": line, "code": "unserved_protocol", "message": "nobody serves it",
+                "hint": "take it out" })
+        };
+        let result =
+            json!({ "changed": true, "revision": 7, "changes": [], "warnings": [warning(3), warning(9)] });
+        assert_eq!(
+            told("demo", &result),
+            "demo: applied at revision 7\n  \
+             warning: tool.yaml:3: unserved_protocol: nobody serves it; take it out\n  \
+             warning: tool.yaml:9: unserved_protocol: nobody serves it; take it out"
+        );
+    }
+}
