@@ -38,8 +38,20 @@ export interface ReadContext {
   readonly attrs: Readonly<Record<string, string>>;
 }
 
+/** What a handler may ask. */
+export interface Asking {
+  /** Asks the user. Throws a `CallError` INPUT_UNSUPPORTED, INPUT_EXPIRED or UNDECLARED when that is not possible. */
+  elicit<Fields = Record<string, Json>>(id: string, question?: Question): Promise<Answer<Fields>>;
+  /** Asks a model, another primitive or for roots. Throws a `CallError` DELEGATION_FAILED with the `reason`. */
+  delegate<Result = Json>(id: string, input: Json, options?: { timeoutSeconds?: number }): Promise<Result>;
+}
+
+/** What the handler of a resource or prompt is given. One that asks is left there, and called again from its start with
+ * the answers: it has to ask the same again, and what it did before happens again. */
+export interface AskingReadContext extends ReadContext, Asking {}
+
 /** What the handler of a tool or task is given. After a hard cancel everything but `log` throws. */
-export interface Context<State = Json> extends ReadContext {
+export interface Context<State = Json> extends ReadContext, Asking {
   readonly taskId: string;
   /** Calls left in the caller's tightest rate limit, `undefined` without one. */
   readonly budget: number | undefined;
@@ -64,10 +76,6 @@ export interface Context<State = Json> extends ReadContext {
   log(level: LogLevel, message: string): void;
   /** The plugin's own state machine, for observers. */
   status(phase: string, metadata?: Json): void;
-  /** Asks the user. Throws a `CallError` INPUT_UNSUPPORTED, INPUT_EXPIRED or UNDECLARED when that is not possible. */
-  elicit<Fields = Record<string, Json>>(id: string, question?: Question): Promise<Answer<Fields>>;
-  /** Asks a model or another primitive. Throws a `CallError` DELEGATION_FAILED with the `reason`. */
-  delegate<Result = Json>(id: string, input: Json, options?: { timeoutSeconds?: number }): Promise<Result>;
   /** Saves the state (JSON, at most 64 KiB); it is stored when this resolves. */
   checkpoint(state: State): Promise<void>;
 }
@@ -182,7 +190,7 @@ export interface ResourceInfo {
   mimeType?: string;
 }
 
-type Reader<Args> = (uri: string, args: Args, ctx: ReadContext) => Contents | Promise<Contents>;
+type Reader<Args> = (uri: string, args: Args, ctx: AskingReadContext) => Contents | Promise<Contents>;
 
 /** A resource or a resource template; `args` are the variables of its URI template. */
 export function resource<Args = Record<string, string>>(
@@ -203,7 +211,7 @@ export interface PromptMessage {
 
 export type PromptResult = string | readonly PromptMessage[] | { description?: string; messages: readonly PromptMessage[] };
 
-type Getter<Args> = (args: Args, ctx: ReadContext) => PromptResult | Promise<PromptResult>;
+type Getter<Args> = (args: Args, ctx: AskingReadContext) => PromptResult | Promise<PromptResult>;
 
 export function prompt<Args = Record<string, string>>(
   getter:

@@ -2,7 +2,7 @@
 import { CallError } from '../errors.mjs';
 import { json } from '../wire/messages.mjs';
 import { readArguments } from '../schema.mjs';
-import { serveRead } from './read.mjs';
+import { serveAsking, serveRead } from './read.mjs';
 
 const ROLES = new Set(['user', 'assistant']);
 /** Messages of one prompt, prompts of one list. */
@@ -12,7 +12,11 @@ const MAX_MESSAGES = 1000;
 export function promptHandlers(definition, plugin) {
   return {
     List: (request, { signal }) => serveRead(request, signal, (context) => list(definition, context)),
-    Get: (request, { signal }) => serveRead(request, signal, (context) => get(definition, plugin, request, context)),
+    Get: async (request, { signal }) => {
+      const work = async (context) => ({ result: await get(definition, plugin, request, context) });
+      const { asked, result } = await serveAsking(request, signal, work, plugin);
+      return asked ? { asked } : result;
+    },
   };
 }
 

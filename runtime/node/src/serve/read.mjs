@@ -6,6 +6,7 @@ import { operatorLine } from '../logs.mjs';
 import { Secret } from '../secret.mjs';
 import { STATUS } from '../wire/grpc.mjs';
 import { epochMs } from '../wire/messages.mjs';
+import { createAsking } from './asking.mjs';
 
 /** code of a CallError → gRPC status; everything else is UNKNOWN */
 const CODES = {
@@ -20,11 +21,19 @@ const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** Runs `work(context)` for a request; rejects with an error that has a gRPC `code`. `gone` fires when the caller left. */
 export async function serveRead(request, gone, work) {
+  const { result } = await serveAsking(request, gone, async (context) => ({ result: await work(context) }));
+  return result;
+}
+
+/** The same for a handler of `plugin` that may ask: resolves to {result}, or to {asked} when it asks first. */
+export async function serveAsking(request, gone, work, plugin) {
   const abort = new AbortController();
   const deadlineMs = epochMs(request.deadline);
   const timer = deadlineMs === undefined ? undefined : deadlineTimer(abort, deadlineMs);
   gone.addEventListener('abort', () => abort.abort(new CallError('CANCELLED', 'the caller has gone')));
+  const { asked, ...questions } = plugin ? createAsking(request, plugin) : {};
   const context = Object.freeze({
+    ...questions,
     requestId: request.requestId,
     caller: caller(request.ctx),
     deadline: deadlineMs === undefined ? undefined : new Date(deadlineMs),
@@ -34,7 +43,15 @@ export async function serveRead(request, gone, work) {
   });
   try {
     abort.signal.throwIfAborted();
-    return await work(context);
+    const working = work(context);
+    if (!asked) return await working;
+    const ended = await Promise.race([working, asked.then((questionsOfOne) => ({ asked: questionsOfOne }))]);
+    if (ended.asked) {
+      // Nobody waits for this run any more.
+      working.catch(() => {});
+      abort.abort(new CallError('CANCELLED', 'the handler asks, and is called again'));
+    }
+    return ended;
   } catch (thrown) {
     throw refusal(abort.signal.aborted ? abort.signal.reason : thrown, request.requestId);
   } finally {

@@ -3,7 +3,7 @@
 import { CallError } from '../errors.mjs';
 import { MAX_PIECE_BYTES, textPieces } from '../wire/messages.mjs';
 import { readArguments } from '../schema.mjs';
-import { serveRead } from './read.mjs';
+import { serveAsking, serveRead } from './read.mjs';
 
 /** Resources of one list answer. */
 const MAX_LISTED = 1000;
@@ -12,8 +12,11 @@ const MAX_LISTED = 1000;
 export function resourceHandlers(definition, plugin) {
   return {
     List: (request, { signal }) => serveRead(request, signal, (context) => list(definition, context)),
-    Read: (request, { signal, write }) =>
-      serveRead(request, signal, (context) => read(definition, plugin, request, write, context)),
+    Read: async (request, { signal, write }) => {
+      const work = async (context) => ({ result: await read(definition, plugin, request, write, context) });
+      const { asked } = await serveAsking(request, signal, work, plugin);
+      if (asked) await write({ asked });
+    },
     Subscribe: (request, { signal, write }) =>
       serveRead(request, signal, (context) => subscribe(definition, request, write, context)),
   };
