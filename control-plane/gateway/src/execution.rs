@@ -62,6 +62,9 @@ pub trait Executor: Send + Sync {
     /// hidden from them (I-10).
     fn offers(&self, primitive: &Primitive) -> bool;
 
+    /// Changes whenever [`Executor::offers`] answers otherwise than before.
+    fn offers_changed(&self) -> u64;
+
     /// What is known of the plugin behind a primitive; `None` for one that needs none.
     fn availability(&self, primitive: &Primitive) -> Option<Availability>;
 

@@ -72,6 +72,10 @@ impl Executor for Executors {
         self.plugins.offers(primitive)
     }
 
+    fn offers_changed(&self) -> u64 {
+        self.plugins.offers_changed()
+    }
+
     fn availability(&self, primitive: &Primitive) -> Option<Availability> {
         self.plugins.availability(primitive)
     }

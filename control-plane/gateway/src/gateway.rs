@@ -38,6 +38,7 @@ use crate::pipeline::running::RunningCalls;
 use crate::pipeline::{Calls, Pipeline};
 use crate::seal::Sealer;
 use crate::sessions::Sessions;
+use crate::subscriptions::Subscriptions;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;
 
@@ -110,6 +111,8 @@ pub struct Gateway {
     pub config: Settings,
     pub sealer: Arc<Sealer>,
     pub sessions: Sessions,
+    /// Who is told of what changed.
+    pub subscriptions: Arc<Subscriptions>,
     pub(crate) minter: Arc<Minter>,
     runtimes: Arc<Runtimes>,
     artifacts: Artifacts,
@@ -140,30 +143,32 @@ impl Gateway {
             listener: config.listener,
         };
         let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
+        let pipeline = Arc::new(Pipeline {
+            limiter: Limiter::new(Arc::new(MemoryCounters::default())),
+            ledgers: Ledgers {
+                durable: config.stores.ledger,
+                quick: Arc::new(MemoryLedger::default()),
+                owner: active.owner(),
+                sealer: sealer.clone(),
+            },
+            executor: Arc::new(Executors::new(plugins, artifacts.clone(), delegates)?),
+            audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
+            inspections: config.inspections,
+            metrics,
+            calls: Calls::new(config.bounds),
+            running: RunningCalls::of(registry.clone()),
+            registry,
+            active,
+            taken_over: TakenOverCalls::default(),
+        });
         Ok(Arc::new(Gateway {
             config: Settings { public_url: config.public_url, dev: config.dev },
             sessions: Sessions::new(sealer.clone()),
+            subscriptions: Arc::new(Subscriptions::new(pipeline.clone())),
             minter,
             runtimes,
-            artifacts: artifacts.clone(),
-            pipeline: Arc::new(Pipeline {
-                limiter: Limiter::new(Arc::new(MemoryCounters::default())),
-                ledgers: Ledgers {
-                    durable: config.stores.ledger,
-                    quick: Arc::new(MemoryLedger::default()),
-                    owner: active.owner(),
-                    sealer: sealer.clone(),
-                },
-                executor: Arc::new(Executors::new(plugins, artifacts, delegates)?),
-                audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
-                inspections: config.inspections,
-                metrics,
-                calls: Calls::new(config.bounds),
-                running: RunningCalls::of(registry.clone()),
-                registry,
-                active,
-                taken_over: TakenOverCalls::default(),
-            }),
+            artifacts,
+            pipeline,
             sealer,
             edge: Edge::new(Role::Gateway),
             snapshot: ArcSwapOption::empty(),
@@ -185,6 +190,8 @@ impl Gateway {
         self.snapshot.store(Some(snapshot.clone()));
         self.pipeline.running.evaluate_all(&snapshot);
         self.pipeline.executor.prepare(&primitives);
+        // After `prepare`: what has a runtime is told apart from what has none.
+        self.subscriptions.apply(&snapshot);
         self.pipeline.metrics.applied(offered);
         Ok(())
     }
@@ -206,6 +213,7 @@ impl Gateway {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
             gateway.sessions.sweep();
+            gateway.subscriptions.sweep();
             gateway.pipeline.registry.sweep();
             if let Err(error) = gateway.artifacts.sweep().await {
                 tracing::warn!(error = %error, "artifacts past their time were not deleted, and are tried again in a minute: they take room until then; check the artifact store");
@@ -219,6 +227,7 @@ impl Gateway {
         loop {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
+            gateway.subscriptions.look().await;
             if let Err(error) = gateway.pipeline.active.renew().await {
                 tracing::warn!(%error, "this gateway could not renew its lease in the store; after 8 s without, others take over its calls: check the store");
             }

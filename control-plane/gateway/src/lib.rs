@@ -20,4 +20,5 @@ pub mod request_state;
 pub mod seal;
 pub mod sessions;
 mod shares;
+pub mod subscriptions;
 pub mod telemetry;

@@ -106,6 +106,10 @@ impl<V> Shares<V> {
         Some(&entry.value)
     }
 
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.entries.values().map(|entry| &entry.value)
+    }
+
     /// The entry, whose use this is not.
     pub(crate) fn get(&self, id: &Id) -> Option<&V> {
         self.entries.get(id).map(|entry| &entry.value)

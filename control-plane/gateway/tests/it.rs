@@ -32,6 +32,8 @@ mod issuers;
 mod legacy;
 #[path = "it/limits.rs"]
 mod limits;
+#[path = "it/listen.rs"]
+mod listen;
 #[path = "it/modern.rs"]
 mod modern;
 #[path = "it/one_pipeline.rs"]
@@ -48,6 +50,8 @@ mod records;
 mod registry;
 #[path = "it/revocation.rs"]
 mod revocation;
+#[path = "it/subscriptions.rs"]
+mod subscriptions;
 #[path = "it/trace.rs"]
 mod trace;
 #[path = "it/visibility.rs"]

@@ -12,6 +12,7 @@ pub mod protocol;
 pub mod schema;
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use asp_proto::snapshot::runtime::Mode;
@@ -20,6 +21,7 @@ use asp_proto::snapshot::{
     Primitive, Protocol, Runtime, Server, Sessions, Upstream,
 };
 use asp_registry::uri_template::UriTemplate;
+use prost::Message as _;
 use serde_json::{Map, Value, json};
 
 use crate::mcp_revision::Revision;
@@ -75,8 +77,18 @@ pub struct ListedPrimitive {
     pub artifacts: Option<Schema>,
     pub template: Option<UriTemplate>,
     pub param_headers: ParamHeaders,
+    /// Of the whole primitive: while it is the same, so is what a read of it gives, as far as a spec decides that.
+    pub digest: u64,
     /// Ascending by the revision from which each holds; dates compare as text.
-    definitions: Vec<(String, Map<String, Value>)>,
+    definitions: Vec<Since>,
+}
+
+/// A definition, and the revision from which it holds.
+struct Since {
+    revision: String,
+    definition: Map<String, Value>,
+    /// Of the definition and of the name under which it is listed.
+    digest: u64,
 }
 
 impl Snapshot {
@@ -220,6 +232,7 @@ impl ListedPrimitive {
             ),
             _ => None,
         };
+        let definition = |message| definition(message, listing);
         let definitions = primitive.mcp.iter().map(definition).collect::<Result<Vec<_>, String>>()?;
         let input = match primitive.kind() {
             Kind::Prompt => schema(&prompt_schema(&definitions), "prompt arguments")?,
@@ -231,6 +244,7 @@ impl ListedPrimitive {
             artifacts: schema(&primitive.artifact_schema, "artifact schema")?,
             param_headers: ParamHeaders::of(&primitive.input_schema),
             template,
+            digest: digest(&[&primitive.encode_to_vec()]),
             definitions,
             primitive: primitive.clone(),
             listing: listing.clone(),
@@ -259,9 +273,7 @@ impl ListedPrimitive {
 
     /// The MCP definition that `revision` lists, under the name this server exposes.
     pub fn definition(&self, revision: Revision) -> Option<Value> {
-        let (_, found) =
-            self.definitions.iter().rev().find(|(since, _)| since.as_str() <= revision.as_str())?;
-        let mut definition = found.clone();
+        let mut definition = self.since(revision)?.definition.clone();
         let key = match self.primitive.kind() {
             Kind::Resource => "uri",
             Kind::ResourceTemplate => "uriTemplate",
@@ -269,6 +281,15 @@ impl ListedPrimitive {
         };
         definition.insert(key.into(), Value::String(self.listing.mcp_name.clone()));
         Some(Value::Object(definition))
+    }
+
+    /// Changes with what `revision` lists of it; `None` where that is nothing.
+    pub fn listed_digest(&self, revision: Revision) -> Option<u64> {
+        Some(self.since(revision)?.digest)
+    }
+
+    fn since(&self, revision: Revision) -> Option<&Since> {
+        self.definitions.iter().rev().find(|since| since.revision.as_str() <= revision.as_str())
     }
 }
 
@@ -289,8 +310,8 @@ fn dependencies(primitives: &[Primitive]) -> Result<HashMap<String, Dependency>,
 }
 
 /// The schema of a prompt's arguments: strings, of which some are required (MCP `PromptArgument`).
-fn prompt_schema(definitions: &[(String, Map<String, Value>)]) -> String {
-    let arguments = definitions.last().and_then(|(_, definition)| definition.get("arguments")?.as_array());
+fn prompt_schema(definitions: &[Since]) -> String {
+    let arguments = definitions.last().and_then(|since| since.definition.get("arguments")?.as_array());
     let mut properties = Map::new();
     let mut required = Vec::new();
     for argument in arguments.into_iter().flatten() {
@@ -303,9 +324,24 @@ fn prompt_schema(definitions: &[(String, Map<String, Value>)]) -> String {
     json!({"type": "object", "properties": properties, "required": required}).to_string()
 }
 
-fn definition(message: &Definition) -> Result<(String, Map<String, Value>), String> {
+fn definition(message: &Definition, listing: &Listing) -> Result<Since, String> {
     match serde_json::from_str(&message.json) {
-        Ok(Value::Object(object)) => Ok((message.since.clone(), object)),
+        Ok(Value::Object(definition)) => Ok(Since {
+            digest: digest(&[message.json.as_bytes(), listing.mcp_name.as_bytes()]),
+            revision: message.since.clone(),
+            definition,
+        }),
         _ => Err(format!("definition since {}: not a JSON object", message.since)),
     }
+}
+
+/// Tells versions of one thing apart within this process, nothing else: whoever writes a spec that collides with its
+/// own former one keeps a notification from its clients, no more.
+fn digest(parts: &[&[u8]]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for part in parts {
+        hasher.write_usize(part.len());
+        hasher.write(part);
+    }
+    hasher.finish()
 }

@@ -66,6 +66,14 @@ impl Policy {
 }
 
 impl Evaluation<'_> {
+    /// Which of the org's targets name the caller, in order: callers of one org in whom these are the same are ruled on
+    /// alike.
+    pub fn targets(&self) -> Vec<usize> {
+        let mut targets = self.subject.as_ref().map(Subject::targets).unwrap_or_default();
+        targets.sort_unstable();
+        targets
+    }
+
     /// Rules on the caller calling `primitive`.
     pub fn rule(&mut self, primitive: &Primitive) -> Ruling {
         match self.subject.as_mut().and_then(|subject| subject.deciding(&primitive.id)) {

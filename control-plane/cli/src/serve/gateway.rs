@@ -80,7 +80,12 @@ pub(super) async fn start(
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
     let taking = Gateway::take_over_calls(Arc::downgrade(&gateway));
     let over = process.stop.clone();
-    process.tasks.spawn(async move { over.run_until_cancelled(taking).await });
+    let leaving = Arc::clone(&gateway);
+    process.tasks.spawn(async move {
+        over.run_until_cancelled(taking).await;
+        // Listeners drain once the streams that wait for changes have ended.
+        leaving.subscriptions.end_all();
+    });
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {

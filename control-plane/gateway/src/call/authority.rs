@@ -174,7 +174,7 @@ impl Drop for Attachment {
 }
 
 /// When the caller's token is refused everywhere; `None` beyond every deadline.
-fn ends_at(caller: &Caller) -> Option<Instant> {
+pub(crate) fn ends_at(caller: &Caller) -> Option<Instant> {
     let ends = caller.expires_at.checked_add(LEEWAY_SECONDS)?.checked_mul(1000)?;
     Instant::now().checked_add(Duration::from_millis(ends.saturating_sub(unix_ms())))
 }

@@ -109,6 +109,11 @@ impl Plugins {
         self.runtimes.get(language).is_some() && !self.preparing.known.is_impossible(plugin)
     }
 
+    /// Changes whenever [`Plugins::offers`] answers otherwise than before.
+    pub fn offers_changed(&self) -> u64 {
+        self.preparing.known.changes()
+    }
+
     /// What is known of the plugin behind a primitive; `None` for one that needs none.
     pub fn availability(&self, primitive: &Primitive) -> Option<Availability> {
         let (plugin, _) = run_by(primitive)?;

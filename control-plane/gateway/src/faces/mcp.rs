@@ -25,6 +25,7 @@ mod requests;
 mod results;
 mod stream;
 mod tasks;
+mod subscriptions;
 
 use codec::{Failure, RpcResponse};
 
@@ -45,8 +46,9 @@ pub async fn serve(request: McpRequest) -> Response {
     match request.method {
         Method::POST => post(request).await,
         Method::DELETE => legacy::delete(&request),
-        // The stream of unrelated server messages is optional (2025-11-25 transports); 405 says so.
-        _ => codec::method_not_allowed(),
+        // Of legacy sessions alone: 2026-07-28 has `subscriptions/listen` instead.
+        Method::GET if !is_modern(&request, None) => legacy::listen(&request),
+        _ => codec::method_not_allowed(legacy::methods(&request)),
     }
 }
 

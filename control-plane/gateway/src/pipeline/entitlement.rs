@@ -43,6 +43,12 @@ impl View<'_> {
         View { policy: is_exposed.then(|| snapshot.policy.evaluation(caller, protocol)) }
     }
 
+    /// Which of its org's policy names the caller: callers of one org in whom that is the same see the same of a server.
+    /// `None` where the server itself is hidden.
+    pub fn targets(&self) -> Option<Vec<usize>> {
+        self.policy.as_ref().map(Evaluation::targets)
+    }
+
     /// Whether the caller can see `entry`.
     pub fn shows(&mut self, entry: &ListedPrimitive) -> bool {
         self.hidden(entry).is_none()

@@ -55,7 +55,8 @@ impl Session {
         self.sid.is_some()
     }
 
-    pub(super) fn sid(&self) -> [u8; 16] {
+    /// Of a session that is kept; zeros otherwise.
+    pub(crate) fn sid(&self) -> [u8; 16] {
         self.sid.unwrap_or_default()
     }
 

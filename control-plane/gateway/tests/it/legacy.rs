@@ -233,13 +233,3 @@ async fn a_batch_is_answered_in_2025_03_26_and_refused_later() {
     let answer = later.post(&batch).await;
     assert_eq!((answer.status, answer.reason().as_str()), (StatusCode::BAD_REQUEST, "invalid_request"));
 }
-
-#[tokio::test]
-async fn get_says_that_there_is_no_stream() {
-    let client = Legacy::connect(&Fixture::new(), "demo", "alice", "2025-11-25", json!({})).await;
-    let headers = client.headers();
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let answer = client.fixture.send(Method::GET, "/demo/mcp", &headers, "").await;
-    assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
-    assert_eq!(answer.headers["allow"], "POST, DELETE");
-}

@@ -89,6 +89,10 @@ impl Matrix {
 }
 
 impl<'a> Subject<'a> {
+    pub(super) fn targets(&self) -> Vec<TargetId> {
+        self.targets.iter().copied().collect()
+    }
+
     /// The binding that decides about a primitive: of the most specific pattern that has one for this caller.
     pub(super) fn deciding(&mut self, primitive: &str) -> Option<&'a Arc<Binding>> {
         let matrix = self.matrix;

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -46,6 +47,8 @@ pub(super) struct KnownPlugins {
     plugins: Mutex<HashMap<PluginRef, Known>>,
     /// Those of them that no runtime can run.
     impossible: ArcSwap<HashSet<PluginRef>>,
+    /// How often they changed.
+    changes: AtomicU64,
 }
 
 impl KnownPlugins {
@@ -86,6 +89,11 @@ impl KnownPlugins {
         !impossible.is_empty() && plugin().is_some_and(|plugin| impossible.contains(&plugin))
     }
 
+    /// Changes whenever other plugins are impossible than before.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     pub(super) fn state(&self, plugin: &PluginRef) -> Availability {
         self.plugins.lock().get(plugin).map_or(Availability::Unheard, |known| known.state.clone())
     }
@@ -113,6 +121,7 @@ impl KnownPlugins {
         // Most often none is, and none was.
         if *self.impossible.load_full() != impossible {
             self.impossible.store(Arc::new(impossible));
+            self.changes.fetch_add(1, Ordering::Release);
         }
     }
 }

@@ -161,9 +161,10 @@ pub fn status(status: StatusCode) -> Response {
     response
 }
 
-pub fn method_not_allowed() -> Response {
+/// `allowed`: the methods that there are.
+pub fn method_not_allowed(allowed: &'static str) -> Response {
     let mut response = status(StatusCode::METHOD_NOT_ALLOWED);
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, DELETE"));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     response
 }
 

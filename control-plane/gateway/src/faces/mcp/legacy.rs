@@ -19,6 +19,7 @@ use super::questions;
 use super::requests::{self, Answer, Context};
 use super::results::{self, CallResult};
 use super::stream::{self, Era, View};
+use super::subscriptions;
 use super::{McpRequest, json as json_response, lists};
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
@@ -101,26 +102,65 @@ async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message
     })
 }
 
-/// Ends a session.
+/// The HTTP methods that there are: streams and their end belong to sessions.
+pub(super) fn methods(request: &McpRequest) -> &'static str {
+    match request.server.sessions() {
+        SessionMode::Stateless => "POST",
+        _ => "GET, POST, DELETE",
+    }
+}
+
+/// The session's stream of what no request of its own causes (2025-11-25 transports, listening for messages).
+pub(super) fn listen(request: &McpRequest) -> Response {
+    let trace = request.admitted.trace;
+    if request.server.sessions() == SessionMode::Stateless {
+        return codec::method_not_allowed(methods(request));
+    }
+    if !accepts_stream(request) {
+        return Failure::with(Reason::InvalidRequest, "a GET must accept text/event-stream")
+            .status(StatusCode::NOT_ACCEPTABLE)
+            .respond(None, trace);
+    }
+    let opened = match session(request) {
+        Ok(session) if session.is_kept() => {
+            let listening = subscriptions::open(request, &session);
+            // A DELETE that came meanwhile has not seen the stream.
+            listening.and_then(|listening| self::session(request).map(|_| listening))
+        }
+        Ok(_) => Err(Failure::of(Reason::SessionMissing)),
+        Err(failure) => Err(failure),
+    };
+    match opened {
+        Ok(listening) => subscriptions::of_session(listening),
+        Err(failure) => failure.respond(None, trace),
+    }
+}
+
+/// Ends a session and its streams.
 pub(super) fn delete(request: &McpRequest) -> Response {
     let trace = request.admitted.trace;
-    match request.server.sessions() {
-        SessionMode::Stateless => codec::method_not_allowed(),
-        _ => match codec::header(&request.headers, "mcp-session-id") {
-            None => Failure::of(Reason::SessionMissing).respond(None, trace),
-            Some(id) => {
-                match request.gateway.sessions.delete(id, &request.server.message.name, &request.caller) {
-                    Ok(()) => codec::status(StatusCode::OK),
-                    Err(reason @ Reason::RateLimited) => Failure::with(
-                        reason,
-                        "too many sessions were ended here within a day, by this user or in this org: the session \
-                         stays until it expires by itself",
-                    )
-                    .respond(None, trace),
-                    Err(reason) => Failure::of(reason).respond(None, trace),
-                }
-            }
-        },
+    if request.server.sessions() == SessionMode::Stateless {
+        return codec::method_not_allowed(methods(request));
+    }
+    let Some(id) = codec::header(&request.headers, "mcp-session-id") else {
+        return Failure::of(Reason::SessionMissing).respond(None, trace);
+    };
+    let session = match session(request) {
+        Ok(session) => session,
+        Err(failure) => return failure.respond(None, trace),
+    };
+    match request.gateway.sessions.delete(id, &request.server.message.name, &request.caller) {
+        Ok(()) => {
+            request.gateway.subscriptions.end(&session.sid());
+            codec::status(StatusCode::OK)
+        }
+        Err(reason @ Reason::RateLimited) => Failure::with(
+            reason,
+            "too many sessions were ended here within a day, by this user or in this org: the session \
+             stays until it expires by itself",
+        )
+        .respond(None, trace),
+        Err(reason) => Failure::of(reason).respond(None, trace),
     }
 }
 
@@ -139,7 +179,8 @@ fn initialize(request: &McpRequest, message: &Message) -> Response {
     let profile = Profile { revision, abilities };
     let mut result = Map::new();
     result.insert("protocolVersion".into(), revision.as_str().into());
-    result.insert("capabilities".into(), lists::capabilities(request));
+    let listens = request.server.sessions() != SessionMode::Stateless;
+    result.insert("capabilities".into(), lists::capabilities(request, listens));
     result.insert("serverInfo".into(), results::server_info(&request.server, revision));
     if !request.server.message.instructions.is_empty() {
         result.insert("instructions".into(), request.server.message.instructions.clone().into());
@@ -245,6 +286,14 @@ fn simple(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Ha
                 Failure::with(Reason::InvalidParams, "params.level is not a log level").in_call(),
             ),
         },
+        Some(method @ ("resources/subscribe" | "resources/unsubscribe"))
+            if session.is_kept() && lists::has_resources(&request.server) =>
+        {
+            match subscriptions::change(request, session, message, method == "resources/subscribe") {
+                Ok(()) => Handled::Result(json!({})),
+                Err(failure) => Handled::Failed(failure),
+            }
+        }
         _ => dispatch(request, session, message, &context),
     }
 }

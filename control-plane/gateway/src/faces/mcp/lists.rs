@@ -1,9 +1,11 @@
 //! The four lists and what a caller sees in them (I-10): entitled primitives, in list order, paged.
 
+use std::sync::Arc;
+
 use asp_edge::Reason;
 use asp_proto::snapshot::{Kind, Protocol};
-use asp_snapshot::ListedPrimitive;
 use asp_snapshot::mcp_revision::Revision;
+use asp_snapshot::{ListedPrimitive, VirtualServer};
 use serde_json::{Map, Value, json};
 
 use super::McpRequest;
@@ -115,8 +117,17 @@ fn cursor_context(request: &McpRequest, list: List) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The capabilities of a server: the kinds it serves, whoever asks, so that they never vary by caller.
-pub(super) fn capabilities(request: &McpRequest) -> Value {
+/// Whether the server has resources that may change.
+pub(super) fn has_resources(server: &VirtualServer) -> bool {
+    let listed = |entry: &&Arc<ListedPrimitive>| !entry.listing.mcp_name.is_empty();
+    let is_resource = |kind| matches!(kind, Kind::Resource | Kind::ResourceTemplate);
+    server.entries.iter().filter(listed).any(|entry| is_resource(entry.primitive.kind()))
+}
+
+/// The capabilities of a server: the kinds it serves, whoever asks, so that they never vary by caller. `listens`: its
+/// clients can be told of changes.
+pub(super) fn capabilities(request: &McpRequest, listens: bool) -> Value {
+    let kind = || if listens { json!({"listChanged": true}) } else { json!({}) };
     let mut capabilities = Map::new();
     for entry in request.server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty()) {
         let name = match entry.primitive.kind() {
@@ -125,10 +136,16 @@ pub(super) fn capabilities(request: &McpRequest) -> Value {
             Kind::Resource | Kind::ResourceTemplate => "resources",
             Kind::Elicitation | Kind::Delegate | Kind::Unspecified => continue,
         };
-        capabilities.entry(name).or_insert_with(|| json!({}));
+        capabilities.entry(name).or_insert_with(kind);
         if entry.may_leave_artifacts() {
-            capabilities.entry("resources").or_insert_with(|| json!({}));
+            capabilities.entry("resources").or_insert_with(kind);
         }
+    }
+    if listens
+        && has_resources(&request.server)
+        && let Some(Value::Object(resources)) = capabilities.get_mut("resources")
+    {
+        resources.insert("subscribe".into(), true.into());
     }
     if completion::is_served(&request.server) {
         capabilities.insert("completions".into(), json!({}));

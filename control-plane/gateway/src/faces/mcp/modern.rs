@@ -21,6 +21,7 @@ use super::requests::{self, Answer, Context};
 use super::results::{Asked, CallResult, server_info, set_meta};
 use super::stream::{self, Era, View};
 use super::tasks;
+use super::subscriptions;
 use super::{McpRequest, json as json_response, lists};
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
@@ -31,7 +32,7 @@ use crate::request_state::RequestState;
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// How long a client may reuse a list, in milliseconds. Short: a revoked tool must vanish (I-10).
 const LIST_TTL_MS: u64 = 1000;
 /// How long a retry waits for a call that goes on elsewhere to ask again what the retry answers.
@@ -86,6 +87,9 @@ async fn answer(
     }
     if let Some(answered) = tasks::answer(request, message, abilities).await {
         return Ok(finished(answered?, Caching::None));
+    }
+    if message.method.as_deref() == Some("subscriptions/listen") {
+        return subscriptions::listen(request, message, id);
     }
     let context = Context { revision: REVISION, abilities, session: String::new() };
     let resumed = resumed(request, message).await?;
@@ -172,7 +176,7 @@ fn discover(request: &McpRequest) -> Map<String, Value> {
     let supported: Vec<&str> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
     let mut result = Map::new();
     result.insert("supportedVersions".into(), json!(supported));
-    let mut capabilities = lists::capabilities(request);
+    let mut capabilities = lists::capabilities(request, true);
     if request.server.entries.iter().any(|entry| entry.primitive.kind() == Kind::Task)
         && let Some(capabilities) = capabilities.as_object_mut()
     {

@@ -166,7 +166,7 @@ pub(super) fn check_param_headers(
 
 /// A missing scope is a 403 challenge with every scope of the operation, so that the client can step up
 /// (MCP authorization, scope challenge handling).
-fn step_up(request: &McpRequest, required: &[String]) -> Failure {
+pub(super) fn step_up(request: &McpRequest, required: &[String]) -> Failure {
     let mut failure = Failure::of(Reason::InsufficientScope).status(StatusCode::FORBIDDEN);
     failure.challenge = Some(format!(
         r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}/.well-known/oauth-protected-resource/{}/mcp""#,

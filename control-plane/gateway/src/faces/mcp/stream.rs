@@ -27,10 +27,12 @@ use crate::call::question::Question;
 
 /// How long a call may stay silent before its response becomes a stream.
 const STREAM_AFTER: Duration = Duration::from_secs(5);
-/// Envoy and other proxies close what stays silent for longer.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a question waits for others that are asked together with it, where the response ends with them.
 const ASKED_TOGETHER: Duration = Duration::from_millis(50);
+/// Envoy and other proxies close what stays silent for longer.
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// What keeps a quiet stream open.
+pub(super) const COMMENT: &str = ":\r\n\r\n";
 /// A change of phase moves the progress by a thousandth: far below what a percent shows.
 const PHASE_STEPS: f64 = 1000.0;
 /// `_meta` members of a progress notification: the plugin's counters, and the phase it is in.
@@ -139,7 +141,7 @@ fn event_stream(following: Following, first: Frame) -> Response {
             },
         };
         let text = match frame {
-            Frame::KeepAlive => ":\r\n\r\n".to_owned(),
+            Frame::KeepAlive => COMMENT.to_owned(),
             Frame::Message(text) => event_text(&text),
             Frame::Final(response, _) => {
                 following.ended = true;
@@ -148,7 +150,12 @@ fn event_stream(following: Following, first: Frame) -> Response {
         };
         Some((Ok::<_, Infallible>(Bytes::from(text)), (following, None)))
     });
-    let mut response = Response::new(Body::from_stream(frames));
+    of_events(Body::from_stream(frames))
+}
+
+/// A response of server-sent events.
+pub(super) fn of_events(body: Body) -> Response {
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -158,7 +165,7 @@ fn event_stream(following: Following, first: Frame) -> Response {
 }
 
 /// One server-sent event; the messages hold no line breaks.
-fn event_text(message: &str) -> String {
+pub(super) fn event_text(message: &str) -> String {
     format!("event: message\ndata: {message}\n\n")
 }
 

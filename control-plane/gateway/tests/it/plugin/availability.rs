@@ -14,6 +14,7 @@ use tonic::Status;
 
 use super::{call, fixture, sweep, until, until_async};
 use crate::runtime::{PYTHON, Runtime, Script, Worker, admitted, rejected};
+use crate::subscriptions::{Stream, TOOLS};
 use crate::support::{Fixture, Legacy, Modern, snapshot, token};
 
 /// Every list of the server `plugins`, by what clients call the entries.
@@ -91,6 +92,21 @@ async fn same_as_unknown(fixture: &Fixture, method: &str, member: &str, (name, n
     let known = client.request(2, method, json!({member: name})).await;
     let unknown = client.request(2, method, json!({member: nobody})).await;
     assert_eq!((known.status, known.text), (unknown.status, unknown.text.replace(nobody, name)));
+}
+
+#[tokio::test]
+async fn who_listens_is_told_when_what_could_not_run_can() {
+    let picky = Picky::start(&["sweep"], Status::failed_precondition("language_absent: no python"));
+    let fixture = fixture(&picky.runtime);
+    until_async("it is hidden", async || !listed(&fixture).await.contains("sweep")).await;
+    let filter = json!({"notifications": {"toolsListChanged": true, "promptsListChanged": true}});
+    let request = Modern::new("plugins", &token("alice"), "subscriptions/listen", filter);
+    let mut stream = Stream::of(request.open(&fixture).await.into_body());
+    assert_eq!(stream.method().await, "notifications/subscriptions/acknowledged");
+    picky.mend();
+    until_async("it is there again", async || listed(&fixture).await.contains("sweep")).await;
+    fixture.gateway.subscriptions.look().await;
+    assert_eq!(stream.method().await, TOOLS);
 }
 
 #[tokio::test]

@@ -1,0 +1,256 @@
+//! What clients are told of changes: `resources/subscribe` and the GET stream of legacy sessions, `subscriptions/listen`
+//! of MCP 2026-07-28.
+//!
+//! Owns: the shape of the messages and of the streams. Keeps true: a resource is subscribed to by whoever may read it, and
+//! every other one is refused like a read; a stream has nothing on it that belongs to another request, and no request of ours;
+//! one of 2026-07-28 first says what it tells of, then tells of nothing else, and ends with a result.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use asp_edge::Reason;
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::artifact;
+use asp_snapshot::mcp_revision::Revision;
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use futures::stream;
+use serde_json::{Map, Value, json};
+
+use super::McpRequest;
+use super::codec::{Failure, Message, RpcResponse, notification};
+use super::lists;
+use super::modern::SERVER_INFO;
+use super::requests;
+use super::results;
+use super::stream::{COMMENT, KEEP_ALIVE, event_text, of_events};
+use crate::call::outcome::Refusal;
+use crate::pipeline::entitlement::entitle;
+use crate::pipeline::resolve::{Target, resolve};
+use crate::sessions::Session;
+use crate::subscriptions::Listening;
+use crate::subscriptions::subscriber::{List, MAX_RESOURCES, MAX_TEXT, Notice, Profile, Subscriber};
+
+const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+/// Members of a filter, in the order of [`List::ALL`].
+const LISTS: [&str; 3] = ["toolsListChanged", "promptsListChanged", "resourcesListChanged"];
+
+/// `resources/subscribe`, else `resources/unsubscribe`.
+pub(super) fn change(
+    request: &McpRequest,
+    session: &Session,
+    message: &Message,
+    subscribes: bool,
+) -> Result<(), Failure> {
+    let uri = message
+        .text_param("uri")
+        .ok_or_else(|| Failure::with(Reason::InvalidParams, "params.uri must be a string").in_call())?;
+    if !subscribes {
+        if let Some(subscriber) = request.gateway.subscriptions.find(&session.sid()) {
+            subscriber.unwatch(uri);
+        }
+        return Ok(());
+    }
+    let digest = readable(request, session.profile.revision, uri)?;
+    let subscriber = of(request, session).map_err(Failure::in_call)?;
+    subscriber.watch(uri, digest).map_err(|_| too_many())?;
+    request.gateway.subscriptions.catch_up(&subscriber, Some(&request.snapshot));
+    Ok(())
+}
+
+/// Opens another stream of the session.
+pub(super) fn open(request: &McpRequest, session: &Session) -> Result<Listening, Failure> {
+    let subscriber = of(request, session)?;
+    Ok(Listening::open(request.gateway.subscriptions.clone(), subscriber, &request.caller))
+}
+
+/// The session's stream as a response.
+pub(super) fn of_session(listening: Listening) -> Response {
+    // The first comment shows intermediaries that the response has begun.
+    let first = Some(COMMENT.to_owned());
+    respond(Telling { listening, first, tag: None, last: None, ended: false })
+}
+
+/// `subscriptions/listen`: one stream of what the request names.
+pub(super) fn listen(request: &McpRequest, message: &Message, id: &str) -> Result<Response, Failure> {
+    let asked = Asked::of(message)?;
+    let revision = Revision::V2026_07_28;
+    let capabilities = lists::capabilities(request, true);
+    let has = |name: &str| capabilities.get(name).is_some();
+    let [tools, prompts, resources] = asked.lists;
+    let wants = [tools && has("tools"), prompts && has("prompts"), resources && has("resources")];
+    let server = request.server.message.name.clone();
+    let profile = Profile { server, revision, wants, lasts: false };
+    let subscriptions = &request.gateway.subscriptions;
+    let subscriber = subscriptions.subscriber(rand::random(), profile, &request.snapshot, &request.caller);
+    let subscriber = subscriber.map_err(|_| full())?;
+    // From here on it is ended by whoever drops the stream.
+    let listening = Listening::open(subscriptions.clone(), subscriber.clone(), &request.caller);
+    let mut honoured = Map::new();
+    for (name, _) in LISTS.into_iter().zip(wants).filter(|(_, wanted)| *wanted) {
+        honoured.insert(name.into(), true.into());
+    }
+    // What is not there and what is hidden are left out alike (I-10).
+    let mut watched = Vec::new();
+    for uri in asked.resources {
+        if let Ok(digest) = readable(request, revision, uri) {
+            subscriber.watch(uri, digest).map_err(|_| too_many())?;
+            watched.push(Value::from(uri));
+        }
+    }
+    subscriptions.catch_up(&subscriber, Some(&request.snapshot));
+    if !watched.is_empty() {
+        honoured.insert("resourceSubscriptions".into(), watched.into());
+    }
+    let tag: Value = serde_json::from_str(id).map_err(|_| Failure::of(Reason::InvalidRequest))?;
+    let acknowledged = json!({"notifications": honoured, "_meta": {SUBSCRIPTION_ID: tag}});
+    let first = notification("notifications/subscriptions/acknowledged", acknowledged);
+    let info = results::server_info(&request.server, revision);
+    let last = json!({"resultType": "complete", "_meta": {SUBSCRIPTION_ID: tag, SERVER_INFO: info}});
+    Ok(respond(Telling {
+        listening,
+        first: Some(event_text(&first)),
+        tag: Some(tag),
+        last: Some(event_text(&RpcResponse::result(id, &last).text)),
+        ended: false,
+    }))
+}
+
+/// What a `subscriptions/listen` asks to be told of.
+struct Asked<'a> {
+    /// In the order of [`LISTS`].
+    lists: [bool; 3],
+    resources: Vec<&'a str>,
+}
+
+impl Asked<'_> {
+    fn of(message: &Message) -> Result<Asked<'_>, Failure> {
+        let wrong = |what: &str| Failure::with(Reason::InvalidParams, what).in_call();
+        let filter = message.param("notifications").and_then(Value::as_object);
+        let filter = filter.ok_or_else(|| wrong("params.notifications must be an object"))?;
+        let mut lists = [false; 3];
+        for (name, list) in LISTS.into_iter().zip(&mut lists) {
+            *list = match filter.get(name) {
+                None | Some(Value::Null) => false,
+                Some(Value::Bool(asked)) => *asked,
+                Some(_) => return Err(wrong(&format!("params.notifications.{name} must be a boolean"))),
+            };
+        }
+        let uris = match filter.get("resourceSubscriptions") {
+            None | Some(Value::Null) => &[],
+            Some(Value::Array(uris)) => uris.as_slice(),
+            Some(_) => return Err(wrong("params.notifications.resourceSubscriptions must be an array")),
+        };
+        if uris.len() > MAX_RESOURCES {
+            return Err(too_many());
+        }
+        let resources: Option<Vec<&str>> = uris.iter().map(Value::as_str).collect();
+        let resources =
+            resources.ok_or_else(|| wrong("params.notifications.resourceSubscriptions must hold strings"))?;
+        Ok(Asked { lists, resources })
+    }
+}
+
+/// A stream and what it says besides notices.
+struct Telling {
+    listening: Listening,
+    /// The first event.
+    first: Option<String>,
+    /// The subscription's id, which every message of it carries.
+    tag: Option<Value>,
+    /// The last event.
+    last: Option<String>,
+    ended: bool,
+}
+
+impl Telling {
+    /// The next bytes; `None` after the last.
+    async fn next(&mut self) -> Option<String> {
+        if self.ended {
+            return None;
+        }
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        tokio::select! {
+            notice = self.listening.next() => match notice {
+                Some(notice) => Some(event_text(&told(&notice, self.tag.as_ref()))),
+                None => {
+                    self.ended = true;
+                    self.last.take()
+                }
+            },
+            () = tokio::time::sleep(KEEP_ALIVE) => Some(COMMENT.to_owned()),
+        }
+    }
+}
+
+fn respond(telling: Telling) -> Response {
+    let events = stream::unfold(telling, |mut telling| async move {
+        let text = telling.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
+    });
+    of_events(Body::from_stream(events))
+}
+
+/// The session's subscriber, made when the session first listens or subscribes.
+fn of(request: &McpRequest, session: &Session) -> Result<Arc<Subscriber>, Failure> {
+    let profile = Profile {
+        server: request.server.message.name.clone(),
+        revision: session.profile.revision,
+        wants: [true; 3],
+        lasts: true,
+    };
+    let subscriptions = &request.gateway.subscriptions;
+    let subscriber = subscriptions.subscriber(session.sid(), profile, &request.snapshot, &request.caller);
+    subscriber.map_err(|_| full())
+}
+
+fn full() -> Failure {
+    Failure::with(
+        Reason::RateLimited,
+        "too many clients of this user, of this org or of this gateway wait to be told of changes: close some, or try again",
+    )
+}
+
+fn too_many() -> Failure {
+    let most = format!(
+        "a client subscribes to at most {MAX_RESOURCES} resources with {MAX_TEXT} bytes of URIs: leave some"
+    );
+    Failure::with(Reason::RateLimited, &most).in_call()
+}
+
+/// The digest of what is behind a resource that the caller may read.
+fn readable(request: &McpRequest, revision: Revision, uri: &str) -> Result<u64, Failure> {
+    let unknown = || results::unknown("resource", uri, revision);
+    if uri.starts_with(artifact::SCHEME) {
+        let never = "an artifact never changes: nobody subscribes to one";
+        return Err(Failure::with(Reason::InvalidParams, never).in_call());
+    }
+    let (entry, _) = resolve(&request.server, Target::Resource(uri)).map_err(|_| unknown())?;
+    if !request.gateway.pipeline.offers(&entry) {
+        return Err(unknown());
+    }
+    match entitle(&request.snapshot, &request.server, &request.caller, &entry, Protocol::Mcp) {
+        Ok(_) => Ok(entry.digest),
+        Err(Refusal::MissingScopes { required }) => Err(requests::step_up(request, &required)),
+        Err(_) => Err(unknown()),
+    }
+}
+
+fn told(notice: &Notice, tag: Option<&Value>) -> String {
+    let (method, mut params) = message(notice);
+    if let (Some(params), Some(tag)) = (params.as_object_mut(), tag) {
+        params.insert("_meta".into(), json!({SUBSCRIPTION_ID: tag}));
+    }
+    notification(method, params)
+}
+
+fn message(notice: &Notice) -> (&'static str, Value) {
+    match notice {
+        Notice::Changed(List::Tools) => ("notifications/tools/list_changed", json!({})),
+        Notice::Changed(List::Prompts) => ("notifications/prompts/list_changed", json!({})),
+        Notice::Changed(List::Resources) => ("notifications/resources/list_changed", json!({})),
+        Notice::Updated(uri) => ("notifications/resources/updated", json!({"uri": uri})),
+    }
+}
