@@ -24,8 +24,8 @@ mod questions;
 mod requests;
 mod results;
 mod stream;
-mod tasks;
 mod subscriptions;
+mod tasks;
 
 use codec::{Failure, RpcResponse};
 

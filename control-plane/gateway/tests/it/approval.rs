@@ -135,3 +135,15 @@ async fn the_legacy_client_is_asked_on_its_stream_and_answers_by_post() {
     let rest = body.collect().await.unwrap().to_bytes();
     assert!(String::from_utf8_lossy(&rest).contains(r#""message":"gone""#));
 }
+
+#[tokio::test]
+async fn a_session_before_2025_06_18_is_never_asked_whatever_its_client_declares() {
+    let fixture = Fixture::new();
+    for (revision, kind) in [("2025-03-26", "application/json"), ("2025-06-18", "text/event-stream")] {
+        let client = Legacy::connect(&fixture, "policy", "alice", revision, json!({"elicitation": {}})).await;
+        let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call",
+                          "params": {"name": "policy.wipe", "arguments": {"message": "gone"}}});
+        let answer = client.open(&call).await;
+        assert_eq!(answer.headers()["content-type"], kind, "{revision}");
+    }
+}

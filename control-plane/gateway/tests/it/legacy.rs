@@ -233,3 +233,34 @@ async fn a_batch_is_answered_in_2025_03_26_and_refused_later() {
     let answer = later.post(&batch).await;
     assert_eq!((answer.status, answer.reason().as_str()), (StatusCode::BAD_REQUEST, "invalid_request"));
 }
+
+#[tokio::test]
+async fn a_session_keeps_the_revision_that_it_negotiated() {
+    let fixture = Fixture::new();
+    for negotiated in REVISIONS {
+        let mut client = Legacy::connect(&fixture, "demo", "alice", negotiated, json!({})).await;
+        for named in REVISIONS.into_iter().chain(["2024-11-05", "1999-01-01", ""]) {
+            client.revision = named.into();
+            let answer = client.request(2, "ping", json!({})).await;
+            // 2025-03-26 is what a request without the header is taken for.
+            let fits = named == negotiated || named == "2025-03-26";
+            let expected = if fits { StatusCode::OK } else { StatusCode::BAD_REQUEST };
+            assert_eq!(answer.status, expected, "{negotiated} {named:?}: {}", answer.text);
+            if !fits && REVISIONS.contains(&named) {
+                assert_eq!(answer.reason(), "unsupported_version", "{negotiated} {named}");
+            }
+        }
+        client.revision = "2025-03-26".into();
+        let batch = client.post(&json!([{"jsonrpc": "2.0", "id": 4, "method": "ping"}])).await;
+        assert_eq!(batch.status == StatusCode::OK, negotiated == "2025-03-26", "{negotiated} has batches");
+        let headers = client.headers();
+        let headers: Vec<(&str, &str)> = headers
+            .iter()
+            .filter(|(name, _)| *name != "mcp-protocol-version")
+            .map(|(n, v)| (*n, v.as_str()))
+            .collect();
+        let ping = json!({"jsonrpc": "2.0", "id": 3, "method": "ping"}).to_string();
+        let answer = fixture.send(Method::POST, "/demo/mcp", &headers, &ping).await;
+        assert_eq!(answer.status, StatusCode::OK, "{negotiated} without the header");
+    }
+}

@@ -175,7 +175,10 @@ fn initialize(request: &McpRequest, message: &Message) -> Response {
         Some(revision) if !revision.is_modern() => revision,
         _ => Revision::LATEST_LEGACY,
     };
-    let abilities = questions::abilities(message.param("capabilities"));
+    // Elicitation came with 2025-06-18.
+    let asked = questions::abilities(message.param("capabilities"));
+    let abilities =
+        ClientAbilities { elicitation: asked.elicitation && revision >= Revision::V2025_06_18, ..asked };
     let profile = Profile { revision, abilities };
     let mut result = Map::new();
     result.insert("protocolVersion".into(), revision.as_str().into());
@@ -223,11 +226,15 @@ fn session(request: &McpRequest) -> Result<Arc<Session>, Failure> {
         }
     };
     match (codec::header(&request.headers, "mcp-session-id"), request.server.sessions()) {
-        (Some(id), SessionMode::Stateful | SessionMode::Both | SessionMode::Unspecified) => request
-            .gateway
-            .sessions
-            .find(id, &request.server.message.name, &request.caller)
-            .map_err(Failure::of),
+        (Some(id), SessionMode::Stateful | SessionMode::Both | SessionMode::Unspecified) => {
+            let found = request.gateway.sessions.find(id, &request.server.message.name, &request.caller);
+            let session = found.map_err(Failure::of)?;
+            // What was negotiated counts. A request without the header is taken for one of 2025-03-26 (2025-06-18
+            // transports), so that one which says so says no more; release 0.1 of the official suite does.
+            let negotiated = session.profile.revision;
+            let says_nothing = |named: Revision| named == negotiated || named == Revision::V2025_03_26;
+            if revision.is_none_or(says_nothing) { Ok(session) } else { Err(another(negotiated)) }
+        }
         (None, SessionMode::Stateful | SessionMode::Unspecified) => Err(Failure::of(Reason::SessionMissing)),
         (_, SessionMode::Stateless) | (None, SessionMode::Both) => {
             // Absent header: assume 2025-03-26 (2025-06-18 transports, protocol version header).
@@ -238,6 +245,12 @@ fn session(request: &McpRequest) -> Result<Arc<Session>, Failure> {
             Ok(Arc::new(Session::ephemeral(profile)))
         }
     }
+}
+
+fn another(negotiated: Revision) -> Failure {
+    let message =
+        format!("header MCP-Protocol-Version must be what this session negotiated: {}", negotiated.as_str());
+    Failure::with(Reason::UnsupportedVersion, &message)
 }
 
 enum Handled {
