@@ -33,6 +33,8 @@ use in_place::InPlace;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Envoy multiplexes all its requests over few connections.
 const MAX_STREAMS_PER_CONNECTION: u32 = 10_000;
+/// Most bytes of one response that wait for a client that does not read: what is beyond is not asked for.
+const MAX_UNSENT: usize = 64 * 1024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a failed accept (out of file descriptors): long enough for some to be closed.
@@ -183,6 +185,7 @@ fn builder() -> Builder<InPlace> {
         .timer(TokioTimer::new())
         .max_header_list_size(MAX_HEADER_BYTES)
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
+        .max_send_buf_size(MAX_UNSENT)
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
     builder
