@@ -34,6 +34,7 @@ mod runtimes;
 mod silent;
 mod slow_store;
 mod stores;
+mod suites;
 mod tokens;
 mod trial;
 mod vectors;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     trials.extend(boot::trials(&shared));
     trials.extend(clients::trials(&shared));
     trials.extend(conformance::trials(&shared));
+    trials.extend(suites::trials(&shared));
     trials.extend(wire::trials(&shared));
     trials.extend(plugins::trials(&shared));
     trials.extend(dev::trials(&shared));
