@@ -7,6 +7,7 @@
 mod advertised;
 mod boot;
 mod certificate;
+mod changes;
 mod clients;
 mod conformance;
 mod dev;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     trials.extend(stores::trials(&shared));
     trials.extend(advertised::trials(&shared));
     trials.extend(boot::trials(&shared));
+    trials.extend(changes::trials(&shared));
     trials.extend(clients::trials(&shared));
     trials.extend(conformance::trials(&shared));
     trials.extend(suites::trials(&shared));

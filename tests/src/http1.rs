@@ -138,6 +138,26 @@ pub async fn open(address: SocketAddr, request: &Request, wanted: &str) -> Resul
 }
 
 impl Opened {
+    /// Reads on until `wanted` has come, and forgets all up to there.
+    pub async fn until(mut self, wanted: &str) -> Result<Opened> {
+        let work = async {
+            loop {
+                let at = self.read.windows(wanted.len()).position(|window| window == wanted.as_bytes());
+                if let Some(at) = at {
+                    self.read.drain(..at + wanted.len());
+                    return Ok(());
+                }
+                if !fill(&mut self.stream, &mut self.read).await? {
+                    bail!("the response ends before {wanted:?}: {:?}", String::from_utf8_lossy(&self.read));
+                }
+            }
+        };
+        match timeout(EXCHANGE, work).await {
+            Ok(found) => found.map(|()| self),
+            Err(_) => bail!("{wanted:?} did not come within {} s", EXCHANGE.as_secs()),
+        }
+    }
+
     /// Reads what is left; the whole response.
     pub async fn finish(mut self) -> Result<Response> {
         let mut all = std::io::Cursor::new(std::mem::take(&mut self.read)).chain(&mut self.stream);

@@ -1,0 +1,83 @@
+//! A thousand clients that only wait to be told of changes: what they cost the gateway, and that each is told.
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::http1::{self, Opened};
+use asp_e2e::stack::{Options, Stack};
+use libtest_mimic::Trial;
+use serde_json::json;
+
+use crate::message::{initialize, legacy, modern};
+use crate::policy::{admin, caller};
+use crate::trial::Shared;
+
+/// How many wait; as many again warm the allocator up and leave.
+const CLIENTS: usize = 1000;
+/// What one of them may cost the gateway in bytes: its stream, its session, its place in every table.
+const MOST: u64 = 16 * 1024;
+const COMMENT: &str = "\r\n:\r\n";
+const CHANGED: &str = "notifications/tools/list_changed";
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![shared.trial(
+        "changes::a_thousand_idle_streams_cost_at_most_16_kib_each_and_all_are_told_of_a_change",
+        |_| async move { idle().await },
+    )]
+}
+
+async fn idle() -> Result<()> {
+    // A stack of its own: it is measured.
+    let stack = Stack::start(Options::repository()?).await?;
+    let token = caller(&stack, "waiting").await?;
+    drop(open(&stack, &token).await?);
+    let before = resident(&stack)?;
+    let streams = open(&stack, &token).await?;
+    let after = resident(&stack)?;
+    let each = after.saturating_sub(before) / CLIENTS as u64;
+    eprintln!("{CLIENTS} idle streams: {each} bytes each in the gateway");
+    let mut quiet = Vec::new();
+    for (number, stream) in streams.into_iter().enumerate() {
+        // What a stream begins with, then its keep-alive after 15 s: what waits stays open.
+        let begun = stream.until(if number % 2 == 0 { COMMENT } else { "acknowledged" }).await?;
+        quiet.push(begun.until(COMMENT).await.context("a comment on a quiet stream")?);
+    }
+    let later = resident(&stack)?.saturating_sub(before) / CLIENTS as u64;
+    ensure!(each.max(later) <= MOST, "a stream costs {each} bytes, and {later} when it has waited");
+    let deny = json!({
+        "target": {"type": "user", "idOrPattern": "*"},
+        "primitive": {"name": "clock", "protocol": "mcp"},
+        "allowed": false,
+    });
+    admin(&stack, "PUT", "/api/policy/orgs/waiting/bindings", &deny.to_string()).await?;
+    for stream in quiet {
+        stream.until(CHANGED).await.context("told of the change")?;
+    }
+    stack.stop(&[]).await
+}
+
+/// Streams of both eras in turn.
+async fn open(stack: &Stack, token: &str) -> Result<Vec<Opened>> {
+    let mut streams = Vec::new();
+    for number in 0..CLIENTS {
+        let request = if number % 2 == 0 {
+            let session = initialize(stack.edge(), token).await?;
+            let mut get = legacy(token, "ping", json!({}), &[("mcp-session-id", &session)]);
+            get.method = "GET".into();
+            get.body.clear();
+            get
+        } else {
+            let filter = json!({"notifications": {"toolsListChanged": true}});
+            modern(token, "subscriptions/listen", filter, &[])
+        };
+        streams.push(http1::open(stack.edge(), &request, "text/event-stream").await?);
+    }
+    Ok(streams)
+}
+
+/// Bytes of memory that `asp` has.
+fn resident(stack: &Stack) -> Result<u64> {
+    let process = stack.asp.id().context("asp runs")?;
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib * 1024)
+}
