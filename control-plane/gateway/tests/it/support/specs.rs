@@ -62,6 +62,16 @@ fn plugin_sources() -> Vec<Source> {
                 "id: advice\nname: Advice\ntype: prompt\n{PLUGIN_HEAD}{asks_all}primitiveSchema: {{arguments: [{{name: topic, required: true}}]}}\n{PLUGIN_RUNTIME}"
             ),
         ),
+    ];
+    rows.into_iter()
+        .chain(question_sources())
+        .map(|(file, text)| Source { path: format!("plugins/{file}.yaml"), text })
+        .collect()
+}
+
+/// What the plugins ask for.
+fn question_sources() -> [(&'static str, String); 3] {
+    [
         (
             "name",
             "id: plugins.name\nname: A name\ntype: elicitation\nversion: 1.0.0\nowner: t@example.com\n\
@@ -80,8 +90,7 @@ fn plugin_sources() -> Vec<Source> {
              primitiveSchema: {roots: {}}\n"
                 .to_owned(),
         ),
-    ];
-    rows.into_iter().map(|(file, text)| Source { path: format!("plugins/{file}.yaml"), text }).collect()
+    ]
 }
 
 fn spec(id: &str, name: &str, mutation: &str, extra: &str) -> String {
