@@ -29,6 +29,7 @@ pub mod content;
 pub mod event;
 pub mod follower;
 pub mod form;
+mod held;
 pub mod outcome;
 pub mod ownership;
 pub mod principal;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::held::{self, NODE};
+
 pub mod log;
 
 /// Longest text of one event in bytes; a longer one is cut.
@@ -46,6 +48,28 @@ pub enum Event {
     },
     /// No question is open any more, and the call goes on.
     Resumed,
+}
+
+impl Event {
+    /// What it holds in bytes.
+    pub(in crate::call) fn held_bytes(&self) -> usize {
+        let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let texts = match self {
+            Event::Progress { message, gauges, .. } => {
+                of(message) + gauges.keys().map(|name| name.len() + NODE).sum::<usize>()
+            }
+            Event::Log { logger, data, .. } => of(logger) + held::of_value(data),
+            Event::Chunk { text } => text.len(),
+            Event::Artifact { uri, content_type, description } => {
+                // The table of artifacts has its URI again.
+                2 * uri.len() + of(content_type) + of(description)
+            }
+            Event::Status { phase, message } => phase.len() + of(message),
+            Event::Asked { id } => id.len(),
+            Event::Resumed => 0,
+        };
+        size_of::<Event>() + texts
+    }
 }
 
 /// RFC 5424 severities as MCP names them.

@@ -5,7 +5,7 @@ use asp_registry::uri_template::ExpandFault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::State;
+use super::{State, held};
 use crate::call::Call;
 
 /// The one end of a call.
@@ -88,6 +88,20 @@ impl Output {
     /// Size of the output on the wire in bytes, roughly; for audit.
     pub fn size(&self) -> usize {
         written_size(self)
+    }
+
+    /// What it holds in memory, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            Output::Tool { content, structured, meta, .. } => {
+                let structured = structured.as_ref().map_or(0, held::of_value);
+                held::of_all(content) + structured + held::of_members(meta)
+            }
+            Output::Contents { contents } => held::of_all(contents),
+            Output::Messages { description, messages } => {
+                description.as_ref().map_or(0, String::len) + held::of_all(messages)
+            }
+        }
     }
 
     pub fn is_error(&self) -> bool {

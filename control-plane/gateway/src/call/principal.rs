@@ -10,6 +10,11 @@ pub fn principal(caller: &Caller) -> [u8; 16] {
     digest::shortened(&[&caller.issuer, &caller.org, &caller.user, &caller.client])
 }
 
+/// The principal whatever the client, of which a user can register any number: who has a share of what is kept.
+pub fn user(caller: &Caller) -> [u8; 16] {
+    digest::shortened(&[&caller.issuer, &caller.org, &caller.user])
+}
+
 /// Whether two tokens are of one principal.
 pub fn is_same(one: &Caller, other: &Caller) -> bool {
     one.issuer == other.issuer && one.org == other.org && one.user == other.user && one.client == other.client

@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::Call;
-use super::{outcome::Outcome, principal};
+use super::outcome::Outcome;
+use super::{Call, principal};
 use crate::digest;
 use crate::shares::{Bounds, Owner, Share, Shares};
 
 const MIB: usize = 1 << 20;
-/// Most ended calls and bytes of their outputs.
+/// Most ended calls, and bytes of what they hold.
 const BOUNDS: Bounds = Bounds {
     whole: Share { entries: 10_000, bytes: 256 * MIB },
     of_org: Share { entries: 4_000, bytes: 128 * MIB },
@@ -58,10 +58,15 @@ impl CallRegistry {
 
     /// The call can be found until `until` at least, also when it has ended by then.
     pub fn promise(&self, call: &Arc<Call>, until: Instant) {
+        if self.table.lock().prolongs(call, until) {
+            return;
+        }
+        // Not under the lock: an output may be large.
+        let bytes = held_bytes(call);
         let mut table = self.table.lock();
-        match table.running.get_mut(&call.id) {
-            Some(entry) => entry.promised = entry.promised.max(Some(until)),
-            None => table.keep(Entry { call: call.clone(), promised: Some(until) }, size(call)),
+        // It may have gone on here meanwhile.
+        if !table.prolongs(call, until) {
+            table.keep(Entry { call: call.clone(), promised: Some(until) }, bytes);
         }
     }
 
@@ -69,7 +74,7 @@ impl CallRegistry {
     pub fn end(&self, call: &Call) {
         if let Some(kept) = self.end_unpromised(call) {
             // Not under the lock: an output may be large.
-            let bytes = size(&kept);
+            let bytes = held_bytes(&kept);
             let mut table = self.table.lock();
             if let Some(entry) = table.running.remove(&call.id) {
                 table.keep(entry, bytes);
@@ -124,6 +129,13 @@ impl CallRegistry {
 }
 
 impl Table {
+    /// False where the call does not run.
+    fn prolongs(&mut self, call: &Call, until: Instant) -> bool {
+        let Some(entry) = self.running.get_mut(&call.id) else { return false };
+        entry.promised = entry.promised.max(Some(until));
+        true
+    }
+
     /// Keeps an ended call for whom it was promised. What another gateway goes on with has its outcome there.
     fn keep(&mut self, entry: Entry, bytes: usize) {
         let call = entry.call.clone();
@@ -131,19 +143,20 @@ impl Table {
         if is_late || call.ownership.is_passed_on() {
             return;
         }
-        let Caller { issuer, org, user, .. } = call.caller.as_ref();
-        // The client is left out, because a user can register any number of them.
-        let owner = Owner { user: digest::shortened(&[issuer, org, user]), org: digest::shortened(&[org]) };
+        let caller = &call.caller;
+        let owner = Owner { user: principal::user(caller), org: digest::shortened(&[&caller.org]) };
         if !self.ended.replace_sized(call.id.into_bytes(), owner, entry, bytes) {
-            tracing::debug!(call = %call.id, trace = %call.trace, bytes, "the output of an ended call is too large to be kept for a retry");
+            tracing::debug!(call = %call.id, trace = %call.trace, bytes, "what an ended call holds is too large to be kept for a retry");
         }
     }
 }
 
-/// What an ended call holds in bytes, as good as all of it its output.
-fn size(call: &Call) -> usize {
-    match call.outcome().as_deref() {
-        Some(Outcome::Done { output, .. }) => output.size(),
-        Some(Outcome::Refused(_)) | None => 0,
-    }
+/// What an ended call holds in bytes: itself, its log and its outcome.
+fn held_bytes(call: &Call) -> usize {
+    let outcome = match call.outcome().as_deref() {
+        Some(Outcome::Done { output, .. }) => output.held_bytes(),
+        Some(Outcome::Refused(refusal)) => refusal.to_string().len(),
+        None => 0,
+    };
+    size_of::<Call>() + call.events.held_bytes() + outcome
 }

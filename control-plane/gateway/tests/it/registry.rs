@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use asp_edge::Caller;
+use asp_gateway::call::event::{Event, LogLevel};
 use asp_gateway::call::{Call, ClientAbilities, Invocation};
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::Snapshot;
@@ -129,6 +130,24 @@ async fn who_leaves_many_ended_calls_behind_pushes_out_their_own() {
     let kept = calls.iter().filter(|call| is_found(&fixture, call, &caller("alice"))).count();
     assert_eq!(kept, 1_000);
     assert!(calls.iter().take(5).all(|call| !is_found(&fixture, call, &caller("alice"))), "the oldest go");
+}
+
+/// Invariant I-4: the share of a user is 64 MiB, and the log of such a call holds 4.
+#[tokio::test]
+async fn what_an_ended_call_has_logged_counts_as_what_it_holds() {
+    let fixture = Fixture::new();
+    let line = Event::Log { level: LogLevel::Info, logger: None, data: "x".repeat(16 * 1024).into() };
+    let mut calls = Vec::new();
+    for _ in 0..20 {
+        let call = running(&fixture);
+        fixture.gateway.pipeline.registry.promise(&call, Instant::now() + HOUR);
+        (0..256).for_each(|_| call.emit(line.clone()));
+        call.cancel();
+        call.finished().await;
+        calls.push(call);
+    }
+    let kept = calls.iter().filter(|call| is_found(&fixture, call, &caller("alice"))).count();
+    assert_eq!(kept, 15);
 }
 
 #[tokio::test]

@@ -108,9 +108,13 @@ impl EventLog {
     pub fn progress_before(&self, first: u64) -> Option<f64> {
         let inner = self.inner.lock();
         let seen = inner.events.iter().take_while(|logged| logged.number < first).map(progress);
-        // A reader from the start knows of none, also when the first events are gone.
-        let dropped = inner.folded.highest_progress().filter(|_| first > 0);
-        highest(seen.chain([dropped]))
+        highest(seen.chain([inner.folded.progress_before(first)]))
+    }
+
+    /// What its events hold in bytes, also those that are folded.
+    pub(in crate::call) fn held_bytes(&self) -> usize {
+        let inner = self.inner.lock();
+        inner.events.iter().chain(inner.folded.events()).map(|logged| logged.event.held_bytes()).sum()
     }
 
     /// The number of the next event.
@@ -228,6 +232,7 @@ mod tests {
             log.push(Event::Chunk { text: String::new() });
         }
         assert_eq!(log.progress_before(3), Some(7.0), "also when its event is gone");
+        assert_eq!(log.progress_before(1), None, "what came after it was not shown");
     }
 
     #[tokio::test]

@@ -77,11 +77,17 @@ impl Folded {
         self.events.range(first..).next().map(|(_, logged)| logged)
     }
 
-    pub(super) fn highest_progress(&self) -> Option<f64> {
-        self.progress.map(|(highest, _)| highest)
+    /// The highest progress, where it came before event number `first`: a reader from there is shown it otherwise.
+    pub(super) fn progress_before(&self, first: u64) -> Option<f64> {
+        self.progress.filter(|(_, number)| *number < first).map(|(highest, _)| highest)
     }
 
     /// In the order of their numbers.
+    pub(super) fn events(&self) -> impl Iterator<Item = &Logged> {
+        self.events.values()
+    }
+
+    /// The same.
     pub(super) fn into_events(self) -> Vec<Logged> {
         self.events.into_values().collect()
     }
