@@ -10,6 +10,7 @@ pub(crate) mod file;
 mod leases;
 mod ledger;
 mod records;
+mod room;
 
 mod waiters;
 

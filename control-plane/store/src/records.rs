@@ -4,8 +4,8 @@
 //! Owns: the [`CallRecords`] port. Refuses: reading what it keeps; records, capsules, states and outcomes arrive sealed
 //! by the gateway. Keeps true: the record of a running call has one owner, and only its owner changes it; of several
 //! that would take over an orphan exactly one does; a checkpoint is never replaced by an older one; what has ended
-//! never changes again; a record ends with its time (ADR 6), and the ended ones of a principal are bounded in number
-//! and bytes, the first to end go first (I-4).
+//! never changes again; a record ends with its time (ADR 6), and the ended ones of a user and of an org are bounded in
+//! number and bytes, the first to end go first (I-4).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub use state::State;
 
 /// The id of a call: its UUID, of version 7, so that ids are in the order of time.
 pub type CallId = [u8; 16];
-/// Whose a call is: a digest of who that is.
+/// Whose a call is: a digest of who that is, with the client or without.
 pub type Principal = [u8; 16];
 
 /// The longest that a record is kept after its call has ended.
@@ -36,6 +36,8 @@ pub struct RecordKey {
     pub call: CallId,
     pub org: String,
     pub principal: Principal,
+    /// The principal whatever the client: a user can register any number of these.
+    pub user: Principal,
     /// The name of the virtual server.
     pub server: String,
     /// `id@version` of what runs the call.
@@ -55,6 +57,7 @@ pub struct RecordKey {
 pub struct CallRecord {
     pub org: String,
     pub principal: Principal,
+    pub user: Principal,
     pub server: String,
     pub plugin: String,
     pub context: String,
@@ -118,17 +121,27 @@ pub enum Lease {
     Lapsed,
 }
 
-/// What one principal may keep of calls that have ended.
+/// What somebody may keep of calls that have ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct Share {
     pub records: u32,
     /// Of records and outcomes.
     pub bytes: u32,
 }
 
+/// What one user and one org may keep of calls that have ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub of_user: Share,
+    pub of_org: Share,
+}
+
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { records: 1_000, bytes: 64 * 1024 * 1024 }
+        Bounds {
+            of_user: Share { records: 1_000, bytes: 64 * 1024 * 1024 },
+            of_org: Share { records: 4_000, bytes: 128 * 1024 * 1024 },
+        }
     }
 }
 
@@ -181,8 +194,8 @@ pub trait CallRecords: Send + Sync {
     /// The records of a principal at a server.
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError>;
 
-    /// The call has ended, and its record says how; one that had none gets it now. Others of its principal make room
-    /// where the bounds are reached.
+    /// The call has ended, and its record says how; one that had none gets it now. Others of its user
+    /// and org make room where the bounds are reached.
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError>;
 
     /// The call has ended, and nobody will ask how. The record of another owner stays.

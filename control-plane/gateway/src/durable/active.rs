@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::record::{self, Record};
 use crate::call::Call;
-use crate::call::principal::principal;
+use crate::call::principal::{principal, user};
 use crate::call::registry::CallRegistry;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
@@ -305,6 +305,7 @@ fn key(call: &Call, resumes: bool) -> RecordKey {
         call: *call.id.as_bytes(),
         org: call.caller.org.clone(),
         principal: principal(&call.caller),
+        user: user(&call.caller),
         server: call.server.message.name.clone(),
         plugin: plugin(call),
         // No protocol that is spoken groups calls.

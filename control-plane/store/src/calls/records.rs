@@ -15,9 +15,12 @@ use crate::records::{
 };
 
 /// $1 is the time.
-const COLUMNS: &str = "org, principal, server, plugin, context, state, created_ms, updated_ms, expires_ms, owner, \
+const COLUMNS: &str = "org, principal, user_digest, server, plugin, context, state, created_ms, updated_ms, expires_ms, owner, \
     owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) AS is_left, \
     resumable, record, seq, capsule, answers, outcome";
+/// $1 is the time, $2 the most.
+pub(super) const ORPHANS: &str = "SELECT call_id, owner FROM active_calls WHERE expires_ms > $1 AND owner IS NOT NULL \
+    AND resumable = 1 AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) ORDER BY expires_ms LIMIT $2";
 /// A row without both is of before there were owners, and of no use.
 const IS_RECORD: &str = "(owner IS NOT NULL OR outcome IS NOT NULL)";
 
@@ -35,9 +38,9 @@ impl CallRecords for SqliteCalls {
         record: Bytes,
     ) -> Result<Saved, RecordError> {
         let changed = sqlx::query(
-            "INSERT INTO active_calls (call_id, org, principal, server, plugin, context, created_ms, expires_ms, \
-             resumable, state, updated_ms, record, owner, seq) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0) \
+            "INSERT INTO active_calls (call_id, org, principal, user_digest, server, plugin, context, created_ms, \
+             expires_ms, resumable, state, updated_ms, record, owner, seq) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0) \
              ON CONFLICT (call_id) DO UPDATE SET state = excluded.state, updated_ms = excluded.updated_ms, \
              record = CASE WHEN excluded.resumable >= active_calls.resumable THEN excluded.record \
              ELSE active_calls.record END, \
@@ -127,13 +130,13 @@ impl CallRecords for SqliteCalls {
         let now = now_ms();
         let bytes = end.record.len().saturating_add(end.outcome.len());
         let finished = sqlx::query(
-            "INSERT INTO active_calls (call_id, org, principal, server, plugin, context, created_ms, expires_ms, \
-             resumable, state, updated_ms, record, outcome, bytes, seq) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0) \
-             ON CONFLICT (call_id) DO UPDATE SET expires_ms = excluded.expires_ms, resumable = 0, \
+            "INSERT INTO active_calls (call_id, org, principal, user_digest, server, plugin, context, created_ms, \
+             expires_ms, resumable, state, updated_ms, record, outcome, bytes, seq) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0) \
+             ON CONFLICT (call_id) DO UPDATE SET user_digest = excluded.user_digest, expires_ms = excluded.expires_ms, resumable = 0, \
              state = excluded.state, updated_ms = excluded.updated_ms, record = excluded.record, \
              outcome = excluded.outcome, bytes = excluded.bytes, owner = NULL, capsule = NULL, answers = NULL \
-             WHERE active_calls.owner = $15",
+             WHERE active_calls.owner = $16",
         );
         let expires_ms = now.saturating_add(milliseconds(end.keep.min(MAX_KEEP)));
         let ended = RecordKey { expires_ms, resumes: false, ..key.clone() };
@@ -150,7 +153,7 @@ impl CallRecords for SqliteCalls {
         if finished.rows_affected() != 1 {
             return Ok(Saved::NotOwner);
         }
-        self.make_room(key.principal).await?;
+        self.make_room(key).await?;
         Ok(Saved::Stored)
     }
 
@@ -183,16 +186,8 @@ impl CallRecords for SqliteCalls {
     }
 
     async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
-        let rows = sqlx::query(
-            "SELECT call_id, owner FROM active_calls WHERE expires_ms > $1 AND owner IS NOT NULL \
-             AND resumable = 1 AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) \
-             ORDER BY expires_ms LIMIT $2",
-        )
-        .bind(now_ms())
-        .bind(i64::from(limit))
-        .fetch_all(&self.read)
-        .await
-        .map_err(unavailable)?;
+        let orphans = sqlx::query(ORPHANS).bind(now_ms()).bind(i64::from(limit));
+        let rows = orphans.fetch_all(&self.read).await.map_err(unavailable)?;
         let orphan =
             |row: &SqliteRow| Ok(Orphan { call: id(row, "call_id")?, owner: OwnerId(id(row, "owner")?) });
         rows.iter().map(orphan).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
@@ -214,48 +209,15 @@ impl CallRecords for SqliteCalls {
     }
 }
 
-impl SqliteCalls {
-    /// Deletes what of a principal's ended calls is over the bounds; writes only then.
-    async fn make_room(&self, principal: Principal) -> Result<(), RecordError> {
-        let records = i64::from(self.bounds.records);
-        let bytes = i64::from(self.bounds.bytes);
-        let is_over: bool = sqlx::query_scalar(
-            "SELECT COUNT(*) > $2 OR COALESCE(SUM(bytes), 0) > $3 FROM active_calls \
-             WHERE principal = $1 AND owner IS NULL",
-        )
-        .bind(principal.to_vec())
-        .bind(records)
-        .bind(bytes)
-        .fetch_one(&self.read)
-        .await
-        .map_err(unavailable)?;
-        if !is_over {
-            return Ok(());
-        }
-        sqlx::query(
-            "DELETE FROM active_calls WHERE call_id IN (SELECT call_id FROM (\
-             SELECT call_id, ROW_NUMBER() OVER latest AS place, SUM(bytes) OVER latest AS total \
-             FROM active_calls WHERE principal = $1 AND owner IS NULL \
-             WINDOW latest AS (ORDER BY updated_ms DESC, call_id DESC)) WHERE place > $2 OR total > $3)",
-        )
-        .bind(principal.to_vec())
-        .bind(records)
-        .bind(bytes)
-        .execute(&self.write)
-        .await
-        .map_err(unavailable)?;
-        Ok(())
-    }
-}
-
 type Query<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
-/// The statement with what `key` says as its first nine parameters.
+/// The statement with what `key` says as its first ten parameters.
 fn bound<'q>(statement: Query<'q>, key: &RecordKey) -> Query<'q> {
     statement
         .bind(key.call.to_vec())
         .bind(key.org.clone())
         .bind(key.principal.to_vec())
+        .bind(key.user.to_vec())
         .bind(key.server.clone())
         .bind(key.plugin.clone())
         .bind(key.context.clone())
@@ -271,12 +233,16 @@ fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
     let state: Option<String> = row.try_get("state")?;
     let owner: Option<Vec<u8>> = row.try_get("owner")?;
     let is_left: bool = row.try_get("is_left")?;
-    let principal: Option<Vec<u8>> = row.try_get("principal")?;
+    let named = |column: &str| match row.try_get::<Option<Vec<u8>>, _>(column)? {
+        Some(_) => id(row, column),
+        None => Ok(Principal::default()),
+    };
     let text = |column: &str| row.try_get::<Option<String>, _>(column).map(Option::unwrap_or_default);
     let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(Option::unwrap_or_default);
     Ok(CallRecord {
         org: text("org")?,
-        principal: principal.map(|_| id(row, "principal")).transpose()?.unwrap_or_default(),
+        principal: named("principal")?,
+        user: named("user_digest")?,
         server: text("server")?,
         plugin: text("plugin")?,
         context: text("context")?,

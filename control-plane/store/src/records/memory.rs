@@ -8,8 +8,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{
-    Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, Principal,
-    RecordError, RecordKey, Saved, State,
+    Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordError,
+    RecordKey, Saved, Share, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -45,29 +45,35 @@ impl Inner {
         CallRecord { is_left: self.is_left(record, now), ..record.clone() }
     }
 
-    /// A place for another record: what is past its time goes first.
+    /// A place for another record: what is past its time goes first, then what ended first.
     fn has_room(&mut self) -> bool {
         if self.records.len() >= MAX_RECORDS {
             let now = now_ms();
             self.records.retain(|_, record| record.expires_ms > now);
         }
+        if self.records.len() >= MAX_RECORDS {
+            let ended = self.records.iter().filter(|(_, record)| record.owner.is_none());
+            let first = ended.min_by_key(|(id, record)| (record.updated_ms, **id)).map(|(id, _)| *id);
+            if let Some(first) = first {
+                self.records.remove(&first);
+            }
+        }
         self.records.len() < MAX_RECORDS
     }
 
-    /// Deletes what of a principal's ended calls is over the bounds.
-    fn make_room(&mut self, principal: Principal, bounds: Bounds) {
-        let ended = |record: &CallRecord| record.owner.is_none() && record.principal == principal;
+    /// Deletes what of the ended calls that are `theirs` is over their share.
+    fn make_room(&mut self, share: Share, theirs: impl Fn(&CallRecord) -> bool) {
         let mut theirs: Vec<(i64, CallId, usize)> = self
             .records
             .iter()
-            .filter(|(_, record)| ended(record))
+            .filter(|(_, record)| record.owner.is_none() && theirs(record))
             .map(|(id, record)| (record.updated_ms, *id, record.record.len() + record.outcome.len()))
             .collect();
         theirs.sort_unstable_by(|one, other| other.cmp(one));
         let mut total = 0_u64;
         for (place, (_, id, bytes)) in (1_u64..).zip(theirs) {
             total = total.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
-            if place > u64::from(bounds.records) || total > u64::from(bounds.bytes) {
+            if place > u64::from(share.records) || total > u64::from(share.bytes) {
                 self.records.remove(&id);
             }
         }
@@ -93,6 +99,7 @@ fn running(key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> Call
     CallRecord {
         org: key.org.clone(),
         principal: key.principal,
+        user: key.user,
         server: key.server.clone(),
         plugin: key.plugin.clone(),
         context: key.context.clone(),
@@ -201,7 +208,8 @@ impl CallRecords for MemoryRecords {
         let told = running(&key, owner, end.state, end.record);
         let ended = CallRecord { owner: None, updated_ms: now, outcome: end.outcome, ..told };
         inner.records.insert(key.call, ended);
-        inner.make_room(key.principal, self.bounds);
+        inner.make_room(self.bounds.of_user, |record| record.user == key.user);
+        inner.make_room(self.bounds.of_org, |record| record.org == key.org);
         Ok(Saved::Stored)
     }
 
@@ -279,5 +287,15 @@ mod tests {
         put(MAX_RECORDS, i64::MAX).await.unwrap();
         assert!(records.find(key(0, 0).call).await.unwrap().is_none());
         assert!(matches!(put(MAX_RECORDS + 1, i64::MAX).await, Err(RecordError::Full)));
+        let end = End {
+            state: State::Completed,
+            record: Bytes::new(),
+            outcome: Bytes::new(),
+            keep: Duration::from_secs(60),
+        };
+        records.finish(&key(1, i64::MAX), owner, end).await.unwrap();
+        put(MAX_RECORDS + 1, i64::MAX).await.unwrap();
+        let first = records.find(key(1, 0).call).await.unwrap();
+        assert!(first.is_none(), "what has ended makes room for what runs");
     }
 }

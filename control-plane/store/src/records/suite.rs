@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Bounds, CallId, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordKey, Saved, State,
+    Bounds, CallId, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordKey, Saved, Share,
+    State,
 };
 use crate::clock::now_ms;
 
@@ -17,7 +18,8 @@ const OTHER: OwnerId = OwnerId([2; 16]);
 const LEASE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 /// The bounds of [`keeps_to_its_bounds`].
-pub const SMALL: Bounds = Bounds { records: 3, bytes: 100 };
+pub const SMALL: Bounds =
+    Bounds { of_user: Share { records: 3, bytes: 100 }, of_org: Share { records: 5, bytes: 1_000 } };
 
 /// What identifies the call number `n`.
 pub fn key(n: u8) -> RecordKey {
@@ -25,6 +27,7 @@ pub fn key(n: u8) -> RecordKey {
         call: [n; 16],
         org: "acme".into(),
         principal: [7; 16],
+        user: [17; 16],
         server: "demo".into(),
         plugin: "sweep@1.0.0".into(),
         context: "trip".into(),
@@ -218,28 +221,52 @@ async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn Cal
     assert!(list(Some(31), 9).await.is_empty());
 }
 
+/// A record of a call that ended after every other one: the clock stands in milliseconds.
+async fn finish_last(records: &dyn CallRecords, key: &RecordKey, end: End) {
+    let ended = now_ms();
+    assert_eq!(records.finish(key, LIVING, end).await.unwrap(), Saved::Stored);
+    while now_ms() == ended {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn kept_of(records: &dyn CallRecords, calls: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::new();
+    for n in calls {
+        kept.extend(records.find([*n; 16]).await.unwrap().map(|_| *n));
+    }
+    kept
+}
+
 /// Against an empty store with the bounds [`SMALL`] (I-4).
 pub async fn keeps_to_its_bounds(records: &dyn CallRecords) {
-    let other = RecordKey { principal: [1; 16], ..key(99) };
-    records.finish(&other, LIVING, end("of another principal")).await.unwrap();
+    let all = [50, 51, 52, 53, 54, 55, 60, 61, 62, 63, 98, 99];
+    let of_another = |n| RecordKey { principal: [n; 16], user: [n; 16], ..key(n) };
+    let elsewhere = RecordKey { org: "globex".into(), ..of_another(98) };
+    finish_last(records, &elsewhere, end("of another org")).await;
+    finish_last(records, &of_another(99), end("of another user")).await;
     begin(records, 50).await;
-    let kept = async || {
-        let mut kept = Vec::new();
-        for n in [50, 51, 52, 53, 54, 99] {
-            kept.extend(records.find([n; 16]).await.unwrap().map(|_| n));
-        }
-        kept
-    };
     for n in 51..=54 {
-        // The clock stands in milliseconds, and what ends first goes first.
-        let ended = now_ms();
-        records.finish(&key(n), LIVING, end("x")).await.unwrap();
-        while now_ms() == ended {
-            tokio::task::yield_now().await;
-        }
+        finish_last(records, &key(n), end("x")).await;
     }
-    assert_eq!(kept().await, [50, 52, 53, 54, 99], "the first of four to end, and nothing that runs");
+    let kept = kept_of(records, &all).await;
+    assert_eq!(kept, [50, 52, 53, 54, 98, 99], "the first of four to end, and nothing that runs");
     let large = End { outcome: Bytes::from(vec![b'x'; 90]), ..end("") };
-    assert_eq!(records.finish(&key(51), LIVING, large).await.unwrap(), Saved::Stored);
-    assert_eq!(kept().await, [50, 51, 54, 99], "94 bytes leave room for 5");
+    finish_last(records, &key(51), large).await;
+    assert_eq!(kept_of(records, &all).await, [50, 51, 54, 98, 99], "94 bytes leave room for 5");
+    let by_another_client = RecordKey { principal: [8; 16], ..key(55) };
+    finish_last(records, &by_another_client, end("x")).await;
+    assert_eq!(kept_of(records, &all).await, [50, 51, 55, 98, 99], "they are of one user");
+    for n in 60..=63 {
+        finish_last(records, &of_another(n), end("x")).await;
+    }
+    let kept = kept_of(records, &all).await;
+    assert_eq!(kept, [50, 55, 60, 61, 62, 63, 98], "five of the org, the first to end go first");
+    // Bytes, and what was deleted, are counted no more.
+    for n in 64..=80 {
+        finish_last(records, &of_another(n), end("x")).await;
+    }
+    assert_eq!(kept_of(records, &all).await, [50, 98]);
+    let last: Vec<u8> = (64..=80).collect();
+    assert_eq!(kept_of(records, &last).await, [76, 77, 78, 79, 80]);
 }

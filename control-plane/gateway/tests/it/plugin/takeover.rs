@@ -115,6 +115,7 @@ async fn calls_that_nobody_can_read_hide_no_other() {
             call: [n; 16],
             org: "acme".into(),
             principal: [1; 16],
+            user: [1; 16],
             server: "plugins".into(),
             plugin: "sweep@1.0.0".into(),
             context: String::new(),

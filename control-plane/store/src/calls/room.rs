@@ -1,0 +1,93 @@
+//! The room that records of ended calls have in the file.
+//!
+//! Keeps true: what a user and an org keep is known without looking at it; at their bounds the first to end go first,
+//! and a statement deletes few of them and reads nothing else (I-4).
+
+use sqlx::{Encode, Sqlite, Type};
+
+use super::{SWEEP_ROWS, SqliteCalls};
+use crate::records::{RecordError, RecordKey, Share};
+
+/// Of the records of $1 that are the first to have ended, those past the bounds of $2 records and $3 bytes, at most $4.
+fn deletion(column: &str) -> String {
+    format!(
+        "DELETE FROM active_calls WHERE call_id IN (SELECT call_id FROM (\
+         SELECT call_id, ROW_NUMBER() OVER earliest AS place, SUM(bytes) OVER earliest - bytes AS earlier \
+         FROM (SELECT call_id, updated_ms, bytes FROM active_calls WHERE {column} = $1 AND owner IS NULL \
+         ORDER BY updated_ms, call_id LIMIT $4) WINDOW earliest AS (ORDER BY updated_ms, call_id)), \
+         (SELECT records AS kept, bytes AS held FROM record_usage WHERE holder = $1) \
+         WHERE place <= kept - $2 OR earlier < held - $3)"
+    )
+}
+
+const OF_USER: &str = "user_digest";
+const OF_ORG: &str = "org";
+
+impl SqliteCalls {
+    /// Deletes what of the ended calls of the record's user and org is over the bounds; writes only then.
+    pub(super) async fn make_room(&self, key: &RecordKey) -> Result<(), RecordError> {
+        self.keep_to(OF_USER, key.user.to_vec(), self.bounds.of_user).await?;
+        self.keep_to(OF_ORG, key.org.clone(), self.bounds.of_org).await
+    }
+
+    async fn keep_to<H>(&self, column: &str, holder: H, share: Share) -> Result<(), RecordError>
+    where
+        H: for<'q> Encode<'q, Sqlite> + Type<Sqlite> + Clone + Send + Sync + 'static,
+    {
+        let unavailable = |error: sqlx::Error| RecordError::Unavailable(error.to_string());
+        loop {
+            let is_over: Option<bool> =
+                sqlx::query_scalar("SELECT records > $2 OR bytes > $3 FROM record_usage WHERE holder = $1")
+                    .bind(holder.clone())
+                    .bind(i64::from(share.records))
+                    .bind(i64::from(share.bytes))
+                    .fetch_optional(&self.read)
+                    .await
+                    .map_err(unavailable)?;
+            if is_over != Some(true) {
+                return Ok(());
+            }
+            let deleted = sqlx::query(sqlx::AssertSqlSafe(deletion(column)))
+                .bind(holder.clone())
+                .bind(i64::from(share.records))
+                .bind(i64::from(share.bytes))
+                .bind(SWEEP_ROWS)
+                .execute(&self.write)
+                .await
+                .map_err(unavailable)?;
+            if deleted.rows_affected() == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::Row;
+
+    use super::*;
+    use crate::calls::records::ORPHANS;
+
+    /// What SQLite looks at for a statement.
+    async fn plan(calls: &SqliteCalls, statement: &str) -> String {
+        let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+        let rows = sqlx::query(explain).fetch_all(&calls.read).await.unwrap();
+        rows.iter().map(|row| row.get::<String, _>("detail")).collect::<Vec<_>>().join("\n")
+    }
+
+    #[tokio::test]
+    async fn what_ends_often_is_looked_for_in_an_index_of_its_own_and_in_no_row() {
+        let directory = tempfile::tempdir().unwrap();
+        let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+        for (statement, index) in [
+            (ORPHANS.to_owned(), "active_calls_going"),
+            (deletion(OF_USER), "active_calls_ended_of_user"),
+            (deletion(OF_ORG), "active_calls_ended_of_org"),
+        ] {
+            let plan = plan(&calls, &statement).await;
+            assert!(plan.contains(&format!("SEARCH active_calls USING COVERING INDEX {index} ")), "{plan}");
+            assert!(!plan.contains("SCAN active_calls"), "{plan}");
+        }
+    }
+}
