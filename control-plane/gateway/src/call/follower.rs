@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::event::Event;
 use super::event::log::{EventReader, FoldedLog, Logged};
-use super::outcome::{Outcome, Refusal};
+use super::outcome::{Outcome, Refusal, Withdrawal};
 use super::question::Question;
 use super::{Call, State};
 
@@ -72,6 +72,10 @@ impl Follower {
     /// What is shown next. May be dropped at any time; nothing is lost.
     pub async fn next(&mut self) -> Shown {
         loop {
+            // Nothing more goes out under a dead token, not even what was read before.
+            if let Some(why) = self.call.withdrawal() {
+                return withdrawn(why);
+            }
             if let Some(question) = self.missed.pop_front() {
                 // By now it may have its answer.
                 match self.call.questions.find(&question.id) {
@@ -105,10 +109,7 @@ impl Follower {
         let expected = self.reader.position();
         let logged = tokio::select! {
             biased;
-            // Nothing more goes out under a dead token, not even what is in the log.
-            why = self.call.withdrawn() => {
-                return Err(Shown::Ended(Arc::new(Outcome::Refused(Refusal::Withdrawn(why)))));
-            }
+            why = self.call.withdrawn() => return Err(withdrawn(why)),
             logged = self.reader.next() => logged,
         };
         if let Some(logged) = &logged
@@ -118,4 +119,8 @@ impl Follower {
         }
         Ok(logged)
     }
+}
+
+fn withdrawn(why: Withdrawal) -> Shown {
+    Shown::Ended(Arc::new(Outcome::Refused(Refusal::Withdrawn(why))))
 }

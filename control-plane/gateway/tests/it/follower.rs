@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asp_gateway::call::event::Event;
 use asp_gateway::call::follower::{Follower, Shown, Standing};
-use asp_gateway::call::outcome::Outcome;
+use asp_gateway::call::outcome::{Outcome, Refusal, Withdrawal};
 use asp_gateway::call::question::{Answer, Ask, Question, put};
 use asp_gateway::call::{Call, State};
 use serde_json::json;
@@ -38,7 +38,7 @@ async fn asked(follower: &mut Follower) -> String {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_question_is_put_to_whoever_comes_late_also_when_its_event_is_gone() {
     let fixture = Fixture::new();
     let call = running(&fixture);
@@ -60,6 +60,19 @@ async fn a_question_is_put_to_whoever_comes_late_also_when_its_event_is_gone() {
     }
     assert_eq!(seen, 255 + 32, "the log holds 256, the last one was the question, and 32 statuses stay");
     drop(open);
+}
+
+#[tokio::test]
+async fn nobody_is_asked_for_a_call_that_was_taken_away() {
+    let fixture = Fixture::new();
+    let call = running(&fixture);
+    let _open = ["a", "b"].map(|id| put(&call, question(id)).unwrap());
+    goes_on(&call);
+    let mut follower = Follower::from(call.clone(), 0);
+    assert_eq!(asked(&mut follower).await, "a");
+    assert!(call.withdraw(Withdrawal::TokenRevoked));
+    let Shown::Ended(outcome) = shown(&mut follower).await else { panic!("no end") };
+    assert!(matches!(&*outcome, Outcome::Refused(Refusal::Withdrawn(Withdrawal::TokenRevoked))));
 }
 
 #[tokio::test]
