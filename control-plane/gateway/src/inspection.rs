@@ -91,7 +91,9 @@ impl<T: Serialize> Inspection<T> {
                     OnFailure::Open => "goes on uninspected, as its rule says",
                     OnFailure::Closed => "is refused, as its rule says",
                 };
-                tracing::warn!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, %why, "the {what} of a call could not be inspected, and the call {meaning}; check the inspector");
+                if !call.is_cancelled() {
+                    tracing::warn!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, %why, "the {what} of a call could not be inspected, and the call {meaning}; check the inspector");
+                }
                 match self.on_failure {
                     OnFailure::Open => Inspected::Passed,
                     OnFailure::Closed => Inspected::Unseen,

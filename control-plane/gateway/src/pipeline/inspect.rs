@@ -2,7 +2,7 @@
 //! stored under a key. Without an inspector both are one comparison.
 //!
 //! Keeps true: what an inspector replaces is held against the schema again; a misfit is a fault, and never the original
-//! instead. What is replayed from the ledger was inspected when it was made.
+//! instead; an output that nobody could look into is withheld for good only where the call cannot be repeated. What is replayed from the ledger was inspected when it was made.
 
 use serde_json::Value;
 
@@ -21,7 +21,11 @@ pub async fn input(
     match inspection.ask(call, "arguments", &arguments).await {
         Inspected::Passed => Ok(arguments),
         Inspected::Replaced(mut other) => {
-            input::check(&call.entry, &mut other).map_err(|misfit| unfit("arguments", &misfit))?;
+            input::check(&call.entry, &mut other).map_err(|misfit| {
+                Refusal::Internal(format!(
+                    "an inspector replaced the arguments by something that does not fit the schema: {misfit}"
+                ))
+            })?;
             Ok(other)
         }
         Inspected::Refused(why) => Err(Refusal::Barred(why)),
@@ -42,16 +46,18 @@ pub async fn output(
     match inspection.ask(call, "output", &output).await {
         Inspected::Passed => Ok(output),
         Inspected::Replaced(other) => {
-            output::check(&call.entry, &other).map_err(|misfit| unfit("output", &misfit))?;
-            Ok(other)
+            let Err(misfit) = output::check(&call.entry, &other) else { return Ok(other) };
+            tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, %misfit, "an inspector replaced the output of a call by something that does not fit the schema, and the output is withheld; mend the inspector");
+            Err(Refusal::Withheld("what an inspection made of it does not fit the schema".into()))
         }
         Inspected::Refused(why) => Err(Refusal::Withheld(why)),
-        Inspected::Unseen => Err(Refusal::Withheld("it cannot be inspected at the moment".into())),
+        // It was done, and nobody will ever see what came of it.
+        Inspected::Unseen if !call.may_repeat() => {
+            Err(Refusal::Withheld("it could not be inspected when the call was done".into()))
+        }
+        Inspected::Unseen if call.is_cancelled() => Err(Refusal::Cancelled),
+        Inspected::Unseen => {
+            Err(Refusal::Upstream("the output cannot be inspected at the moment: call again".into()))
+        }
     }
-}
-
-fn unfit(what: &str, misfit: &Refusal) -> Refusal {
-    Refusal::Internal(format!(
-        "an inspector replaced the {what} by something that does not fit the schema: {misfit}"
-    ))
 }

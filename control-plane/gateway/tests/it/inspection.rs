@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use crate::plugin::until;
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Fixture, Modern, token};
 
@@ -156,7 +157,7 @@ async fn where_nobody_can_look_the_rule_says_what_happens() {
         assert_eq!(echo(&open, message).await["structuredContent"]["message"], message);
         let (closed, _) = of_output(output(), OnFailure::Closed);
         let result = echo(&closed, message).await;
-        assert_eq!(reason(&result), "content_refused");
+        assert_eq!(reason(&result), "upstream_unavailable");
         assert!(!result.to_string().contains(message), "{result}");
     }
 }
@@ -194,4 +195,56 @@ async fn a_retry_under_the_same_key_is_told_the_same() {
         }
         assert_eq!(runtime.told.allocations.lock().len(), runs);
     }
+}
+
+/// A call of `order` under a key.
+fn order() -> Modern {
+    let mut request =
+        Modern::new("plugins", &token("alice"), "tools/call", json!({"name": "order", "arguments": {}}));
+    request.body["params"]["_meta"]["asp/idempotencyKey"] = "k".into();
+    request
+}
+
+fn completes() -> Runtime {
+    Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }))
+}
+
+/// Nobody says "at the moment" of what stays so for a day.
+#[tokio::test]
+async fn an_output_that_could_not_be_inspected_is_never_shown_where_the_call_cannot_be_repeated() {
+    let misfit = || Does::Says(Finding::Replace(Output::structured(json!({"ok": "no"}))));
+    let does: [(fn() -> Does<Output>, &str); 3] = [
+        (|| Does::Fails, "could not be inspected when the call was done"),
+        (|| Does::Hangs, "could not be inspected when the call was done"),
+        (misfit, "does not fit the schema"),
+    ];
+    for (does, why) in does {
+        let runtime = completes();
+        let inspections = Inspections { input: None, output: inspection(does(), OnFailure::Closed).0 };
+        let fixture = Fixture::inspected_with(runtime.runtimes(), inspections);
+        for _ in 0..2 {
+            let result = order().send(&fixture).await.json()["result"].clone();
+            assert_eq!(reason(&result), "content_refused");
+            assert!(result.to_string().contains(why), "{result}");
+        }
+        assert_eq!(runtime.told.allocations.lock().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_while_an_output_is_inspected_is_no_fault_of_the_inspector() {
+    let (output, seen) = inspection(Does::Hangs, OnFailure::Closed);
+    let output = output.map(|inspection| Inspection { within: Duration::from_secs(60), ..inspection });
+    let fixture = Fixture::inspected(Inspections { input: None, output });
+    let echoing = tokio::spawn({
+        let fixture = fixture.clone();
+        async move { echo_whole(&fixture, "s3cret").await }
+    });
+    until("it is inspected", || !seen.lock().is_empty()).await;
+    fixture.gateway.pipeline.registry.running().pop().unwrap().cancel();
+    let answer = echoing.await.unwrap();
+    assert!(answer.contains("cancelled") && !answer.contains("inspect"), "{answer}");
 }

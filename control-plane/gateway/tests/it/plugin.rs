@@ -97,7 +97,7 @@ async fn user_input(worker: &mut Worker) -> DeliverUserInput {
 }
 
 /// Waits until `holds`; a hang guard, not an expectation.
-async fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     until_async(what, async || holds()).await;
 }
 
