@@ -26,6 +26,10 @@ pub type Principal = [u8; 16];
 /// The longest that a record is kept after its call has ended.
 pub const MAX_KEEP: Duration = Duration::from_secs(24 * 3600);
 
+/// How long after its lease a gateway is believed to live, where somebody would be told that its call is lost: one that
+/// only waited for a slow store renews its lease in this time. What can be taken over is, at once.
+pub const BELIEVED: Duration = Duration::from_secs(5);
+
 /// One run of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId(pub [u8; 16]);
@@ -68,7 +72,7 @@ pub struct CallRecord {
     pub expires_ms: i64,
     /// Who runs the call; `None` when it has ended.
     pub owner: Option<OwnerId>,
-    /// Whether that gateway is gone: it has no lease.
+    /// Whether that gateway is gone: it has given up its lease, or has had none for [`BELIEVED`].
     pub is_left: bool,
     pub resumes: bool,
     /// Sealed; what the call was asked for.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asp_store::ledger::LedgerError;
 use asp_store::records::{CallId, CallRecord, CallRecords, Lease, Orphan, OwnerId, RecordKey, Saved};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -32,6 +33,12 @@ const LEASE: Duration = Duration::from_secs(8);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("active calls: {0}")]
 pub struct ActiveFault(String);
+
+impl From<LedgerError> for ActiveFault {
+    fn from(error: LedgerError) -> ActiveFault {
+        ActiveFault(error.to_string())
+    }
+}
 
 /// The rows of one gateway's calls.
 pub struct ActiveTable {
@@ -124,7 +131,7 @@ impl ActiveTable {
     }
 
     /// The call is about to have its outcome, or is another gateway's. Off its path its row comes to say how it ended,
-    /// or is deleted where nobody may come back for it.
+    /// or is deleted where nobody was told of it: a retry under its key asks the ledger.
     pub fn end(self: &Arc<Self>, call: &Arc<Call>) {
         let ownership = &call.ownership;
         ownership.gives_row_up();
@@ -134,7 +141,7 @@ impl ActiveTable {
         let table = self.clone();
         let call = call.clone();
         self.ending.spawn(async move {
-            let ended = match told::is_kept_after_its_end(&call) {
+            let ended = match call.ownership.is_told() {
                 true => table.finish(&call).await,
                 false => table.forget(&call).await,
             };
@@ -213,14 +220,15 @@ impl ActiveTable {
         }
     }
 
-    /// A row that was there, is gone before its time and was not ended by this gateway has ended elsewhere.
+    /// A row that was there, is gone before its time and was not ended by this gateway has ended elsewhere. One that
+    /// this gateway has given up says nothing: it has no owner, or is gone.
     fn is_taken(&self, call: &Call, row: Option<&CallRecord>) -> bool {
+        if call.ownership.has_given_row_up() {
+            return false;
+        }
         match row {
             Some(row) => row.owner != Some(self.owner),
-            None => {
-                let was_there = call.ownership.is_kept() && !call.ownership.has_given_row_up();
-                was_there && Instant::now() < call.deadline()
-            }
+            None => call.ownership.is_kept() && Instant::now() < call.deadline(),
         }
     }
 

@@ -178,20 +178,15 @@ impl Ledgers {
     }
 
     /// How the call ended that held this key.
-    pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Outcome {
-        match self.durable.answer(LedgerKey(claim.key), claim.hash).await {
-            Ok(Some(answer)) => match stored::replay(&self.sealer, claim, &answer) {
-                Ok(Some(output)) => Outcome::Done { output, replayed: true },
-                Ok(None) => Outcome::lost(),
-                Err(refusal) => Outcome::Refused(refusal),
-            },
-            // It was given back, or its time has ended.
-            Ok(None) => Outcome::lost(),
-            Err(error) => {
-                tracing::debug!(%error, "the ledger does not say how a call ended");
-                Outcome::lost()
-            }
-        }
+    pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Result<Outcome, LedgerError> {
+        // Where there is none, the key was given back, or its time has ended.
+        let answer = self.durable.answer(LedgerKey(claim.key), claim.hash).await?;
+        let replayed = answer.map(|answer| stored::replay(&self.sealer, claim, &answer)).transpose();
+        Ok(match replayed {
+            Ok(Some(Some(output))) => Outcome::Done { output, replayed: true },
+            Ok(Some(None) | None) => Outcome::lost(),
+            Err(refusal) => Outcome::Refused(refusal),
+        })
     }
 
     fn holder(&self, call: &Call) -> Holder {

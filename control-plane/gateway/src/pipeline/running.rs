@@ -50,6 +50,11 @@ impl RunningCalls {
         }
     }
 
+    /// Whether `caller` can see what the call called, by what is in force.
+    pub(crate) fn shows(&self, call: &Call, caller: &Caller) -> bool {
+        self.snapshot.load_full().is_some_and(|snapshot| hidden(call, caller, &snapshot).is_none())
+    }
+
     /// What is in force.
     pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         self.snapshot.load_full()
@@ -84,14 +89,18 @@ fn evaluate(call: &Call, snapshot: &Snapshot) {
     if snapshot.edge.revoked(&caller) {
         return withdraw(call, Withdrawal::TokenRevoked);
     }
-    let hidden = match snapshot.server(&call.server.message.name) {
-        Some(server) => View::of(snapshot, server, &caller, call.protocol).hidden(&call.entry),
-        None => Some(Hidden::Server),
-    };
-    match hidden {
+    match hidden(call, &caller, snapshot) {
         Some(Hidden::Server) => withdraw(call, Withdrawal::ServerDisabled),
         Some(Hidden::Primitive) => withdraw(call, Withdrawal::Denied),
         None => {}
+    }
+}
+
+/// What of the call's server and primitive is hidden from `caller`.
+fn hidden(call: &Call, caller: &Caller, snapshot: &Snapshot) -> Option<Hidden> {
+    match snapshot.server(&call.server.message.name) {
+        Some(server) => View::of(snapshot, server, caller, call.protocol).hidden(&call.entry),
+        None => Some(Hidden::Server),
     }
 }
 

@@ -42,6 +42,8 @@ const KEEP_ENDED: Duration = Duration::from_secs(15 * 60);
 const NOT_BEGUN: &str = "the gateway that had the call is gone, and nothing was done: call again";
 /// What the caller of a call that only reads is told when nobody goes on with it.
 const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
+/// What the caller of a call that may be repeated is told when its answer was too large for its record.
+const TOO_LARGE: &str = "the call was done, and its answer was too large to be kept: call again";
 /// How often it looks whether another gateway has ended the call.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -113,7 +115,12 @@ impl Pipeline {
                 }
                 Ok(None) => {
                     tracing::info!(call = %call.id, trace = %call.trace, "a call whose gateway is gone had ended already; its answer is in the ledger");
-                    return self.let_go(&call, self.ledgers.outcome(claim).await);
+                    let outcome = self.ledgers.outcome(claim).await.unwrap_or_else(|error| {
+                        // Who comes back later is told what the ledger says then.
+                        tracing::debug!(call = %call.id, trace = %call.trace, %error, "the ledger does not say how a call ended");
+                        Outcome::lost()
+                    });
+                    return self.let_go(&call, outcome);
                 }
                 Err(error) => {
                     // It may have its answer. Without one, its key says in time that the outcome is unknown.
@@ -141,8 +148,10 @@ impl Pipeline {
         });
     }
 
-    /// A call that was taken does not go on; whoever has attached to it meanwhile is told its outcome.
+    /// A call that was taken does not go on; whoever has attached to it meanwhile is told its outcome, and so is whoever
+    /// the gateway that is gone had told of it.
     fn let_go(&self, call: &Arc<Call>, outcome: Outcome) {
+        call.ownership.tells();
         self.active.end(call);
         call.finish(outcome);
         self.registry.end(call);
@@ -169,32 +178,43 @@ impl Pipeline {
     }
 
     /// The call with this id for `caller` at `server`, also one that has ended at another gateway; one that runs there
-    /// is waited for until it is taken over or ends.
-    pub async fn attach(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
+    /// is waited for until it is taken over or ends. Who may not begin it any more is told of none that has ended.
+    pub async fn attach(
+        &self,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<Arc<Call>>, ActiveFault> {
         let until = Instant::now() + TAKE_OVER_WITHIN;
         loop {
-            if let Some(call) = self.registry.attach(id, caller, server) {
-                return Some(call);
-            }
-            match self.active.told(id, caller, server).await {
-                Some(Told::Ended(ended)) => return self.ended_elsewhere(id, *ended, caller, server).await,
-                Some(Told::Runs) if Instant::now() < until => {}
+            match self.find(id, caller, server).await? {
+                Some(Found::Here(call)) => return Ok(Some(call)),
+                Some(Found::Elsewhere) if Instant::now() < until => {}
                 // It may have come and gone in between.
-                Some(Told::Runs) | None => return self.registry.attach(id, caller, server),
+                Some(Found::Elsewhere) | None => return Ok(self.here(id, caller, server)),
             }
             self.taken_over.changed_within(LOOK_EVERY).await;
         }
     }
 
-    /// The call with this id for `caller` at `server`, wherever it is; nobody is waited for.
-    pub async fn find(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Found> {
-        if let Some(call) = self.registry.attach(id, caller, server) {
-            return Some(Found::Here(call));
+    /// The same, wherever it is; nobody is waited for.
+    pub async fn find(&self, id: Uuid, caller: &Caller, server: &str) -> Result<Option<Found>, ActiveFault> {
+        if let Some(call) = self.here(id, caller, server) {
+            return Ok(Some(Found::Here(call)));
         }
-        match self.active.told(id, caller, server).await? {
-            Told::Ended(ended) => self.ended_elsewhere(id, *ended, caller, server).await.map(Found::Here),
-            Told::Runs => Some(Found::Elsewhere),
-        }
+        Ok(match self.active.told(id, caller, server).await? {
+            Some(Told::Ended(ended)) => {
+                let call = self.ended_elsewhere(id, *ended, caller, server).await?;
+                call.filter(|call| self.running.shows(call, caller)).map(Found::Here)
+            }
+            Some(Told::Runs) => Some(Found::Elsewhere),
+            None => None,
+        })
+    }
+
+    fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
+        let call = self.registry.attach(id, caller, server)?;
+        (call.outcome().is_none() || self.running.shows(&call, caller)).then_some(call)
     }
 
     /// A call as its record tells it, kept here for whoever comes back again.
@@ -204,11 +224,13 @@ impl Pipeline {
         ended: EndedCall,
         caller: &Caller,
         server: &str,
-    ) -> Option<Arc<Call>> {
-        let invocation = ended.record.invocation(&*self.running.snapshot()?)?;
-        if !principal::is_same(&invocation.caller, caller) || invocation.server.message.name != server {
-            return None;
-        }
+    ) -> Result<Option<Arc<Call>>, ActiveFault> {
+        let snapshot = self.running.snapshot();
+        let invocation = snapshot.and_then(|snapshot| ended.record.invocation(&snapshot));
+        let is_theirs = |invocation: &Invocation| {
+            principal::is_same(&invocation.caller, caller) && invocation.server.message.name == server
+        };
+        let Some(invocation) = invocation.filter(is_theirs) else { return Ok(None) };
         let now = Instant::now();
         let mut call = Call::new(&invocation, now, now, CancellationToken::new());
         call.id = id;
@@ -216,7 +238,11 @@ impl Pipeline {
         call.finish(match ended.kept {
             Some(Kept::Done(output)) => Outcome::Done { output, replayed: false },
             Some(Kept::Refused(refusal)) => Outcome::Refused(refusal),
-            Some(Kept::InLedger(claim)) => self.ledgers.outcome(&claim).await,
+            // A ledger that does not answer says nothing of how it ended.
+            Some(Kept::InLedger(claim)) => self.ledgers.outcome(&claim).await?,
+            Some(Kept::TooLarge) if call.may_repeat() => {
+                Outcome::Refused(Refusal::Upstream(TOO_LARGE.into()))
+            }
             Some(Kept::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
             None => Outcome::Refused(call.unanswered(Refusal::Upstream(GONE.into()))),
         });
@@ -224,7 +250,7 @@ impl Pipeline {
         if is_known {
             self.registry.promise(&call, now + ended.left.min(KEEP_ENDED));
         }
-        Some(call)
+        Ok(Some(call))
     }
 }
 

@@ -18,10 +18,10 @@ use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Fixture, Modern, snapshot, token};
 
 /// A ledger whose answers and releases fail for a while, or come to nothing as those of a gateway that dies do.
-struct Faulty {
-    inner: Arc<MemoryLedger>,
-    failures: AtomicUsize,
-    dies: bool,
+pub(crate) struct Faulty {
+    pub inner: Arc<MemoryLedger>,
+    pub failures: AtomicUsize,
+    pub dies: bool,
 }
 
 impl Faulty {
@@ -72,6 +72,7 @@ impl Ledger for Faulty {
     }
 
     async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+        self.fails()?;
         self.inner.answer(key, hash).await
     }
 

@@ -56,7 +56,7 @@ async fn call(fixture: &Fixture, name: &str, extra: Value) -> Answer {
     modern(name, extra).send(fixture).await
 }
 
-fn modern(name: &str, extra: Value) -> Modern {
+pub(crate) fn modern(name: &str, extra: Value) -> Modern {
     let mut params = json!({"name": name, "arguments": {}});
     for (name, value) in extra.as_object().unwrap() {
         params[name] = value.clone();
@@ -71,7 +71,7 @@ fn progress(request_id: &str, percent: f64) -> Payload {
     Payload::Progress(Progress { request_id: request_id.into(), percent, message, ..Progress::default() })
 }
 
-fn asks_name(request_id: &str) -> Payload {
+pub(crate) fn asks_name(request_id: &str) -> Payload {
     Payload::Elicitation(ElicitationRequested {
         request_id: request_id.into(),
         elicitation_id: "plugins.name".into(),
@@ -89,7 +89,7 @@ fn asks_model(request_id: &str) -> Payload {
     })
 }
 
-async fn user_input(worker: &mut Worker) -> DeliverUserInput {
+pub(crate) async fn user_input(worker: &mut Worker) -> DeliverUserInput {
     match worker.next().await {
         Some(client_message::Payload::UserInput(input)) => input,
         other => panic!("no user input: {other:?}"),
@@ -101,7 +101,7 @@ pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     until_async(what, async || holds()).await;
 }
 
-async fn until_async(what: &str, holds: impl AsyncFn() -> bool) {
+pub(crate) async fn until_async(what: &str, holds: impl AsyncFn() -> bool) {
     let patient = async {
         while !holds().await {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -111,12 +111,12 @@ async fn until_async(what: &str, holds: impl AsyncFn() -> bool) {
     assert!(waited.is_ok(), "{what}");
 }
 
-fn with_token(mut request: Modern) -> Modern {
+pub(crate) fn with_token(mut request: Modern) -> Modern {
     request.body["params"]["_meta"]["progressToken"] = "p".into();
     request
 }
 
-fn last_result(answer: &Answer) -> Value {
+pub(crate) fn last_result(answer: &Answer) -> Value {
     if answer.headers["content-type"] == "text/event-stream" {
         answer.events().last().unwrap()["result"].clone()
     } else {

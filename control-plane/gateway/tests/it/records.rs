@@ -1,17 +1,111 @@
 //! What is kept of a call that somebody can come back for, and that every gateway over the same stores tells it (I-3).
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_gateway::call::principal::principal;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_store::records::{CallId, CallRecord, CallRecords, Listing, State};
+use asp_gateway::pipeline::takeover::Found;
+use asp_proto::snapshot::{Binding, Protocol, TargetKind};
+use asp_registry::{Inputs, assemble};
+use asp_store::records::{
+    CallId, CallRecord, CallRecords, End, Lease, Listing, MemoryRecords, Orphan, OwnerId, RecordError,
+    RecordKey, Saved, State,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::outage::Faulty;
+use crate::plugin::{asks_name, last_result, modern, until, until_async, user_input, with_token};
 use crate::registry::caller;
-use crate::support::{Answer, Fixture, Modern, token};
+use crate::runtime::{Runtime, Script, Worker};
+use crate::support::{Answer, Fixture, Modern, inputs, snapshot, token};
 
 const SECRET: &str = "a secret of the caller";
+
+/// Records of which the first few are not stored and not found.
+struct Flaky {
+    inner: Arc<MemoryRecords>,
+    failures: AtomicUsize,
+}
+
+impl Flaky {
+    fn once(fixture: &Fixture) -> Arc<Flaky> {
+        Arc::new(Flaky { inner: fixture.active.clone(), failures: AtomicUsize::new(1) })
+    }
+
+    fn fails(&self) -> Result<(), RecordError> {
+        let once = |left: usize| left.checked_sub(1);
+        match self.failures.fetch_update(Ordering::AcqRel, Ordering::Acquire, once) {
+            Ok(_) => Err(RecordError::Unavailable("database is locked".into())),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl CallRecords for Flaky {
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError> {
+        self.fails()?;
+        self.inner.put(key, owner, state, record).await
+    }
+
+    async fn save_capsule(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        capsule: (u64, Bytes),
+        memory: Bytes,
+    ) -> Result<Saved, RecordError> {
+        self.inner.save_capsule(call, owner, capsule, memory).await
+    }
+
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+        self.inner.save_memory(call, owner, memory).await
+    }
+
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
+        self.fails()?;
+        self.inner.find(call).await
+    }
+
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
+        self.inner.list(listing).await
+    }
+
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+        self.inner.finish(key, owner, end).await
+    }
+
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+        self.inner.drop_record(call, owner).await
+    }
+
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
+        self.inner.renew(owner, lease).await
+    }
+
+    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
+        self.inner.retire(owner).await
+    }
+
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
+        self.inner.orphans(limit).await
+    }
+
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+        self.inner.take(orphan, owner).await
+    }
+}
 
 /// A call that asks for an approval before it echoes `message`.
 fn wipe(message: &str, extra: &Value) -> Modern {
@@ -51,7 +145,7 @@ async fn record(fixture: &Fixture, state: State) -> (CallId, CallRecord) {
             let found = records(fixture).await;
             match found.as_slice() {
                 [(_, record)] if record.state == state => return found[0].clone(),
-                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                _ => tokio::task::yield_now().await,
             }
         }
     };
@@ -129,8 +223,31 @@ async fn nobody_but_its_principal_at_its_server_is_told_of_a_call() {
     for (user, server, is_told) in
         [("bob", "policy", false), ("alice", "demo", false), ("alice", "policy", true)]
     {
-        let attached = other.pipeline.attach(call, &caller(user), server).await;
+        let attached = other.pipeline.attach(call, &caller(user), server).await.unwrap();
         assert_eq!(attached.is_some(), is_told, "{user} at {server}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_call_it_any_more_is_told_of_no_ended_call() {
+    let fixture = Fixture::new();
+    let retry = asked(&fixture, "gone", None, "accept").await;
+    assert_eq!(retry.send(&fixture).await.json()["result"]["isError"], false);
+    fixture.gateway.flush().await;
+    let deny = Binding {
+        org: "acme".into(),
+        target_kind: TargetKind::User.into(),
+        target: "alice".into(),
+        primitive: "policy.wipe".into(),
+        protocol: Protocol::Mcp.into(),
+        allowed: false,
+    };
+    let denying = assemble(Inputs { revision: 2, bindings: vec![deny], ..inputs() });
+    let other = other(&fixture);
+    for gateway in [&fixture, &other] {
+        gateway.gateway.apply(denying.clone()).unwrap();
+        let told = retry.send(gateway).await;
+        assert_eq!(told.reason(), "invalid_params", "{}", told.text);
     }
 }
 
@@ -154,4 +271,107 @@ async fn who_comes_back_for_a_call_whose_gateway_is_gone_is_told_at_once() {
     let told = retry.send(&other(&fixture)).await.json()["result"].clone();
     assert_eq!(told["_meta"]["asp/reason"], "outcome_unknown", "{told}");
     assert!(fixture.active.find(call).await.unwrap().unwrap().is_left, "nothing has changed it");
+}
+
+#[tokio::test]
+async fn a_gateway_that_renews_its_lease_late_is_not_taken_for_gone() {
+    let fixture = Fixture::new();
+    let retry = asked(&fixture, "gone", None, "accept").await;
+    let owner = fixture.gateway.pipeline.active.owner();
+    fixture.active.renew(owner, Duration::ZERO).await.unwrap();
+    let other = other(&fixture);
+    let (call, _) = record(&fixture, State::InputRequired).await;
+    let found = other.gateway.pipeline.find(Uuid::from_bytes(call), &caller("alice"), "policy").await;
+    assert!(matches!(found, Ok(Some(Found::Elsewhere))), "its lease has lapsed a moment ago");
+    let first = retry.send(&fixture).await.json()["result"].clone();
+    assert_eq!(first["structuredContent"], json!({"message": "gone"}), "{first}");
+    let told = at_another(&fixture, &retry).await.json()["result"].clone();
+    assert_eq!(told, first);
+}
+
+#[tokio::test]
+async fn what_is_past_its_time_is_waited_for_by_nobody() {
+    let fixture = Fixture::new();
+    let alice = caller("alice");
+    let call = Uuid::now_v7();
+    let key = RecordKey {
+        call: call.into_bytes(),
+        org: "acme".into(),
+        principal: principal(&alice),
+        user: [1; 16],
+        server: "demo".into(),
+        plugin: "sweep@1.0.0".into(),
+        context: String::new(),
+        created_ms: 0,
+        expires_ms: 1,
+        resumes: true,
+    };
+    fixture.active.put(&key, OwnerId([9; 16]), State::Working, Bytes::new()).await.unwrap();
+    let told = fixture.gateway.pipeline.active.told(call, &alice, "demo").await.unwrap();
+    assert!(told.is_none(), "no gateway takes it over");
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_for_a_moment_costs_a_client_one_request() {
+    let fixture = Fixture::new();
+    let retry = asked(&fixture, "gone", Some("k"), "accept").await;
+    let first = retry.send(&fixture).await.json()["result"].clone();
+    fixture.gateway.flush().await;
+    let records = fixture.with_stores(snapshot(), |stores| {
+        stores.active = Flaky::once(&fixture);
+        stores.ledger = fixture.ledger.clone();
+    });
+    let ledger = fixture.with_stores(snapshot(), |stores| {
+        stores.active = fixture.active.clone();
+        let inner = fixture.ledger.clone();
+        stores.ledger = Arc::new(Faulty { inner, failures: AtomicUsize::new(1), dies: false });
+    });
+    for other in [records, ledger] {
+        let unanswered = retry.send(&other).await;
+        assert_eq!(unanswered.reason(), "upstream_unavailable", "{}", unanswered.text);
+        let told = retry.send(&other).await.json()["result"].clone();
+        assert_eq!(told["structuredContent"], first["structuredContent"], "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_state_that_was_not_stored_does_not_keep_the_next_from_it() {
+    let base = Fixture::new();
+    let (go, went) = tokio::sync::oneshot::channel::<()>();
+    let went = std::sync::Mutex::new(Some(went));
+    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+        let went = went.lock().unwrap().take().unwrap();
+        async move {
+            let invoke = worker.begin(&[]).await;
+            worker.say(asks_name(&invoke.request_id)).await;
+            user_input(&mut worker).await;
+            went.await.unwrap();
+            worker.complete(&invoke, &json!({"ok": true})).await;
+        }
+    }));
+    let flaky = Flaky::once(&base);
+    let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.active = flaky.clone());
+    let request = |extra: Value| with_token(modern("sweep", extra).capabilities(json!({"elicitation": {}})));
+    let asked = last_result(&request(json!({})).send(&fixture).await);
+    until("the first state is refused", || flaky.failures.load(Ordering::Acquire) == 0).await;
+    let answers: serde_json::Map<String, Value> = asked["inputRequests"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(|id| (id.clone(), json!({"action": "accept", "content": {"name": "Ada"}})))
+        .collect();
+    let retry = request(json!({"requestState": asked["requestState"], "inputResponses": answers}));
+    let answering = tokio::spawn({
+        let fixture = fixture.clone();
+        async move { retry.send(&fixture).await }
+    });
+    let listing =
+        Listing { principal: principal(&caller("alice")), server: "plugins", before: None, limit: 10 };
+    let stored = async || {
+        let listed = base.active.list(&listing).await.unwrap();
+        listed.first().is_some_and(|(_, record)| record.state == State::Working)
+    };
+    until_async("the next one is stored", stored).await;
+    go.send(()).unwrap();
+    assert_eq!(last_result(&answering.await.unwrap())["structuredContent"], json!({"ok": true}));
 }

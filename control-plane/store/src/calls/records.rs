@@ -10,14 +10,20 @@ use sqlx::sqlite::SqliteRow;
 use super::SqliteCalls;
 use crate::clock::{milliseconds, now_ms};
 use crate::records::{
-    CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, Principal, RecordError,
-    RecordKey, Saved, State,
+    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, Principal,
+    RecordError, RecordKey, Saved, State,
 };
 
 /// $1 is the time.
-const COLUMNS: &str = "org, principal, user_digest, server, plugin, context, state, created_ms, updated_ms, expires_ms, owner, \
-    owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) AS is_left, \
-    resumable, record, seq, capsule, answers, outcome";
+fn columns() -> String {
+    format!(
+        "org, principal, user_digest, server, plugin, context, state, created_ms, updated_ms, expires_ms, owner, \
+         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms + {} > $1) AS is_left, \
+         resumable, record, seq, capsule, answers, outcome",
+        BELIEVED.as_millis()
+    )
+}
+
 /// $1 is the time, $2 the most.
 pub(super) const ORPHANS: &str = "SELECT call_id, owner FROM active_calls WHERE expires_ms > $1 AND owner IS NOT NULL \
     AND resumable = 1 AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) ORDER BY expires_ms LIMIT $2";
@@ -97,7 +103,7 @@ impl CallRecords for SqliteCalls {
     }
 
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
-        let statement = format!("SELECT {COLUMNS} FROM active_calls WHERE call_id = $2 AND {IS_RECORD}");
+        let statement = format!("SELECT {} FROM active_calls WHERE call_id = $2 AND {IS_RECORD}", columns());
         let row = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(now_ms())
             .bind(call.as_slice())
@@ -109,9 +115,10 @@ impl CallRecords for SqliteCalls {
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
         let statement = format!(
-            "SELECT call_id, {COLUMNS} FROM active_calls WHERE principal = $2 AND server = $3 \
+            "SELECT call_id, {} FROM active_calls WHERE principal = $2 AND server = $3 \
              AND ($4 IS NULL OR call_id < $4) AND expires_ms > $1 AND {IS_RECORD} \
-             ORDER BY call_id DESC LIMIT $5"
+             ORDER BY call_id DESC LIMIT $5",
+            columns()
         );
         let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(now_ms())

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{
-    Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordError,
-    RecordKey, Saved, Share, State,
+    BELIEVED, Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId,
+    RecordError, RecordKey, Saved, Share, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -32,17 +32,18 @@ struct Inner {
 
 impl Inner {
     fn is_orphan(&self, record: &CallRecord, now: i64) -> bool {
-        record.resumes && self.is_left(record, now)
+        record.resumes && self.has_no_lease(record, now)
     }
 
-    fn is_left(&self, record: &CallRecord, now: i64) -> bool {
+    fn has_no_lease(&self, record: &CallRecord, now: i64) -> bool {
         let lease = |owner| self.leases.get(&owner);
         record.owner.is_some_and(|owner| lease(owner).is_none_or(|lease_ms| *lease_ms <= now))
     }
 
     /// The record as it is now.
     fn told(&self, record: &CallRecord, now: i64) -> CallRecord {
-        CallRecord { is_left: self.is_left(record, now), ..record.clone() }
+        let is_left = self.has_no_lease(record, now.saturating_sub(milliseconds(BELIEVED)));
+        CallRecord { is_left, ..record.clone() }
     }
 
     /// A place for another record: what is past its time goes first, then what ended first.

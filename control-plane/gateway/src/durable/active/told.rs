@@ -1,7 +1,7 @@
 //! What the store tells of a call that somebody may come back for, at whichever gateway: that it runs and in which
 //! state, and how it ended.
 //!
-//! Keeps true: a call that nobody was told of, and whose row nobody's key points to, leaves nothing in the store; an
+//! Keeps true: a call that nobody was told of leaves nothing in the store but the answer in the ledger under its key; an
 //! outcome is stored once: one that the ledger has under the call's key is there alone; what only tells of a call is
 //! sealed as such, and no gateway goes on with the call by it.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_proto::snapshot::Primitive;
-use asp_store::records::{CallRecord, End, MAX_KEEP};
+use asp_store::records::{CallRecord, End, MAX_KEEP, State};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -64,12 +64,6 @@ pub fn kept_for(primitive: &Primitive) -> Duration {
     lifetime_bound(primitive, true).clamp(KEEP, MAX_KEEP)
 }
 
-/// Whether somebody may come back for a call with a row: whoever was told of it, or has its key.
-pub(super) fn is_kept_after_its_end(call: &Call) -> bool {
-    let claim = call.ownership.claim();
-    call.ownership.is_told() || (call.idempotency_key.is_some() && claim.is_some_and(|claim| claim.mutating))
-}
-
 impl ActiveTable {
     /// Somebody is told of the call. From now on its record says at every gateway where it stands, and then how it
     /// ended; a store that does not take that costs other gateways the sight of it.
@@ -79,46 +73,49 @@ impl ActiveTable {
         }
         let table = self.clone();
         let call = call.clone();
-        let told = async move {
-            let told = match call.ownership.has_given_row_up() {
-                true => table.finish(&call).await,
-                false => table.follow(&call).await,
-            };
-            if let Err(error) = told {
-                tracing::debug!(call = %call.id, trace = %call.trace, %error, "other gateways are not told of a call that waits for its client");
+        if !call.ownership.has_given_row_up() {
+            tokio::spawn(async move { table.follow(&call).await });
+            return;
+        }
+        self.ending.spawn(async move {
+            if let Err(error) = table.finish(&call).await {
+                tracing::debug!(call = %call.id, trace = %call.trace, %error, "other gateways are not told how a call ended");
             }
-        };
-        tokio::spawn(told);
+        });
     }
 
     /// The same, and the store has the call's record when this returns.
     pub async fn announce(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
-        let record = self.telling(call)?;
-        in_time(self.store.put(&key(call, false), self.owner, call.state(), record)).await?;
+        self.put_state(call, call.state()).await?;
         // Its end comes after what was stored here, and is stored because the call is told.
         self.tell(call);
         Ok(())
     }
 
-    /// Stores each state of the call until it ends.
-    async fn follow(&self, call: &Call) -> Result<(), ActiveFault> {
+    /// Stores each state of the call until it ends. Where the store does not take one, it is asked again at the next.
+    async fn follow(&self, call: &Call) {
         let mut events = call.events.reader_from(call.events.next_number());
-        let mut stored = None;
+        let mut last = None;
         loop {
             let state = call.state();
             if state.is_terminal() {
-                return Ok(());
+                return;
             }
-            if stored != Some(state) {
-                let record = self.telling(call)?;
-                // Where the row is another gateway's, that one's says more.
-                in_time(self.store.put(&key(call, false), self.owner, state, record)).await?;
-                stored = Some(state);
+            if last.replace(state) != Some(state)
+                && let Err(error) = self.put_state(call, state).await
+            {
+                tracing::debug!(call = %call.id, trace = %call.trace, %error, "other gateways are not told where a call stands that its client may come back for");
             }
             if events.next().await.is_none() {
-                return Ok(());
+                return;
             }
         }
+    }
+
+    async fn put_state(&self, call: &Call, state: State) -> Result<(), ActiveFault> {
+        let record = self.telling(call)?;
+        // Where the row is another gateway's, that one's says more.
+        in_time(self.store.put(&key(call, false), self.owner, state, record)).await.map(drop)
     }
 
     /// The row comes to say how the call ended.
@@ -150,22 +147,26 @@ impl ActiveTable {
     }
 
     /// What the store says of a call to `caller` at `server`; of a foreign one as little as of none.
-    pub async fn told(&self, call: Uuid, caller: &Caller, server: &str) -> Option<Told> {
-        let row = in_time(self.store.find(*call.as_bytes())).await.ok()??;
+    pub async fn told(&self, call: Uuid, caller: &Caller, server: &str) -> Result<Option<Told>, ActiveFault> {
+        let Some(row) = in_time(self.store.find(*call.as_bytes())).await? else { return Ok(None) };
         // A row of an earlier version names neither; its record does, where it is opened.
         let is_theirs = row.principal == principal(caller) && row.server == server;
         if !is_theirs && !row.server.is_empty() {
-            return None;
+            return Ok(None);
         }
-        match row.owner {
-            Some(_) if row.resumes || !row.is_left => Some(Told::Runs),
-            _ => self.ended(call, &row).map(Box::new).map(Told::Ended),
-        }
+        let ended = || self.ended(call, &row).map(Box::new);
+        Ok(match row.owner {
+            None => ended().map(Told::Ended),
+            Some(_) if !row.is_left => Some(Told::Runs),
+            Some(_) if !row.resumes => ended().map(Told::Ended),
+            // What is past its time is taken over by nobody.
+            Some(_) => left(&row).map(|_| Told::Runs),
+        })
     }
 
     fn ended(&self, call: Uuid, row: &CallRecord) -> Option<EndedCall> {
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
-        let left = Duration::from_millis(u64::try_from(row.expires_ms).ok()?.checked_sub(unix_ms())?);
+        let left = left(row)?;
         let record = self.sealer.open_bytes(Purpose::Told, &at, &row.record)?;
         let record = serde_json::from_slice(&record).ok()?;
         if row.owner.is_some() {
@@ -176,10 +177,20 @@ impl ActiveTable {
     }
 }
 
+/// How long the record of a call counts; `None` for one that is past its time.
+fn left(row: &CallRecord) -> Option<Duration> {
+    u64::try_from(row.expires_ms).ok()?.checked_sub(unix_ms()).map(Duration::from_millis)
+}
+
 impl Kept {
+    /// What the ledger knows, or may come to know, it alone tells.
     fn of(call: &Call, outcome: &Outcome) -> Kept {
         match (outcome, call.ownership.claim()) {
-            (Outcome::Done { .. }, Some(claim)) if claim.mutating => Kept::InLedger(claim.clone()),
+            (Outcome::Done { .. } | Outcome::Refused(Refusal::OutcomeUnknown), Some(claim))
+                if claim.mutating =>
+            {
+                Kept::InLedger(claim.clone())
+            }
             (Outcome::Done { output, .. }, _) => Kept::Done(output.clone()),
             (Outcome::Refused(refusal), _) => Kept::Refused(refusal.clone()),
         }

@@ -219,7 +219,10 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
     let opened = RequestState::open(&gateway.sealer, state, &request.caller, server, key);
     let opened = opened.ok_or_else(invalid)?;
     let attached = gateway.pipeline.attach(opened.call, &request.caller, server).await;
-    let call = attached.ok_or_else(invalid)?;
+    // The client keeps its answers, and sends them again.
+    let unsaid =
+        |_| Failure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: send this again");
+    let call = attached.map_err(unsaid)?.ok_or_else(invalid)?;
     requests::check_param_headers(request, &call.entry, message.param("arguments").unwrap_or(&Value::Null))?;
     let from_event = match opened.next_event(&call) {
         Some(next_event) => next_event,

@@ -88,7 +88,11 @@ async fn of_task(
     let unknown = || Failure::with(Reason::InvalidParams, "unknown task").in_call();
     let id = message.text_param("taskId").and_then(|id| Uuid::parse_str(id).ok()).ok_or_else(unknown)?;
     let pipeline = &request.gateway.pipeline;
-    let found = pipeline.find(id, &request.caller, &request.server.message.name).await.ok_or_else(unknown)?;
+    let unsaid = |_| {
+        Failure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: try again").in_call()
+    };
+    let found = pipeline.find(id, &request.caller, &request.server.message.name).await;
+    let found = found.map_err(unsaid)?.ok_or_else(unknown)?;
     let call = match found {
         Found::Here(call) if call.entry.primitive.kind() == Kind::Task => call,
         Found::Here(_) => return Err(unknown()),

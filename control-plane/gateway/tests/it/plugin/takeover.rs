@@ -30,6 +30,17 @@ fn send(request: Modern, fixture: &Fixture) -> tokio::task::JoinHandle<Answer> {
     tokio::spawn(async move { request.send(&fixture).await })
 }
 
+/// The retry of a `sweep` that answers what it was asked.
+fn answering(asked: &Value) -> Modern {
+    let answer = json!({"action": "accept", "content": {"name": "Ada"}});
+    let ids = asked["inputRequests"].as_object().unwrap().keys();
+    let answers: serde_json::Map<_, _> = ids.map(|id| (id.clone(), answer.clone())).collect();
+    let mut answering = request("sweep", None);
+    answering.body["params"]["requestState"] = asked["requestState"].clone();
+    answering.body["params"]["inputResponses"] = answers.into();
+    answering
+}
+
 /// Lets a gateway that lives look for what others left behind.
 async fn take_over(fixture: &Fixture) {
     fixture.gateway.pipeline.active.renew().await.unwrap();
@@ -102,6 +113,71 @@ async fn a_call_left_behind_goes_on_from_its_checkpoint_and_its_key_gets_the_ans
     assert_eq!((row.state, row.owner, row.resumes), (State::Completed, None, false), "its key was given");
     let events: Vec<String> = first.audit.events().into_iter().map(|event| event.event).collect();
     assert!(events.iter().any(|event| event.contains("call.resume") && event.contains(&ids(&dead))));
+}
+
+#[tokio::test]
+async fn a_key_alone_keeps_no_record_of_a_call_that_has_ended() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        assert_eq!(save(&mut worker, &invoke.request_id, 1, b"one").await, "");
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let fixture = fixture(&runtime);
+    let first = last_result(&request("order", Some("k")).send(&fixture).await);
+    assert_eq!(first["structuredContent"], json!({"ok": true}), "{first}");
+    fixture.gateway.flush().await;
+    assert_eq!(fixture.active.find(call_id(&runtime)).await.unwrap(), None, "its answer is in the ledger");
+    let again = last_result(&request("order", Some("k")).send(&fixture).await);
+    assert_eq!(again["_meta"]["asp/replayed"], true, "{again}");
+}
+
+#[tokio::test]
+async fn a_call_that_has_ended_was_taken_over_by_nobody() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        user_input(&mut worker).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let fixture = fixture(&runtime);
+    let asked = last_result(&request("sweep", None).send(&fixture).await);
+    let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+    let answering = answering(&asked);
+    let result = last_result(&answering.send(&fixture).await);
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    fixture.gateway.flush().await;
+    let row = fixture.active.find(call_id(&runtime)).await.unwrap().unwrap();
+    assert_eq!(row.owner, None, "it says how the call ended");
+    assert!(fixture.gateway.pipeline.active.is_ours(&call).await && !call.ownership.is_passed_on());
+}
+
+/// A record takes 8 MiB of JSON text, in which a control character takes six bytes.
+#[tokio::test]
+async fn what_only_reads_and_is_too_large_for_its_record_is_called_again() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        user_input(&mut worker).await;
+        for _ in 0..100 {
+            worker.say(text_chunk(&invoke.request_id, &"\u{1}".repeat(16 * 1024))).await;
+        }
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let first = fixture(&runtime);
+    let asked = last_result(&request("sweep", None).send(&first).await);
+    let answering = answering(&asked);
+    let result = last_result(&answering.send(&first).await);
+    assert_eq!(
+        result["isError"],
+        false,
+        "{}",
+        result["content"][0]["text"].as_str().unwrap_or_default().len()
+    );
+    first.gateway.flush().await;
+    let second = first.beside(Runtime::start(saves_and_hangs()).runtimes());
+    let told = last_result(&answering.send(&second).await);
+    assert_eq!(told["_meta"]["asp/reason"], "upstream_unavailable", "{told}");
+    assert!(told.to_string().contains("call again"), "{told}");
 }
 
 #[tokio::test]

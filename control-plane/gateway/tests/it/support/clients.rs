@@ -97,6 +97,7 @@ impl Legacy {
 }
 
 /// A modern request with everything the revision requires.
+#[derive(Clone)]
 pub(crate) struct Modern {
     pub headers: Vec<(String, String)>,
     pub body: Value,
