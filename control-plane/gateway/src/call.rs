@@ -64,6 +64,28 @@ impl ClientAbilities {
             Ask::Roots => self.roots,
         }
     }
+
+    /// What one of two clients can do.
+    #[must_use]
+    pub const fn or(self, other: ClientAbilities) -> ClientAbilities {
+        ClientAbilities {
+            elicitation: self.elicitation || other.elicitation,
+            sampling: self.sampling || other.sampling,
+            roots: self.roots || other.roots,
+            tasks: self.tasks || other.tasks,
+        }
+    }
+
+    /// What it can answer and another client cannot.
+    #[must_use]
+    pub const fn without(self, other: ClientAbilities) -> ClientAbilities {
+        ClientAbilities {
+            elicitation: self.elicitation && !other.elicitation,
+            sampling: self.sampling && !other.sampling,
+            roots: self.roots && !other.roots,
+            tasks: false,
+        }
+    }
 }
 
 /// What a face hands to the pipeline.

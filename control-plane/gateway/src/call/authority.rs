@@ -1,8 +1,9 @@
 //! Who is attached to a call: under whose token it runs, and what their clients can do for it.
 //!
 //! Keeps true: whoever attaches is the same principal; the token that was presented last counts; several may be attached,
-//! each with what its own client can do, and the end of one ends none of the others; while nobody is, a call may ask what
-//! the client could answer with which it began, because whoever comes back can.
+//! each with what its own client can do, and the end of one ends none of the others; whoever goes away to answer counts as
+//! there until somebody comes who can do the same; while nobody is, a call may ask what the client could answer with which
+//! it began, because whoever comes back can.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,8 @@ struct Standing {
     elicitation: usize,
     sampling: usize,
     roots: usize,
+    /// What those can do who went away to answer a question.
+    away: ClientAbilities,
 }
 
 impl Standing {
@@ -43,7 +46,8 @@ pub struct Authority {
 impl Authority {
     /// `awaited`: somebody waits for the call's answer from the start.
     pub(super) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
-        let standing = Standing { caller, awaited, open: 0, elicitation: 0, sampling: 0, roots: 0 };
+        let away = ClientAbilities::default();
+        let standing = Standing { caller, awaited, open: 0, elicitation: 0, sampling: 0, roots: 0, away };
         Authority { standing: watch::Sender::new(standing), begun_with }
     }
 
@@ -56,7 +60,7 @@ impl Authority {
         self.begun_with
     }
 
-    /// What the clients that are attached can do, all together.
+    /// What the clients can do that are attached or will be back, all together.
     pub fn abilities(&self) -> ClientAbilities {
         let standing = self.standing.borrow();
         match standing.open {
@@ -66,7 +70,8 @@ impl Authority {
                 sampling: standing.sampling > 0,
                 roots: standing.roots > 0,
                 tasks: self.begun_with.tasks,
-            },
+            }
+            .or(standing.away),
         }
     }
 
@@ -91,18 +96,22 @@ impl Authority {
             standing.elicitation += usize::from(abilities.elicitation);
             standing.sampling += usize::from(abilities.sampling);
             standing.roots += usize::from(abilities.roots);
+            standing.away = standing.away.without(abilities);
         });
     }
 
-    /// True where nobody is attached any more.
-    fn detach(&self, abilities: ClientAbilities) -> bool {
+    /// True where nobody is attached any more, nor will be back.
+    fn detach(&self, abilities: ClientAbilities, will_be_back: bool) -> bool {
         let mut is_last = false;
         self.change(|standing| {
+            if will_be_back {
+                standing.away = standing.away.or(abilities);
+            }
             standing.open = standing.open.saturating_sub(1);
             standing.elicitation = standing.elicitation.saturating_sub(usize::from(abilities.elicitation));
             standing.sampling = standing.sampling.saturating_sub(usize::from(abilities.sampling));
             standing.roots = standing.roots.saturating_sub(usize::from(abilities.roots));
-            is_last = !standing.is_attended();
+            is_last = !standing.is_attended() && standing.away == ClientAbilities::default();
         });
         is_last
     }
@@ -161,9 +170,16 @@ impl Attachment {
         self.abilities
     }
 
-    /// Ends it; true where it was open and nobody else is attached.
+    /// Ends it; true where it was open and nobody else is attached, or will be back.
     pub fn close(&mut self) -> bool {
-        std::mem::take(&mut self.open) && self.call.authority.detach(self.abilities)
+        std::mem::take(&mut self.open) && self.call.authority.detach(self.abilities, false)
+    }
+
+    /// Ends it, because its client goes away to answer, perhaps with a fresh token.
+    pub fn leave_to_answer(&mut self) {
+        if std::mem::take(&mut self.open) {
+            self.call.authority.detach(self.abilities, true);
+        }
     }
 }
 

@@ -58,11 +58,16 @@ pub(super) struct View {
 
 impl View {
     /// The final result where the call waits for what this client can answer, and the era ends the response for that.
-    fn suspend(&self, next_event: u64) -> Option<Value> {
+    fn suspend(&mut self, next_event: u64) -> Option<Value> {
         let call = self.attachment.call();
         let mut questions = call.questions.pending();
         questions.retain(|question| self.attachment.abilities().answers(&question.ask));
-        if questions.is_empty() { None } else { self.era.suspend(call, questions, next_event) }
+        if questions.is_empty() {
+            return None;
+        }
+        let result = self.era.suspend(call, questions, next_event)?;
+        self.attachment.leave_to_answer();
+        Some(result)
     }
 }
 
@@ -77,12 +82,12 @@ pub(super) trait Era: Send + Sync {
     fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Value>;
     /// Whether a response to a cancelled call still has somebody who waits for it.
     fn answers_cancelled(&self) -> bool;
-    /// The client went away before the outcome, and no other one follows the call.
+    /// The client went away before the outcome, and no other one follows the call or will be back.
     fn abandoned(&self, call: &Arc<Call>);
 }
 
 /// Answers with the call's outcome, streaming what happens before it.
-pub(super) async fn respond(view: View) -> Response {
+pub(super) async fn respond(mut view: View) -> Response {
     if view.from_event > 0
         && let Some(result) = view.suspend(view.from_event)
     {
@@ -233,8 +238,6 @@ impl Following {
         self.asked.take()?;
         let result = self.view.suspend(next_event)?;
         self.ended = true;
-        // Whoever answers may come with a fresh token.
-        self.view.attachment.close();
         Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK))
     }
 

@@ -92,6 +92,25 @@ async fn the_last_response_that_closes_cancels_the_call() {
 }
 
 #[tokio::test]
+async fn who_is_away_to_answer_finds_the_call_when_the_last_response_has_closed() {
+    let (runtime, go) = asks_and_waits(true);
+    let fixture = fixture(&runtime);
+    let asked = asked(&fixture).await;
+    let able = request(&asked["requestState"], answered(&asked), json!({"elicitation": {}}));
+    let able = able.open(&fixture).await;
+    let unable = request(&asked["requestState"], json!({}), json!({})).open(&fixture).await;
+    go.send(()).unwrap();
+    let again = result(able.into_body()).await;
+    assert_eq!(again["resultType"], "input_required", "{again}");
+    drop(unable);
+    let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+    assert!(!call.is_cancelled());
+    let answer = request(&again["requestState"], answered(&again), json!({"elicitation": {}}));
+    let last = last_result(&answer.send(&fixture).await);
+    assert_eq!(last["structuredContent"], json!({"ok": true}), "{last}");
+}
+
+#[tokio::test]
 async fn a_question_is_put_to_those_who_can_answer_it() {
     let (runtime, go) = asks_and_waits(true);
     let fixture = fixture(&runtime);
@@ -130,4 +149,21 @@ async fn a_call_may_ask_what_one_of_those_who_follow_it_can_answer() {
     drop(second);
     assert_eq!(call.abilities(), none);
     assert!(Attachment::to(call, user).close(), "the last one");
+}
+
+#[tokio::test]
+async fn a_call_may_ask_what_one_who_is_away_to_answer_can_answer() {
+    let call = running(&Fixture::new());
+    let none = ClientAbilities::default();
+    let user = ClientAbilities { elicitation: true, ..none };
+    let mut able = Attachment::to(call.clone(), user);
+    let mut unable = Attachment::to(call.clone(), none);
+    able.leave_to_answer();
+    assert_eq!(call.abilities(), user, "they will be back");
+    assert!(!unable.close(), "the one who is away finds the call");
+    let mut unable = Attachment::to(call.clone(), none);
+    let back = Attachment::to(call.clone(), user);
+    drop(back);
+    assert_eq!(call.abilities(), none);
+    assert!(unable.close(), "the last one");
 }
