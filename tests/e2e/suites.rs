@@ -144,8 +144,12 @@ async fn run(shared: &Shared, suite: &Suite) -> Result<()> {
         bail!("the suite came to no summary:\n{said}{}", String::from_utf8_lossy(&output.stderr));
     };
     let passed: Vec<&str> = summary.lines().filter_map(passed).collect();
-    let missing: Vec<&str> =
-        suite.passes.iter().copied().flatten().filter(|name| !passed.contains(name)).copied().collect();
+    let listed: Vec<&str> = suite.passes.iter().copied().flatten().copied().collect();
+    let more: Vec<&str> = passed.iter().copied().filter(|name| !listed.contains(name)).collect();
+    if !more.is_empty() {
+        eprintln!("{} {:?}: {more:?} pass too and are not listed", suite.package, suite.arguments);
+    }
+    let missing: Vec<&str> = listed.into_iter().filter(|name| !passed.contains(name)).collect();
     ensure!(missing.is_empty(), "{missing:?} do not pass:\n{summary}\n{before}");
     Ok(())
 }
