@@ -103,9 +103,15 @@ impl Subscriptions {
             self.lists(server, &mut view, profile.revision)
         });
         let made = Arc::new(Subscriber::new(id, profile, caller.clone(), lists));
-        if !self.table.lock().add(id, owner(caller), made.clone()) {
+        let mut table = self.table.lock();
+        // Another request of the same session may have been faster: its subscriber has the streams.
+        if let Some(known) = table.touch(&id) {
+            return Ok(known.clone());
+        }
+        if !table.add(id, owner(caller), made.clone()) {
             return Err(Full);
         }
+        drop(table);
         if self.left.load(Ordering::Acquire) {
             self.end(&id);
             return Err(Full);
