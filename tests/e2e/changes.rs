@@ -10,8 +10,10 @@ use crate::message::{initialize, legacy, modern};
 use crate::policy::{admin, caller};
 use crate::trial::Shared;
 
-/// How many wait; as many again warm the allocator up and leave.
+/// How many wait.
 const CLIENTS: usize = 1000;
+/// How many came before and left, so that what is made once is there. Few: their memory is used again.
+const BEFORE: usize = 50;
 /// What one of them may cost the gateway in bytes: its stream, its session, its place in every table.
 const MOST: u64 = 16 * 1024;
 const COMMENT: &str = "\r\n:\r\n";
@@ -28,9 +30,9 @@ async fn idle() -> Result<()> {
     // A stack of its own: it is measured.
     let stack = Stack::start(Options::repository()?).await?;
     let token = caller(&stack, "waiting").await?;
-    drop(open(&stack, &token).await?);
+    drop(open(&stack, &token, BEFORE).await?);
     let before = resident(&stack)?;
-    let streams = open(&stack, &token).await?;
+    let streams = open(&stack, &token, CLIENTS).await?;
     let after = resident(&stack)?;
     let each = after.saturating_sub(before) / CLIENTS as u64;
     eprintln!("{CLIENTS} idle streams: {each} bytes each in the gateway");
@@ -55,9 +57,9 @@ async fn idle() -> Result<()> {
 }
 
 /// Streams of both eras in turn.
-async fn open(stack: &Stack, token: &str) -> Result<Vec<Opened>> {
+async fn open(stack: &Stack, token: &str, clients: usize) -> Result<Vec<Opened>> {
     let mut streams = Vec::new();
-    for number in 0..CLIENTS {
+    for number in 0..clients {
         let request = if number % 2 == 0 {
             let session = initialize(stack.edge(), token).await?;
             let mut get = legacy(token, "ping", json!({}), &[("mcp-session-id", &session)]);

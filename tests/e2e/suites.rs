@@ -70,17 +70,33 @@ const LEGACY_MORE: &[&str] = &["json-schema-2020-12", "server-session-lifecycle"
 const MODERN: &[&str] = &[
     "caching",
     "input-required-result-basic-elicitation",
+    "input-required-result-basic-list-roots",
     "input-required-result-basic-sampling",
     "input-required-result-capability-check",
     "input-required-result-ignore-extra-params",
     "input-required-result-missing-input-response",
     "input-required-result-multi-round",
+    "input-required-result-multiple-input-requests",
     "input-required-result-request-state",
     "input-required-result-result-type",
     "input-required-result-tampered-state",
     "input-required-result-unsupported-methods",
     "input-required-result-validate-input",
     "sep-2164-resource-not-found",
+    "server-stateless",
+];
+
+/// The tasks extension.
+const TASKS: &[&str] = &[
+    "tasks-capability-negotiation",
+    "tasks-dispatch-and-envelope",
+    "tasks-lifecycle",
+    "tasks-mrtr-composition",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-request-state-removal",
+    "tasks-required-task-error",
+    "tasks-wire-fields",
 ];
 
 /// Likewise, of 2026-07-28.
@@ -117,7 +133,7 @@ const SUITES: [(&str, Suite); 4] = [
         Suite {
             package: "conformance-2",
             arguments: &["--requirements", "2026-07-28", "--timeout", SCENARIO],
-            passes: &[EVERY, SINCE_2025_11_25, MODERN, MODERN_MORE],
+            passes: &[EVERY, SINCE_2025_11_25, MODERN, MODERN_MORE, TASKS],
         },
     ),
 ];
