@@ -6,7 +6,7 @@ use asp_registry::assemble;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::subscriptions::{PROMPTS, RESOURCES, Stream, TOOLS, UPDATED, at, deny, rewrite};
+use crate::subscriptions::{BOUND, PROMPTS, RESOURCES, Stream, TOOLS, UPDATED, at, deny, rewrite};
 use crate::support::{Fixture, Modern, inputs, now, token};
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -114,7 +114,8 @@ async fn a_filter_of_another_form_is_refused() {
         (json!({"resourceSubscriptions": long}), "rate_limited"),
     ];
     for (filter, reason) in rows {
-        let answer = request("alice", filter.clone()).send(&fixture).await;
+        let request = request("alice", filter.clone());
+        let answer = tokio::time::timeout(BOUND, request.send(&fixture)).await.expect("no stream");
         assert_eq!(answer.reason(), reason, "{}", answer.text);
     }
     assert!(fixture.gateway.subscriptions.is_empty());

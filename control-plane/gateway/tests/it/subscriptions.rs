@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::support::{Fixture, Legacy, claims, inputs, now, sign, token};
 
 /// Hang guard of one message.
-const BOUND: Duration = Duration::from_secs(10);
+pub(crate) const BOUND: Duration = Duration::from_secs(10);
 pub(crate) const TOOLS: &str = "notifications/tools/list_changed";
 pub(crate) const PROMPTS: &str = "notifications/prompts/list_changed";
 pub(crate) const RESOURCES: &str = "notifications/resources/list_changed";
