@@ -36,6 +36,7 @@ mod silent;
 mod slow_store;
 mod stores;
 mod suites;
+mod tasks;
 mod tokens;
 mod trial;
 mod vectors;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     trials.extend(changes::trials(&shared));
     trials.extend(clients::trials(&shared));
     trials.extend(conformance::trials(&shared));
+    trials.extend(tasks::trials(&shared));
     trials.extend(suites::trials(&shared));
     trials.extend(wire::trials(&shared));
     trials.extend(plugins::trials(&shared));
