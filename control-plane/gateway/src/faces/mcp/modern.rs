@@ -89,7 +89,7 @@ async fn answer(
         return Ok(finished(answered?, Caching::None));
     }
     if message.method.as_deref() == Some("subscriptions/listen") {
-        return subscriptions::listen(request, message, id);
+        return subscriptions::listen(request, message, id, abilities);
     }
     let context = Context { revision: REVISION, abilities, session: String::new() };
     let resumed = resumed(request, message).await?;

@@ -14,7 +14,7 @@ use asp_snapshot::artifact;
 use asp_snapshot::mcp_revision::Revision;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
-use futures::stream;
+use futures::stream::{self, SelectAll, StreamExt};
 use serde_json::{Map, Value, json};
 
 use super::McpRequest;
@@ -24,6 +24,8 @@ use super::modern::SERVER_INFO;
 use super::requests;
 use super::results;
 use super::stream::{COMMENT, KEEP_ALIVE, event_text, of_events};
+use super::tasks;
+use crate::call::ClientAbilities;
 use crate::call::outcome::Refusal;
 use crate::pipeline::entitlement::entitle;
 use crate::pipeline::resolve::{Target, resolve};
@@ -68,11 +70,16 @@ pub(super) fn open(request: &McpRequest, session: &Session) -> Result<Listening,
 pub(super) fn of_session(listening: Listening) -> Response {
     // The first comment shows intermediaries that the response has begun.
     let first = Some(COMMENT.to_owned());
-    respond(Telling { listening, first, tag: None, last: None, ended: false })
+    respond(Telling { listening, tasks: SelectAll::new(), first, tag: None, last: None, ended: false })
 }
 
 /// `subscriptions/listen`: one stream of what the request names.
-pub(super) fn listen(request: &McpRequest, message: &Message, id: &str) -> Result<Response, Failure> {
+pub(super) fn listen(
+    request: &McpRequest,
+    message: &Message,
+    id: &str,
+    abilities: ClientAbilities,
+) -> Result<Response, Failure> {
     let asked = Asked::of(message)?;
     let revision = Revision::V2026_07_28;
     let capabilities = lists::capabilities(request, true);
@@ -102,6 +109,11 @@ pub(super) fn listen(request: &McpRequest, message: &Message, id: &str) -> Resul
     if !watched.is_empty() {
         honoured.insert("resourceSubscriptions".into(), watched.into());
     }
+    let mut changes = SelectAll::new();
+    let followed = follow(request, &asked.tasks, abilities, &mut changes);
+    if !followed.is_empty() {
+        honoured.insert("taskIds".into(), followed.into());
+    }
     let tag: Value = serde_json::from_str(id).map_err(|_| Failure::of(Reason::InvalidRequest))?;
     let acknowledged = json!({"notifications": honoured, "_meta": {SUBSCRIPTION_ID: tag}});
     let first = notification("notifications/subscriptions/acknowledged", acknowledged);
@@ -109,6 +121,7 @@ pub(super) fn listen(request: &McpRequest, message: &Message, id: &str) -> Resul
     let last = json!({"resultType": "complete", "_meta": {SUBSCRIPTION_ID: tag, SERVER_INFO: info}});
     Ok(respond(Telling {
         listening,
+        tasks: changes,
         first: Some(event_text(&first)),
         tag: Some(tag),
         last: Some(event_text(&RpcResponse::result(id, &last).text)),
@@ -116,11 +129,30 @@ pub(super) fn listen(request: &McpRequest, message: &Message, id: &str) -> Resul
     }))
 }
 
+/// Adds the changes of those tasks that the caller has here; their ids.
+fn follow(
+    request: &McpRequest,
+    ids: &[&str],
+    abilities: ClientAbilities,
+    changes: &mut SelectAll<tasks::Changes>,
+) -> Vec<Value> {
+    let mut followed = Vec::new();
+    for id in ids.iter().copied().map(Value::from) {
+        let of_task = id.as_str().and_then(|id| tasks::changes(request, id, abilities));
+        if let Some(of_task) = of_task.filter(|_| !followed.contains(&id)) {
+            changes.push(of_task);
+            followed.push(id);
+        }
+    }
+    followed
+}
+
 /// What a `subscriptions/listen` asks to be told of.
 struct Asked<'a> {
     /// In the order of [`LISTS`].
     lists: [bool; 3],
     resources: Vec<&'a str>,
+    tasks: Vec<&'a str>,
 }
 
 impl Asked<'_> {
@@ -136,24 +168,28 @@ impl Asked<'_> {
                 Some(_) => return Err(wrong(&format!("params.notifications.{name} must be a boolean"))),
             };
         }
-        let uris = match filter.get("resourceSubscriptions") {
-            None | Some(Value::Null) => &[],
-            Some(Value::Array(uris)) => uris.as_slice(),
-            Some(_) => return Err(wrong("params.notifications.resourceSubscriptions must be an array")),
+        let texts = |name: &str, most: usize| {
+            let all = match filter.get(name) {
+                None | Some(Value::Null) => &[],
+                Some(Value::Array(all)) => all.as_slice(),
+                Some(_) => return Err(wrong(&format!("params.notifications.{name} must be an array"))),
+            };
+            if all.len() > most {
+                return Err(too_many());
+            }
+            let texts: Option<Vec<&str>> = all.iter().map(Value::as_str).collect();
+            texts.ok_or_else(|| wrong(&format!("params.notifications.{name} must hold strings")))
         };
-        if uris.len() > MAX_RESOURCES {
-            return Err(too_many());
-        }
-        let resources: Option<Vec<&str>> = uris.iter().map(Value::as_str).collect();
-        let resources =
-            resources.ok_or_else(|| wrong("params.notifications.resourceSubscriptions must hold strings"))?;
-        Ok(Asked { lists, resources })
+        let resources = texts("resourceSubscriptions", MAX_RESOURCES)?;
+        let tasks = texts("taskIds", tasks::MAX_WATCHED)?;
+        Ok(Asked { lists, resources, tasks })
     }
 }
 
 /// A stream and what it says besides notices.
 struct Telling {
     listening: Listening,
+    tasks: SelectAll<tasks::Changes>,
     /// The first event.
     first: Option<String>,
     /// The subscription's id, which every message of it carries.
@@ -180,6 +216,9 @@ impl Telling {
                     self.last.take()
                 }
             },
+            Some(task) = self.tasks.next(), if !self.tasks.is_empty() => {
+                Some(event_text(&tagged("notifications/tasks", task.into(), self.tag.as_ref())))
+            }
             () = tokio::time::sleep(KEEP_ALIVE) => Some(COMMENT.to_owned()),
         }
     }
@@ -239,7 +278,12 @@ fn readable(request: &McpRequest, revision: Revision, uri: &str) -> Result<u64, 
 }
 
 fn told(notice: &Notice, tag: Option<&Value>) -> String {
-    let (method, mut params) = message(notice);
+    let (method, params) = message(notice);
+    tagged(method, params, tag)
+}
+
+/// A notification with the id of its subscription.
+fn tagged(method: &str, mut params: Value, tag: Option<&Value>) -> String {
     if let (Some(params), Some(tag)) = (params.as_object_mut(), tag) {
         params.insert("_meta".into(), json!({SUBSCRIPTION_ID: tag}));
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use asp_edge::Reason;
 use asp_proto::snapshot::Kind;
 use asp_snapshot::mcp_revision::Revision;
+use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -16,6 +17,7 @@ use uuid::Uuid;
 use super::codec::{Failure, Message, error_object};
 use super::results::{self, Asked};
 use super::{McpRequest, questions, requests};
+use crate::call::event::log::EventReader;
 use crate::call::follower::Standing;
 use crate::call::{self, Call, ClientAbilities, State};
 use crate::clock::rfc3339;
@@ -25,6 +27,8 @@ use crate::pipeline::takeover::Found;
 pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// How a refusal names it among the abilities of clients.
 pub(super) const ABILITY: &str = "tasks";
+/// Most tasks that one stream tells of.
+pub(super) const MAX_WATCHED: usize = 100;
 /// How often a client should ask.
 const POLL: Duration = Duration::from_secs(1);
 const REVISION: Revision = Revision::V2026_07_28;
@@ -60,6 +64,50 @@ pub(super) async fn create(request: &McpRequest, call: &Arc<Call>) -> Option<Map
     // Nobody waits here any more, and the call outlives the token it began with.
     call.authority.leave();
     Some(described(call, "working"))
+}
+
+/// How a task stands, and again whenever that changes, to its end.
+pub(super) type Changes = BoxStream<'static, Map<String, Value>>;
+
+/// The changes of the caller's task with this id that this gateway has; of every other one none.
+pub(super) fn changes(request: &McpRequest, id: &str, abilities: ClientAbilities) -> Option<Changes> {
+    let id = Uuid::parse_str(id).ok().filter(|_| abilities.tasks)?;
+    let registry = &request.gateway.pipeline.registry;
+    let call = registry.attach(id, &request.caller, &request.server.message.name)?;
+    let events = call.events.reader_from(call.events.next_number());
+    let following = Following { call, abilities, events, told: None, over: false };
+    let is_task = following.call.entry.primitive.kind() == Kind::Task;
+    is_task.then(|| stream::unfold(following, Following::next).boxed())
+}
+
+struct Following {
+    call: Arc<Call>,
+    abilities: ClientAbilities,
+    events: EventReader,
+    /// Its status and its open questions, as they were told last.
+    told: Option<(Value, Vec<String>)>,
+    /// No event comes any more.
+    over: bool,
+}
+
+impl Following {
+    async fn next(mut self) -> Option<(Map<String, Value>, Following)> {
+        loop {
+            let task = detailed(&self.call, self.abilities);
+            let asked = task.get("inputRequests").and_then(Value::as_object);
+            let asked = asked.into_iter().flat_map(|asked| asked.keys().cloned()).collect();
+            let stands = (task.get("status").cloned().unwrap_or_default(), asked);
+            if self.told.as_ref() != Some(&stands) {
+                self.told = Some(stands);
+                return Some((task, self));
+            }
+            if self.over {
+                return None;
+            }
+            // The outcome comes before the end of the events.
+            self.over = self.events.next().await.is_none();
+        }
+    }
 }
 
 /// The answer to a request of the extension; `None` for any other one.

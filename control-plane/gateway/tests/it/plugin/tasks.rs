@@ -5,6 +5,8 @@ use std::time::Duration;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_proto::plugin::{Failed, server_message::Payload};
 use asp_store::records::CallRecords;
+use axum::body::Body;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -225,5 +227,60 @@ async fn the_name_of_a_task_stands_in_its_header() {
     for method in ["tasks/list", "tasks/result"] {
         let answer = of_task(method, &task, &json!({})).send(&fixture).await;
         assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (404, &json!(-32601)));
+    }
+}
+
+/// The next message of a stream.
+async fn told(body: &mut Body) -> Value {
+    let reading = async {
+        loop {
+            let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            let text = String::from_utf8(frame.to_vec()).unwrap();
+            if let Some(data) = text.lines().find_map(|line| line.strip_prefix("data: ")) {
+                return serde_json::from_str(data).unwrap();
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), reading).await.expect("a message")
+}
+
+async fn listens(fixture: &Fixture, user: &str, ids: Value) -> (Body, Value) {
+    let params = json!({"notifications": {"taskIds": ids}});
+    let request = Modern::new("plugins", &token(user), "subscriptions/listen", params).capabilities(can());
+    let mut body = request.open(fixture).await.into_body();
+    let acknowledged = told(&mut body).await;
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged", "{acknowledged}");
+    (body, acknowledged["params"]["notifications"].clone())
+}
+
+#[tokio::test]
+async fn who_listens_is_told_of_the_changes_of_own_tasks() {
+    let runtime = asking();
+    let fixture = fixture(&runtime);
+    let task = begun(&fixture).await;
+    until(&fixture, &task, "input_required").await;
+    let ids = json!([task["taskId"], Uuid::now_v7().to_string(), "none"]);
+    let (_, honoured) = listens(&fixture, "bob", ids.clone()).await;
+    assert_eq!(honoured, json!({}), "a task of another user is as unknown as none");
+    let (mut body, honoured) = listens(&fixture, "alice", ids).await;
+    assert_eq!(honoured, json!({"taskIds": [task["taskId"]]}));
+    let asked = told(&mut body).await;
+    assert_eq!(
+        (&asked["method"], &asked["params"]["status"]),
+        (&json!("notifications/tasks"), &json!("input_required"))
+    );
+    assert!(asked["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].is_number(), "{asked}");
+    let answer =
+        json!({"inputResponses": {"plugins.name": {"action": "accept", "content": {"name": "Ada"}}}});
+    of_task("tasks/update", &task, &answer).send(&fixture).await;
+    loop {
+        let change = told(&mut body).await;
+        let params = &change["params"];
+        assert_eq!((&change["method"], &params["taskId"]), (&json!("notifications/tasks"), &task["taskId"]));
+        if params["status"] == "completed" {
+            assert_eq!(params["result"]["structuredContent"], json!({"ok": true}));
+            return;
+        }
+        assert_eq!(params["status"], "working", "{change}");
     }
 }
