@@ -75,6 +75,12 @@ pub trait Executor: Send + Sync {
     async fn drained(&self);
 }
 
+/// Who is told of resources that changed.
+pub trait ResourceListener: Send + Sync {
+    /// A resource of `server` reads otherwise than before for callers of `org`.
+    fn changed(&self, server: &str, org: &str, uri: &str);
+}
+
 /// What an admitted delegation holds until it ends.
 pub type DelegationGrant = Box<dyn Send>;
 
@@ -91,6 +97,9 @@ pub trait Platform: Send + Sync {
         call: &Call,
         delegate: &ListedPrimitive,
     ) -> Result<DelegationGrant, Refusal>;
+
+    /// A resource of the call's server reads otherwise than before.
+    fn resource_changed(&self, call: &Call, uri: &str);
 
     /// One metric and one audit line of a delegation that ended.
     async fn record_delegation(&self, call: &Call, delegated: &Delegated);

@@ -3,7 +3,7 @@
 //! Owns: what is applied, and the tasks that keep a replica going. Refuses: configuration of its own; everything
 //! it knows came in a snapshot (I-5), and until the first one it is not ready.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -160,11 +160,16 @@ impl Gateway {
             registry,
             active,
             taken_over: TakenOverCalls::default(),
+            listener: OnceLock::new(),
         });
+        let subscriptions = Subscriptions::new(pipeline.clone());
+        let listener = Arc::downgrade(&subscriptions);
+        // It is set here alone.
+        let _ = pipeline.listener.set(listener);
         Ok(Arc::new(Gateway {
             config: Settings { public_url: config.public_url, dev: config.dev },
             sessions: Sessions::new(sealer.clone()),
-            subscriptions: Arc::new(Subscriptions::new(pipeline.clone())),
+            subscriptions,
             minter,
             runtimes,
             artifacts,

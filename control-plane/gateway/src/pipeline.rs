@@ -22,7 +22,7 @@ pub mod running;
 pub mod takeover;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ use crate::call::{Call, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
 use crate::durable::record::Record;
 use crate::durable::taken_over::TakenOverCalls;
-use crate::execution::{Execution, Executor, Platform, ResumeState};
+use crate::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
 use crate::inspection::Inspections;
 use crate::pipeline::admission::{Admission, Admitted, Bounds};
 use crate::pipeline::entitlement::Entitled;
@@ -72,6 +72,8 @@ pub struct Pipeline {
     pub active: Arc<ActiveTable>,
     /// The calls that were taken over from other gateways.
     pub taken_over: TakenOverCalls,
+    /// Who is told of resources that changed; set once, when the gateway is wired.
+    pub listener: OnceLock<Weak<dyn ResourceListener>>,
 }
 
 /// The calls that run.

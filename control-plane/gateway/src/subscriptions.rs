@@ -4,13 +4,14 @@
 //! Refuses: delivery; a stream takes what there is when its client reads. Keeps true: a subscriber is told of a list only
 //! where what its own caller sees in it has changed, and of a resource only where the caller can see that; callers whom
 //! policy names alike are evaluated once; a burst of snapshots is one evaluation; who may not see the server any more, or
-//! whose token is revoked, is told nothing more, and their streams end. Bound: subscribers by user, org and in all, and
-//! each by its own (`subscriber`). What a subscriber is owed is forgotten with its replica: clients list and subscribe
+//! whose token is revoked, is told nothing more, and their streams end. What a plugin says of a
+//! resource is told in its caller's org alone. Bound: subscribers by user, org and in all, and each by its own
+//! (`subscriber`); what plugins said by number. What a subscriber is owed is forgotten with its replica: clients list and subscribe
 //! again when a session is new to a replica (I-3).
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -21,6 +22,7 @@ use asp_snapshot::{Snapshot, VirtualServer};
 use parking_lot::Mutex;
 
 use crate::digest;
+use crate::execution::ResourceListener;
 use crate::pipeline::Pipeline;
 use crate::pipeline::entitlement::View;
 use crate::shares::{Bounds, Owner, Share, Shares};
@@ -29,11 +31,15 @@ pub mod stream;
 pub mod subscriber;
 
 pub use stream::Listening;
-use subscriber::{Lists, Profile, Subscriber};
+use subscriber::{Lists, MAX_TEXT, Profile, Subscriber};
 
 /// Most subscribers of one replica: of all, of one org, and of one user. An open stream costs some KiB.
 const BOUNDS: Bounds =
     Bounds { whole: Share::of(50_000), of_org: Share::of(25_000), of_user: Share::of(10_000) };
+/// Most resources of which plugins may say that they changed before those who subscribed are told.
+const MAX_CHANGED: usize = 1024;
+/// How often at most those who subscribed are told what plugins said.
+const BETWEEN: Duration = Duration::from_millis(100);
 /// How many subscribers are evaluated before others get the thread.
 const AT_A_TIME: usize = 64;
 /// A session that has no stream for this long is forgotten here.
@@ -43,6 +49,10 @@ const STALLED: Duration = Duration::from_secs(60);
 
 /// The subscribers of one replica.
 pub struct Subscriptions {
+    /// For the tasks of its own.
+    own: Weak<Subscriptions>,
+    /// What plugins said of resources since those who subscribed were told last.
+    changed: Mutex<Changed>,
     pipeline: Arc<Pipeline>,
     table: Mutex<Shares<Arc<Subscriber>>>,
     /// What is in force; set before the subscribers are evaluated by it.
@@ -51,6 +61,17 @@ pub struct Subscriptions {
     evaluated: tokio::sync::Mutex<Option<Evaluated>>,
     /// The replica leaves: nobody subscribes any more.
     left: AtomicBool,
+}
+
+#[derive(Default)]
+struct Changed {
+    /// URIs by server and org.
+    resources: HashMap<(String, String), HashSet<String>>,
+    count: usize,
+    /// A task tells them.
+    is_told: bool,
+    /// Some are not told, and a log line says so.
+    is_over: bool,
 }
 
 struct Evaluated {
@@ -73,14 +94,16 @@ struct Views {
 }
 
 impl Subscriptions {
-    pub fn new(pipeline: Arc<Pipeline>) -> Subscriptions {
-        Subscriptions {
+    pub fn new(pipeline: Arc<Pipeline>) -> Arc<Subscriptions> {
+        Arc::new_cyclic(|own| Subscriptions {
+            own: own.clone(),
+            changed: Mutex::default(),
             pipeline,
             table: Mutex::new(Shares::new(BOUNDS)),
             snapshot: ArcSwapOption::empty(),
             evaluated: tokio::sync::Mutex::default(),
             left: AtomicBool::new(false),
-        }
+        })
     }
 
     /// The subscriber with this id, made where there is none: one of `server` for `caller`, who was evaluated by `snapshot`.
@@ -175,6 +198,37 @@ impl Subscriptions {
         }
     }
 
+    /// Tells what plugins said, until they say nothing more: each pass looks at every subscriber, so that how often they
+    /// say it costs nothing.
+    async fn tell(&self) {
+        loop {
+            let Some(resources) = self.changed.lock().take() else { return };
+            let Some(snapshot) = self.snapshot.load_full() else { continue };
+            for some in self.all().chunks(AT_A_TIME) {
+                some.iter().for_each(|subscriber| self.tell_one(subscriber, &snapshot, &resources));
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(BETWEEN).await;
+        }
+    }
+
+    fn tell_one(
+        &self,
+        subscriber: &Subscriber,
+        snapshot: &Snapshot,
+        resources: &HashMap<(String, String), HashSet<String>>,
+    ) {
+        let caller = subscriber.caller();
+        let server = &subscriber.profile.server;
+        let Some(uris) = resources.get(&(server.clone(), caller.org.clone())) else { return };
+        let Some(server) = snapshot.server(server) else { return };
+        let mut view = View::of(snapshot, server, &caller, Protocol::Mcp);
+        subscriber.updated(uris, |uri| {
+            let found = server.resource(uri);
+            found.is_some_and(|(entry, _)| view.shows(&entry) && self.pipeline.offers(&entry))
+        });
+    }
+
     fn all(&self) -> Vec<Arc<Subscriber>> {
         self.table.lock().values().cloned().collect()
     }
@@ -245,6 +299,40 @@ impl Subscriptions {
             }
         }
         lists
+    }
+}
+
+impl Changed {
+    /// What is to be told; `None` where that is nothing, and nobody tells it any more.
+    fn take(&mut self) -> Option<HashMap<(String, String), HashSet<String>>> {
+        self.count = 0;
+        self.is_over = false;
+        self.is_told = !self.resources.is_empty();
+        self.is_told.then(|| std::mem::take(&mut self.resources))
+    }
+}
+
+impl ResourceListener for Subscriptions {
+    fn changed(&self, server: &str, org: &str, uri: &str) {
+        let mut changed = self.changed.lock();
+        if changed.count >= MAX_CHANGED || uri.len() > MAX_TEXT {
+            if !std::mem::replace(&mut changed.is_over, true) {
+                tracing::warn!(
+                    server,
+                    org,
+                    "plugins said of too many resources at a time that they changed, or of one with too long a URI: clients are not told of it; say it of fewer"
+                );
+            }
+            return;
+        }
+        let key = (server.to_owned(), org.to_owned());
+        let is_new = changed.resources.entry(key).or_default().insert(uri.to_owned());
+        changed.count += usize::from(is_new);
+        if !std::mem::replace(&mut changed.is_told, true)
+            && let Some(own) = self.own.upgrade()
+        {
+            tokio::spawn(async move { own.tell().await });
+        }
     }
 }
 

@@ -21,6 +21,7 @@ def test_a_call_sends_its_events_in_order_and_completes():
             await ctx.progress(10, "starting", {"rows": 3})
             await ctx.status("SCANNING", {"branch": 1})
             await ctx.log("warn", "look here")
+            await ctx.resource_changed("page://7")
             await ctx.chunk("part one")
             await ctx.chunk(structured={"n": 1})
             return {"got": args["text"], "caller": list(ctx.caller), "budget": ctx.budget,
@@ -34,15 +35,16 @@ def test_a_call_sends_its_events_in_order_and_completes():
                 ctx = wire.Context(tenant_id="org", user_id="ann", session_id="s")
                 await stream.invoke({"text": "ü"}, ctx=ctx, budget=7, access_token="secret")
                 events, end = await stream.end()
-        assert kinds(events) == ["progress", "status", "log", "chunk", "chunk", "completed"]
+        assert kinds(events) == ["progress", "status", "log", "resource_changed", "chunk", "chunk", "completed"]
         assert events[0].progress.percent == 10
         assert events[0].progress.gauges["rows"] == 3
         assert events[0].progress.task_id == "t1"
         assert events[1].status.phase == "SCANNING"
         assert json.loads(events[1].status.metadata.value) == {"branch": 1}
         assert (events[2].log.level, events[2].log.message) == (wire.LogLine.WARN, "look here")
-        assert events[3].chunk.text == "part one"
-        assert json.loads(events[4].chunk.structured.value) == {"n": 1}
+        assert events[3].resource_changed.uri == "page://7"
+        assert events[4].chunk.text == "part one"
+        assert json.loads(events[5].chunk.structured.value) == {"n": 1}
         assert json.loads(end.output.value) == {
             "got": "ü",
             "caller": ["org", "ann", "s"],

@@ -1,6 +1,6 @@
 //! The pipeline as an executor sees it: calls within calls, the limits on delegates, and what delegations leave behind.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use asp_snapshot::{ListedPrimitive, Snapshot};
 use async_trait::async_trait;
@@ -26,6 +26,12 @@ impl Platform for Pipeline {
     ) -> Result<DelegationGrant, Refusal> {
         let grant = self.limiter.admit_delegation(snapshot, &call.server, &call.caller, delegate).await?;
         Ok(Box::new(grant))
+    }
+
+    fn resource_changed(&self, call: &Call, uri: &str) {
+        if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
+            listener.changed(&call.server.message.name, &call.caller.org, uri);
+        }
     }
 
     async fn record_delegation(&self, call: &Call, delegated: &Delegated) {

@@ -4,7 +4,7 @@
 //! number of changes takes the room of one; every message goes to one stream; marks wait for a session whose stream is
 //! gone, and are delivered to its next one. Bound: resources by number and by the length of their URIs, streams by number.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -221,6 +221,15 @@ impl Subscriber {
             }
         }
         self.tell(state);
+    }
+
+    /// These resources have changed, of which it is told what its caller can see.
+    pub(super) fn updated(&self, uris: &HashSet<String>, mut is_seen: impl FnMut(&str) -> bool) {
+        let mut state = self.state.lock();
+        for (uri, watched) in &mut state.resources {
+            watched.changed |= uris.contains(uri) && is_seen(uri);
+        }
+        self.tell(&mut state);
     }
 
     fn tell(&self, state: &mut State) {

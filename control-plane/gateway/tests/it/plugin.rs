@@ -21,6 +21,8 @@ mod attachments;
 mod availability;
 #[path = "plugin/calls.rs"]
 mod calls;
+#[path = "plugin/changes.rs"]
+mod changes;
 #[path = "plugin/figures.rs"]
 mod figures;
 #[path = "plugin/late_store.rs"]

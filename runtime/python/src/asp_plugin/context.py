@@ -141,6 +141,11 @@ class Context:
             event.metadata.value = json_text.to_bytes(metadata)
         await self._call.send(status=event)
 
+    async def resource_changed(self, uri: str) -> None:
+        """Says that a resource of the server through which the call came reads otherwise than before: clients of the
+        caller's org that subscribed to it are told."""
+        await self._call.send(resource_changed=wire.ResourceChanged(request_id=self.request_id, uri=uri))
+
     async def elicit(
         self,
         elicitation_id: str,

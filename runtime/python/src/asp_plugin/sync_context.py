@@ -90,6 +90,10 @@ class SyncContext:
         """See `Context.status`."""
         self._wait(self._context.status(phase, metadata))
 
+    def resource_changed(self, uri: str) -> None:
+        """See `Context.resource_changed`."""
+        self._wait(self._context.resource_changed(uri))
+
     def elicit(
         self,
         elicitation_id: str,

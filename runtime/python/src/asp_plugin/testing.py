@@ -85,6 +85,8 @@ class Recorded:
         self.artifacts: list[Artifact] = []
         self.logs: list[Log] = []
         self.statuses: list[Status] = []
+        # The URIs.
+        self.changed_resources: list[str] = []
         # The states.
         self.checkpoints: list[Any] = []
         self.questions: list[Question] = []
@@ -211,6 +213,9 @@ class _Platform:
 
     def _status(self, said: wire.StatusUpdated) -> None:
         self._recorded.statuses.append(Status(said.phase, json_text.from_bytes(said.metadata.value)))
+
+    def _resource_changed(self, said: wire.ResourceChanged) -> None:
+        self._recorded.changed_resources.append(said.uri)
 
     def _log(self, said: wire.LogLine) -> None:
         self._recorded.logs.append(Log(wire.LogLine.Level.Name(said.level).lower(), said.message))

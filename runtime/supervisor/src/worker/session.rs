@@ -220,6 +220,7 @@ fn request_id(payload: &Payload) -> &str {
         Payload::Cancel(message) => &message.request_id,
         Payload::Checkpoint(message) => &message.request_id,
         Payload::ArtifactData(message) => &message.request_id,
+        Payload::ResourceChanged(message) => &message.request_id,
         Payload::Init(_) | Payload::Pong(_) => "",
     }
 }

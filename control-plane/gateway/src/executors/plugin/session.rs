@@ -179,6 +179,10 @@ impl Session<'_> {
             Payload::Delegation(asked) => {
                 self.asked(|job, attempt_state| asking::delegate(job, attempt_state, asked))
             }
+            Payload::ResourceChanged(changed) => {
+                self.job.execution.platform.resource_changed(self.job.call(), &changed.uri);
+                Ok(())
+            }
             Payload::Completed(end) => Err(self.completed(&end)),
             Payload::Failed(end) => Err(self.failed(&end)),
             Payload::Cancel(_) | Payload::Pong(_) => Ok(()),
@@ -206,6 +210,7 @@ impl Session<'_> {
             Payload::Failed(m) => &m.request_id,
             Payload::Cancel(m) => &m.request_id,
             Payload::Checkpoint(m) => &m.request_id,
+            Payload::ResourceChanged(m) => &m.request_id,
             Payload::Init(_) | Payload::Pong(_) => return Ok(()),
         };
         // A log line of the worker's own has no call.
