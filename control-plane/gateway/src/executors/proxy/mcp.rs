@@ -25,7 +25,6 @@ use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
 
 pub mod client;
-pub mod frames;
 
 use client::{Client, Exchange, Fault, Session};
 

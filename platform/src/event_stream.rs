@@ -1,4 +1,4 @@
-//! Server-sent events from an upstream, read incrementally and within bounds (WHATWG HTML, event streams).
+//! Server-sent events, read incrementally and within bounds (WHATWG HTML, event streams).
 
 /// Largest event in bytes.
 const MAX_EVENT: usize = 4 << 20;
