@@ -39,17 +39,21 @@ impl ParamHeaders {
         ParamHeaders { marked }
     }
 
+    /// What a client sends with these arguments: names and values of headers.
+    pub fn mirror(&self, arguments: &Value) -> Vec<(&str, String)> {
+        let sent = |mark: &'_ Marked| mirrored(value_at(mark, arguments)?).map(|text| encode(&text));
+        self.marked.iter().filter_map(|mark| Some((mark.header.as_str(), sent(mark)?))).collect()
+    }
+
     /// Compares headers and arguments; `Err` names the header that does not agree.
     pub fn check(&self, headers: &HeaderMap, arguments: &Value) -> Result<(), String> {
         for mark in &self.marked {
-            let value = mark.path.iter().try_fold(arguments, |value, name| value.get(name));
-            let expected = match value {
-                None | Some(Value::Null) => None,
-                Some(Value::String(text)) => Some(text.clone()),
-                Some(plain @ (Value::Number(_) | Value::Bool(_))) => Some(plain.to_string()),
-                // Not a type a header can mirror; the input schema refuses it.
-                Some(Value::Array(_) | Value::Object(_)) => continue,
-            };
+            let value = value_at(mark, arguments);
+            // Not a type a header can mirror; the input schema refuses it.
+            if value.is_some_and(|value| value.is_array() || value.is_object()) {
+                continue;
+            }
+            let expected = value.and_then(mirrored);
             let mut raws = headers.get_all(&mark.header).iter();
             let sent = match (raws.next(), raws.next()) {
                 (None, _) => None,
@@ -65,6 +69,19 @@ impl ParamHeaders {
             }
         }
         Ok(())
+    }
+}
+
+fn value_at<'v>(mark: &Marked, arguments: &'v Value) -> Option<&'v Value> {
+    mark.path.iter().try_fold(arguments, |value, name| value.get(name))
+}
+
+/// The text of a value that a header can mirror.
+fn mirrored(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
@@ -108,6 +125,15 @@ pub fn decode(raw: &str) -> Option<String> {
     }
 }
 
+/// A text as a mirrored value: as it is where a header can hold it and it says nothing else there.
+pub fn encode(text: &str) -> String {
+    let is_plain = text.trim() == text && text.chars().all(|char| matches!(char, ' '..='~'));
+    if is_plain && !text.starts_with(SENTINEL.0) {
+        return text.to_owned();
+    }
+    format!("{}{}{}", SENTINEL.0, STANDARD.encode(text), SENTINEL.1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,5 +175,24 @@ mod tests {
         for (arguments, sent, agrees) in rows {
             assert_eq!(marks.check(&headers(sent), &arguments).is_ok(), agrees, "{arguments} {sent:?}");
         }
+    }
+
+    #[test]
+    fn what_a_client_mirrors_agrees() {
+        let schema = json!({"properties": {"region": {"type": "string", "x-mcp-header": "Region"},
+            "inner": {"properties": {"n": {"type": "integer", "x-mcp-header": "N"}}}}});
+        let headers_of = ParamHeaders::of(&schema.to_string());
+        for region in ["eu", "", " eu", "Z\u{fc}rich", "a\r\nb: c", "=?base64?ZXU=?="] {
+            let arguments = json!({"region": region, "inner": {"n": 7}});
+            let mirrored = headers_of.mirror(&arguments);
+            let mut headers = HeaderMap::new();
+            for (name, value) in &mirrored {
+                headers
+                    .append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+            }
+            assert_eq!(headers.len(), 2, "{mirrored:?}");
+            assert_eq!(headers_of.check(&headers, &arguments), Ok(()), "{mirrored:?}");
+        }
+        assert!(headers_of.mirror(&json!({"region": null})).is_empty());
     }
 }
