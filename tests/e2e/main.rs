@@ -34,6 +34,7 @@ mod replicas;
 mod runtimes;
 mod silent;
 mod slow_store;
+mod stdio;
 mod stores;
 mod suites;
 mod tasks;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     trials.extend(conformance::trials(&shared));
     trials.extend(tasks::trials(&shared));
     trials.extend(suites::trials(&shared));
+    trials.extend(stdio::trials(&shared));
     trials.extend(wire::trials(&shared));
     trials.extend(plugins::trials(&shared));
     trials.extend(dev::trials(&shared));

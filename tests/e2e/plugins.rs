@@ -138,7 +138,7 @@ impl Client<'_> {
         Ok(command)
     }
 
-    fn read(&self, output: &Output) -> Result<Answer> {
+    pub(crate) fn read(&self, output: &Output) -> Result<Answer> {
         if !output.status.success() {
             bail!("the client failed: {}", String::from_utf8_lossy(&output.stderr));
         }

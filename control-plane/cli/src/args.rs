@@ -2,6 +2,7 @@
 
 pub mod dev;
 pub mod environment;
+pub mod mcp;
 pub mod plugin;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 
 use dev::DevArgs;
 use environment::ENVIRONMENT_HELP;
+use mcp::McpArgs;
 use plugin::PluginCommand;
 
 /// The Agentic Server Platform: a gateway for MCP.
@@ -61,6 +63,8 @@ pub enum Command {
     Revoke(RevokeArgs),
     /// Shows who called what, newest first (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Audit(AuditArgs),
+    /// Brings a server to a local client that talks over standard input and output
+    Mcp(McpArgs),
     /// Works with the code of plugins
     #[command(subcommand)]
     Plugin(PluginCommand),

@@ -8,6 +8,7 @@ pub mod dev;
 pub mod explain;
 pub mod import;
 pub mod lint;
+pub mod mcp;
 pub mod plugin;
 pub mod policy;
 mod specs;
@@ -41,6 +42,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Policy(args) => policy::policy(&args),
         Command::Limits(args) => policy::limits(&args),
         Command::Revoke(args) => policy::revoke(&args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Plugin(command) => plugin::run(&command),
         Command::Status(args) => status::run(&args),

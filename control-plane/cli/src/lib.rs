@@ -4,6 +4,7 @@
 //! `asp-registry`'s.
 
 pub mod args;
+mod bridge;
 pub mod commands;
 pub mod dev_issuer;
 pub mod failure;

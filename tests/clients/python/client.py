@@ -1,7 +1,7 @@
 """The official Python SDK (mcp 2.x) as a client: client.py URL MODE TOOL ARGUMENTS.
 
-MODE is `legacy`, `auto` or a protocol version. The bearer token is in ASP_TOKEN. Lists the tools, calls
-TOOL with the JSON object ARGUMENTS and prints {"protocol", "tools", "result"} as one line of JSON.
+MODE is `legacy`, `auto` or a protocol version. The bearer token is in ASP_TOKEN; transport.py says how it gets there.
+Lists the tools, calls TOOL with the JSON object ARGUMENTS and prints {"protocol", "tools", "result"} as one line of JSON.
 """
 
 import asyncio
@@ -11,13 +11,14 @@ import sys
 
 import httpx2
 from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
+
+import transport
 
 
 async def main(url, mode, tool, arguments):
     headers = {"Authorization": f"Bearer {os.environ['ASP_TOKEN']}"}
     async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
-        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+        async with Client(transport.to(url, http), mode=mode) as client:
             tools = await client.list_tools()
             result = await client.call_tool(tool, arguments)
             answer = {

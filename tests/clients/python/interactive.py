@@ -17,8 +17,9 @@ import sys
 
 import httpx2
 from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CreateMessageResult, ElicitResult, TextContent
+
+import transport
 
 
 class Record:
@@ -93,7 +94,7 @@ async def main(url, mode, tool, arguments, script):
     sampling = {"sampling_callback": record.sample} if "sampled" in script else {}
     async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
         async with Client(
-            streamable_http_client(url, http_client=http),
+            transport.to(url, http),
             mode=mode,
             elicitation_callback=record.elicit,
             logging_callback=record.on_log,

@@ -1,0 +1,196 @@
+//! Requests to the server's URL, and what comes of them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_platform::event_stream::Frames;
+use asp_platform::secret::Secret;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Client, Method, Response, StatusCode, Url};
+use serde_json::Value;
+
+use super::Bridge;
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// The largest answer that is no stream, in bytes.
+const MAX_ANSWER: usize = 16 << 20;
+/// While nothing answers there, a request that was certainly not delivered is sent again: so often, with a pause that
+/// doubles from the first: 12 seconds in all.
+const ATTEMPTS: u32 = 8;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Which server, and as whom.
+pub(crate) struct Place {
+    pub(crate) url: Url,
+    pub(crate) credential: Credential,
+}
+
+/// The caller's bearer token.
+pub(crate) enum Credential {
+    None,
+    Token(Secret),
+    /// Read anew for each request, so that it can be renewed.
+    File(PathBuf),
+}
+
+pub(super) struct Connection {
+    client: Client,
+    place: Place,
+}
+
+/// Why a request has no answer of the server.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("{url}: nothing answers there; the request was not delivered")]
+    NotDelivered { url: Url },
+    #[error(
+        "{url}: the connection broke off before the answer came; whether the request took effect is not known"
+    )]
+    Lost { url: Url },
+    #[error("{url} answered {}, and not with a message", status.as_u16())]
+    NoMessage { url: Url, status: StatusCode },
+    #[error("the token cannot be read from {}: {why}", path.display())]
+    NoToken { path: PathBuf, why: String },
+    #[error("a message cannot be sent: {0}")]
+    Unsendable(String),
+}
+
+impl Fault {
+    /// As the platform itself names it.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Fault::NotDelivered { .. } | Fault::NoMessage { .. } => "upstream_unavailable",
+            Fault::Lost { .. } => "outcome_unknown",
+            Fault::NoToken { .. } => "unauthenticated",
+            Fault::Unsendable(_) => "invalid_request",
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(place: Place) -> anyhow::Result<Connection> {
+        let client = Client::builder().connect_timeout(CONNECT).build().context("make the HTTP client")?;
+        Ok(Connection { client, place })
+    }
+
+    pub(super) fn lost(&self) -> Fault {
+        Fault::Lost { url: self.place.url.clone() }
+    }
+
+    pub(super) async fn post(&self, headers: &HeaderMap, message: &Value) -> Result<Response, Fault> {
+        self.send(Method::POST, headers, Some(message)).await
+    }
+
+    /// `message`: what a POST carries.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        headers: &HeaderMap,
+        message: Option<&Value>,
+    ) -> Result<Response, Fault> {
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1.. {
+            let mut request =
+                self.client.request(method.clone(), self.place.url.clone()).headers(headers.clone());
+            request = request.header(ACCEPT, "application/json, text/event-stream");
+            if let Some(message) = message {
+                request = request.header(CONTENT_TYPE, "application/json").body(message.to_string());
+            }
+            if let Some(token) = self.token().await? {
+                request = request.bearer_auth(token.expose());
+            }
+            match request.send().await {
+                Ok(response) => return Ok(response),
+                Err(error) if error.is_builder() => return Err(Fault::Unsendable(error.to_string())),
+                Err(error) if error.is_connect() && attempt < ATTEMPTS => {}
+                Err(error) if error.is_connect() => {
+                    return Err(Fault::NotDelivered { url: self.place.url.clone() });
+                }
+                Err(_) => return Err(self.lost()),
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        Err(self.lost())
+    }
+
+    async fn token(&self) -> Result<Option<Secret>, Fault> {
+        match &self.place.credential {
+            Credential::None => Ok(None),
+            Credential::Token(token) => Ok(Some(token.clone())),
+            Credential::File(path) => match tokio::fs::read_to_string(path).await {
+                Ok(text) => Ok(Some(Secret::new(text.trim().to_owned()))),
+                Err(error) => Err(Fault::NoToken { path: path.clone(), why: error.to_string() }),
+            },
+        }
+    }
+
+    /// An answer that is no stream, whole.
+    pub(super) async fn body(&self, mut response: Response) -> Result<Vec<u8>, Fault> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|_| self.lost())? {
+            if body.len() + chunk.len() > MAX_ANSWER {
+                return Err(self.no_message(response.status()));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    pub(super) fn no_message(&self, status: StatusCode) -> Fault {
+        Fault::NoMessage { url: self.place.url.clone(), status }
+    }
+}
+
+pub(super) fn is_stream(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.starts_with(b"text/event-stream")
+}
+
+impl Bridge {
+    /// Passes on what a response says, each message as it comes; ends with the answer to `request`, which `seen` has
+    /// before the client.
+    pub(super) async fn relay(
+        &self,
+        mut response: Response,
+        request: &Value,
+        seen: impl Fn(&Value),
+    ) -> Result<(), Fault> {
+        let connection = &self.connection;
+        let status = response.status();
+        if !is_stream(&response) {
+            let body = connection.body(response).await?;
+            let mut message: Value =
+                serde_json::from_slice(&body).map_err(|_| connection.no_message(status))?;
+            if !message.is_array() && message.get("jsonrpc").is_none() {
+                return Err(connection.no_message(status));
+            }
+            // A refusal before the message was read has no id.
+            if let Some(members) = message.as_object_mut()
+                && members.get("id").is_none_or(Value::is_null)
+            {
+                members.insert("id".to_owned(), request.clone());
+            }
+            seen(&message);
+            self.send(message.to_string()).await;
+            return Ok(());
+        }
+        let mut frames = Frames::default();
+        while let Some(chunk) = response.chunk().await.map_err(|_| connection.lost())? {
+            for event in frames.push(&chunk).map_err(|_| connection.no_message(status))? {
+                let Ok(message) = serde_json::from_str::<Value>(&event) else { continue };
+                let is_answer = message.is_array()
+                    || (message.get("id") == Some(request) && message.get("method").is_none());
+                if is_answer {
+                    seen(&message);
+                }
+                self.send(event).await;
+                if is_answer {
+                    return Ok(());
+                }
+            }
+        }
+        Err(connection.lost())
+    }
+}

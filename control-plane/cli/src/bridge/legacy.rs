@@ -1,0 +1,234 @@
+//! Messages of the revisions with a handshake (MCP 2025-03-26 to 2025-11-25): the session, its stream, and a new one
+//! where the server has lost it.
+//!
+//! Keeps true: a client sees one session, however often it is opened anew; the level of logs and the subscriptions it
+//! asked for are asked for again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::Bridge;
+use super::connection::{Connection, Fault, is_stream};
+
+const SESSION_ID: &str = "mcp-session-id";
+const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+/// Subscriptions that are asked for again.
+const MAX_SUBSCRIBED: usize = 1000;
+/// Between two tries to listen; doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LAST_PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+pub(super) struct Legacy {
+    at: Mutex<At>,
+    /// One at a time opens the session anew.
+    reopening: tokio::sync::Mutex<()>,
+    wanted: Mutex<Wanted>,
+    listens: AtomicBool,
+}
+
+/// Where the session is.
+#[derive(Clone, Default)]
+struct At {
+    id: Option<HeaderValue>,
+    revision: Option<HeaderValue>,
+    /// How often it was opened.
+    generation: u64,
+}
+
+/// What a new session needs to be as the last one was.
+#[derive(Default)]
+struct Wanted {
+    initialize: Option<Value>,
+    level: Option<Value>,
+    /// By URI.
+    subscribed: BTreeMap<String, Value>,
+}
+
+impl Legacy {
+    /// Whether the client has shaken hands.
+    pub(super) fn is_open(&self) -> bool {
+        self.at.lock().generation > 0
+    }
+
+    /// Ends the session at the server.
+    pub(super) async fn end(&self, connection: &Connection) {
+        let at = self.at.lock().clone();
+        if at.id.is_some() {
+            // Err: the server ends it by itself, in time.
+            let _ = connection.send(Method::DELETE, &at.headers(), None).await;
+        }
+    }
+
+    pub(super) async fn request(&self, bridge: &Bridge, message: &Value) -> Result<(), Fault> {
+        let id = message.get("id").cloned().unwrap_or_default();
+        if method(message) == "initialize" {
+            self.wanted.lock().initialize = Some(message.clone());
+            let response = bridge.connection.post(&HeaderMap::new(), message).await?;
+            let session = response.headers().get(SESSION_ID).cloned();
+            return bridge.relay(response, &id, |answer| self.opened(session.clone(), answer)).await;
+        }
+        let response = self.post(bridge, message).await?;
+        let is_taken = response.status().is_success();
+        bridge
+            .relay(response, &id, |answer| {
+                if is_taken && answer.get("result").is_some() {
+                    self.wanted.lock().remember(message);
+                }
+            })
+            .await
+    }
+
+    /// A notification, or an answer to the server.
+    pub(super) async fn tell(&self, bridge: &Arc<Bridge>, message: &Value) -> Result<(), Fault> {
+        let response = self.post(bridge, message).await?;
+        if !response.status().is_success() {
+            return Err(bridge.connection.no_message(response.status()));
+        }
+        if method(message) == "notifications/initialized" && !self.listens.swap(true, Ordering::AcqRel) {
+            let bridge_of = Arc::clone(bridge);
+            bridge.tasks.spawn(async move {
+                let stop = bridge_of.stop.clone();
+                stop.run_until_cancelled_owned(listen(bridge_of)).await
+            });
+        }
+        Ok(())
+    }
+
+    /// In the session; in a new one, where that is gone: then the server took nothing.
+    async fn post(&self, bridge: &Bridge, message: &Value) -> Result<Response, Fault> {
+        let at = self.at.lock().clone();
+        let response = bridge.connection.post(&at.headers(), message).await?;
+        if response.status() != StatusCode::NOT_FOUND || at.id.is_none() {
+            return Ok(response);
+        }
+        self.reopen(bridge, at.generation).await?;
+        let headers = self.at.lock().headers();
+        bridge.connection.post(&headers, message).await
+    }
+
+    /// Shakes hands again, as the client did; the client is not told.
+    async fn reopen(&self, bridge: &Bridge, generation: u64) -> Result<(), Fault> {
+        let _one = self.reopening.lock().await;
+        let initialize = self.wanted.lock().initialize.clone();
+        let (true, Some(mut initialize)) = (self.at.lock().generation == generation, initialize) else {
+            return Ok(());
+        };
+        set_id(&mut initialize, "asp-mcp-initialize");
+        let connection = &bridge.connection;
+        let response = connection.post(&HeaderMap::new(), &initialize).await?;
+        let session = response.headers().get(SESSION_ID).cloned();
+        let answer = answer(connection, response).await?;
+        self.opened(session, &answer);
+        let headers = self.at.lock().headers();
+        let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        connection.post(&headers, &initialized).await?;
+        let repeated = self.wanted.lock().repeated();
+        for mut message in repeated {
+            set_id(&mut message, "asp-mcp-again");
+            answer_of(connection, &headers, &message).await?;
+        }
+        Ok(())
+    }
+
+    fn opened(&self, session: Option<HeaderValue>, answer: &Value) {
+        let revision = answer.pointer("/result/protocolVersion").and_then(Value::as_str);
+        let Some(revision) = revision.and_then(|text| HeaderValue::from_str(text).ok()) else { return };
+        let mut at = self.at.lock();
+        *at = At { id: session, revision: Some(revision), generation: at.generation + 1 };
+    }
+}
+
+impl At {
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(SESSION_ID, &self.id), (PROTOCOL_VERSION, &self.revision)] {
+            if let Some(value) = value {
+                headers.insert(name, value.clone());
+            }
+        }
+        headers
+    }
+}
+
+impl Wanted {
+    /// A request that the server has granted.
+    fn remember(&mut self, message: &Value) {
+        let uri = message.pointer("/params/uri").and_then(Value::as_str).unwrap_or_default();
+        match method(message) {
+            "logging/setLevel" => self.level = Some(message.clone()),
+            "resources/subscribe" if self.subscribed.len() < MAX_SUBSCRIBED => {
+                self.subscribed.insert(uri.to_owned(), message.clone());
+            }
+            "resources/unsubscribe" => {
+                self.subscribed.remove(uri);
+            }
+            _ => {}
+        }
+    }
+
+    fn repeated(&self) -> Vec<Value> {
+        self.level.iter().chain(self.subscribed.values()).cloned().collect()
+    }
+}
+
+/// Passes on what the server says of itself, for as long as it has a stream for that.
+async fn listen(bridge: Arc<Bridge>) {
+    let legacy = &bridge.legacy;
+    let connection = &bridge.connection;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let at = legacy.at.lock().clone();
+        let got = connection.send(Method::GET, &at.headers(), None).await;
+        match got {
+            Ok(response) if is_stream(&response) => {
+                pause = FIRST_PAUSE;
+                // Err: it broke off. There is no request that it answers.
+                let _ = bridge.relay(response, &Value::Null, |_| {}).await;
+            }
+            // There is no such stream.
+            Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
+            Ok(response) if response.status() == StatusCode::NOT_FOUND && at.id.is_some() => {
+                // Err: at the next try.
+                let _ = legacy.reopen(&bridge, at.generation).await;
+            }
+            Ok(_) | Err(_) => {}
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// The answer to a request of the bridge's own; what else comes with it is nobody's.
+async fn answer(connection: &Connection, response: Response) -> Result<Value, Fault> {
+    let status = response.status();
+    let streamed = is_stream(&response);
+    let body = connection.body(response).await?;
+    if !streamed {
+        return serde_json::from_slice(&body).map_err(|_| connection.no_message(status));
+    }
+    let events = asp_platform::event_stream::Frames::default().push(&body).unwrap_or_default();
+    let messages = events.iter().filter_map(|event| serde_json::from_str::<Value>(event).ok());
+    messages.last().ok_or_else(|| connection.no_message(status))
+}
+
+async fn answer_of(connection: &Connection, headers: &HeaderMap, message: &Value) -> Result<Value, Fault> {
+    answer(connection, connection.post(headers, message).await?).await
+}
+
+fn set_id(message: &mut Value, id: &str) {
+    if let Some(members) = message.as_object_mut() {
+        members.insert("id".to_owned(), Value::from(id));
+    }
+}
+
+fn method(message: &Value) -> &str {
+    message.get("method").and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,145 @@
+//! Messages of revision 2026-07-28 and later: no session; headers mirror what the body says (MCP, Streamable HTTP).
+
+use std::collections::HashMap;
+
+use asp_snapshot::param_headers::{ParamHeaders, encode};
+use parking_lot::Mutex;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Value, json};
+
+use super::Bridge;
+use super::connection::{Fault, is_stream};
+
+const REVISION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
+/// A header does not say what the body says.
+const HEADER_MISMATCH: i64 = -32020;
+/// Pages of tools that are read for their marks.
+const MAX_PAGES: usize = 100;
+/// Tools whose marks are kept.
+const MAX_TOOLS: usize = 10_000;
+
+/// Which arguments of which tool go into headers too, as far as lists of tools have told.
+#[derive(Default)]
+pub(super) struct Modern {
+    tools: Mutex<HashMap<String, ParamHeaders>>,
+}
+
+/// The revision of a message that says its own; those of the legacy era say it in their handshake.
+pub(super) fn revision(message: &Value) -> Option<&str> {
+    message.pointer(REVISION).and_then(Value::as_str)
+}
+
+impl Modern {
+    pub(super) async fn request(
+        &self,
+        bridge: &Bridge,
+        revision: &str,
+        message: &Value,
+    ) -> Result<(), Fault> {
+        let method = text(message, "/method");
+        if method == "tools/call" && !self.knows(text(message, "/params/name")) {
+            self.learn(bridge, revision, message).await?;
+        }
+        let headers = self.headers(revision, message)?;
+        let mut response = bridge.connection.post(&headers, message).await?;
+        if method == "tools/call" && response.status() == StatusCode::BAD_REQUEST {
+            let body = bridge.connection.body(response).await?;
+            let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+            if said.pointer("/error/code").and_then(Value::as_i64) != Some(HEADER_MISMATCH) {
+                bridge.send(String::from_utf8_lossy(&body).into_owned()).await;
+                return Ok(());
+            }
+            // Nothing ran. The tool may have other marks by now.
+            self.learn(bridge, revision, message).await?;
+            response = bridge.connection.post(&self.headers(revision, message)?, message).await?;
+        }
+        let id = message.get("id").cloned().unwrap_or_default();
+        bridge.relay(response, &id, |answer| self.read_tools(answer)).await
+    }
+
+    fn knows(&self, tool: &str) -> bool {
+        self.tools.lock().contains_key(tool)
+    }
+
+    /// Lists the tools as the caller of `message` sees them. A list that is refused teaches nothing.
+    async fn learn(&self, bridge: &Bridge, revision: &str, message: &Value) -> Result<(), Fault> {
+        let mut meta = message.pointer("/params/_meta").cloned().unwrap_or_default();
+        if let Some(members) = meta.as_object_mut() {
+            members.remove("progressToken");
+        }
+        let mut cursor = Value::Null;
+        for page in 0..MAX_PAGES {
+            let params = match cursor {
+                Value::Null => json!({"_meta": meta}),
+                cursor => json!({"_meta": meta, "cursor": cursor}),
+            };
+            let id = format!("asp-mcp-tools-{page}");
+            let list = json!({"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": params});
+            let response = bridge.connection.post(&self.headers(revision, &list)?, &list).await?;
+            if is_stream(&response) || !response.status().is_success() {
+                return Ok(());
+            }
+            let answer = bridge.connection.body(response).await?;
+            let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            self.read_tools(&answer);
+            cursor = answer.pointer("/result/nextCursor").cloned().unwrap_or_default();
+            if cursor.is_null() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The marks of the tools in an answer, if it lists some.
+    fn read_tools(&self, answer: &Value) {
+        let listed = answer.pointer("/result/tools").and_then(Value::as_array).into_iter().flatten();
+        let mut tools = self.tools.lock();
+        for tool in listed {
+            let name = text(tool, "/name").to_owned();
+            let schema = tool.get("inputSchema").map(Value::to_string).unwrap_or_default();
+            if tools.len() < MAX_TOOLS || tools.contains_key(&name) {
+                tools.insert(name, ParamHeaders::of(&schema));
+            }
+        }
+    }
+
+    fn headers(&self, revision: &str, message: &Value) -> Result<HeaderMap, Fault> {
+        let mut headers = HeaderMap::new();
+        let mut add = |name: &str, value: &str| {
+            let name = HeaderName::from_bytes(name.as_bytes());
+            let value = HeaderValue::from_str(value);
+            match (name, value) {
+                (Ok(name), Ok(value)) => {
+                    headers.insert(name, value);
+                    Ok(())
+                }
+                _ => Err(Fault::Unsendable("its method or revision has letters no header can hold".into())),
+            }
+        };
+        let method = text(message, "/method");
+        add("mcp-protocol-version", revision)?;
+        add("mcp-method", method)?;
+        let name = match method {
+            "tools/call" | "prompts/get" => text(message, "/params/name"),
+            "resources/read" => text(message, "/params/uri"),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => text(message, "/params/taskId"),
+            _ => "",
+        };
+        if !name.is_empty() {
+            add("mcp-name", &encode(name))?;
+        }
+        if method == "tools/call" {
+            let marks = self.tools.lock().get(name).cloned().unwrap_or_default();
+            let arguments = message.pointer("/params/arguments").unwrap_or(&Value::Null);
+            for (header, value) in marks.mirror(arguments) {
+                add(header, &value)?;
+            }
+        }
+        Ok(headers)
+    }
+}
+
+fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,159 @@
+//! What becomes of messages where the server fails.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+/// What came: the method of HTTP or of the message, and the session it came in.
+type Seen = Arc<Mutex<Vec<(String, String)>>>;
+
+/// Status, session and body of an answer to a method in a session.
+type Says = dyn Fn(&str, &str) -> (u16, Option<String>, String) + Send + Sync;
+
+/// A server at a free port.
+async fn server(says: Arc<Says>) -> (Place, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/demo/mcp", listener.local_addr().unwrap()).parse().unwrap();
+    let seen = Seen::default();
+    let all = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(one(stream, Arc::clone(&says), Arc::clone(&all)));
+        }
+    });
+    (Place { url, credential: Credential::None }, seen)
+}
+
+/// One request of a connection, which it then closes.
+async fn one(mut stream: TcpStream, says: Arc<Says>, seen: Seen) {
+    let mut request = Vec::new();
+    let (head, body) = loop {
+        let mut chunk = [0; 4096];
+        let read = stream.read(&mut chunk).await.unwrap();
+        request.extend_from_slice(&chunk[..read]);
+        let text = String::from_utf8_lossy(&request).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = header(head, "content-length").parse().unwrap_or(0);
+        if body.len() >= length {
+            break (head.to_owned(), body.to_owned());
+        }
+    };
+    let message: Value = serde_json::from_str(&body).unwrap_or_default();
+    let verb = head.split(' ').next().unwrap_or_default();
+    let method = message.get("method").and_then(Value::as_str).unwrap_or(verb).to_owned();
+    let session = header(&head, SESSION_ID).to_owned();
+    seen.lock().push((method.clone(), session.clone()));
+    let (status, opened, body) = says(&method, &session);
+    let body = body.replace("ID", &message.get("id").cloned().unwrap_or_default().to_string());
+    let opened = opened.map(|session| format!("{SESSION_ID}: {session}\r\n")).unwrap_or_default();
+    let answer = format!(
+        "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-type: application/json\r\n{opened}content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+const SESSION_ID: &str = "mcp-session-id";
+
+fn header<'h>(head: &'h str, name: &str) -> &'h str {
+    let mut lines = head.lines().filter_map(|line| line.split_once(':'));
+    lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value.trim())
+}
+
+fn bridge(place: Place) -> (Arc<Bridge>, mpsc::Receiver<String>) {
+    let (out, answers) = mpsc::channel(OUTGOING);
+    let bridge = Bridge {
+        connection: Connection::new(place).unwrap(),
+        legacy: Legacy::default(),
+        modern: Modern::default(),
+        out,
+        running: Mutex::default(),
+        tasks: TaskTracker::new(),
+        stop: CancellationToken::new(),
+    };
+    (Arc::new(bridge), answers)
+}
+
+async fn answer(answers: &mut mpsc::Receiver<String>) -> Value {
+    let line = tokio::time::timeout(Duration::from_secs(30), answers.recv()).await.expect("an answer");
+    serde_json::from_str(&line.unwrap()).unwrap()
+}
+
+fn request(id: u64, method: &str, params: Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+}
+
+const RESULT: &str = r#"{"jsonrpc":"2.0","id":ID,"result":{"protocolVersion":"2025-11-25"}}"#;
+
+#[tokio::test]
+async fn a_session_that_is_lost_is_opened_anew_and_is_as_it_was() {
+    let opened = AtomicUsize::new(0);
+    let last = Arc::new(Mutex::new(String::new()));
+    let current = Arc::clone(&last);
+    let (place, seen) = server(Arc::new(move |method, session| match method {
+        "initialize" => {
+            let session = format!("s{}", opened.fetch_add(1, Ordering::Relaxed));
+            current.lock().clone_from(&session);
+            (200, Some(session), RESULT.to_owned())
+        }
+        "GET" => (405, None, String::new()),
+        _ if session != *current.lock() => (404, None, String::new()),
+        "notifications/initialized" => (202, None, String::new()),
+        _ => (200, None, RESULT.to_owned()),
+    }))
+    .await;
+    let (bridge, mut answers) = bridge(place);
+    take(&bridge, request(1, "initialize", json!({}))).await;
+    answer(&mut answers).await;
+    take(&bridge, json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await;
+    let uri = |uri: &str| json!({"uri": uri});
+    let before = [
+        request(2, "logging/setLevel", json!({"level": "info"})),
+        request(3, "resources/subscribe", uri("a:1")),
+        request(4, "resources/subscribe", uri("a:2")),
+        request(5, "resources/unsubscribe", uri("a:1")),
+    ];
+    for message in before {
+        take(&bridge, message).await;
+        answer(&mut answers).await;
+    }
+    last.lock().clear();
+    let known = seen.lock().len();
+    take(&bridge, request(6, "tools/list", json!({}))).await;
+    let listed = answer(&mut answers).await;
+    assert_eq!((&listed["id"], listed.get("error")), (&json!(6), None), "{listed}");
+    let expected = [
+        ("tools/list", "s0"),
+        ("initialize", ""),
+        ("notifications/initialized", "s1"),
+        ("logging/setLevel", "s1"),
+        ("resources/subscribe", "s1"),
+        ("tools/list", "s1"),
+    ];
+    let mut after: Vec<(String, String)> = seen.lock().iter().skip(known).cloned().collect();
+    after.retain(|(method, _)| method != "GET");
+    assert_eq!(after, expected.map(|(method, session)| (method.to_owned(), session.to_owned())));
+}
+
+#[tokio::test]
+async fn what_is_no_message_and_what_has_no_id_is_an_answer_to_its_request() {
+    let (place, _) = server(Arc::new(|method, _| match method {
+        "tools/list" => (502, None, "<html>".to_owned()),
+        _ => (401, None, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"no"}}"#.to_owned()),
+    }))
+    .await;
+    let (bridge, mut answers) = bridge(place);
+    take(&bridge, request(1, "tools/list", json!({}))).await;
+    let said = answer(&mut answers).await;
+    assert_eq!((&said["id"], &said["error"]["data"]["reason"]), (&json!(1), &json!("upstream_unavailable")));
+    take(&bridge, request(2, "tools/call", json!({}))).await;
+    let said = answer(&mut answers).await;
+    assert_eq!((&said["id"], &said["error"]["code"]), (&json!(2), &json!(-32001)), "{said}");
+    for (line, code) in [("{", -32700), ("3", -32600), ("\"a\"", -32600)] {
+        take(&bridge, line.to_owned()).await;
+        assert_eq!(answer(&mut answers).await["error"]["code"], code, "{line}");
+    }
+}

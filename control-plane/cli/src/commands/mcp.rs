@@ -1,0 +1,86 @@
+//! `asp mcp`: brings a server to a local client that talks over standard input and output.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_platform::secret::Secret;
+use reqwest::Url;
+
+use super::client::api_path;
+use crate::args::mcp::McpArgs;
+use crate::bridge::{self, Credential, Place};
+use crate::failure::Failure;
+use crate::serve::stop;
+use crate::settings::listen::DEFAULT_PORT;
+use crate::settings::source::{Environment, ProcessEnvironment};
+
+const ENV_EDGE_URL: &str = "ASP_EDGE_URL";
+const ENV_TOKEN: &str = "ASP_TOKEN";
+const ENV_TOKEN_FILE: &str = "ASP_TOKEN_FILE";
+/// For tasks that hang when the client is gone.
+const REST: Duration = Duration::from_secs(1);
+
+/// Runs until the client closes standard input, or a signal.
+pub fn run(args: &McpArgs) -> Result<(), Failure> {
+    let place = place(args, &ProcessEnvironment)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    let outcome = runtime.block_on(bridge::run(place, async {
+        // Err: no signal can be heard, and standard input ends it.
+        if stop::signalled().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }));
+    runtime.shutdown_timeout(REST);
+    Ok(outcome?)
+}
+
+fn place(args: &McpArgs, environment: &dyn Environment) -> Result<Place, Failure> {
+    let base = args.url.clone().or_else(|| environment.get(ENV_EDGE_URL));
+    let base = base.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_PORT}"));
+    let name = if args.url.is_some() { "--url" } else { ENV_EDGE_URL };
+    let is_good = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
+    let below = format!("{}{}", base.trim_end_matches('/'), api_path(&[&args.server, "mcp"]));
+    let url = Url::parse(&base).ok().filter(is_good).and_then(|_| Url::parse(&below).ok());
+    let url = url.ok_or_else(|| Failure::bad(name, format!("`{base}` is no http or https URL")))?;
+    let credential = match (environment.get(ENV_TOKEN), environment.get(ENV_TOKEN_FILE)) {
+        (Some(_), Some(_)) => {
+            return Err(Failure::bad(ENV_TOKEN, format!("and {ENV_TOKEN_FILE} are both set; one is enough")));
+        }
+        (Some(token), None) => Credential::Token(Secret::new(token)),
+        (None, Some(path)) => Credential::File(PathBuf::from(path)),
+        (None, None) => Credential::None,
+    };
+    Ok(Place { url, credential })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn placed(url: Option<&str>, variables: &[(&str, &str)]) -> Result<Place, Failure> {
+        let args = McpArgs { server: "demo".to_owned(), url: url.map(str::to_owned) };
+        let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
+        place(&args, &variables)
+    }
+
+    #[test]
+    fn the_server_is_below_the_platforms_url() {
+        let url = |url, variables: &[_]| placed(url, variables).unwrap().url.to_string();
+        assert_eq!(url(None, &[]), "http://127.0.0.1:8080/demo/mcp");
+        assert_eq!(url(None, &[("ASP_EDGE_URL", "https://x.example/")]), "https://x.example/demo/mcp");
+        assert_eq!(url(Some("http://y:1"), &[("ASP_EDGE_URL", "https://x")]), "http://y:1/demo/mcp");
+    }
+
+    #[test]
+    fn what_is_no_url_and_two_tokens_are_refused() {
+        for bad in ["y:1", "ftp://x", "", "http://"] {
+            assert!(matches!(placed(Some(bad), &[]), Err(Failure::Configuration(_))), "{bad}");
+        }
+        let both = placed(None, &[("ASP_TOKEN", "a"), ("ASP_TOKEN_FILE", "b")]);
+        assert!(matches!(both, Err(Failure::Configuration(_))));
+    }
+}
