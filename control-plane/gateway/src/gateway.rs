@@ -232,10 +232,11 @@ impl Gateway {
         loop {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
-            gateway.subscriptions.look().await;
+            // Before everything else: who comes too late loses its calls.
             if let Err(error) = gateway.pipeline.active.renew().await {
                 tracing::warn!(%error, "this gateway could not renew its lease in the store; after 8 s without, others take over its calls: check the store");
             }
+            gateway.subscriptions.look();
         }
     }
 

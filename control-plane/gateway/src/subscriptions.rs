@@ -179,10 +179,12 @@ impl Subscriptions {
         self.evaluate();
     }
 
-    /// Evaluates the subscribers again where what can run here has changed.
-    pub async fn look(self: &Arc<Self>) {
+    /// Evaluates the subscribers again where what can run here has changed. Waits for nothing: while they are evaluated,
+    /// the next look sees what has changed meanwhile.
+    pub fn look(self: &Arc<Self>) {
         let offers = self.pipeline.executor.offers_changed();
-        let is_new = self.evaluated.lock().await.as_ref().is_none_or(|last| last.offers != offers);
+        let last = self.evaluated.try_lock();
+        let is_new = last.is_ok_and(|last| last.as_ref().is_none_or(|last| last.offers != offers));
         if is_new {
             self.evaluate();
         }
