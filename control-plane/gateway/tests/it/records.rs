@@ -26,15 +26,16 @@ use crate::support::{Answer, Fixture, Modern, inputs, snapshot, token};
 
 const SECRET: &str = "a secret of the caller";
 
-/// Records of which the first few are not stored and not found.
+/// Records of which the first few are not stored and not found, or that never learn how a call ended.
 struct Flaky {
     inner: Arc<MemoryRecords>,
     failures: AtomicUsize,
+    learns_ends: bool,
 }
 
 impl Flaky {
     fn once(fixture: &Fixture) -> Arc<Flaky> {
-        Arc::new(Flaky { inner: fixture.active.clone(), failures: AtomicUsize::new(1) })
+        Arc::new(Flaky { inner: fixture.active.clone(), failures: AtomicUsize::new(1), learns_ends: true })
     }
 
     fn fails(&self) -> Result<(), RecordError> {
@@ -43,6 +44,10 @@ impl Flaky {
             Ok(_) => Err(RecordError::Unavailable("database is locked".into())),
             Err(_) => Ok(()),
         }
+    }
+
+    fn learns_ends(&self) -> Result<(), RecordError> {
+        self.learns_ends.then_some(()).ok_or_else(|| RecordError::Unavailable("its gateway has died".into()))
     }
 }
 
@@ -83,10 +88,12 @@ impl CallRecords for Flaky {
     }
 
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+        self.learns_ends()?;
         self.inner.finish(key, owner, end).await
     }
 
     async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+        self.learns_ends()?;
         self.inner.drop_record(call, owner).await
     }
 
@@ -332,6 +339,41 @@ async fn a_store_that_does_not_answer_for_a_moment_costs_a_client_one_request() 
         let told = retry.send(&other).await.json()["result"].clone();
         assert_eq!(told["structuredContent"], first["structuredContent"], "{told}");
     }
+}
+
+#[tokio::test]
+async fn what_a_ledger_does_not_say_when_a_call_is_taken_over_it_says_later() {
+    let base = Fixture::new();
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let dying = Flaky { inner: base.active.clone(), failures: AtomicUsize::new(0), learns_ends: false };
+    let first = Fixture::with_runtimes_and(runtime.runtimes(), |stores| {
+        stores.active = Arc::new(dying);
+        stores.ledger = base.ledger.clone();
+    });
+    let request = |extra: Value| {
+        let request = modern("purge", extra).capabilities(json!({"elicitation": {}}));
+        keyed(request, Some("k"))
+    };
+    let asked = last_result(&request(json!({})).send(&first).await);
+    let approval = json!({"asp.approve": {"action": "accept", "content": {"approve": true}}});
+    let retry = request(json!({"requestState": asked["requestState"], "inputResponses": approval}));
+    assert_eq!(last_result(&retry.send(&first).await)["structuredContent"], json!({"ok": true}));
+    first.gateway.flush().await;
+    let second = Fixture::with_runtimes_and(runtime.runtimes(), |stores| {
+        stores.active = base.active.clone();
+        let inner = base.ledger.clone();
+        stores.ledger = Arc::new(Faulty { inner, failures: AtomicUsize::new(1), dies: false });
+    });
+    second.gateway.pipeline.active.renew().await.unwrap();
+    let snapshot = Arc::new(asp_snapshot::Snapshot::build(snapshot()).unwrap());
+    second.gateway.pipeline.take_over(&snapshot).await.unwrap();
+    second.gateway.flush().await;
+    let told = last_result(&retry.send(&second).await);
+    assert_eq!(told["structuredContent"], json!({"ok": true}), "{told}");
+    assert_eq!(runtime.told.allocations.lock().len(), 1);
 }
 
 #[tokio::test]
