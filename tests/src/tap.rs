@@ -257,6 +257,7 @@ fn server(bytes: &[u8]) -> String {
         Some(server_message::Payload::Chunk(_)) => "chunk",
         Some(server_message::Payload::Artifact(_)) => "artifact",
         Some(server_message::Payload::ArtifactData(_)) => "artifact_data",
+        Some(server_message::Payload::ResourceChanged(_)) => "resource_changed",
         Some(server_message::Payload::Elicitation(asked)) => {
             return format!("< elicitation {}", asked.elicitation_id);
         }
