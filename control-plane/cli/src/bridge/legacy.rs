@@ -215,8 +215,8 @@ async fn answer(connection: &Connection, response: Response) -> Result<Value, Fa
         return serde_json::from_slice(&body).map_err(|_| connection.no_message(status));
     }
     let events = asp_platform::event_stream::Frames::default().push(&body).unwrap_or_default();
-    let messages = events.iter().filter_map(|event| serde_json::from_str::<Value>(event).ok());
-    messages.last().ok_or_else(|| connection.no_message(status))
+    let last = events.iter().rev().find_map(|event| serde_json::from_str(event).ok());
+    last.ok_or_else(|| connection.no_message(status))
 }
 
 async fn answer_of(connection: &Connection, headers: &HeaderMap, message: &Value) -> Result<Value, Fault> {

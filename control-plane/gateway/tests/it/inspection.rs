@@ -216,7 +216,8 @@ fn completes() -> Runtime {
 #[tokio::test]
 async fn an_output_that_could_not_be_inspected_is_never_shown_where_the_call_cannot_be_repeated() {
     let misfit = || Does::Says(Finding::Replace(Output::structured(json!({"ok": "no"}))));
-    let does: [(fn() -> Does<Output>, &str); 3] = [
+    type Case = (fn() -> Does<Output>, &'static str);
+    let does: [Case; 3] = [
         (|| Does::Fails, "could not be inspected when the call was done"),
         (|| Does::Hangs, "could not be inspected when the call was done"),
         (misfit, "does not fit the schema"),

@@ -291,7 +291,8 @@ async fn a_stream_needs_a_session_of_the_callers_own_and_a_client_that_takes_one
     let bearer = bearer.as_str();
     let bobs = bobs.as_str();
     let session = alice.session.as_str();
-    let rows: [(&str, Vec<(&str, &str)>, u16); 4] = [
+    type Row<'a> = (&'a str, Vec<(&'a str, &'a str)>, u16);
+    let rows: [Row<'_>; 4] = [
         ("no session", vec![("authorization", bearer), ("accept", "text/event-stream")], 400),
         (
             "another user's",
