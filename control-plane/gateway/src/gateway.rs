@@ -38,7 +38,7 @@ use crate::pipeline::running::RunningCalls;
 use crate::pipeline::{Calls, Pipeline};
 use crate::seal::Sealer;
 use crate::sessions::Sessions;
-use crate::subscriptions::Subscriptions;
+use crate::subscriptions::{self, Subscriptions};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;
 
@@ -71,6 +71,8 @@ pub struct Config {
     pub delegates: Endpoints,
     /// The most calls at a time.
     pub bounds: Bounds,
+    /// The most who wait to be told of changes.
+    pub subscriptions: subscriptions::Bounds,
     /// Who looks into arguments and outputs.
     pub inspections: Inspections,
     /// Who else hears what plugins log during calls.
@@ -162,7 +164,7 @@ impl Gateway {
             taken_over: TakenOverCalls::default(),
             listener: OnceLock::new(),
         });
-        let subscriptions = Subscriptions::new(pipeline.clone());
+        let subscriptions = Subscriptions::new(pipeline.clone(), config.subscriptions);
         let listener = Arc::downgrade(&subscriptions);
         // It is set here alone.
         let _ = pipeline.listener.set(listener);

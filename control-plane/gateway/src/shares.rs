@@ -128,7 +128,7 @@ impl<V> Shares<V> {
         if shares.iter().any(|share| bytes > share.bytes) {
             return false;
         }
-        while let Some(oldest) = self.in_the_way(owner, bytes) {
+        while let Some(oldest) = self.in_the_way(owner, 1, bytes) {
             self.remove(&oldest);
         }
         self.put(id, owner, value, bytes);
@@ -138,17 +138,29 @@ impl<V> Shares<V> {
     /// Puts an entry in; false where the table or a share is full.
     pub(crate) fn add(&mut self, id: Id, owner: Owner, value: V) -> bool {
         self.remove(&id);
-        let fits = self.in_the_way(owner, 0).is_none();
+        let fits = self.in_the_way(owner, 1, 0).is_none();
         if fits {
             self.put(id, owner, value, 0);
         }
         fits
     }
 
-    /// What has to go first before `owner` can have another entry: their own counts for the org and the whole too.
-    fn in_the_way(&self, owner: Owner, bytes: usize) -> Option<Id> {
-        let is_full = |share: Share, entries: usize, held: usize| {
-            entries >= share.entries || held.saturating_add(bytes) > share.bytes
+    /// Changes how many bytes an entry holds; whoever lets it grow has made room.
+    pub(crate) fn resize(&mut self, id: &Id, bytes: usize) {
+        let Some(entry) = self.entries.get_mut(id) else { return };
+        let before = std::mem::replace(&mut entry.bytes, bytes);
+        self.bytes = self.bytes - before + bytes;
+        for holder in entry.owner.holders() {
+            if let Some(held) = self.by_holder.get_mut(&holder) {
+                held.bytes = held.bytes - before + bytes;
+            }
+        }
+    }
+
+    /// What has to go first before `owner` can have so much more: their own counts for the org and the whole too.
+    pub(crate) fn in_the_way(&self, owner: Owner, entries: usize, bytes: usize) -> Option<Id> {
+        let is_full = |share: Share, has: usize, held: usize| {
+            has.saturating_add(entries) > share.entries || held.saturating_add(bytes) > share.bytes
         };
         for (holder, share) in owner.holders().into_iter().zip([self.bounds.of_user, self.bounds.of_org]) {
             let held = self.by_holder.get(&holder);

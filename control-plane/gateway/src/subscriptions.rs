@@ -4,10 +4,11 @@
 //! Refuses: delivery; a stream takes what there is when its client reads. Keeps true: a subscriber is told of a list only
 //! where what its own caller sees in it has changed, and of a resource only where the caller can see that; callers whom
 //! policy names alike are evaluated once; a burst of snapshots is one evaluation; who may not see the server any more, or
-//! whose token is revoked, is told nothing more, and their streams end. What a plugin says of a
-//! resource is told in its caller's org alone. Bound: subscribers by user, org and in all, and each by its own
-//! (`subscriber`); what plugins said by number. What a subscriber is owed is forgotten with its replica: clients list and subscribe
-//! again when a session is new to a replica (I-3).
+//! whose token is revoked, is told nothing more, and their streams end, however their opening and that meet. What a plugin
+//! says of a resource is told in its caller's org alone. Bound: subscribers, what they watch and their streams by user,
+//! org and in all (`table`), and each subscriber by its own (`subscriber`); what plugins said by number. What a
+//! subscriber is owed is forgotten with its replica, and where others of its user need its place while it has no stream:
+//! clients list and subscribe again when a session is new to a replica (I-3).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,32 +17,31 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use asp_edge::Caller;
-use asp_proto::snapshot::{Kind, Protocol};
-use asp_snapshot::mcp_revision::Revision;
-use asp_snapshot::{Snapshot, VirtualServer};
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
 
-use crate::digest;
 use crate::execution::ResourceListener;
 use crate::pipeline::Pipeline;
 use crate::pipeline::entitlement::View;
-use crate::shares::{Bounds, Owner, Share, Shares};
 
 pub mod stream;
 pub mod subscriber;
+mod table;
+mod views;
 
 pub use stream::Listening;
-use subscriber::{Lists, MAX_TEXT, Profile, Subscriber};
+use subscriber::{MAX_TEXT, Profile, Stamp, Subscriber, TooMany};
+pub use table::{Bounds, Full, Most};
+use table::{Table, owner};
+use views::Views;
 
-/// Most subscribers of one replica: of all, of one org, and of one user. An open stream costs some KiB.
-const BOUNDS: Bounds =
-    Bounds { whole: Share::of(50_000), of_org: Share::of(25_000), of_user: Share::of(10_000) };
 /// Most resources of which plugins may say that they changed before those who subscribed are told.
 const MAX_CHANGED: usize = 1024;
 /// How often at most those who subscribed are told what plugins said.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// How many subscribers are evaluated before others get the thread.
-const AT_A_TIME: usize = 64;
+/// How many subscribers, and resources that they watch, are evaluated before others get the thread.
+const AT_A_TIME: usize = 256;
 /// A session that has no stream for this long is forgotten here.
 const IDLE: Duration = Duration::from_secs(3600);
 /// A stream whose client takes nothing of what waits for it is closed after this long.
@@ -54,7 +54,7 @@ pub struct Subscriptions {
     /// What plugins said of resources since those who subscribed were told last.
     changed: Mutex<Changed>,
     pipeline: Arc<Pipeline>,
-    table: Mutex<Shares<Arc<Subscriber>>>,
+    table: Mutex<Table>,
     /// What is in force; set before the subscribers are evaluated by it.
     snapshot: ArcSwapOption<Snapshot>,
     /// What they were evaluated by last; held while they are.
@@ -80,26 +80,13 @@ struct Evaluated {
     offers: u64,
 }
 
-/// Its user or org has as many subscribers as it may, or the replica has, or it leaves.
-#[derive(Debug)]
-pub struct Full;
-
-/// Whom policy rules on alike, and how they are shown it: server, revision, org, targets.
-type Class = (String, Revision, String, Vec<usize>);
-
-/// What callers see, evaluated once for those who see the same.
-#[derive(Default)]
-struct Views {
-    by_class: HashMap<Class, Lists>,
-}
-
 impl Subscriptions {
-    pub fn new(pipeline: Arc<Pipeline>) -> Arc<Subscriptions> {
+    pub fn new(pipeline: Arc<Pipeline>, bounds: Bounds) -> Arc<Subscriptions> {
         Arc::new_cyclic(|own| Subscriptions {
             own: own.clone(),
             changed: Mutex::default(),
             pipeline,
-            table: Mutex::new(Shares::new(BOUNDS)),
+            table: Mutex::new(Table::new(bounds)),
             snapshot: ArcSwapOption::empty(),
             evaluated: tokio::sync::Mutex::default(),
             left: AtomicBool::new(false),
@@ -114,29 +101,26 @@ impl Subscriptions {
         snapshot: &Arc<Snapshot>,
         caller: &Arc<Caller>,
     ) -> Result<Arc<Subscriber>, Full> {
-        let known = self.table.lock().touch(&id).cloned();
+        let known = self.table.lock().subscribers.touch(&id).cloned();
         if let Some(known) = known {
-            if known.present(caller) {
+            if known.present(caller, snapshot.revision) {
                 self.catch_up(&known, None);
             }
             return Ok(known);
         }
-        let lists = snapshot.server(&profile.server).map_or([0; 3], |server| {
-            let mut view = View::of(snapshot, server, caller, Protocol::Mcp);
-            self.lists(server, &mut view, profile.revision)
-        });
-        let made = Arc::new(Subscriber::new(id, profile, caller.clone(), lists));
+        let mut views = Views::of(&self.pipeline, snapshot);
+        let stamp = Stamp { revision: snapshot.revision, offers: views.offers };
+        let lists = views.seen(&profile, caller, &[]).map_or([0; 3], |seen| seen.lists);
+        let made = Arc::new(Subscriber::new(id, profile, caller.clone(), (stamp, lists)));
         let mut table = self.table.lock();
         // Another request of the same session may have been faster: its subscriber has the streams.
-        if let Some(known) = table.touch(&id) {
+        if let Some(known) = table.subscribers.touch(&id) {
             return Ok(known.clone());
         }
-        if !table.add(id, owner(caller), made.clone()) {
-            return Err(Full);
-        }
+        table.add(&made, owner(caller))?;
         drop(table);
         if self.left.load(Ordering::Acquire) {
-            self.end(&id);
+            self.end_this(&made);
             return Err(Full);
         }
         self.catch_up(&made, Some(snapshot));
@@ -145,28 +129,41 @@ impl Subscriptions {
 
     /// The subscriber with this id, where there is one.
     pub fn find(&self, id: &[u8; 16]) -> Option<Arc<Subscriber>> {
-        self.table.lock().get(id).cloned()
+        self.table.lock().subscribers.get(id).cloned()
     }
 
     /// Ends a subscriber and its streams.
     pub fn end(&self, id: &[u8; 16]) {
-        let ended = self.table.lock().remove(id);
-        if let Some(subscriber) = ended {
-            subscriber.end();
+        if let Some(subscriber) = self.find(id) {
+            self.end_this(&subscriber);
         }
+    }
+
+    fn end_this(&self, subscriber: &Subscriber) {
+        subscriber.end();
+        self.table.lock().remove(subscriber);
+    }
+
+    /// Tells of changes of a resource from now on; `digest` is of the primitive behind it.
+    pub fn watch(&self, subscriber: &Subscriber, uri: &str, digest: u64) -> Result<(), TooMany> {
+        self.table.lock().watch(subscriber, uri, digest)
+    }
+
+    pub fn unwatch(&self, subscriber: &Subscriber, uri: &str) {
+        self.table.lock().unwatch(subscriber, uri);
     }
 
     /// Ends every stream: the replica leaves.
     pub fn end_all(&self) {
         self.left.store(true, Ordering::Release);
         for subscriber in self.all() {
-            self.end(&subscriber.id);
+            self.end_this(&subscriber);
         }
     }
 
     /// How many subscribers there are.
     pub fn len(&self) -> usize {
-        self.table.lock().len()
+        self.table.lock().subscribers.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -195,7 +192,7 @@ impl Subscriptions {
         for subscriber in self.all() {
             subscriber.close_stalled(STALLED);
             if subscriber.is_idle(IDLE) {
-                self.end(&subscriber.id);
+                self.end_this(&subscriber);
             }
         }
     }
@@ -232,7 +229,7 @@ impl Subscriptions {
     }
 
     fn all(&self) -> Vec<Arc<Subscriber>> {
-        self.table.lock().values().cloned().collect()
+        self.table.lock().subscribers.values().cloned().collect()
     }
 
     fn evaluate(self: &Arc<Self>) {
@@ -243,64 +240,50 @@ impl Subscriptions {
         tokio::spawn(async move {
             let mut evaluated = hub.evaluated.lock().await;
             let Some(snapshot) = hub.snapshot.load_full() else { return };
-            let offers = hub.pipeline.executor.offers_changed();
+            let mut views = Views::of(&hub.pipeline, &snapshot);
+            let offers = views.offers;
             let is_done = |last: &Evaluated| Arc::ptr_eq(&last.snapshot, &snapshot) && last.offers == offers;
             if evaluated.as_ref().is_some_and(is_done) {
                 return;
             }
-            let mut views = Views::default();
-            for some in hub.all().chunks(AT_A_TIME) {
-                some.iter().for_each(|subscriber| hub.evaluate_one(subscriber, &snapshot, &mut views));
-                tokio::task::yield_now().await;
+            let mut done = 0;
+            for subscriber in hub.all() {
+                done += hub.evaluate_one(&subscriber, &mut views);
+                if done >= AT_A_TIME {
+                    done = 0;
+                    tokio::task::yield_now().await;
+                }
             }
+            drop(views);
             *evaluated = Some(Evaluated { snapshot, offers });
         });
     }
 
     /// What came into force since `evaluated` counts for the subscriber and for what it has come to watch.
     pub fn catch_up(&self, subscriber: &Subscriber, evaluated: Option<&Arc<Snapshot>>) {
-        if let Some(snapshot) = self.snapshot.load_full()
-            && !evaluated.is_some_and(|evaluated| Arc::ptr_eq(evaluated, &snapshot))
-        {
-            self.evaluate_one(subscriber, &snapshot, &mut Views::default());
+        let Some(snapshot) = self.snapshot.load_full() else { return };
+        let mut views = Views::of(&self.pipeline, &snapshot);
+        let is_same = evaluated.is_some_and(|evaluated| Arc::ptr_eq(evaluated, &snapshot));
+        if !is_same || subscriber.stamp().offers != views.offers {
+            self.evaluate_one(subscriber, &mut views);
         }
     }
 
-    fn evaluate_one(&self, subscriber: &Subscriber, snapshot: &Snapshot, views: &mut Views) {
+    /// How much was looked at.
+    fn evaluate_one(&self, subscriber: &Subscriber, views: &mut Views<'_>) -> usize {
+        let snapshot = views.snapshot;
+        let stamp = Stamp { revision: snapshot.revision, offers: views.offers };
+        // Who was shown more than this snapshot says neither ends by it nor is told of it.
+        if stamp.revision < subscriber.stamp().revision {
+            return 1;
+        }
         subscriber.end_streams_of(|caller| snapshot.edge.revoked(caller));
-        let caller = subscriber.caller();
-        let profile = &subscriber.profile;
-        let Some(server) = snapshot.server(&profile.server) else { return self.end(&subscriber.id) };
-        let mut view = View::of(snapshot, server, &caller, Protocol::Mcp);
-        let Some(targets) = view.targets() else { return self.end(&subscriber.id) };
-        let class = (profile.server.clone(), profile.revision, caller.org.clone(), targets);
-        let lists = views.by_class.entry(class);
-        let lists = *lists.or_insert_with(|| self.lists(server, &mut view, profile.revision));
-        subscriber.show(snapshot.revision, lists, |uri| {
-            let (entry, _) = server.resource(uri)?;
-            (view.shows(&entry) && self.pipeline.offers(&entry)).then_some(entry.digest)
-        });
-    }
-
-    fn lists(&self, server: &VirtualServer, view: &mut View<'_>, revision: Revision) -> Lists {
-        let mut lists: Lists = [0; 3];
-        for entry in server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty()) {
-            let list = match entry.primitive.kind() {
-                Kind::Tool | Kind::Task => 0,
-                Kind::Prompt => 1,
-                Kind::Resource | Kind::ResourceTemplate => 2,
-                Kind::Elicitation | Kind::Delegate | Kind::Unspecified => continue,
-            };
-            if let Some(digest) = entry.listed_digest(revision)
-                && view.shows(entry)
-                && self.pipeline.offers(entry)
-                && let Some(so_far) = lists.get_mut(list)
-            {
-                // The order counts: a list is in order.
-                *so_far = so_far.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ digest;
-            }
+        let uris = subscriber.watched();
+        match views.seen(&subscriber.profile, &subscriber.caller(), &uris) {
+            Some(seen) => subscriber.show(stamp, seen.lists, |uri| seen.resource(uri)),
+            None => self.end_this(subscriber),
         }
-        lists
+        1 + uris.len()
     }
 }
 
@@ -335,13 +318,5 @@ impl ResourceListener for Subscriptions {
         {
             tokio::spawn(async move { own.tell().await });
         }
-    }
-}
-
-/// As with sessions, the client is left out: a user can register any number of them.
-fn owner(caller: &Caller) -> Owner {
-    Owner {
-        user: digest::shortened(&[&caller.issuer, &caller.org, &caller.user]),
-        org: digest::shortened(&[&caller.org]),
     }
 }

@@ -67,6 +67,7 @@ pub(super) async fn start(
         runtimes: runtimes::open(process)?,
         delegates: delegates(settings),
         bounds: settings.calls.bounds,
+        subscriptions: asp_gateway::subscriptions::Bounds::default(),
         inspections: Inspections::default(),
         listener: process.plugin_logs.clone(),
     })

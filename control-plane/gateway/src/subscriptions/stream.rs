@@ -1,6 +1,6 @@
 //! One open stream of a subscriber.
 //!
-//! Keeps true: it holds nothing but its number, so that a client that does not read costs no more than one that does; it
+//! Keeps true: it holds nothing but its place, so that a client that does not read costs no more than one that does; it
 //! ends with the token of its request, with its subscriber, and after a day.
 
 use std::pin::pin;
@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
+use asp_snapshot::Snapshot;
 use tokio::time::Instant;
 
-use super::Subscriptions;
 use super::subscriber::{Notice, Subscriber, Taken};
+use super::table::owner;
+use super::{Full, Subscriptions};
 use crate::call::authority::ends_at;
 
 /// No stream lives longer: neither does a session.
@@ -21,17 +23,31 @@ const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);
 pub struct Listening {
     hub: Arc<Subscriptions>,
     subscriber: Arc<Subscriber>,
-    number: u64,
+    /// Its place among the streams.
+    id: [u8; 16],
     ends: Instant,
 }
 
 impl Listening {
-    /// Opens a stream for the request of `caller`.
-    pub fn open(hub: Arc<Subscriptions>, subscriber: Arc<Subscriber>, caller: &Arc<Caller>) -> Listening {
+    /// Opens a stream for the request of `caller`, who was evaluated by `snapshot`.
+    pub fn open(
+        hub: Arc<Subscriptions>,
+        subscriber: Arc<Subscriber>,
+        snapshot: &Arc<Snapshot>,
+        caller: &Arc<Caller>,
+    ) -> Result<Listening, Full> {
         let longest = Instant::now() + MAX_LIFE;
         let ends = ends_at(caller).map_or(longest, |end| end.min(longest));
-        let number = subscriber.open(caller);
-        Listening { hub, subscriber, number, ends }
+        // Gives back what it has come to when it is dropped.
+        let stream = Listening { hub, subscriber, id: rand::random(), ends };
+        let place = stream.hub.table.lock().open(stream.id, owner(caller));
+        place?;
+        if !stream.subscriber.open(stream.id, caller) {
+            return Err(Full);
+        }
+        // What was evaluated between the request and here has not seen this stream.
+        stream.hub.catch_up(&stream.subscriber, Some(snapshot));
+        Ok(stream)
     }
 
     /// What its client is told next; `None` when the stream has ended.
@@ -40,7 +56,7 @@ impl Listening {
             let mut woken = pin!(self.subscriber.woken());
             // From here on no change is missed.
             woken.as_mut().enable();
-            match self.subscriber.take(self.number) {
+            match self.subscriber.take(&self.id) {
                 Taken::Notice(notice) => return Some(notice),
                 Taken::Ended => return None,
                 Taken::Nothing => {}
@@ -55,8 +71,9 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if self.subscriber.close(self.number) {
-            self.hub.end(&self.subscriber.id);
+        self.hub.table.lock().close(&self.id);
+        if self.subscriber.close(&self.id) {
+            self.hub.end_this(&self.subscriber);
         }
     }
 }

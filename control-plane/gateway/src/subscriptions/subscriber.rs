@@ -18,6 +18,8 @@ use tokio::time::Instant;
 pub const MAX_RESOURCES: usize = 1000;
 /// Longest text of all their URIs together: as much as may wait for one client.
 pub const MAX_TEXT: usize = 48 * 1024;
+/// What a watched resource takes besides its URI, also while it is evaluated.
+const EACH: usize = 256;
 /// Most streams of one session at a time. Another one ends the oldest, which may be one whose end nobody has seen yet.
 const MAX_STREAMS: usize = 4;
 
@@ -56,6 +58,15 @@ pub struct Profile {
     pub lasts: bool,
 }
 
+/// What a subscriber was evaluated by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp {
+    /// Of the snapshot.
+    pub(super) revision: u64,
+    /// See [`crate::execution::Executor::offers_changed`].
+    pub(super) offers: u64,
+}
+
 /// One client that is told of changes.
 pub struct Subscriber {
     pub(super) id: [u8; 16],
@@ -67,15 +78,15 @@ pub struct Subscriber {
 struct State {
     /// With the token that was presented last.
     caller: Arc<Caller>,
-    /// The revision of the snapshot it was evaluated by.
-    revision: u64,
+    stamp: Stamp,
     lists: Lists,
     changed: [bool; 3],
-    resources: BTreeMap<String, Watched>,
+    resources: BTreeMap<Arc<str>, Watched>,
     /// Bytes of their URIs.
     text: usize,
     streams: VecDeque<Open>,
-    next_stream: u64,
+    /// No stream opens any more.
+    ended: bool,
     /// Since when something waits for a client.
     waits_since: Option<Instant>,
     used: Instant,
@@ -88,7 +99,7 @@ struct Watched {
 }
 
 struct Open {
-    number: u64,
+    id: [u8; 16],
     /// With the token of its own request.
     caller: Arc<Caller>,
 }
@@ -106,91 +117,135 @@ pub(super) enum Taken {
 pub struct TooMany;
 
 impl Subscriber {
-    pub(super) fn new(id: [u8; 16], profile: Profile, caller: Arc<Caller>, lists: Lists) -> Subscriber {
+    pub(super) fn new(
+        id: [u8; 16],
+        profile: Profile,
+        caller: Arc<Caller>,
+        seen: (Stamp, Lists),
+    ) -> Subscriber {
+        let (stamp, lists) = seen;
         let state = State {
             caller,
-            revision: 0,
+            stamp,
             lists,
             changed: [false; 3],
             resources: BTreeMap::new(),
             text: 0,
             streams: VecDeque::new(),
-            next_stream: 0,
+            ended: false,
             waits_since: None,
             used: Instant::now(),
         };
         Subscriber { id, profile, state: Mutex::new(state), wake: Notify::new() }
     }
 
-    /// Tells of changes of a resource from now on; `digest` is of the primitive behind it.
-    pub fn watch(&self, uri: &str, digest: u64) -> Result<(), TooMany> {
+    /// Tells of changes of a resource from now on; `digest` is of the primitive behind it. What all of them take.
+    pub(super) fn watch(&self, uri: &str, digest: u64) -> Result<usize, TooMany> {
         let mut state = self.state.lock();
         if state.resources.contains_key(uri) {
-            return Ok(());
+            return Ok(state.bytes());
         }
         if state.resources.len() >= MAX_RESOURCES || state.text + uri.len() > MAX_TEXT {
             return Err(TooMany);
         }
         state.text += uri.len();
-        state.resources.insert(uri.to_owned(), Watched { digest, changed: false });
-        Ok(())
+        state.resources.insert(uri.into(), Watched { digest, changed: false });
+        Ok(state.bytes())
     }
 
-    pub fn unwatch(&self, uri: &str) {
+    /// What the others take.
+    pub(super) fn unwatch(&self, uri: &str) -> usize {
         let mut state = self.state.lock();
         if state.resources.remove(uri).is_some() {
             state.text -= uri.len();
         }
+        state.bytes()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.state.lock().bytes()
+    }
+
+    pub(super) fn watched(&self) -> Vec<Arc<str>> {
+        self.state.lock().resources.keys().cloned().collect()
+    }
+
+    pub(super) fn stamp(&self) -> Stamp {
+        self.state.lock().stamp
     }
 
     pub(super) fn caller(&self) -> Arc<Caller> {
         self.state.lock().caller.clone()
     }
 
-    /// The same principal is back; true where it is with another token.
-    pub(super) fn present(&self, caller: &Arc<Caller>) -> bool {
+    /// The same principal is back, admitted by a snapshot of this revision; true where it is with another token.
+    pub(super) fn present(&self, caller: &Arc<Caller>, revision: u64) -> bool {
         let mut state = self.state.lock();
         state.used = Instant::now();
+        state.stamp.revision = state.stamp.revision.max(revision);
         let before = std::mem::replace(&mut state.caller, caller.clone());
-        before.digest != caller.digest
+        before != *caller
     }
 
-    /// A stream opens; its number.
-    pub(super) fn open(&self, caller: &Arc<Caller>) -> u64 {
+    /// A stream opens; false where the subscriber has ended.
+    pub(super) fn open(&self, id: [u8; 16], caller: &Arc<Caller>) -> bool {
         let mut state = self.state.lock();
-        let number = state.next_stream;
-        state.next_stream += 1;
-        state.streams.push_back(Open { number, caller: caller.clone() });
-        if state.streams.len() > MAX_STREAMS {
+        if state.ended {
+            return false;
+        }
+        if state.streams.is_empty() {
+            // Nobody was there to take what waits.
+            state.waits_since = None;
+        }
+        state.streams.push_back(Open { id, caller: caller.clone() });
+        let is_over = state.streams.len() > MAX_STREAMS;
+        if is_over {
             state.streams.pop_front();
         }
         drop(state);
-        self.wake.notify_waiters();
-        number
+        if is_over {
+            self.wake.notify_waiters();
+        }
+        true
     }
 
     /// A stream is gone; true where nothing is left of a subscriber that does not outlast it.
-    pub(super) fn close(&self, number: u64) -> bool {
+    pub(super) fn close(&self, id: &[u8; 16]) -> bool {
         let mut state = self.state.lock();
-        state.streams.retain(|stream| stream.number != number);
+        state.streams.retain(|stream| stream.id != *id);
         state.used = Instant::now();
         state.streams.is_empty() && !self.profile.lasts
     }
 
+    /// Ends its streams for good.
     pub(super) fn end(&self) {
+        self.state.lock().ended = true;
         self.end_streams_of(|_| true);
+    }
+
+    /// Ends it where it has no stream.
+    pub(super) fn end_unheard(&self) -> bool {
+        let mut state = self.state.lock();
+        state.ended |= state.streams.is_empty();
+        state.ended
     }
 
     /// Ends the streams that were opened with such a token.
     pub(super) fn end_streams_of(&self, is_dead: impl Fn(&Caller) -> bool) {
-        self.state.lock().streams.retain(|stream| !is_dead(&stream.caller));
-        self.wake.notify_waiters();
+        let mut state = self.state.lock();
+        let before = state.streams.len();
+        state.streams.retain(|stream| !is_dead(&stream.caller));
+        let is_less = state.streams.len() < before;
+        drop(state);
+        if is_less {
+            self.wake.notify_waiters();
+        }
     }
 
     pub(super) fn close_stalled(&self, after: Duration) {
         let is_stalled = self.state.lock().waits_since.is_some_and(|since| since.elapsed() >= after);
         if is_stalled {
-            self.end();
+            self.end_streams_of(|_| true);
         }
     }
 
@@ -200,14 +255,14 @@ impl Subscriber {
     }
 
     /// What the caller sees by a snapshot: each list, and the digest of what is behind a resource that it can see.
-    pub(super) fn show(&self, revision: u64, lists: Lists, mut digest: impl FnMut(&str) -> Option<u64>) {
+    pub(super) fn show(&self, stamp: Stamp, lists: Lists, digest: impl Fn(&str) -> Option<u64>) {
         let mut state = self.state.lock();
         let state = &mut *state;
         // Evaluated by a newer one already.
-        if revision < state.revision {
+        if stamp.revision < state.stamp.revision {
             return;
         }
-        state.revision = revision;
+        state.stamp = stamp;
         let before = std::mem::replace(&mut state.lists, lists);
         let differs = lists.into_iter().zip(before).map(|(now, before)| now != before);
         for ((changed, wants), differs) in state.changed.iter_mut().zip(self.profile.wants).zip(differs) {
@@ -227,7 +282,7 @@ impl Subscriber {
     pub(super) fn updated(&self, uris: &HashSet<String>, mut is_seen: impl FnMut(&str) -> bool) {
         let mut state = self.state.lock();
         for (uri, watched) in &mut state.resources {
-            watched.changed |= uris.contains(uri) && is_seen(uri);
+            watched.changed |= uris.contains(&**uri) && is_seen(uri);
         }
         self.tell(&mut state);
     }
@@ -242,10 +297,10 @@ impl Subscriber {
     }
 
     /// What a stream tells its client next.
-    pub(super) fn take(&self, number: u64) -> Taken {
+    pub(super) fn take(&self, id: &[u8; 16]) -> Taken {
         let mut state = self.state.lock();
         let state = &mut *state;
-        if !state.streams.iter().any(|stream| stream.number == number) {
+        if !state.streams.iter().any(|stream| stream.id == *id) {
             return Taken::Ended;
         }
         // For what is left: whoever takes the last thing comes once more.
@@ -257,7 +312,7 @@ impl Subscriber {
         }
         for (uri, watched) in &mut state.resources {
             if std::mem::take(&mut watched.changed) {
-                return Taken::Notice(Notice::Updated(uri.clone()));
+                return Taken::Notice(Notice::Updated(uri.to_string()));
             }
         }
         state.waits_since = None;
@@ -266,5 +321,12 @@ impl Subscriber {
 
     pub(super) fn woken(&self) -> tokio::sync::futures::Notified<'_> {
         self.wake.notified()
+    }
+}
+
+impl State {
+    /// What the resources take.
+    fn bytes(&self) -> usize {
+        self.text + self.resources.len() * EACH
     }
 }

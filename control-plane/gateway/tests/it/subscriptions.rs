@@ -13,6 +13,11 @@ use serde_json::{Value, json};
 
 use crate::support::{Fixture, Legacy, claims, inputs, now, sign, token};
 
+#[path = "subscriptions/bounds.rs"]
+mod bounds;
+#[path = "subscriptions/ends.rs"]
+mod ends;
+
 /// Hang guard of one message.
 pub(crate) const BOUND: Duration = Duration::from_secs(10);
 pub(crate) const TOOLS: &str = "notifications/tools/list_changed";

@@ -9,6 +9,7 @@ use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
 use asp_gateway::inspection::Inspections;
 use asp_gateway::minting::TokenKeys;
 use asp_gateway::pipeline::admission::Bounds;
+use asp_gateway::subscriptions;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, assemble, check};
 use asp_store::audit::MemoryAudit;
@@ -130,6 +131,7 @@ struct Parts {
     runtimes: Runtimes,
     delegates: Endpoints,
     bounds: Bounds,
+    subscriptions: subscriptions::Bounds,
     inspections: Inspections,
     audit: Arc<MemoryAudit>,
     active: Arc<MemoryRecords>,
@@ -154,6 +156,7 @@ impl Parts {
             runtimes: Runtimes::none(),
             delegates: Endpoints::default(),
             bounds: Bounds::default(),
+            subscriptions: subscriptions::Bounds::default(),
             inspections: Inspections::default(),
             audit,
             active,
@@ -171,6 +174,7 @@ impl Parts {
             runtimes: self.runtimes,
             delegates: self.delegates,
             bounds: self.bounds,
+            subscriptions: self.subscriptions,
             inspections: self.inspections,
             listener: None,
         })
@@ -271,6 +275,11 @@ impl Fixture {
     /// Another gateway with few places for calls.
     pub(crate) fn bounded(&self, bounds: Bounds) -> Fixture {
         Fixture { gateway: Parts { bounds, ..Parts::new(snapshot()) }.start().gateway, ..self.clone() }
+    }
+
+    /// A gateway at which few wait to be told of changes.
+    pub(crate) fn listened_to_by(subscriptions: subscriptions::Bounds) -> Fixture {
+        Parts { subscriptions, ..Parts::new(snapshot()) }.start()
     }
 
     pub(crate) async fn send(

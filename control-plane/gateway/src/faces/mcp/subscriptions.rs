@@ -49,13 +49,13 @@ pub(super) fn change(
         .ok_or_else(|| Failure::with(Reason::InvalidParams, "params.uri must be a string").in_call())?;
     if !subscribes {
         if let Some(subscriber) = request.gateway.subscriptions.find(&session.sid()) {
-            subscriber.unwatch(uri);
+            request.gateway.subscriptions.unwatch(&subscriber, uri);
         }
         return Ok(());
     }
     let digest = readable(request, session.profile.revision, uri)?;
     let subscriber = of(request, session).map_err(Failure::in_call)?;
-    subscriber.watch(uri, digest).map_err(|_| too_many())?;
+    request.gateway.subscriptions.watch(&subscriber, uri, digest).map_err(|_| too_many())?;
     request.gateway.subscriptions.catch_up(&subscriber, Some(&request.snapshot));
     Ok(())
 }
@@ -63,7 +63,8 @@ pub(super) fn change(
 /// Opens another stream of the session.
 pub(super) fn open(request: &McpRequest, session: &Session) -> Result<Listening, Failure> {
     let subscriber = of(request, session)?;
-    Ok(Listening::open(request.gateway.subscriptions.clone(), subscriber, &request.caller))
+    let hub = request.gateway.subscriptions.clone();
+    Listening::open(hub, subscriber, &request.snapshot, &request.caller).map_err(|_| full())
 }
 
 /// The session's stream as a response.
@@ -92,7 +93,9 @@ pub(super) fn listen(
     let subscriber = subscriptions.subscriber(rand::random(), profile, &request.snapshot, &request.caller);
     let subscriber = subscriber.map_err(|_| full())?;
     // From here on it is ended by whoever drops the stream.
-    let listening = Listening::open(subscriptions.clone(), subscriber.clone(), &request.caller);
+    let opened =
+        Listening::open(subscriptions.clone(), subscriber.clone(), &request.snapshot, &request.caller);
+    let listening = opened.map_err(|_| full())?;
     let mut honoured = Map::new();
     for (name, _) in LISTS.into_iter().zip(wants).filter(|(_, wanted)| *wanted) {
         honoured.insert(name.into(), true.into());
@@ -101,7 +104,7 @@ pub(super) fn listen(
     let mut watched = Vec::new();
     for uri in asked.resources {
         if let Ok(digest) = readable(request, revision, uri) {
-            subscriber.watch(uri, digest).map_err(|_| too_many())?;
+            subscriptions.watch(&subscriber, uri, digest).map_err(|_| too_many())?;
             watched.push(Value::from(uri));
         }
     }
@@ -254,7 +257,8 @@ fn full() -> Failure {
 
 fn too_many() -> Failure {
     let most = format!(
-        "a client subscribes to at most {MAX_RESOURCES} resources with {MAX_TEXT} bytes of URIs: leave some"
+        "a client subscribes to at most {MAX_RESOURCES} resources with {MAX_TEXT} bytes of URIs, and a user, an org and the gateway \
+         hold a bounded number too: leave some"
     );
     Failure::with(Reason::RateLimited, &most).in_call()
 }

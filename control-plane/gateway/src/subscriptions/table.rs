@@ -1,0 +1,145 @@
+//! The subscribers and the open streams of one replica, and how many of them somebody may have.
+//!
+//! Keeps true: streams are bounded for themselves, far below what the proxy in front lets through at a time; what
+//! subscribers watch is bounded in bytes; whoever is at a bound loses their own sessions without a stream first, the
+//! least lately used before others, and a subscriber with a stream is pushed out by nobody.
+
+use std::sync::Arc;
+
+use asp_edge::Caller;
+
+use super::subscriber::{Subscriber, TooMany};
+use crate::digest;
+use crate::shares::{self, Owner, Share, Shares};
+
+/// The most of something: in all, of one org and of one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most {
+    pub whole: usize,
+    pub of_org: usize,
+    pub of_user: usize,
+}
+
+/// How much of one replica those who wait to be told of changes may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    pub subscribers: Most,
+    /// What the resources they watch take.
+    pub bytes: Most,
+    pub streams: Most,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            subscribers: Most { whole: 50_000, of_org: 20_000, of_user: 8_000 },
+            bytes: Most { whole: 128 << 20, of_org: 32 << 20, of_user: 8 << 20 },
+            // Envoy lets 50,000 requests through to all replicas at a time, of which calls need their part.
+            streams: Most { whole: 10_000, of_org: 5_000, of_user: 2_000 },
+        }
+    }
+}
+
+/// Its user or org has as much as it may, or the replica has, or it leaves.
+#[derive(Debug)]
+pub struct Full;
+
+pub(super) struct Table {
+    pub(super) subscribers: Shares<Arc<Subscriber>>,
+    streams: Shares<()>,
+}
+
+impl Table {
+    pub(super) fn new(bounds: Bounds) -> Table {
+        let streams = Most { whole: usize::MAX, of_org: usize::MAX, of_user: usize::MAX };
+        Table {
+            subscribers: Shares::new(of(bounds.subscribers, bounds.bytes)),
+            streams: Shares::new(of(bounds.streams, streams)),
+        }
+    }
+
+    pub(super) fn add(&mut self, subscriber: &Arc<Subscriber>, owner: Owner) -> Result<(), Full> {
+        self.make_room(owner, 1, 0)?;
+        self.subscribers.replace(subscriber.id, owner, subscriber.clone());
+        Ok(())
+    }
+
+    /// A stream opens.
+    pub(super) fn open(&mut self, stream: [u8; 16], owner: Owner) -> Result<(), Full> {
+        if self.streams.add(stream, owner, ()) { Ok(()) } else { Err(Full) }
+    }
+
+    /// A stream is gone, or was never open.
+    pub(super) fn close(&mut self, stream: &[u8; 16]) {
+        self.streams.remove(stream);
+    }
+
+    /// Takes out this one, and no other one that has come to have its id.
+    pub(super) fn remove(&mut self, subscriber: &Subscriber) {
+        if self.has(subscriber) {
+            self.subscribers.remove(&subscriber.id);
+        }
+    }
+
+    /// The subscriber watches another resource.
+    pub(super) fn watch(&mut self, subscriber: &Subscriber, uri: &str, digest: u64) -> Result<(), TooMany> {
+        let before = subscriber.bytes();
+        let bytes = subscriber.watch(uri, digest)?;
+        if bytes == before || !self.has(subscriber) {
+            return Ok(());
+        }
+        self.subscribers.touch(&subscriber.id);
+        let owner = owner(&subscriber.caller());
+        let room = self.make_room(owner, 0, bytes - before);
+        // It may have been pushed out itself: it has no stream, and nobody else of its share had less of a claim.
+        if room.is_err() || !self.has(subscriber) {
+            subscriber.unwatch(uri);
+            return Err(TooMany);
+        }
+        self.subscribers.resize(&subscriber.id, bytes);
+        Ok(())
+    }
+
+    pub(super) fn unwatch(&mut self, subscriber: &Subscriber, uri: &str) {
+        let bytes = subscriber.unwatch(uri);
+        if self.has(subscriber) {
+            self.subscribers.resize(&subscriber.id, bytes);
+        }
+    }
+
+    fn has(&self, subscriber: &Subscriber) -> bool {
+        self.subscribers.get(&subscriber.id).is_some_and(|known| std::ptr::eq(&**known, subscriber))
+    }
+
+    /// Ends sessions without a stream until `owner` can have so much more. One that has a stream counts as used now, so
+    /// that it is looked at once however many have to go.
+    fn make_room(&mut self, owner: Owner, entries: usize, bytes: usize) -> Result<(), Full> {
+        let mut looks = self.subscribers.len();
+        while let Some(oldest) = self.subscribers.in_the_way(owner, entries, bytes) {
+            let goes = self.subscribers.get(&oldest).is_none_or(|subscriber| subscriber.end_unheard());
+            if goes {
+                self.subscribers.remove(&oldest);
+            } else {
+                self.subscribers.touch(&oldest);
+            }
+            looks = looks.checked_sub(1).ok_or(Full)?;
+        }
+        Ok(())
+    }
+}
+
+/// As with sessions, the client is left out: a user can register any number of them.
+pub(super) fn owner(caller: &Caller) -> Owner {
+    Owner {
+        user: digest::shortened(&[&caller.issuer, &caller.org, &caller.user]),
+        org: digest::shortened(&[&caller.org]),
+    }
+}
+
+fn of(entries: Most, bytes: Most) -> shares::Bounds {
+    shares::Bounds {
+        whole: Share { entries: entries.whole, bytes: bytes.whole },
+        of_org: Share { entries: entries.of_org, bytes: bytes.of_org },
+        of_user: Share { entries: entries.of_user, bytes: bytes.of_user },
+    }
+}
