@@ -57,15 +57,7 @@ struct Bridge {
 pub(crate) async fn run(place: Place, stopped: impl Future<Output = ()>) -> anyhow::Result<()> {
     let mut lines = lines::read();
     let (out, written) = lines::write(OUTGOING);
-    let bridge = Arc::new(Bridge {
-        connection: Connection::new(place)?,
-        legacy: Legacy::default(),
-        modern: Modern::default(),
-        out,
-        running: Mutex::default(),
-        tasks: TaskTracker::new(),
-        stop: CancellationToken::new(),
-    });
+    let bridge = Arc::new(Bridge::new(place, out)?);
     let served = async {
         while let Some(line) = lines.recv().await {
             match line {
@@ -154,6 +146,18 @@ fn start(bridge: &Arc<Bridge>, message: Value) {
 }
 
 impl Bridge {
+    fn new(place: Place, out: mpsc::Sender<String>) -> anyhow::Result<Bridge> {
+        Ok(Bridge {
+            connection: Connection::new(place)?,
+            legacy: Legacy::default(),
+            modern: Modern::default(),
+            out,
+            running: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        })
+    }
+
     /// Whether a notification cancels a request whose era cancels by closing (MCP 2026-07-28): it goes no further.
     fn was_cancelled_here(&self, method: &str, message: &Value) -> bool {
         if method != "notifications/cancelled" || self.legacy.is_open() {

@@ -65,16 +65,7 @@ fn header<'h>(head: &'h str, name: &str) -> &'h str {
 
 fn bridge(place: Place) -> (Arc<Bridge>, mpsc::Receiver<String>) {
     let (out, answers) = mpsc::channel(OUTGOING);
-    let bridge = Bridge {
-        connection: Connection::new(place).unwrap(),
-        legacy: Legacy::default(),
-        modern: Modern::default(),
-        out,
-        running: Mutex::default(),
-        tasks: TaskTracker::new(),
-        stop: CancellationToken::new(),
-    };
-    (Arc::new(bridge), answers)
+    (Arc::new(Bridge::new(place, out).unwrap()), answers)
 }
 
 async fn answer(answers: &mut mpsc::Receiver<String>) -> Value {
