@@ -112,17 +112,20 @@ impl Table {
     }
 
     /// Ends sessions without a stream until `owner` can have so much more. One that has a stream counts as used now, so
-    /// that it is looked at once however many have to go.
+    /// that others are looked at first; when it comes again, all those in the way have one.
     fn make_room(&mut self, owner: Owner, entries: usize, bytes: usize) -> Result<(), Full> {
-        let mut looks = self.subscribers.len();
+        let mut first = None;
         while let Some(oldest) = self.subscribers.in_the_way(owner, entries, bytes) {
+            if first == Some(oldest) {
+                return Err(Full);
+            }
             let goes = self.subscribers.get(&oldest).is_none_or(|subscriber| subscriber.end_unheard());
             if goes {
                 self.subscribers.remove(&oldest);
             } else {
                 self.subscribers.touch(&oldest);
+                first.get_or_insert(oldest);
             }
-            looks = looks.checked_sub(1).ok_or(Full)?;
         }
         Ok(())
     }
