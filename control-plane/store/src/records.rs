@@ -50,7 +50,7 @@ pub struct RecordKey {
     pub context: String,
     /// Unix milliseconds.
     pub created_ms: i64,
-    /// Unix milliseconds; the end of the call's time.
+    /// Unix milliseconds; until when the record counts: of several that are put, the latest.
     pub expires_ms: i64,
     /// Whether the record is enough for another gateway to go on with the call.
     pub resumes: bool,

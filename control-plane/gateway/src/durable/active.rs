@@ -307,8 +307,13 @@ async fn in_time<T, E: std::fmt::Display>(
     }
 }
 
-/// What the record of a call says in clear.
+/// What the record of a call says in clear. One that tells of it stays as long as that was promised, whatever becomes of
+/// its gateway; one that is only gone on with, as long as that makes sense.
 fn key(call: &Call, resumes: bool) -> RecordKey {
+    let deadline = record::deadline_ms(call);
+    let promised = u64::try_from(told::kept_for(&call.entry.primitive).as_millis()).unwrap_or(u64::MAX);
+    let told_until = call.began_ms().saturating_add(promised);
+    let expires = if resumes { deadline } else { deadline.max(told_until) };
     RecordKey {
         call: *call.id.as_bytes(),
         org: call.caller.org.clone(),
@@ -319,7 +324,7 @@ fn key(call: &Call, resumes: bool) -> RecordKey {
         // No protocol that is spoken groups calls.
         context: String::new(),
         created_ms: i64::try_from(call.began_ms()).unwrap_or(i64::MAX),
-        expires_ms: i64::try_from(record::deadline_ms(call)).unwrap_or(i64::MAX),
+        expires_ms: i64::try_from(expires).unwrap_or(i64::MAX),
         resumes,
     }
 }

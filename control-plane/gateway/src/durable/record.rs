@@ -103,6 +103,11 @@ impl Record {
         }
     }
 
+    /// Whether the call's time is over.
+    pub fn is_past(&self) -> bool {
+        self.deadline_ms <= unix_ms()
+    }
+
     fn trace(&self) -> Trace {
         let sent = self.traceparent.as_deref().and_then(|text| Trace::parse(text.as_bytes()));
         sent.unwrap_or_else(|| Trace::new(rand::random()))

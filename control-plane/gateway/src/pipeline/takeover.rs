@@ -277,6 +277,9 @@ impl Running {
             tracing::warn!(call = %call.id, trace = %call.trace, "a call is not taken over, because its caller was revoked or is not allowed any more; its outcome is unknown");
             return Err(Refusal::OutcomeUnknown);
         }
+        if abandoned.record.is_past() {
+            return Err(call.unanswered(Refusal::Upstream(GONE.into())));
+        }
         let AbandonedCall { record, seq, state, .. } = abandoned;
         let execution =
             self.execution(snapshot, record.arguments, record.budget, Some(ResumeState { seq, state }));

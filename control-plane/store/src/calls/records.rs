@@ -48,6 +48,7 @@ impl CallRecords for SqliteCalls {
              expires_ms, resumable, state, updated_ms, record, owner, seq) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0) \
              ON CONFLICT (call_id) DO UPDATE SET state = excluded.state, updated_ms = excluded.updated_ms, \
+             expires_ms = MAX(active_calls.expires_ms, excluded.expires_ms), \
              record = CASE WHEN excluded.resumable >= active_calls.resumable THEN excluded.record \
              ELSE active_calls.record END, \
              resumable = CASE WHEN excluded.resumable = 1 THEN 1 ELSE active_calls.resumable END \

@@ -139,6 +139,7 @@ impl CallRecords for MemoryRecords {
             known.resumes |= key.resumes;
             known.state = state;
             known.updated_ms = now_ms();
+            known.expires_ms = known.expires_ms.max(key.expires_ms);
             return Ok(Saved::Stored);
         }
         if !inner.has_room() {

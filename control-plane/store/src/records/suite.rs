@@ -58,6 +58,7 @@ pub async fn run(records: &dyn CallRecords) {
     keeps_calls_apart_and_forgets_what_is_dropped(records).await;
     an_orphan_has_exactly_one_taker(records).await;
     an_owner_that_was_away_too_long_is_told(records).await;
+    a_record_counts_as_long_as_it_was_said_at_most(records).await;
     what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records).await;
     what_has_ended_is_found_and_never_changes_again(records).await;
     lists_a_principals_calls_at_a_server_the_latest_first(records).await;
@@ -167,6 +168,16 @@ async fn what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records: &d
     assert_eq!((found.record, found.resumes, found.state), (text("asked"), true, State::InputRequired));
     assert!(records.orphans(99).await.unwrap().contains(&orphan));
     records.drop_record(key(10).call, gone).await.unwrap();
+}
+
+async fn a_record_counts_as_long_as_it_was_said_at_most(records: &dyn CallRecords) {
+    let later = now_ms() + 3_600_000;
+    for expires_ms in [later - 1, later, later - 1] {
+        let told = RecordKey { expires_ms, ..key(30) };
+        records.put(&told, LIVING, State::Working, text("asked")).await.unwrap();
+    }
+    assert_eq!(records.find(key(30).call).await.unwrap().unwrap().expires_ms, later);
+    records.drop_record(key(30).call, LIVING).await.unwrap();
 }
 
 async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecords) {

@@ -159,15 +159,19 @@ impl ActiveTable {
             None => ended().map(Told::Ended),
             Some(_) if !row.is_left => Some(Told::Runs),
             Some(_) if !row.resumes => ended().map(Told::Ended),
-            // What is past its time is taken over by nobody.
-            Some(_) => left(&row).map(|_| Told::Runs),
+            // With what is past its time nobody goes on.
+            Some(_) => match ended() {
+                Some(ended) if ended.record.is_past() => Some(Told::Ended(ended)),
+                _ => left(&row).map(|_| Told::Runs),
+            },
         })
     }
 
     fn ended(&self, call: Uuid, row: &CallRecord) -> Option<EndedCall> {
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
         let left = left(row)?;
-        let record = self.sealer.open_bytes(Purpose::Told, &at, &row.record)?;
+        let purpose = if row.resumes { Purpose::Record } else { Purpose::Told };
+        let record = self.sealer.open_bytes(purpose, &at, &row.record)?;
         let record = serde_json::from_slice(&record).ok()?;
         if row.owner.is_some() {
             return Some(EndedCall { record, kept: None, left });
