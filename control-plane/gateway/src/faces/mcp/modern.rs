@@ -223,6 +223,7 @@ async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resum
     let unsaid =
         |_| Failure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: send this again");
     let call = attached.map_err(unsaid)?.ok_or_else(invalid)?;
+    requests::has_scopes(request, &call)?;
     requests::check_param_headers(request, &call.entry, message.param("arguments").unwrap_or(&Value::Null))?;
     let from_event = match opened.next_event(&call) {
         Some(next_event) => next_event,

@@ -19,6 +19,7 @@ use super::results::{self, Asked};
 use super::tasks;
 use crate::call::outcome::Refusal;
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
+use crate::pipeline::entitlement::entitle;
 use crate::pipeline::resolve::{Target, resolve};
 
 /// Longest idempotency key in characters (as Stripe's).
@@ -175,6 +176,14 @@ pub(super) fn step_up(request: &McpRequest, required: &[String]) -> Failure {
         request.server.message.name,
     ));
     failure
+}
+
+/// Whoever comes back for a call needs the scopes that it needed; whether they see it is the pipeline's to say.
+pub(super) fn has_scopes(request: &McpRequest, call: &Call) -> Result<(), Failure> {
+    match entitle(&request.snapshot, &request.server, &request.caller, &call.entry, Protocol::Mcp) {
+        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// What the client would have to declare, as it would declare it; revisions with a handshake have no code for that.

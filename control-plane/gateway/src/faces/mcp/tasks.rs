@@ -1,7 +1,8 @@
 //! The tasks extension of MCP 2026-07-28 (SEP-2663): a call of a task primitive that its client comes back for.
 //!
 //! Keeps true: a task is in the store before its client is told of it; a task of another user or server is as unknown as
-//! none; what it asks is shown to a client that can answer that; no response that closes ends it.
+//! none, and who has not the scopes that it needed is told to get them; what it asks is shown to a client that can answer
+//! that; no response that closes ends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +75,7 @@ pub(super) fn changes(request: &McpRequest, id: &str, abilities: ClientAbilities
     let id = Uuid::parse_str(id).ok().filter(|_| abilities.tasks)?;
     let registry = &request.gateway.pipeline.registry;
     let call = registry.attach(id, &request.caller, &request.server.message.name)?;
+    requests::has_scopes(request, &call).ok()?;
     let events = call.events.reader_from(call.events.next_number());
     let following = Following { call, abilities, events, told: None, over: false };
     let is_task = following.call.entry.primitive.kind() == Kind::Task;
@@ -150,6 +152,7 @@ async fn of_task(
             return Err(Failure::with(Reason::UpstreamUnavailable, message).in_call());
         }
     };
+    requests::has_scopes(request, &call)?;
     match method {
         "tasks/get" => return Ok(detailed(&call, abilities)),
         "tasks/cancel" => call.cancel(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_proto::plugin::{Failed, server_message::Payload};
+use asp_registry::assemble;
 use asp_store::records::CallRecords;
 use axum::body::Body;
 use http_body_util::BodyExt;
@@ -12,7 +13,7 @@ use uuid::Uuid;
 
 use super::{asks_name, fixture, user_input};
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::{Answer, Fixture, Modern, snapshot, token};
+use crate::support::{Answer, Fixture, Modern, inputs, snapshot, token, token_with_scopes};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
@@ -106,6 +107,25 @@ async fn a_task_is_durable_when_it_is_told_asks_is_answered_and_completes() {
 }
 
 #[tokio::test]
+async fn a_task_whose_gateway_is_gone_is_told_as_an_error_for_as_long_as_its_ttl() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        worker.begin(&[]).await;
+        while worker.next().await.is_some() {}
+    }));
+    let fixture = fixture(&runtime);
+    let active = &fixture.gateway.pipeline.active;
+    active.renew().await.unwrap();
+    let task = begun(&fixture).await;
+    let id = Uuid::parse_str(task["taskId"].as_str().unwrap()).unwrap();
+    let record = fixture.active.find(id.into_bytes()).await.unwrap().unwrap();
+    let ttl = task["ttlMs"].as_i64().unwrap();
+    assert!(record.expires_ms - record.created_ms >= ttl, "{ttl}: {record:?}");
+    active.retire().await;
+    let found = until(&fixture.beside(Runtimes::none()), &task, "completed").await;
+    assert_eq!(found["result"]["isError"], true, "{found}");
+}
+
+#[tokio::test]
 async fn a_cancelled_task_is_cancelled_and_may_be_cancelled_again() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         worker.begin(&[]).await;
@@ -160,6 +180,34 @@ async fn a_task_of_another_user_or_server_is_as_unknown_as_none() {
         }
     }
     assert_eq!(until(&fixture, &task, "input_required").await["taskId"], task["taskId"], "nobody ended it");
+}
+
+#[tokio::test]
+async fn who_comes_back_needs_the_scopes_that_the_task_needed() {
+    let runtime = asking();
+    let mut inputs = inputs();
+    let primitives = inputs.servers.iter_mut().flat_map(|server| &mut server.primitives);
+    primitives
+        .filter(|primitive| primitive.id == "sweep")
+        .for_each(|sweep| sweep.scopes = vec!["x:read".into()]);
+    let fixture = Fixture::with(assemble(inputs), 7, runtime.runtimes());
+    let as_scoped = |method: &str, params: &Value| {
+        Modern::new("plugins", &token_with_scopes("alice", "x:read"), method, params.clone())
+            .capabilities(can())
+    };
+    let call = json!({"name": "sweep", "arguments": {}});
+    let task = as_scoped("tools/call", &call).send(&fixture).await.json()["result"].clone();
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let refused = of_task(method, &task, &json!({"inputResponses": {}})).send(&fixture).await;
+        assert_eq!(refused.status.as_u16(), 403, "{method}: {}", refused.text);
+        assert!(refused.headers["www-authenticate"].to_str().unwrap().contains("x:read"));
+    }
+    let (_, followed) = listens(&fixture, "alice", json!([task["taskId"]])).await;
+    assert!(followed.get("taskIds").is_none(), "{followed}");
+    let id = task["taskId"].as_str().unwrap();
+    let found = as_scoped("tasks/get", &json!({"taskId": id})).with("mcp-name", id).send(&fixture).await;
+    assert_ne!(found.json()["result"]["status"], "cancelled");
+    assert_eq!(found.json()["result"]["taskId"], task["taskId"]);
 }
 
 #[tokio::test]
