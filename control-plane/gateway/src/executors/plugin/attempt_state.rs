@@ -13,7 +13,7 @@ use super::artifacts::Emitted;
 use super::results::Chunks;
 
 /// Most bytes of answers a call keeps for its next worker: they travel in one message with the arguments.
-const MAX_ANSWERS: usize = 1 << 20;
+pub(super) const MAX_ANSWERS: usize = 1 << 20;
 
 /// An answer on its way to the worker.
 #[derive(Clone, Debug)]

@@ -76,7 +76,8 @@ pub(super) async fn run(
         AttemptOutcome::Refused(Refusal::Cancelled) => "cancelled",
         AttemptOutcome::Refused(Refusal::Deadline) => "timeout",
         AttemptOutcome::Refused(_) => "failed",
-        AttemptOutcome::Rejected(_) | AttemptOutcome::Lost { .. } | AttemptOutcome::Asked(_) => "lost",
+        AttemptOutcome::Asked(_) => "asked",
+        AttemptOutcome::Rejected(_) | AttemptOutcome::Lost { .. } => "lost",
     });
     ended
 }

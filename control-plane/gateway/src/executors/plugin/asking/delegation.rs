@@ -25,7 +25,7 @@ use crate::executors::delegate::record;
 /// Largest input of a model in bytes, as JSON text.
 const MAX_INPUT: usize = 512 << 10;
 /// Most questions and delegations one call may have open (plugin.proto).
-const MAX_OPEN: usize = 16;
+pub(super) const MAX_OPEN: usize = 16;
 /// How long a model may take when neither the plugin nor the spec says.
 const DEFAULT_TIME: Duration = Duration::from_secs(300);
 

@@ -7,17 +7,14 @@ use asp_proto::plugin::{Asked, Resume};
 use futures::StreamExt;
 use prost::Message;
 
-use super::super::attempt_state::{AttemptState, Delivery};
+use super::super::attempt_state::{AttemptState, Delivery, MAX_ANSWERS};
 use super::super::job::Job;
+use super::delegation::MAX_OPEN;
 use super::{AskedTwice, delegate, elicit};
 use crate::call::outcome::Refusal;
 
 /// Most rounds of questions in one call.
 const MAX_ROUNDS: u32 = 16;
-/// Most questions of one round (plugin.proto).
-const MAX_QUESTIONS: usize = 16;
-/// Most bytes of answers: all go along in every message that begins the work anew.
-const MAX_ANSWERS: usize = 1 << 20;
 
 /// Asks all and waits for every answer; they are in `attempt_state.given` then.
 pub(in super::super) async fn all(
@@ -27,7 +24,7 @@ pub(in super::super) async fn all(
 ) -> Result<(), Refusal> {
     let questions = asked.elicitations.len() + asked.delegations.len();
     attempt_state.rounds += 1;
-    if questions == 0 || questions > MAX_QUESTIONS || attempt_state.rounds > MAX_ROUNDS {
+    if questions == 0 || questions > MAX_OPEN || attempt_state.rounds > MAX_ROUNDS {
         return Err(broken("its questions are none, or too many"));
     }
     let twice = |AskedTwice| broken("it asks the same twice at a time");
