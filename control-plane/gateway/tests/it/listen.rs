@@ -34,7 +34,7 @@ async fn a_stream_says_first_what_it_tells_of_and_tells_of_nothing_else() {
     deny(&mut hidden, "about", &["bob"]);
     let fixture = Fixture::of(assemble(hidden));
     let uris = json!(["demo://items/1", "demo://about", "demo://nope", "asp-artifact://x/y"]);
-    let filter = json!({"promptsListChanged": true, "toolsListChanged": false, "taskIds": ["t"],
+    let filter = json!({"promptsListChanged": true, "toolsListChanged": false,
                         "resourceSubscriptions": uris});
     let (mut bobs, told) = listen(&fixture, &request("bob", filter.clone())).await;
     assert_eq!(told, json!({"promptsListChanged": true, "resourceSubscriptions": ["demo://items/1"]}));
@@ -112,6 +112,9 @@ async fn a_filter_of_another_form_is_refused() {
         (json!({"resourceSubscriptions": [1]}), "invalid_params"),
         (json!({"resourceSubscriptions": many}), "rate_limited"),
         (json!({"resourceSubscriptions": long}), "rate_limited"),
+        (json!({"taskIds": "t"}), "invalid_params"),
+        // The request declares no tasks.
+        (json!({"taskIds": ["t"]}), "missing_capability"),
     ];
     for (filter, reason) in rows {
         let request = request("alice", filter.clone());

@@ -83,6 +83,9 @@ pub(super) fn listen(
 ) -> Result<Response, Failure> {
     let asked = Asked::of(message)?;
     let revision = Revision::V2026_07_28;
+    if !asked.tasks.is_empty() && !abilities.tasks {
+        return Err(requests::incapable(&[tasks::ABILITY.to_owned()], revision));
+    }
     let capabilities = lists::capabilities(request, true);
     let has = |name: &str| capabilities.get(name).is_some();
     let [tools, prompts, resources] = asked.lists;
