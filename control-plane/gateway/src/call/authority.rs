@@ -28,6 +28,8 @@ struct Standing {
     roots: usize,
     /// What those can do who went away to answer a question.
     away: ClientAbilities,
+    /// The call goes on though nobody follows it: its client was told that it can come back.
+    kept: bool,
 }
 
 impl Standing {
@@ -47,7 +49,9 @@ impl Authority {
     /// `awaited`: somebody waits for the call's answer from the start.
     pub(super) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
         let away = ClientAbilities::default();
-        let standing = Standing { caller, awaited, open: 0, elicitation: 0, sampling: 0, roots: 0, away };
+        let kept = false;
+        let standing =
+            Standing { caller, awaited, open: 0, elicitation: 0, sampling: 0, roots: 0, away, kept };
         Authority { standing: watch::Sender::new(standing), begun_with }
     }
 
@@ -89,6 +93,11 @@ impl Authority {
         self.standing.send_modify(|standing| standing.awaited = false);
     }
 
+    /// From now on nobody who detaches is the last: the call ends by itself, or because it is asked to.
+    pub fn keep(&self) {
+        self.standing.send_modify(|standing| standing.kept = true);
+    }
+
     fn attach(&self, abilities: ClientAbilities) {
         self.change(|standing| {
             standing.awaited = false;
@@ -111,7 +120,8 @@ impl Authority {
             standing.elicitation = standing.elicitation.saturating_sub(usize::from(abilities.elicitation));
             standing.sampling = standing.sampling.saturating_sub(usize::from(abilities.sampling));
             standing.roots = standing.roots.saturating_sub(usize::from(abilities.roots));
-            is_last = !standing.is_attended() && standing.away == ClientAbilities::default();
+            let will_be_back = standing.kept || standing.away != ClientAbilities::default();
+            is_last = !standing.is_attended() && !will_be_back;
         });
         is_last
     }

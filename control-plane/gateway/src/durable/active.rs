@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asp_proto::snapshot::Primitive;
 use asp_store::ledger::LedgerError;
 use asp_store::records::{CallId, CallRecord, CallRecords, Lease, Orphan, OwnerId, RecordKey, Saved};
 use bytes::Bytes;
@@ -331,7 +332,11 @@ fn key(call: &Call, resumes: bool) -> RecordKey {
 
 /// What runs the call, as an operator reads it.
 fn plugin(call: &Call) -> String {
-    format!("{}@{}", call.entry.primitive.id, call.entry.primitive.version)
+    runs(&call.entry.primitive)
+}
+
+fn runs(primitive: &Primitive) -> String {
+    format!("{}@{}", primitive.id, primitive.version)
 }
 
 /// What is sealed opens only for its call, its caller's org, its plugin and its number.

@@ -20,7 +20,7 @@ use super::ledger::Held;
 use super::running::ends_with_its_token;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, Invocation, principal};
-use crate::durable::active::told::{EndedCall, Kept, Told};
+use crate::durable::active::told::{EndedCall, Kept, Seen, Told};
 use crate::durable::active::{AbandonedCall, ActiveFault};
 use crate::execution::ResumeState;
 use crate::pipeline::{Pipeline, Running};
@@ -51,7 +51,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 pub enum Found {
     Here(Arc<Call>),
     /// It runs at another gateway, or waits to be taken over.
-    Elsewhere,
+    Elsewhere(Seen),
 }
 
 impl Pipeline {
@@ -189,9 +189,9 @@ impl Pipeline {
         loop {
             match self.find(id, caller, server).await? {
                 Some(Found::Here(call)) => return Ok(Some(call)),
-                Some(Found::Elsewhere) if Instant::now() < until => {}
+                Some(Found::Elsewhere(_)) if Instant::now() < until => {}
                 // It may have come and gone in between.
-                Some(Found::Elsewhere) | None => return Ok(self.here(id, caller, server)),
+                Some(Found::Elsewhere(_)) | None => return Ok(self.here(id, caller, server)),
             }
             self.taken_over.changed_within(LOOK_EVERY).await;
         }
@@ -207,7 +207,7 @@ impl Pipeline {
                 let call = self.ended_elsewhere(id, *ended, caller, server).await?;
                 call.filter(|call| self.running.shows(call, caller)).map(Found::Here)
             }
-            Some(Told::Runs) => Some(Found::Elsewhere),
+            Some(Told::Runs(seen)) => Some(Found::Elsewhere(seen)),
             None => None,
         })
     }

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_proto::snapshot::Primitive;
-use asp_store::records::{CallRecord, End, MAX_KEEP, State};
+use asp_store::records::{CallRecord, End, MAX_KEEP, Saved, State};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{ActiveFault, ActiveTable, context, in_time, key};
+use super::{ActiveFault, ActiveTable, context, in_time, key, runs};
 use crate::call::Call;
 use crate::call::bounds::lifetime_bound;
 use crate::call::claim::LedgerClaim;
@@ -46,8 +46,35 @@ pub enum Kept {
 /// What the store says of a call.
 pub enum Told {
     /// It runs at some gateway, or waits to be taken over.
-    Runs,
+    Runs(Seen),
     Ended(Box<EndedCall>),
+}
+
+/// A call that runs elsewhere, as far as its row says.
+pub struct Seen {
+    pub state: State,
+    /// When that was stored.
+    pub updated_ms: u64,
+    /// How long after it began it can be found.
+    pub kept_for: Duration,
+    runs: String,
+}
+
+impl Seen {
+    fn of(row: &CallRecord) -> Seen {
+        let kept = u64::try_from(row.expires_ms.saturating_sub(row.created_ms)).unwrap_or(0);
+        Seen {
+            state: row.state,
+            updated_ms: u64::try_from(row.updated_ms).unwrap_or(0),
+            // A row by which another gateway goes on ends with the call's time, and then tells of it for as long.
+            kept_for: Duration::from_millis(kept).clamp(KEEP, MAX_KEEP),
+            runs: row.plugin.clone(),
+        }
+    }
+
+    pub fn is_of(&self, primitive: &Primitive) -> bool {
+        self.runs == runs(primitive)
+    }
 }
 
 /// A call that has ended, perhaps at another gateway.
@@ -68,13 +95,18 @@ impl ActiveTable {
     /// Somebody is told of the call. From now on its record says at every gateway where it stands, and then how it
     /// ended; a store that does not take that costs other gateways the sight of it.
     pub fn tell(self: &Arc<Self>, call: &Arc<Call>) {
+        self.tell_after(call, None);
+    }
+
+    /// `stored`: the state that the store has already.
+    fn tell_after(self: &Arc<Self>, call: &Arc<Call>, stored: Option<State>) {
         if !call.ownership.tells() {
             return;
         }
         let table = self.clone();
         let call = call.clone();
         if !call.ownership.has_given_row_up() {
-            tokio::spawn(async move { table.follow(&call).await });
+            tokio::spawn(async move { table.follow(&call, stored).await });
             return;
         }
         self.ending.spawn(async move {
@@ -86,16 +118,20 @@ impl ActiveTable {
 
     /// The same, and the store has the call's record when this returns.
     pub async fn announce(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
-        self.put_state(call, call.state()).await?;
+        // Before the store is asked: whoever gives up waiting ends the call, and its row may be made all the same.
+        call.ownership.asks();
+        let state = call.state();
+        let saved = self.put_state(call, state).await?;
+        self.noted(call, saved)?;
         // Its end comes after what was stored here, and is stored because the call is told.
-        self.tell(call);
+        self.tell_after(call, Some(state));
         Ok(())
     }
 
     /// Stores each state of the call until it ends. Where the store does not take one, it is asked again at the next.
-    async fn follow(&self, call: &Call) {
+    async fn follow(&self, call: &Call, stored: Option<State>) {
         let mut events = call.events.reader_from(call.events.next_number());
-        let mut last = None;
+        let mut last = stored;
         loop {
             let state = call.state();
             if state.is_terminal() {
@@ -112,10 +148,10 @@ impl ActiveTable {
         }
     }
 
-    async fn put_state(&self, call: &Call, state: State) -> Result<(), ActiveFault> {
+    /// Where the row is another gateway's, that one's says more.
+    async fn put_state(&self, call: &Call, state: State) -> Result<Saved, ActiveFault> {
         let record = self.telling(call)?;
-        // Where the row is another gateway's, that one's says more.
-        in_time(self.store.put(&key(call, false), self.owner, state, record)).await.map(drop)
+        in_time(self.store.put(&key(call, false), self.owner, state, record)).await
     }
 
     /// The row comes to say how the call ended.
@@ -157,12 +193,12 @@ impl ActiveTable {
         let ended = || self.ended(call, &row).map(Box::new);
         Ok(match row.owner {
             None => ended().map(Told::Ended),
-            Some(_) if !row.is_left => Some(Told::Runs),
+            Some(_) if !row.is_left => Some(Told::Runs(Seen::of(&row))),
             Some(_) if !row.resumes => ended().map(Told::Ended),
             // With what is past its time nobody goes on.
             Some(_) => match ended() {
                 Some(ended) if ended.record.is_past() => Some(Told::Ended(ended)),
-                _ => left(&row).map(|_| Told::Runs),
+                _ => left(&row).map(|_| Told::Runs(Seen::of(&row))),
             },
         })
     }

@@ -81,6 +81,8 @@ pub(super) fn page(
         .iter()
         .filter(|entry| !entry.listing.mcp_name.is_empty() && list.holds(entry))
         .filter(|entry| view.shows(entry) && request.gateway.pipeline.offers(entry))
+        // A client of a revision with a handshake has no tasks, and could never call it.
+        .filter(|entry| revision.is_modern() || !entry.primitive.task_required)
         .collect();
     let mut result = Map::new();
     let end = visible.len().min(start.saturating_add(PAGE));

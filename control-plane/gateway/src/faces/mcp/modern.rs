@@ -105,14 +105,18 @@ async fn answer(
         Some(Ok(Answer::Page(page))) => Ok(finished(page, Caching::Private)),
         Some(Ok(Answer::Completion(result))) => Ok(finished(result, Caching::None)),
         Some(Ok(Answer::Call(call, asked))) => {
-            if tasks::is_due(&call, abilities, again)
-                && let Some(task) = tasks::create(request, &call).await
-            {
-                let result = Modern::of(request, message).begun(task);
-                return Ok(json_response(RpcResponse::result(id, &result)));
-            }
+            let attachment = match tasks::is_due(&call, abilities, again) {
+                true => match tasks::create(request, &call, abilities).await {
+                    Ok(task) => {
+                        let result = Modern::of(request, message).begun(task);
+                        return Ok(json_response(RpcResponse::result(id, &result)));
+                    }
+                    Err(attachment) => attachment,
+                },
+                false => Attachment::to(call, abilities),
+            };
             Ok(stream::respond(View {
-                attachment: Attachment::to(call, abilities),
+                attachment,
                 asked,
                 revision: REVISION,
                 id: id.into(),

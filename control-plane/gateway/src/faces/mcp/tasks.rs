@@ -18,11 +18,12 @@ use uuid::Uuid;
 use super::codec::{Failure, Message, error_object};
 use super::results::{self, Asked};
 use super::{McpRequest, questions, requests};
+use crate::call::authority::Attachment;
 use crate::call::event::log::EventReader;
 use crate::call::follower::Standing;
 use crate::call::{self, Call, ClientAbilities, State};
 use crate::clock::rfc3339;
-use crate::durable::active::told::{KEEP, kept_for};
+use crate::durable::active::told::{Seen, kept_for};
 use crate::pipeline::takeover::Found;
 
 pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -32,6 +33,9 @@ pub(super) const ABILITY: &str = "tasks";
 pub(super) const MAX_WATCHED: usize = 100;
 /// How often a client should ask.
 const POLL: Duration = Duration::from_secs(1);
+/// What is told of a task that waits for answers at another gateway.
+const ASKS_ELSEWHERE: &str =
+    "the task waits for answers at another gateway, which alone knows what it asks: ask again";
 const REVISION: Revision = Revision::V2026_07_28;
 
 /// Whether a client that declares `capabilities` knows tasks.
@@ -54,17 +58,33 @@ pub(super) fn is_due(call: &Call, abilities: ClientAbilities, again: bool) -> bo
         }
 }
 
-/// The call as a task; `None` where the store does not take it, so that its client has to wait for the answer.
-pub(super) async fn create(request: &McpRequest, call: &Arc<Call>) -> Option<Map<String, Value>> {
+/// The client that is about to be told of its task. Going away before that is a cancel, as of every other call.
+struct Announcing(Attachment);
+
+impl Drop for Announcing {
+    fn drop(&mut self) {
+        if self.0.close() {
+            self.0.call().cancel();
+        }
+    }
+}
+
+/// The call as a task; where the store does not take it, the client stays attached and waits for the answer.
+pub(super) async fn create(
+    request: &McpRequest,
+    call: &Arc<Call>,
+    abilities: ClientAbilities,
+) -> Result<Map<String, Value>, Attachment> {
     let pipeline = &request.gateway.pipeline;
+    let _announcing = Announcing(Attachment::to(call.clone(), abilities));
     if let Err(error) = pipeline.active.announce(call).await {
         tracing::warn!(call = %call.id, trace = %call.trace, %error, "a call does not become a task, because the store does not take it; its client waits for the answer");
-        return None;
+        return Err(Attachment::to(call.clone(), abilities));
     }
     pipeline.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
     // Nobody waits here any more, and the call outlives the token it began with.
-    call.authority.leave();
-    Some(described(call, "working"))
+    call.authority.keep();
+    Ok(described(call, "working"))
 }
 
 /// How a task stands, and again whenever that changes, to its end.
@@ -146,8 +166,9 @@ async fn of_task(
     let call = match found {
         Found::Here(call) if call.entry.primitive.kind() == Kind::Task => call,
         Found::Here(_) => return Err(unknown()),
-        Found::Elsewhere if method == "tasks/get" => return Ok(elsewhere(id)),
-        Found::Elsewhere => {
+        Found::Elsewhere(seen) if !is_task(request, &seen) => return Err(unknown()),
+        Found::Elsewhere(seen) if method == "tasks/get" => return Ok(elsewhere(id, &seen)),
+        Found::Elsewhere(_) => {
             let message = "the task runs at another gateway, which does not hear of this: try again";
             return Err(Failure::with(Reason::UpstreamUnavailable, message).in_call());
         }
@@ -194,6 +215,7 @@ fn detailed(call: &Call, abilities: ClientAbilities) -> Map<String, Value> {
         }
         Err(failure) => {
             let mut task = described(call, "failed");
+            task.insert("statusMessage".into(), failure.message.clone().into());
             task.insert("error".into(), error_object(&failure, Some(call.trace)));
             task
         }
@@ -204,9 +226,21 @@ fn described(call: &Call, status: &str) -> Map<String, Value> {
     of_times(call.id, status, call.changed_ms(), kept_for(&call.entry.primitive))
 }
 
-/// One that this gateway does not have: that it runs is all that the store tells.
-fn elsewhere(id: Uuid) -> Map<String, Value> {
-    of_times(id, "working", call::began_ms(id), KEEP)
+/// Whether a call that runs elsewhere is of a task primitive.
+fn is_task(request: &McpRequest, seen: &Seen) -> bool {
+    let mut entries = request.server.entries.iter();
+    entries.any(|entry| entry.primitive.kind() == Kind::Task && seen.is_of(&entry.primitive))
+}
+
+/// One that this gateway does not have, as far as the store tells: where it stands, and not what it asks.
+fn elsewhere(id: Uuid, seen: &Seen) -> Map<String, Value> {
+    if seen.state != State::InputRequired {
+        return of_times(id, "working", seen.updated_ms, seen.kept_for);
+    }
+    let mut task = of_times(id, "input_required", seen.updated_ms, seen.kept_for);
+    task.insert("inputRequests".into(), json!({}));
+    task.insert("statusMessage".into(), ASKS_ELSEWHERE.into());
+    task
 }
 
 fn of_times(id: Uuid, status: &str, changed_ms: u64, ttl: Duration) -> Map<String, Value> {

@@ -14,7 +14,9 @@ use asp_store::records::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::{last_result, modern, until_async};
 use crate::runtime::{Runtime, Script, Worker};
@@ -22,7 +24,11 @@ use crate::support::{Fixture, Modern};
 
 struct Late {
     store: Arc<SqliteCalls>,
+    /// Whether those rows are late that only tell of a call, else those that another gateway goes on by.
+    telling: bool,
     puts: AtomicUsize,
+    /// The states that rows were to tell, one after the other.
+    told: Arc<Mutex<Vec<State>>>,
 }
 
 #[async_trait]
@@ -35,6 +41,9 @@ impl CallRecords for Late {
         record: Bytes,
     ) -> Result<Saved, RecordError> {
         if !key.resumes {
+            self.told.lock().push(state);
+        }
+        if key.resumes == self.telling {
             return self.store.put(key, owner, state, record).await;
         }
         match self.puts.fetch_add(1, Ordering::AcqRel) {
@@ -97,6 +106,7 @@ impl CallRecords for Late {
 /// The real store, in a directory that goes with the test.
 struct Store {
     calls: Arc<SqliteCalls>,
+    told: Arc<Mutex<Vec<State>>>,
     _directory: tempfile::TempDir,
 }
 
@@ -104,12 +114,13 @@ impl Store {
     async fn open() -> Store {
         let directory = tempfile::tempdir().unwrap();
         let calls = Arc::new(SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap());
-        Store { calls, _directory: directory }
+        Store { calls, told: Arc::default(), _directory: directory }
     }
 
-    /// A gateway that makes its rows late.
-    fn late(&self, runtime: &Runtime) -> Fixture {
-        let late = Late { store: self.calls.clone(), puts: AtomicUsize::new(0) };
+    /// A gateway that makes its rows late: see [`Late::telling`].
+    fn late(&self, runtime: &Runtime, telling: bool) -> Fixture {
+        let late =
+            Late { store: self.calls.clone(), telling, puts: AtomicUsize::new(0), told: self.told.clone() };
         Fixture::with_runtimes_and(runtime.runtimes(), |stores| {
             stores.ledger = self.calls.clone();
             stores.active = Arc::new(late);
@@ -158,7 +169,7 @@ async fn a_row_that_says_late_that_its_call_has_not_begun_lets_nothing_run_twice
         let _invoke = worker.begin(&[]).await;
         while !matches!(worker.next().await, None | Some(client_message::Payload::Cancel(_))) {}
     }));
-    let first = store.late(&hangs);
+    let first = store.late(&hangs, false);
     let fixture = first.clone();
     // Its row says that it waits for an approval, whatever it does.
     let purging = tokio::spawn(async move { purged(&fixture).await });
@@ -183,9 +194,58 @@ async fn a_row_that_was_made_late_ends_with_its_call() {
         let invoke = worker.begin(&[]).await;
         worker.complete(&invoke, &json!({"ok": true})).await;
     }));
-    let fixture = store.late(&runtime);
+    let fixture = store.late(&runtime, false);
     let result = last_result(&keyed("order").send(&fixture).await);
     assert_eq!(result["structuredContent"], json!({"ok": true}), "a slow store stops no call: {result}");
     fixture.gateway.flush().await;
     assert_eq!(store.rows().await, 0);
+}
+
+fn task() -> Modern {
+    let extensions = json!({"io.modelcontextprotocol/tasks": {}});
+    modern("sweep", json!({})).capabilities(json!({"extensions": extensions}))
+}
+
+#[tokio::test]
+async fn each_state_of_a_task_is_stored_once() {
+    let store = Store::open().await;
+    let completes = Arc::new(Notify::new());
+    let may = completes.clone();
+    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+        let may = may.clone();
+        async move {
+            let invoke = worker.begin(&[]).await;
+            may.notified().await;
+            worker.complete(&invoke, &json!({"ok": true})).await;
+        }
+    }));
+    let fixture = store.late(&runtime, false);
+    assert_eq!(last_result(&task().send(&fixture).await)["resultType"], "task");
+    completes.notify_one();
+    until_async("it ends", async || fixture.gateway.pipeline.registry.running().is_empty()).await;
+    fixture.gateway.flush().await;
+    let told = store.told.lock();
+    assert!(!told.is_empty() && told.windows(2).all(|pair| pair[0] != pair[1]), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_before_it_is_told_of_a_task_cancels_its_call_and_leaves_no_row() {
+    let store = Store::open().await;
+    let hangs = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        worker.begin(&[]).await;
+        while worker.next().await.is_some() {}
+    }));
+    let fixture = store.late(&hangs, true);
+    let request = task();
+    let first = fixture.clone();
+    let asking = tokio::spawn(async move { request.send(&first).await });
+    let registry = &fixture.gateway.pipeline.registry;
+    until_async("it begins", async || !registry.running().is_empty()).await;
+    let id = registry.running()[0].id.into_bytes();
+    until_async("its row is made", async || store.calls.find(id).await.unwrap().is_some()).await;
+    asking.abort();
+    assert!(asking.await.is_err_and(|ended| ended.is_cancelled()), "before it was told of a task");
+    until_async("it is cancelled", async || registry.running().is_empty()).await;
+    fixture.gateway.flush().await;
+    assert_eq!(store.calls.find(id).await.unwrap(), None);
 }

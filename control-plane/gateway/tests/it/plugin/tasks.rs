@@ -1,5 +1,6 @@
 //! The tasks extension (SEP-2663): calls of task primitives that their clients come back for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use asp_gateway::executors::plugin::runtimes::Runtimes;
@@ -9,11 +10,12 @@ use asp_store::records::CallRecords;
 use axum::body::Body;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::{asks_name, fixture, user_input};
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::{Answer, Fixture, Modern, inputs, snapshot, token, token_with_scopes};
+use crate::support::{Answer, Fixture, Legacy, Modern, inputs, snapshot, token, token_with_scopes};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
@@ -77,6 +79,7 @@ fn asking() -> Runtime {
 async fn a_task_is_durable_when_it_is_told_asks_is_answered_and_completes() {
     let runtime = asking();
     let fixture = fixture(&runtime);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
     let task = begun(&fixture).await;
     for member in ["createdAt", "lastUpdatedAt"] {
         assert!(task[member].as_str().unwrap().ends_with('Z'), "{task}");
@@ -88,6 +91,13 @@ async fn a_task_is_durable_when_it_is_told_asks_is_answered_and_completes() {
     let id = Uuid::parse_str(task["taskId"].as_str().unwrap()).unwrap();
     assert!(fixture.active.find(id.into_bytes()).await.unwrap().is_some(), "in the store");
     let asked = until(&fixture, &task, "input_required").await;
+    // Another gateway knows what the store says: that it waits for answers, not what it asks.
+    let other = fixture.beside(Runtimes::none());
+    let elsewhere = until(&other, &task, "input_required").await;
+    assert_eq!(elsewhere["inputRequests"], json!({}));
+    assert!(elsewhere["statusMessage"].as_str().unwrap().contains("another gateway"), "{elsewhere}");
+    assert_eq!(elsewhere["ttlMs"], asked["ttlMs"]);
+    assert!(elsewhere["lastUpdatedAt"].as_str() > asked["createdAt"].as_str(), "{elsewhere}");
     assert_eq!(asked["resultType"], "complete");
     assert_eq!(asked["inputRequests"]["plugins.name"]["method"], "elicitation/create");
     let unsuited = json!({"inputResponses": {"other": {}, "plugins.name": 7}});
@@ -102,7 +112,6 @@ async fn a_task_is_durable_when_it_is_told_asks_is_answered_and_completes() {
     assert_eq!(done["result"]["structuredContent"], json!({"ok": true}), "{done}");
     // How it ended is told at every gateway over the same store.
     fixture.gateway.flush().await;
-    let other = fixture.beside(Runtimes::none());
     assert_eq!(until(&other, &task, "completed").await["result"]["structuredContent"], json!({"ok": true}));
 }
 
@@ -154,6 +163,7 @@ async fn a_tool_that_fails_has_completed_and_a_missed_deadline_has_failed() {
         let found = until(&fixture, &task, status).await;
         assert_eq!(found["result"]["isError"].as_bool(), (status == "completed").then_some(true), "{found}");
         assert_eq!(found["error"]["code"].is_i64(), status == "failed", "{found}");
+        assert_eq!(found.get("statusMessage"), found["error"].get("message"), "{found}");
     }
 }
 
@@ -231,33 +241,96 @@ async fn a_client_without_the_extension_waits_and_cannot_call_what_must_be_a_tas
         assert_eq!(error["data"]["requiredCapabilities"], required);
     }
     begun(&strict).await;
+    // Sessions have no tasks, so that they could never call it.
+    let listed = |answer: &Answer| answer.json()["result"]["tools"].to_string().contains("\"sweep\"");
+    let modern = Modern::new("plugins", &token("alice"), "tools/list", json!({}));
+    assert!(listed(&modern.send(&strict).await));
+    for (fixture, offered) in [(&plain, true), (&strict, false)] {
+        let session = Legacy::connect(fixture, "plugins", "alice", "2025-11-25", json!({})).await;
+        assert_eq!(listed(&session.request(2, "tools/list", json!({})).await), offered);
+    }
+}
+
+/// A tool that asks before it becomes a task, and has its answer when it may complete.
+struct AsksFirst {
+    fixture: Fixture,
+    answered: Arc<Notify>,
+    completes: Arc<Notify>,
+    _runtime: Runtime,
+}
+
+impl AsksFirst {
+    fn start() -> AsksFirst {
+        let answered = Arc::new(Notify::new());
+        let completes = Arc::new(Notify::new());
+        let told = answered.clone();
+        let may = completes.clone();
+        let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+            let told = told.clone();
+            let may = may.clone();
+            async move {
+                let invoke = worker.begin(&[]).await;
+                worker.say(asks_name(&invoke.request_id)).await;
+                user_input(&mut worker).await;
+                told.notify_one();
+                may.notified().await;
+                worker.complete(&invoke, &json!({"ok": true})).await;
+            }
+        }));
+        let mut snapshot = snapshot();
+        let sweep = snapshot.primitives.iter_mut().find(|one| one.id == "sweep").unwrap();
+        sweep.task_after_input = true;
+        let fixture = Fixture::with(snapshot, 7, runtime.runtimes());
+        AsksFirst { fixture, answered, completes, _runtime: runtime }
+    }
+
+    /// The call of such a client up to its question, and then a retry with such answers.
+    async fn asked(&self, capabilities: Value) -> impl Fn(Value) -> Modern {
+        let request = sweep_as(&json!({})).capabilities(capabilities);
+        let asked = request.send(&self.fixture).await.json()["result"].clone();
+        assert_eq!(asked["resultType"], "input_required", "{asked}");
+        assert!(asked.get("taskId").is_none());
+        move |responses| {
+            sweep_as(&json!({"requestState": asked["requestState"], "inputResponses": responses}))
+        }
+    }
+}
+
+fn named() -> Value {
+    json!({"plugins.name": {"action": "accept", "content": {"name": "Ada"}}})
 }
 
 #[tokio::test]
 async fn what_is_asked_before_a_task_is_made_is_asked_by_the_result() {
-    let runtime = asking();
-    let mut snapshot = snapshot();
-    snapshot
-        .primitives
-        .iter_mut()
-        .filter(|one| one.id == "sweep")
-        .for_each(|one| one.task_after_input = true);
-    let fixture = Fixture::with(snapshot, 7, runtime.runtimes());
-    let asked = sweep_as(&json!({})).send(&fixture).await.json()["result"].clone();
-    assert_eq!(asked["resultType"], "input_required", "{asked}");
-    assert!(asked.get("taskId").is_none());
-    let retry = |responses: Value| {
-        sweep_as(&json!({"requestState": asked["requestState"], "inputResponses": responses}))
-    };
-    let again = retry(json!({})).send(&fixture).await.json()["result"].clone();
+    let tool = AsksFirst::start();
+    let retry = tool.asked(can()).await;
+    let again = retry(json!({})).send(&tool.fixture).await.json()["result"].clone();
     assert_eq!(again["resultType"], "input_required", "{again}");
-    let answer = json!({"plugins.name": {"action": "accept", "content": {"name": "Ada"}}});
-    let task = retry(answer).send(&fixture).await.json()["result"].clone();
-    // What ended at once needs no task.
-    if task["resultType"] == "task" {
-        assert!(task.get("requestState").is_none() && task.get("inputRequests").is_none(), "{task}");
-        until(&fixture, &task, "completed").await;
-    }
+    let task = retry(named()).send(&tool.fixture).await.json()["result"].clone();
+    assert_eq!(task["resultType"], "task", "{task}");
+    assert!(task.get("requestState").is_none() && task.get("inputRequests").is_none(), "{task}");
+    tool.completes.notify_one();
+    until(&tool.fixture, &task, "completed").await;
+}
+
+#[tokio::test]
+async fn a_response_that_closes_ends_no_task_that_was_announced() {
+    let tool = AsksFirst::start();
+    // A client without the extension waits for the answer.
+    let plain = json!({"elicitation": {}});
+    let retry = tool.asked(plain.clone()).await;
+    let fixture = tool.fixture.clone();
+    let waits = retry(named()).capabilities(plain);
+    let waiting = tokio::spawn(async move { waits.send(&fixture).await });
+    tokio::time::timeout(Duration::from_secs(20), tool.answered.notified()).await.expect("its answer");
+    let task = retry(json!({})).send(&tool.fixture).await.json()["result"].clone();
+    assert_eq!(task["resultType"], "task", "{task}");
+    waiting.abort();
+    assert!(waiting.await.is_err_and(|ended| ended.is_cancelled()), "it waits");
+    let running = tool.fixture.gateway.pipeline.registry.running();
+    assert!(running.iter().all(|call| !call.is_cancelled()) && running.len() == 1);
+    tool.completes.notify_one();
+    until(&tool.fixture, &task, "completed").await;
 }
 
 #[tokio::test]
