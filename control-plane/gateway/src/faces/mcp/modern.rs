@@ -70,12 +70,7 @@ async fn answer(
     version: Option<&str>,
 ) -> Result<Response, Failure> {
     check_version(request, version)?;
-    let capabilities = message
-        .meta(CAPABILITIES)
-        .filter(|capabilities| capabilities.is_object())
-        .ok_or_else(|| missing_meta(CAPABILITIES))?;
-    let tasks = tasks::is_declared(capabilities);
-    let abilities = ClientAbilities { tasks, ..questions::abilities(Some(capabilities)) };
+    let abilities = abilities(message)?;
     check_mirrors(request, message)?;
     let id = message.id_text().ok_or_else(|| Failure::of(Reason::InvalidRequest))?;
     let finished = |result, caching| {
@@ -129,6 +124,16 @@ async fn answer(
             .await)
         }
     }
+}
+
+/// What the client says in this request that it can do.
+fn abilities(message: &Message) -> Result<ClientAbilities, Failure> {
+    let capabilities = message
+        .meta(CAPABILITIES)
+        .filter(|capabilities| capabilities.is_object())
+        .ok_or_else(|| missing_meta(CAPABILITIES))?;
+    let tasks = tasks::is_declared(capabilities);
+    Ok(ClientAbilities { tasks, ..questions::abilities(Some(capabilities)) })
 }
 
 /// Header and body must name the same revision, and one we speak.
