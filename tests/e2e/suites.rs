@@ -77,6 +77,7 @@ const MODERN: &[&str] = &[
     "input-required-result-missing-input-response",
     "input-required-result-multi-round",
     "input-required-result-multiple-input-requests",
+    "input-required-result-non-tool-request",
     "input-required-result-request-state",
     "input-required-result-result-type",
     "input-required-result-tampered-state",
