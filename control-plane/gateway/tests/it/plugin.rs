@@ -104,13 +104,21 @@ pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 pub(crate) async fn until_async(what: &str, holds: impl AsyncFn() -> bool) {
+    until_some(what, async || holds().await.then_some(())).await;
+}
+
+/// What is there at last.
+pub(crate) async fn until_some<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     let patient = async {
-        while !holds().await {
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
     let waited = tokio::time::timeout(std::time::Duration::from_secs(20), patient).await;
-    assert!(waited.is_ok(), "{what}");
+    waited.unwrap_or_else(|_| panic!("{what}"))
 }
 
 pub(crate) fn with_token(mut request: Modern) -> Modern {

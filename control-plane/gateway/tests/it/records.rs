@@ -10,8 +10,7 @@ use asp_gateway::pipeline::takeover::Found;
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use asp_registry::{Inputs, assemble};
 use asp_store::records::{
-    CallId, CallRecord, CallRecords, End, Lease, Listing, MemoryRecords, Orphan, OwnerId, RecordError,
-    RecordKey, Saved, State,
+    CallId, CallRecord, CallRecords, Listing, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -22,6 +21,7 @@ use crate::outage::Faulty;
 use crate::plugin::{asks_name, last_result, modern, until, until_async, user_input, with_token};
 use crate::registry::caller;
 use crate::runtime::{Runtime, Script, Worker};
+use crate::support::records::{Faults, FaultyRecords};
 use crate::support::{Answer, Fixture, Modern, inputs, snapshot, token};
 
 const SECRET: &str = "a secret of the caller";
@@ -34,8 +34,9 @@ struct Flaky {
 }
 
 impl Flaky {
-    fn once(fixture: &Fixture) -> Arc<Flaky> {
-        Arc::new(Flaky { inner: fixture.active.clone(), failures: AtomicUsize::new(1), learns_ends: true })
+    fn once(fixture: &Fixture) -> Arc<FaultyRecords<Flaky>> {
+        let failures = AtomicUsize::new(1);
+        Arc::new(FaultyRecords(Flaky { inner: fixture.active.clone(), failures, learns_ends: true }))
     }
 
     fn fails(&self) -> Result<(), RecordError> {
@@ -45,14 +46,14 @@ impl Flaky {
             Err(_) => Ok(()),
         }
     }
-
-    fn learns_ends(&self) -> Result<(), RecordError> {
-        self.learns_ends.then_some(()).ok_or_else(|| RecordError::Unavailable("its gateway has died".into()))
-    }
 }
 
 #[async_trait]
-impl CallRecords for Flaky {
+impl Faults for Flaky {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.inner
+    }
+
     async fn put(
         &self,
         key: &RecordKey,
@@ -64,53 +65,12 @@ impl CallRecords for Flaky {
         self.inner.put(key, owner, state, record).await
     }
 
-    async fn save_capsule(
-        &self,
-        call: CallId,
-        owner: OwnerId,
-        capsule: (u64, Bytes),
-        memory: Bytes,
-    ) -> Result<Saved, RecordError> {
-        self.inner.save_capsule(call, owner, capsule, memory).await
+    fn finds(&self) -> Result<(), RecordError> {
+        self.fails()
     }
 
-    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
-        self.inner.save_memory(call, owner, memory).await
-    }
-
-    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
-        self.fails()?;
-        self.inner.find(call).await
-    }
-
-    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
-        self.inner.list(listing).await
-    }
-
-    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
-        self.learns_ends()?;
-        self.inner.finish(key, owner, end).await
-    }
-
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
-        self.learns_ends()?;
-        self.inner.drop_record(call, owner).await
-    }
-
-    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
-        self.inner.renew(owner, lease).await
-    }
-
-    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
-        self.inner.retire(owner).await
-    }
-
-    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
-        self.inner.orphans(limit).await
-    }
-
-    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
-        self.inner.take(orphan, owner).await
+    fn learns_ends(&self) -> Result<(), RecordError> {
+        self.learns_ends.then_some(()).ok_or_else(|| RecordError::Unavailable("its gateway has died".into()))
     }
 }
 
@@ -348,7 +308,11 @@ async fn what_a_ledger_does_not_say_when_a_call_is_taken_over_it_says_later() {
         let invoke = worker.begin(&[]).await;
         worker.complete(&invoke, &json!({"ok": true})).await;
     }));
-    let dying = Flaky { inner: base.active.clone(), failures: AtomicUsize::new(0), learns_ends: false };
+    let dying = FaultyRecords(Flaky {
+        inner: base.active.clone(),
+        failures: AtomicUsize::new(0),
+        learns_ends: false,
+    });
     let first = Fixture::with_runtimes_and(runtime.runtimes(), |stores| {
         stores.active = Arc::new(dying);
         stores.ledger = base.ledger.clone();
@@ -395,7 +359,7 @@ async fn a_state_that_was_not_stored_does_not_keep_the_next_from_it() {
     let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.active = flaky.clone());
     let request = |extra: Value| with_token(modern("sweep", extra).capabilities(json!({"elicitation": {}})));
     let asked = last_result(&request(json!({})).send(&fixture).await);
-    until("the first state is refused", || flaky.failures.load(Ordering::Acquire) == 0).await;
+    until("the first state is refused", || flaky.0.failures.load(Ordering::Acquire) == 0).await;
     let answers: serde_json::Map<String, Value> = asked["inputRequests"]
         .as_object()
         .unwrap()

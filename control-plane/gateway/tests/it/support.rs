@@ -27,6 +27,8 @@ use tower::ServiceExt;
 
 #[path = "support/clients.rs"]
 mod clients;
+#[path = "support/records.rs"]
+pub(crate) mod records;
 #[path = "support/specs.rs"]
 mod specs;
 

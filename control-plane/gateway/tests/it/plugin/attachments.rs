@@ -47,6 +47,11 @@ fn answered(result: &Value) -> Value {
     Value::Object(ids.map(|id| (id.clone(), answer.clone())).collect())
 }
 
+/// The request that brings the answers to a result's questions, of a client that can answer.
+fn answering(result: &Value) -> Modern {
+    request(&result["requestState"], answered(result), json!({"elicitation": {}}))
+}
+
 /// The result of a request whose call asks first.
 async fn asked(fixture: &Fixture) -> Value {
     let asked = request(&Value::Null, json!({}), json!({"elicitation": {}})).send(fixture).await;
@@ -65,7 +70,7 @@ async fn a_response_that_closes_does_not_end_the_call_for_another() {
     let (runtime, go) = asks_and_waits(false);
     let fixture = fixture(&runtime);
     let asked = asked(&fixture).await;
-    let retry = request(&asked["requestState"], answered(&asked), json!({"elicitation": {}}));
+    let retry = answering(&asked);
     let first = retry.open(&fixture).await;
     let second = retry.open(&fixture).await;
     let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
@@ -81,7 +86,7 @@ async fn the_last_response_that_closes_cancels_the_call() {
     let (runtime, _go) = asks_and_waits(false);
     let fixture = fixture(&runtime);
     let asked = asked(&fixture).await;
-    let retry = request(&asked["requestState"], answered(&asked), json!({"elicitation": {}}));
+    let retry = answering(&asked);
     let first = retry.open(&fixture).await;
     let second = retry.open(&fixture).await;
     let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
@@ -96,7 +101,7 @@ async fn who_is_away_to_answer_finds_the_call_when_the_last_response_has_closed(
     let (runtime, go) = asks_and_waits(true);
     let fixture = fixture(&runtime);
     let asked = asked(&fixture).await;
-    let able = request(&asked["requestState"], answered(&asked), json!({"elicitation": {}}));
+    let able = answering(&asked);
     let able = able.open(&fixture).await;
     let unable = request(&asked["requestState"], json!({}), json!({})).open(&fixture).await;
     go.send(()).unwrap();
@@ -105,7 +110,7 @@ async fn who_is_away_to_answer_finds_the_call_when_the_last_response_has_closed(
     drop(unable);
     let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
     assert!(!call.is_cancelled());
-    let answer = request(&again["requestState"], answered(&again), json!({"elicitation": {}}));
+    let answer = answering(&again);
     let last = last_result(&answer.send(&fixture).await);
     assert_eq!(last["structuredContent"], json!({"ok": true}), "{last}");
 }
@@ -115,7 +120,7 @@ async fn a_question_is_put_to_those_who_can_answer_it() {
     let (runtime, go) = asks_and_waits(true);
     let fixture = fixture(&runtime);
     let asked = asked(&fixture).await;
-    let able = request(&asked["requestState"], answered(&asked), json!({"elicitation": {}}));
+    let able = answering(&asked);
     let able = able.open(&fixture).await;
     let unable = request(&asked["requestState"], json!({}), json!({})).open(&fixture).await;
     // Reads along, so that it would see the question while it is open.
@@ -123,7 +128,7 @@ async fn a_question_is_put_to_those_who_can_answer_it() {
     go.send(()).unwrap();
     let again = result(able.into_body()).await;
     assert_eq!(again["resultType"], "input_required", "{again}");
-    let answer = request(&again["requestState"], answered(&again), json!({"elicitation": {}}));
+    let answer = answering(&again);
     let last = last_result(&answer.send(&fixture).await);
     assert_eq!(last["structuredContent"], json!({"ok": true}), "{last}");
     assert_eq!(unable.await.unwrap()["structuredContent"], json!({"ok": true}));

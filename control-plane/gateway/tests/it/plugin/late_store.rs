@@ -3,15 +3,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use asp_gateway::gateway::Gateway;
 use asp_proto::plugin::client_message;
 use asp_store::calls::SqliteCalls;
-use asp_store::records::{
-    CallId, CallRecord, CallRecords, End, Lease, Listing, Orphan, OwnerId, RecordError, RecordKey, Saved,
-    State,
-};
+use asp_store::records::{CallRecords, OwnerId, RecordError, RecordKey, Saved, State};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -20,6 +16,7 @@ use tokio::sync::Notify;
 
 use super::{last_result, modern, until_async};
 use crate::runtime::{Runtime, Script, Worker};
+use crate::support::records::{Faults, FaultyRecords};
 use crate::support::{Fixture, Modern};
 
 struct Late {
@@ -32,7 +29,11 @@ struct Late {
 }
 
 #[async_trait]
-impl CallRecords for Late {
+impl Faults for Late {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.store
+    }
+
     async fn put(
         &self,
         key: &RecordKey,
@@ -54,52 +55,6 @@ impl CallRecords for Late {
             1 => Err(RecordError::Unavailable("database is locked".into())),
             _ => self.store.put(key, owner, state, record).await,
         }
-    }
-
-    async fn save_capsule(
-        &self,
-        call: CallId,
-        owner: OwnerId,
-        capsule: (u64, Bytes),
-        memory: Bytes,
-    ) -> Result<Saved, RecordError> {
-        self.store.save_capsule(call, owner, capsule, memory).await
-    }
-
-    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
-        self.store.save_memory(call, owner, memory).await
-    }
-
-    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
-        self.store.find(call).await
-    }
-
-    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
-        self.store.list(listing).await
-    }
-
-    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
-        self.store.finish(key, owner, end).await
-    }
-
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
-        self.store.drop_record(call, owner).await
-    }
-
-    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
-        self.store.renew(owner, lease).await
-    }
-
-    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
-        self.store.retire(owner).await
-    }
-
-    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
-        self.store.orphans(limit).await
-    }
-
-    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
-        self.store.take(orphan, owner).await
     }
 }
 
@@ -123,7 +78,7 @@ impl Store {
             Late { store: self.calls.clone(), telling, puts: AtomicUsize::new(0), told: self.told.clone() };
         Fixture::with_runtimes_and(runtime.runtimes(), |stores| {
             stores.ledger = self.calls.clone();
-            stores.active = Arc::new(late);
+            stores.active = Arc::new(FaultyRecords(late));
         })
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::{asks_name, fixture, user_input};
+use super::{asks_name, fixture, until_some, user_input};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Answer, Fixture, Legacy, Modern, inputs, snapshot, token, token_with_scopes};
 
@@ -53,16 +53,8 @@ async fn get(fixture: &Fixture, task: &Value) -> Value {
 
 /// The task, once it has the status.
 async fn until(fixture: &Fixture, task: &Value, status: &str) -> Value {
-    let looking = async {
-        loop {
-            let found = get(fixture, task).await;
-            if found["status"] == status {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), looking).await.unwrap_or_else(|_| panic!("never {status}"))
+    let look = async || Some(get(fixture, task).await).filter(|found| found["status"] == status);
+    until_some(&format!("never {status}"), look).await
 }
 
 /// A tool that asks for a name and completes.

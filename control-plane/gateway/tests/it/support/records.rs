@@ -1,0 +1,98 @@
+//! A store of records that fails where a test wants it to; all else reaches the real one.
+
+use std::time::Duration;
+
+use asp_store::records::{
+    CallId, CallRecord, CallRecords, End, Lease, Listing, Orphan, OwnerId, RecordError, RecordKey, Saved,
+    State,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+
+/// What a test makes of a store.
+#[async_trait]
+pub(crate) trait Faults: Send + Sync {
+    fn store(&self) -> &dyn CallRecords;
+
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError>;
+
+    /// Asked before a record is looked for.
+    fn finds(&self) -> Result<(), RecordError> {
+        Ok(())
+    }
+
+    /// Asked before a record is told that its call has ended.
+    fn learns_ends(&self) -> Result<(), RecordError> {
+        Ok(())
+    }
+}
+
+pub(crate) struct FaultyRecords<F>(pub(crate) F);
+
+#[async_trait]
+impl<F: Faults> CallRecords for FaultyRecords<F> {
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError> {
+        self.0.put(key, owner, state, record).await
+    }
+
+    async fn save_capsule(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        capsule: (u64, Bytes),
+        memory: Bytes,
+    ) -> Result<Saved, RecordError> {
+        self.0.store().save_capsule(call, owner, capsule, memory).await
+    }
+
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+        self.0.store().save_memory(call, owner, memory).await
+    }
+
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
+        self.0.finds()?;
+        self.0.store().find(call).await
+    }
+
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
+        self.0.store().list(listing).await
+    }
+
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+        self.0.learns_ends()?;
+        self.0.store().finish(key, owner, end).await
+    }
+
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+        self.0.learns_ends()?;
+        self.0.store().drop_record(call, owner).await
+    }
+
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
+        self.0.store().renew(owner, lease).await
+    }
+
+    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
+        self.0.store().retire(owner).await
+    }
+
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
+        self.0.store().orphans(limit).await
+    }
+
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+        self.0.store().take(orphan, owner).await
+    }
+}
