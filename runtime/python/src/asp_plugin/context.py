@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from . import json_text
 from .artifacts import emit
 from .errors import DelegationError, ElicitationError, PluginError
-from .questions import answered, delegation, elicitation, result
+from .questions import DEFAULT_DELEGATION_SECONDS, answered, delegation, elicitation, result
 from .values import Caller, Secret
 from .wire import plugin_pb2 as wire
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     Level = Literal["trace", "debug", "info", "warn", "error"]
 
-DEFAULT_DELEGATION_SECONDS = 30.0
 # The platform ends a delegation itself; the worker's own clock only helps when that answer is lost.
 DELEGATION_SLACK_SECONDS = 2.0
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_OPEN = 16
 ACTIONS = ("accept", "decline", "cancel")
+# How long a delegation may take, where the plugin does not say.
+DEFAULT_DELEGATION_SECONDS = 30.0
 
 
 def elicitation(

@@ -17,7 +17,7 @@ import grpc
 
 from . import json_text
 from .errors import DelegationError, ElicitationError, NotFound, PluginError
-from .questions import Questions, answered, delegation, elicitation, result
+from .questions import DEFAULT_DELEGATION_SECONDS, Questions, answered, delegation, elicitation, result
 from .values import Caller, Content, Message, Prompt, Secret
 from .wire import plugin_pb2 as wire
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 PIECE = 256 * 1024
 # A list longer than this is a plugin's mistake and would not fit a message.
 MAX_LISTED = 10_000
-DEFAULT_DELEGATION_SECONDS = 30.0
 
 
 class ReadContext:

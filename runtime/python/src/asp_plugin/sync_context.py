@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from .context import DEFAULT_DELEGATION_SECONDS
 from .errors import Cancelled
+from .questions import DEFAULT_DELEGATION_SECONDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
