@@ -50,14 +50,22 @@ bench: ## Measures the edge, the whole path and the plugin runtime; the report i
 	@source .tools/env; export ASP_BIN=$(target)/dist/asp ASP_RUNTIME_BIN=$(target)/dist/asp-runtime; \
 	  exec $(target)/dist/asp-bench $(BENCH_ARGS)
 
-chaos: ## Breaks the plugin runtime in every way plugins can; CHAOS_ARGS for its flags
+chaos: ## Breaks the plugin runtime in every way plugins can, and tries REST at length; CHAOS_ARGS for its flags
 	@scripts/setup test
+	@scripts/build-wasm
 	cargo build --locked --release --workspace --all-targets
+	@source .tools/env; ASP_REST_CASES=100 cargo test --locked --release --workspace --test e2e -- rest::schemathesis
 	@source .tools/env; exec $(target)/release/asp-chaos $(CHAOS_ARGS)
 
-fuzz: ## Fuzzes the edge's and the gateway's parsers; FUZZ_SECONDS for each (60)
+fuzz: ## Fuzzes the parsers, FUZZ_SECONDS for each (60), and the states of the protocols, FUZZ_STATES_SECONDS (600)
 	@filter/fuzz/run $(or $(FUZZ_SECONDS),60)
 	@control-plane/gateway/fuzz/run $(or $(FUZZ_SECONDS),60)
+	@scripts/setup test
+	@scripts/build-wasm
+	cargo build --locked --release --workspace --all-targets
+	@source .tools/env; export ASP_BIN=$(target)/release/asp ASP_RUNTIME_BIN=$(target)/release/asp-runtime; \
+	  ASP_FUZZ_SECONDS=$(or $(FUZZ_STATES_SECONDS),600) \
+	  cargo test --locked --release --workspace --test e2e -- any_order --nocapture
 
 check: ## Checks form: fmt, clippy, sizes, dependencies, docs, licences, advisories
 	@scripts/setup check

@@ -1,7 +1,13 @@
 //! Server-sent events, read incrementally and within bounds (WHATWG HTML, event streams).
 
+use std::time::Duration;
+
 /// Largest event in bytes.
 const MAX_EVENT: usize = 4 << 20;
+/// Longest id of an event in bytes, which travels in a header; a longer one is as good as none.
+const MAX_ID: usize = 8 << 10;
+/// Longest pause that a server can ask for.
+const MAX_RETRY: Duration = Duration::from_secs(3600);
 
 /// The stream broke a bound.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +22,12 @@ pub struct Frames {
     data: String,
     has_data: bool,
     after_cr: bool,
+    /// Lines were read before; the first one may begin with a byte order mark.
+    begun: bool,
+    /// The id that the next empty line gives to the stream.
+    id: Option<String>,
+    last_id: Option<String>,
+    retry: Option<Duration>,
 }
 
 impl Frames {
@@ -43,21 +55,56 @@ impl Frames {
         Ok(done)
     }
 
+    /// The id of the last whole event that had one: where the stream can be gone on with.
+    pub fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
+    }
+
+    /// After how long the server wants to be asked again.
+    pub fn retry(&self) -> Option<Duration> {
+        self.retry
+    }
+
+    /// What an earlier part of the same stream has said of itself.
+    pub fn go_on_from(&mut self, earlier: &Frames) {
+        self.last_id.clone_from(&earlier.last_id);
+        self.retry = earlier.retry;
+    }
+
     fn end_line(&mut self) -> Option<String> {
-        let line = std::mem::take(&mut self.line);
+        let mut line = std::mem::take(&mut self.line);
+        if !std::mem::replace(&mut self.begun, true) && line.starts_with(b"\xef\xbb\xbf") {
+            line.drain(..3);
+        }
         if line.is_empty() {
+            if let Some(id) = self.id.take() {
+                // An empty one says that from here on the stream cannot be gone on with.
+                self.last_id = Some(id).filter(|id| !id.is_empty());
+            }
             let had_data = std::mem::take(&mut self.has_data);
             let data = std::mem::take(&mut self.data);
             return had_data.then_some(data);
         }
         let line = String::from_utf8_lossy(&line);
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));
-        if field == "data" {
-            if self.has_data {
-                self.data.push('\n');
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "data" => {
+                if self.has_data {
+                    self.data.push('\n');
+                }
+                self.has_data = true;
+                self.data.push_str(value);
             }
-            self.has_data = true;
-            self.data.push_str(value.strip_prefix(' ').unwrap_or(value));
+            // It goes back in a header.
+            "id" if value.len() <= MAX_ID && value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) => {
+                self.id = Some(value.to_owned());
+            }
+            "retry" if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                let asked = value.parse().map_or(MAX_RETRY, Duration::from_millis);
+                self.retry = Some(asked.min(MAX_RETRY));
+            }
+            _ => {}
         }
         None
     }
@@ -78,6 +125,65 @@ mod tests {
                 events.extend(frames.push(chunk).unwrap());
             }
             assert_eq!(events, ["{\"a\":\n1}", "x", ""], "{size}");
+        }
+    }
+
+    fn read(stream: &[u8]) -> (Vec<String>, Frames) {
+        let mut frames = Frames::default();
+        let events = frames.push(stream).unwrap();
+        (events, frames)
+    }
+
+    #[test]
+    fn what_is_no_field_is_skipped_and_an_unfinished_event_is_none() {
+        let rows: [(&[u8], &[&str]); 12] = [
+            (b"", &[]),
+            (b"\n\n\n", &[]),
+            (b":\n\n", &[]),
+            (b"data: x", &[]),
+            (b"data: x\n", &[]),
+            (b"Data: x\n\n", &[]),
+            (b" data: x\n\n", &[]),
+            (b"event: data\n\n", &[]),
+            (b"\xef\xbb\xbfdata: x\n\n", &["x"]),
+            (b"\n\xef\xbb\xbfdata: x\n\n", &[]),
+            (b"data:  x\n\ndata: \xff\n\n", &[" x", "\u{fffd}"]),
+            (b"data: a\0b\n\n", &["a\0b"]),
+        ];
+        for (stream, expected) in rows {
+            assert_eq!(read(stream).0, expected, "{:?}", String::from_utf8_lossy(stream));
+        }
+    }
+
+    #[test]
+    fn the_place_to_go_on_from_is_the_last_whole_event_with_an_id() {
+        let long = format!("id: {}\ndata\n\n", "a".repeat(MAX_ID + 1));
+        let rows: [(&str, Option<&str>); 9] = [
+            ("id: 1\ndata\n\n", Some("1")),
+            ("id: 1\ndata\n\nid: 2\ndata: x", Some("1")),
+            ("id: 1\ndata\n\ndata: x\n\n", Some("1")),
+            ("id: 1\n\n", Some("1")),
+            ("id: 1\n\nid\n\n", None),
+            ("id: a\0b\n\n", None),
+            ("id: \u{e9}\n\n", None),
+            ("id: 1\n\nid: a\tb\n\n", Some("1")),
+            (&long, None),
+        ];
+        for (stream, expected) in rows {
+            assert_eq!(read(stream.as_bytes()).1.last_id(), expected, "{stream:?}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_whole_milliseconds_and_at_most_an_hour() {
+        let rows = [
+            ("retry: 250\n", Some(Duration::from_millis(250))),
+            ("retry: 99999999999999999999999\n", Some(MAX_RETRY)),
+            ("retry: 3600001\n", Some(MAX_RETRY)),
+            ("retry: -1\nretry: 1.5\nretry:\nretry: +3\nretry: 1e3\n", None),
+        ];
+        for (stream, expected) in rows {
+            assert_eq!(read(stream.as_bytes()).1.retry(), expected, "{stream:?}");
         }
     }
 

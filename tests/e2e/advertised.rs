@@ -13,7 +13,7 @@ use crate::message::modern;
 use crate::trial::Shared;
 
 /// Protocols that specs may name and that no face serves.
-const UNSERVED: [&str; 2] = ["a2a", "rest"];
+const UNSERVED: [&str; 1] = ["a2a"];
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![shared.trial("advertised::whatever_is_shown_to_an_org_answers", |shared| async move {
@@ -30,7 +30,7 @@ struct Admin<'s> {
 async fn walk(stack: &Stack) -> Result<()> {
     let admin = Admin { stack, token: stack.token(&["--admin", "--user", "root"]).await? };
     let readme = std::fs::read_to_string(asp_e2e::tool::root()?.join("README.md"))?;
-    ensure!(!readme.contains("A2A") && !readme.contains("REST"), "README speaks of what is not served");
+    ensure!(!readme.contains("A2A"), "README speaks of what is not served");
     let shown = admin.ask("GET", "/api/registry/orgs/acme/primitives", &Value::Null).await?;
     let off = admin.off().await?;
     let token = stack.alice().await?;
@@ -42,6 +42,13 @@ async fn walk(stack: &Stack) -> Result<()> {
             ensure!(primitive["exposure"][protocol].is_null(), "{id} is shown over {protocol}");
             let outcome = admin.explain(&server, &id, protocol).await?;
             ensure!(outcome["outcome"] == "not_served" && outcome["allowed"] == false, "{id}: {outcome}");
+        }
+        let over_rest = text(primitive, "/exposure/rest");
+        if !over_rest.is_empty() {
+            let path = format!("/{server}/rest/tools/{over_rest}/calls");
+            let bearer = format!("Bearer {token}");
+            let calls = http1::get(stack.edge(), &path, &[("authorization", &bearer)]).await?;
+            ensure!(calls.status == 200, "{path}: {}", calls.text());
         }
         let name = text(primitive, "/exposure/mcp");
         if name.is_empty() {

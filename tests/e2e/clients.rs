@@ -1,10 +1,12 @@
 //! Unchanged official clients list and call tools through Envoy, in both eras of MCP.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use asp_e2e::tool;
+use http::header::{HeaderName, HeaderValue, USER_AGENT};
 use libtest_mimic::Trial;
 use rmcp::model::{CallToolRequestParams, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt};
@@ -20,6 +22,8 @@ use crate::trial::Shared;
 const CLIENT: Duration = Duration::from_secs(120);
 pub(crate) const LEGACY: &str = "2025-11-25";
 pub(crate) const MODERN: &str = "2026-07-28";
+/// Tells a client program to kill its bridge in the middle of a call, and to go on with another one.
+pub(crate) const BREAK: &str = "ASP_BREAK";
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     let mut trials = Vec::new();
@@ -160,7 +164,9 @@ async fn inspect(place: &Place<'_>, era: &str, arguments: &[&str]) -> Result<Val
 }
 
 async fn rmcp_at(place: &Place<'_>, lifecycle: ClientLifecycleMode, protocol: &str) -> Result<()> {
-    let config = StreamableHttpClientTransportConfig::with_uri(place.url).auth_header(place.token);
+    let config = StreamableHttpClientTransportConfig::with_uri(place.url)
+        .auth_header(place.token)
+        .custom_headers(named());
     let transport = StreamableHttpClientTransport::from_config(config);
     let client = timeout(CLIENT, ().serve_with_lifecycle(transport, lifecycle)).await??;
     let tools = timeout(CLIENT, client.list_all_tools()).await??;
@@ -176,6 +182,11 @@ async fn rmcp_at(place: &Place<'_>, lifecycle: ClientLifecycleMode, protocol: &s
     check(place, &answer, protocol)
 }
 
+/// What the client calls itself, which its HTTP library leaves out.
+pub(crate) fn named() -> HashMap<HeaderName, HeaderValue> {
+    HashMap::from([(USER_AGENT, HeaderValue::from_static("rmcp"))])
+}
+
 /// Arguments of the call, and what must come back.
 const ECHO: &str = r#"{"message":"héllo from a client"}"#;
 
@@ -184,7 +195,7 @@ async fn target(shared: &Shared) -> Result<(String, String)> {
     Ok((stack.mcp_url("demo"), stack.alice().await?))
 }
 
-fn node_program(below_clients: &str) -> Result<Command> {
+pub(crate) fn node_program(below_clients: &str) -> Result<Command> {
     let program: PathBuf = tool::clients()?.join(below_clients);
     if !program.exists() {
         bail!("{} is missing; `scripts/setup test` installs it", program.display());
@@ -195,7 +206,7 @@ fn node_program(below_clients: &str) -> Result<Command> {
 }
 
 /// Runs a client program and parses the JSON it prints.
-async fn run(mut command: Command, place: &Place<'_>) -> Result<Value> {
+pub(crate) async fn run(mut command: Command, place: &Place<'_>) -> Result<Value> {
     command.env("ASP_TOKEN", place.token).envs(place.environment.iter().copied()).kill_on_drop(true);
     let output = timeout(CLIENT, command.output()).await.context("the client hangs")??;
     let stdout = String::from_utf8_lossy(&output.stdout);
@@ -211,6 +222,9 @@ async fn run(mut command: Command, place: &Place<'_>) -> Result<Value> {
 
 fn check(place: &Place<'_>, answer: &Value, protocol: &str) -> Result<()> {
     assert_eq!(answer["protocol"], protocol, "{answer}");
+    if place.environment.iter().any(|(name, _)| *name == BREAK) {
+        assert_eq!(answer["broken"], "failed", "a call whose bridge is killed ends: {answer}");
+    }
     let tools = answer["tools"].as_array().context("tools is an array")?;
     for name in place.tools {
         assert!(tools.contains(&json!(name)), "{name} is listed: {answer}");

@@ -5,11 +5,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod advertised;
+mod any_order;
 mod boot;
 mod certificate;
 mod changes;
 mod clients;
 mod conformance;
+mod crowd;
 mod dev;
 mod freeze;
 mod gateway_loss;
@@ -30,8 +32,13 @@ mod plugins;
 mod policy;
 mod public_name;
 mod ready_table;
+mod reference;
 mod replicas;
+mod rest;
+mod resume;
+mod revisions;
 mod runtimes;
+mod scripts;
 mod silent;
 mod slow_store;
 mod stdio;
@@ -40,61 +47,87 @@ mod suites;
 mod tasks;
 mod tokens;
 mod trial;
+mod upstreams;
 mod vectors;
 mod wire;
 
 use std::process::ExitCode;
 
-use libtest_mimic::Arguments;
+use asp_e2e::wire as recorder;
+use libtest_mimic::{Arguments, Trial};
 
 use crate::trial::Shared;
+
+/// Every module with tests, in this order.
+const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
+    partition::trials,
+    local_replies::trials,
+    istio::trials,
+    stores::trials,
+    advertised::trials,
+    boot::trials,
+    changes::trials,
+    clients::trials,
+    conformance::trials,
+    crowd::trials,
+    tasks::trials,
+    suites::trials,
+    rest::trials,
+    reference::trials,
+    scripts::trials,
+    revisions::trials,
+    any_order::trials,
+    stdio::trials,
+    upstreams::trials,
+    wire::trials,
+    plugins::trials,
+    dev::trials,
+    plugin_delegates::trials,
+    packages::trials,
+    plugin_schemas::trials,
+    plugin_wire::trials,
+    slow_store::trials,
+    hostile_plugins::trials,
+    plugin_loss::trials,
+    gateway_loss::trials,
+    tokens::trials,
+    hosted_calls::trials,
+    policy::trials,
+    freeze::trials,
+    replicas::trials,
+    resume::trials,
+    runtimes::trials,
+    silent::trials,
+    peers::trials,
+    public_name::trials,
+    main_job::trials,
+    ready_table::trials,
+    vectors::trials,
+];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let record = recorder::start_recording().expect("a recorder");
     let shared = Shared::new(runtime.handle().clone());
-    let mut trials = Vec::new();
-    trials.extend(partition::trials(&shared));
-    trials.extend(local_replies::trials(&shared));
-    trials.extend(istio::trials(&shared));
-    trials.extend(stores::trials(&shared));
-    trials.extend(advertised::trials(&shared));
-    trials.extend(boot::trials(&shared));
-    trials.extend(changes::trials(&shared));
-    trials.extend(clients::trials(&shared));
-    trials.extend(conformance::trials(&shared));
-    trials.extend(tasks::trials(&shared));
-    trials.extend(suites::trials(&shared));
-    trials.extend(stdio::trials(&shared));
-    trials.extend(wire::trials(&shared));
-    trials.extend(plugins::trials(&shared));
-    trials.extend(dev::trials(&shared));
-    trials.extend(plugin_delegates::trials(&shared));
-    trials.extend(packages::trials(&shared));
-    trials.extend(plugin_schemas::trials(&shared));
-    trials.extend(plugin_wire::trials(&shared));
-    trials.extend(slow_store::trials(&shared));
-    trials.extend(hostile_plugins::trials(&shared));
-    trials.extend(plugin_loss::trials(&shared));
-    trials.extend(gateway_loss::trials(&shared));
-    trials.extend(tokens::trials(&shared));
-    trials.extend(hosted_calls::trials(&shared));
-    trials.extend(policy::trials(&shared));
-    trials.extend(freeze::trials(&shared));
-    trials.extend(replicas::trials(&shared));
-    trials.extend(runtimes::trials(&shared));
-    trials.extend(silent::trials(&shared));
-    trials.extend(peers::trials(&shared));
-    trials.extend(public_name::trials(&shared));
-    trials.extend(main_job::trials(&shared));
-    trials.extend(ready_table::trials(&shared));
-    trials.extend(vectors::trials(&shared));
+    let trials = MODULES.iter().flat_map(|trials| trials(&shared)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    match runtime.block_on(shared.stop()) {
-        Ok(()) => conclusion.exit_code(),
-        Err(error) => {
-            eprintln!("the shared stack: {error:#}");
-            ExitCode::FAILURE
-        }
+    let stopped = runtime.block_on(shared.stop());
+    if let Err(error) = &stopped {
+        eprintln!("the shared stack: {error:#}");
     }
+    // What nobody has used is judged where everybody had a turn.
+    let verdict = record.verdict(is_whole(&arguments));
+    if !arguments.list {
+        eprint!("{}", verdict.report);
+    }
+    if stopped.is_err() || (!arguments.list && !verdict.holds) {
+        return ExitCode::FAILURE;
+    }
+    conclusion.exit_code()
+}
+
+/// Whether every test runs.
+fn is_whole(arguments: &Arguments) -> bool {
+    arguments.filter.is_none() && arguments.skip.is_empty() && !arguments.ignored
 }

@@ -38,6 +38,8 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         add("java_asks_reports_progress_and_sends_an_artifact", |client| Box::pin(java_whole(client)));
         add("java_a_call_is_given_up_and_the_worker_lives", |client| Box::pin(java_cancelled(client)));
         add("python_sweeps_with_approval_questions_and_delegations", |client| Box::pin(sweep(client)));
+        add("python_sends_a_user_to_a_page", |client| Box::pin(page(client)));
+        add("python_lets_the_clients_model_use_its_tool", |client| Box::pin(tool_of_a_plugin(client)));
         add("python_sweeps_by_rules_for_a_client_that_cannot_sample", |client| Box::pin(sweep_alone(client)));
     }
     trials
@@ -147,6 +149,37 @@ impl Client<'_> {
         ensure!(answer.protocol == self.protocol, "protocol {}", answer.protocol);
         Ok(answer)
     }
+}
+
+const ASKING: &str = "samples-asking";
+
+async fn page(client: Client<'_>) -> Result<()> {
+    for visits in [true, false] {
+        let arguments = json!({"plan": "large"});
+        let answer = client.call(ASKING, "subscribe", &arguments, &json!({"visits": visits})).await?;
+        let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
+        ensure!(result["structuredContent"] == json!({"subscribed": visits}), "{result}");
+        let url = "https://shop.example.com/checkout/large";
+        let message = "Pay for the plan on the page of the shop.";
+        ensure!(answer.asked == [json!({"message": message, "url": url})], "{:?}", answer.asked);
+    }
+    Ok(())
+}
+
+async fn tool_of_a_plugin(client: Client<'_>) -> Result<()> {
+    let arguments = json!({"question": "What is 20 and 22?"});
+    let script = json!({"sampled": "It is 42.", "uses": {"a": 20, "b": 22}});
+    let answer = client.call(ASKING, "sums", &arguments, &script).await?;
+    let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
+    ensure!(result["structuredContent"] == json!({"answer": "It is 42.", "added": 1}), "{result}");
+    ensure!(answer.sampled.len() == 2, "{:?}", answer.sampled);
+    let told = answer.sampled.get(1).and_then(|asked| asked.pointer("/messages/2/content/0/content/0/text"));
+    ensure!(told == Some(&json!("42")), "{:?}", answer.sampled);
+    // Without tools the model is not asked at all: a delegate of the client's alone has nobody else.
+    let plain = client.call(ASKING, "sums", &arguments, &json!({"sampled": "I cannot add."})).await?;
+    let failed = plain.result.is_none_or(|result| result["isError"] == json!(true));
+    ensure!(failed && plain.sampled.is_empty(), "{:?}", plain.sampled);
+    Ok(())
 }
 
 pub(crate) const CSV: &str = "samples-node";

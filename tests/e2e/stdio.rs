@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::clients::{LEGACY, MODERN, Place, node_v2_at, python_at};
+use crate::clients::{BREAK, LEGACY, MODERN, Place, node_v2_at, python_at};
 use crate::plugins::{CSV, Client, MODES, SUMMARY};
 use crate::trial::Shared;
 
@@ -27,6 +27,10 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("stdio::official_clients_list_and_call_in_both_eras", |shared| async move {
             official(&shared).await
         }),
+        shared.trial(
+            "stdio::official_clients_go_on_with_another_bridge_when_theirs_is_killed_in_a_call",
+            |shared| async move { broken(&shared).await },
+        ),
         shared.trial("stdio::questions_and_progress_pass_and_a_killed_platform_is_told_of", |_| lost()),
     ]
 }
@@ -38,6 +42,19 @@ async fn official(shared: &Shared) -> Result<()> {
     let asp = tool::asp()?;
     let bridge = [("ASP_BRIDGE", asp.to_str().context("its path is text")?)];
     let place = Place { environment: &bridge, ..Place::demo(&url, &token) };
+    python_at(&place, "legacy", LEGACY).await.context("python, legacy")?;
+    python_at(&place, "auto", MODERN).await.context("python, auto")?;
+    node_v2_at(&place, "legacy", LEGACY).await.context("npm client 2, legacy")?;
+    node_v2_at(&place, MODERN, MODERN).await.context("npm client 2, modern")
+}
+
+async fn broken(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
+    let url = stack.mcp_url("demo");
+    let token = stack.alice().await?;
+    let asp = tool::asp()?;
+    let environment = [("ASP_BRIDGE", asp.to_str().context("its path is text")?), (BREAK, "1")];
+    let place = Place { environment: &environment, ..Place::demo(&url, &token) };
     python_at(&place, "legacy", LEGACY).await.context("python, legacy")?;
     python_at(&place, "auto", MODERN).await.context("python, auto")?;
     node_v2_at(&place, "legacy", LEGACY).await.context("npm client 2, legacy")?;

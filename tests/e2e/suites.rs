@@ -65,7 +65,7 @@ const SINCE_2025_11_25: &[&str] = &["dns-rebinding-protection", "server-sse-mult
 const ELICITATION: &[&str] = &["elicitation-sep1034-defaults", "elicitation-sep1330-enums"];
 
 /// Not of the revision's own requirements, or added to the suite later.
-const LEGACY_MORE: &[&str] = &["json-schema-2020-12", "server-session-lifecycle"];
+const LEGACY_MORE: &[&str] = &["json-schema-2020-12", "server-session-lifecycle", "server-sse-polling"];
 
 const MODERN: &[&str] = &[
     "caching",

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
+use crate::clients::named;
 use crate::trial::Shared;
 
 /// Hang guard of one step.
@@ -44,8 +45,8 @@ async fn connect(stack: &Stack) -> Result<Client> {
         "clientInfo": {"name": "e2e", "version": "1"},
     }))?;
     let url = stack.mcp_url("conformance");
-    let transport =
-        StreamableHttpClientTransport::from_config(StreamableHttpClientTransportConfig::with_uri(url));
+    let config_of_transport = StreamableHttpClientTransportConfig::with_uri(url).custom_headers(named());
+    let transport = StreamableHttpClientTransport::from_config(config_of_transport);
     let modern = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
     Ok(timeout(STEP, config.serve_with_lifecycle(transport, modern)).await??)
 }

@@ -158,6 +158,44 @@ impl Opened {
         }
     }
 
+    /// Reads on until an event with `wanted` in its data is whole; that data. What was read is kept.
+    pub async fn event_with(mut self, wanted: &str) -> Result<(Opened, String)> {
+        let work = async {
+            loop {
+                let text = String::from_utf8_lossy(&self.read).into_owned();
+                // Without its last line, which may still grow.
+                let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+                let mut events = whole.lines().filter_map(|line| line.strip_prefix("data: "));
+                if let Some(found) = events.find(|data| data.contains(wanted)) {
+                    return Ok(found.to_owned());
+                }
+                if !fill(&mut self.stream, &mut self.read).await? {
+                    bail!("the response ends before {wanted:?}: {text:?}");
+                }
+            }
+        };
+        match timeout(EXCHANGE, work).await {
+            Ok(found) => found.map(|data| (self, data)),
+            Err(_) => bail!("{wanted:?} did not come within {} s", EXCHANGE.as_secs()),
+        }
+    }
+
+    /// What has come of the response within a time, and the response if it has come whole; whoever waits leaves then.
+    pub async fn within(mut self, time: Duration) -> Result<(String, Option<Response>)> {
+        let whole = timeout(time, async {
+            loop {
+                if let Ok(response) = read_response(&mut self.read.as_slice(), false).await {
+                    return Ok(Some(response));
+                }
+                if !fill(&mut self.stream, &mut self.read).await? {
+                    return anyhow::Ok(None);
+                }
+            }
+        });
+        let whole = whole.await.unwrap_or(Ok(None))?;
+        Ok((String::from_utf8_lossy(&self.read).into_owned(), whole))
+    }
+
     /// Reads what is left; the whole response.
     pub async fn finish(mut self) -> Result<Response> {
         let mut all = std::io::Cursor::new(std::mem::take(&mut self.read)).chain(&mut self.stream);
@@ -173,7 +211,7 @@ fn request(method: &str, target: &str, headers: &[(&str, &str)], body: Vec<u8>) 
     Request { method: method.into(), target: target.into(), headers, body }
 }
 
-fn encode(address: SocketAddr, request: &Request) -> Vec<u8> {
+pub(crate) fn encode(address: SocketAddr, request: &Request) -> Vec<u8> {
     let has = |wanted: &str| request.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
     let mut bytes = format!("{} {} HTTP/1.1\r\n", request.method, request.target).into_bytes();
     if !has("host") {
@@ -227,7 +265,7 @@ async fn read_head(
     }
 }
 
-fn parse_head(head: &str) -> Result<Response> {
+pub(crate) fn parse_head(head: &str) -> Result<Response> {
     let mut lines = head.split("\r\n");
     let status_line = lines.next().unwrap_or_default();
     let status = status_line.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -285,7 +323,7 @@ fn dechunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-async fn fill(stream: &mut (impl AsyncReadExt + Unpin), buffer: &mut Vec<u8>) -> Result<bool> {
+pub(crate) async fn fill(stream: &mut (impl AsyncReadExt + Unpin), buffer: &mut Vec<u8>) -> Result<bool> {
     if buffer.len() > RESPONSE_BYTES {
         bail!("the response is longer than {RESPONSE_BYTES} bytes");
     }

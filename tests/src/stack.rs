@@ -17,6 +17,7 @@ use crate::process::{Log, Process};
 use crate::runtime::{self, Runtime};
 use crate::tap::Tap;
 use crate::tool::Build;
+use crate::wire::{self, Link};
 use crate::{http1, tool, wait};
 
 /// Where `asp` writes what it listens on, in its state directory.
@@ -72,6 +73,8 @@ pub struct Stack {
     pub runtime: Option<Mutex<Runtime>>,
     /// Between the gateway and the runtime.
     pub tap: Option<Tap>,
+    /// Between clients and Envoy, where the run is recorded.
+    recorder: Option<wire::Tap>,
     options: Options,
     public_url: String,
     dead: Reserved,
@@ -91,7 +94,13 @@ impl Stack {
         let state = tempfile::tempdir()?;
         let port = Reserved::new()?;
         let tls = options.tls.is_some();
-        let public_url = options.public_url.clone().unwrap_or_else(|| format!("http://{}", port.address()));
+        let recorder = match wire::recording() {
+            // What passes in TLS cannot be read.
+            Some(record) if !tls => Some(wire::Tap::start(port.address(), Link::EDGE, record).await?),
+            _ => None,
+        };
+        let edge = recorder.as_ref().map_or(port.address(), |tap| tap.address);
+        let public_url = options.public_url.clone().unwrap_or_else(|| format!("http://{edge}"));
         let dead = Reserved::new()?;
         let runtime = match options.plugins {
             true => Some(Runtime::start(&options.primitives, options.runtime_disk).await?),
@@ -120,6 +129,7 @@ impl Stack {
             state,
             runtime: runtime.map(Mutex::new),
             tap,
+            recorder,
             options,
             public_url,
             dead,
@@ -147,9 +157,9 @@ impl Stack {
         self.wait_ready(self.options.tls.is_some()).await
     }
 
-    /// The address of the edge.
+    /// The address of the edge, as clients know it.
     pub fn edge(&self) -> SocketAddr {
-        self.envoy.address
+        self.recorder.as_ref().map_or(self.envoy.address, |tap| tap.address)
     }
 
     /// The address of the gateway behind it.

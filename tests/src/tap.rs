@@ -258,6 +258,7 @@ fn server(bytes: &[u8]) -> String {
         Some(server_message::Payload::Artifact(_)) => "artifact",
         Some(server_message::Payload::ArtifactData(_)) => "artifact_data",
         Some(server_message::Payload::ResourceChanged(_)) => "resource_changed",
+        Some(server_message::Payload::ElicitationCompleted(_)) => "elicitation_completed",
         Some(server_message::Payload::Elicitation(asked)) => {
             return format!("< elicitation {}", asked.elicitation_id);
         }

@@ -61,6 +61,11 @@ pub fn python() -> Result<PathBuf> {
     installed("ASP_PYTHON_BIN", "python/bin/python")
 }
 
+/// The Python SDK's 1.x line.
+pub fn python_1() -> Result<PathBuf> {
+    installed("ASP_PYTHON_1_BIN", "python-1/bin/python")
+}
+
 /// The reference server's program.
 pub fn everything_js() -> Result<PathBuf> {
     installed(

@@ -235,19 +235,42 @@ pub struct DiffArgs {
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Example:
+#[command(
+    group = clap::ArgGroup::new("source").required(true).args(["mcp", "openapi"]),
+    after_help = "\
+Examples:
   asp import --mcp http://127.0.0.1:3001/mcp --server tickets
+  asp import --openapi shop.json --server shop --tag orders
 
-A tool without hints is taken as MCP's defaults say: destructive and in an open world.")]
+A tool without hints is taken as MCP's defaults say: destructive and in an open world. What an upstream MCP server lists
+is pinned: gateways go on with what was imported, whatever it lists later, until the import is run again and its changes
+are accepted.
+Ends with 1 and writes nothing when something differs from what was imported before and --accept is not given."
+)]
 pub struct ImportArgs {
     /// The upstream's Streamable HTTP endpoint
     #[arg(long, value_name = "URL")]
-    pub mcp: String,
+    pub mcp: Option<String>,
+    /// An OpenAPI 3 document in JSON: each of its operations becomes a tool
+    #[arg(long, value_name = "FILE|URL")]
+    pub openapi: Option<String>,
+    /// Of an OpenAPI document, only operations with one of these tags
+    #[arg(long = "tag", value_name = "TAG", requires = "openapi")]
+    pub tags: Vec<String>,
+    /// Of an OpenAPI document, only these operations, by their operationId
+    #[arg(long = "operation", value_name = "ID", requires = "openapi")]
+    pub operations: Vec<String>,
+    /// A tool of the upstream, or an operation, that is left out
+    #[arg(long, value_name = "NAME")]
+    pub except: Vec<String>,
+    /// Writes what differs from what was imported before
+    #[arg(long)]
+    pub accept: bool,
     /// The server it becomes here
     #[arg(long, value_name = "NAME")]
     pub server: String,
-    /// The URL that the specs name, when it is not the one given by --mcp (an upstream entry of the operator)
+    /// The URL that the specs name, when it is not the one of the upstream or of the document (an upstream entry of the
+    /// operator)
     #[arg(long, value_name = "URL")]
     pub proxy_url: Option<String>,
     /// Who answers for the imported primitives

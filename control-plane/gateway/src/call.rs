@@ -22,8 +22,10 @@ use uuid::Uuid;
 use crate::call::authority::Authority;
 use crate::clock::unix_ms;
 
+mod abilities;
 pub mod authority;
 pub mod bounds;
+pub mod chosen;
 pub mod claim;
 pub mod content;
 pub mod event;
@@ -32,61 +34,19 @@ pub mod form;
 mod held;
 pub mod outcome;
 pub mod ownership;
+pub mod page;
 pub mod principal;
 pub mod question;
 pub mod registry;
+pub mod sampling;
 
+pub use abilities::ClientAbilities;
+use chosen::Chosen;
 use event::Event;
 use event::log::EventLog;
 use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
-use question::{Ask, Questions};
-
-/// What a client can do when a call asks for something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientAbilities {
-    /// Answers form elicitations.
-    pub elicitation: bool,
-    /// Answers sampling requests.
-    pub sampling: bool,
-    /// Tells its roots.
-    pub roots: bool,
-    /// Comes back for what a call has come to.
-    pub tasks: bool,
-}
-
-impl ClientAbilities {
-    /// Whether a client that can do this can answer.
-    pub const fn answers(self, ask: &Ask) -> bool {
-        match ask {
-            Ask::Form { .. } => self.elicitation,
-            Ask::Sampling(_) => self.sampling,
-            Ask::Roots => self.roots,
-        }
-    }
-
-    /// What one of two clients can do.
-    #[must_use]
-    pub const fn or(self, other: ClientAbilities) -> ClientAbilities {
-        ClientAbilities {
-            elicitation: self.elicitation || other.elicitation,
-            sampling: self.sampling || other.sampling,
-            roots: self.roots || other.roots,
-            tasks: self.tasks || other.tasks,
-        }
-    }
-
-    /// What it can answer and another client cannot.
-    #[must_use]
-    pub const fn without(self, other: ClientAbilities) -> ClientAbilities {
-        ClientAbilities {
-            elicitation: self.elicitation && !other.elicitation,
-            sampling: self.sampling && !other.sampling,
-            roots: self.roots && !other.roots,
-            tasks: false,
-        }
-    }
-}
+use question::Questions;
 
 /// What a face hands to the pipeline.
 pub struct Invocation {
@@ -95,6 +55,11 @@ pub struct Invocation {
     pub protocol: Protocol,
     pub entry: Arc<ListedPrimitive>,
     pub arguments: Value,
+    /// The argument, of a prompt or template, whose values are asked for: what was typed stands in `arguments`, and
+    /// others may be missing there. `None` for a call that is done.
+    pub completing: Option<String>,
+    /// Where the client chose the call's id.
+    pub chosen: Option<Chosen>,
     /// The protocol's own id of the request, for audit and plugins.
     pub protocol_request_id: String,
     /// The caller's idempotency key; with `session` set, the JSON-RPC id within it.
@@ -137,6 +102,8 @@ struct Clock {
 /// A running or finished unit of work.
 pub struct Call {
     pub id: Uuid,
+    /// What its client put under an id of its own.
+    pub chosen: Option<Chosen>,
     /// Who began it.
     pub caller: Arc<Caller>,
     /// Who is attached to it by now.
@@ -155,6 +122,8 @@ pub struct Call {
     clock: Mutex<Clock>,
     pub bytes_in: usize,
     pub parent: Option<Parent>,
+    /// As in [`Invocation`].
+    pub completing: Option<String>,
     pub events: Arc<EventLog>,
     pub questions: Questions,
     /// What it holds beyond this process.
@@ -164,7 +133,9 @@ pub struct Call {
     cancel: CancellationToken,
     /// Set before `cancel`.
     withdrawn: OnceLock<Withdrawal>,
-    state: Mutex<State>,
+    state: watch::Sender<State>,
+    /// It ended before anything of it was begun.
+    unbegun: AtomicBool,
     /// When it came to be in that state, in Unix milliseconds.
     changed_ms: AtomicU64,
     outcome: watch::Sender<Option<Arc<Outcome>>>,
@@ -194,7 +165,8 @@ impl Call {
         cancel: CancellationToken,
     ) -> Call {
         Call {
-            id: new_id(),
+            id: invocation.chosen.map_or_else(new_id, |chosen| chosen.id()),
+            chosen: invocation.chosen,
             caller: invocation.caller.clone(),
             // For a call of a call, the outer one is attended or not.
             authority: Authority::new(
@@ -217,13 +189,15 @@ impl Call {
             clock: Mutex::new(Clock { runs_since: started, deadline }),
             bytes_in: invocation.bytes_in,
             parent: invocation.parent,
+            completing: invocation.completing.clone(),
             events: Arc::default(),
             questions: Questions::default(),
             ownership: Ownership::default(),
             handed_over: AtomicBool::new(false),
             cancel,
             withdrawn: OnceLock::new(),
-            state: Mutex::new(State::Submitted),
+            state: watch::Sender::new(State::Submitted),
+            unbegun: AtomicBool::new(false),
             changed_ms: AtomicU64::new(unix_ms()),
             outcome: watch::Sender::new(None),
         }
@@ -252,7 +226,7 @@ impl Call {
     }
 
     pub fn state(&self) -> State {
-        *self.state.lock()
+        *self.state.borrow()
     }
 
     /// What the clients that are attached can do when the call asks for something.
@@ -262,11 +236,28 @@ impl Call {
 
     /// Moves to another state; a terminal state is final.
     pub(crate) fn enter(&self, next: State) {
-        let mut state = self.state.lock();
-        if !state.is_terminal() && *state != next {
-            *state = next;
-            self.changed_ms.store(unix_ms(), Ordering::Relaxed);
-        }
+        self.state.send_if_modified(|state| {
+            let changes = !state.is_terminal() && *state != next;
+            if changes {
+                let unbegun = *state == State::Submitted && matches!(next, State::Rejected | State::Failed);
+                self.unbegun.store(unbegun, Ordering::Release);
+                *state = next;
+                self.changed_ms.store(unix_ms(), Ordering::Relaxed);
+            }
+            changes
+        });
+    }
+
+    /// Why the call is as if it had never been: it was refused before anything of it was begun, and the id that its client
+    /// chose is free again. What may have had an effect under the same key was begun by another
+    /// call; whose time was over before it began is told so by the call.
+    pub fn void(&self) -> Option<Arc<Outcome>> {
+        let outcome =
+            self.outcome().filter(|_| self.chosen.is_some() && self.unbegun.load(Ordering::Acquire))?;
+        let lasts = |refusal: &Refusal| {
+            matches!(refusal, Refusal::OutcomeUnknown | Refusal::Deadline | Refusal::Withdrawn(_))
+        };
+        matches!(&*outcome, Outcome::Refused(refusal) if !lasts(refusal)).then_some(outcome)
     }
 
     /// When it came to be in its state, in Unix milliseconds.
@@ -274,9 +265,9 @@ impl Call {
         self.changed_ms.load(Ordering::Relaxed)
     }
 
-    /// When it began, in Unix milliseconds: the time in its id (UUID version 7, RFC 9562 section 5.7).
+    /// When it began, in Unix milliseconds: the time in its id, where that is ours (UUID version 7, RFC 9562 section 5.7).
     pub fn began_ms(&self) -> u64 {
-        began_ms(self.id)
+        self.chosen.map_or_else(|| began_ms(self.id), |chosen| chosen.began_ms)
     }
 
     /// Records what happened on the way to the result. Ignored once the call has its outcome.
@@ -386,6 +377,16 @@ impl Call {
         let waiting = async { while self.questions.pending().is_empty() && events.next().await.is_some() {} };
         // What comes later finds its reader in the response.
         let _ = tokio::time::timeout(longest, waiting).await;
+    }
+
+    /// Waits until the call is begun, or has ended before that, at most for `longest`.
+    pub async fn begins_or_ends(&self, longest: Duration) {
+        let mut state = self.state.subscribe();
+        // The sender lives in `self`; what takes longer is seen later.
+        let _ = tokio::time::timeout(longest, state.wait_for(|state| *state != State::Submitted)).await;
+        if self.state().is_terminal() {
+            self.finished().await;
+        }
     }
 
     /// Gives the call its outcome; the first one counts.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::time::Instant;
+
 /// Time since 1970; zero on a clock that stands before it.
 pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
@@ -15,6 +17,11 @@ pub(crate) fn unix_seconds() -> u64 {
 /// Unix milliseconds.
 pub(crate) fn unix_ms() -> u64 {
     since_epoch().as_millis() as u64
+}
+
+/// The moment that is `epoch_ms` Unix milliseconds; now for what is past, `None` beyond what a clock can say.
+pub(crate) fn instant(epoch_ms: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_millis(epoch_ms.saturating_sub(unix_ms())))
 }
 
 /// RFC 3339 in UTC with milliseconds. Days are counted from 0000-03-01, so that leap days come last in a year.

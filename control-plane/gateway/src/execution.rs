@@ -98,6 +98,9 @@ pub trait Platform: Send + Sync {
         delegate: &ListedPrimitive,
     ) -> Result<DelegationGrant, Refusal>;
 
+    /// Whether the caller's own list shows each entry of the call's server, in their order.
+    fn visible(&self, snapshot: &Snapshot, call: &Call) -> Vec<bool>;
+
     /// A resource of the call's server reads otherwise than before.
     fn resource_changed(&self, call: &Call, uri: &str);
 

@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Availability, Execution, Executor};
 use crate::executors::outbound::client::OutboundError;
+use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 pub mod artifacts;
 pub mod builtin;
@@ -45,13 +46,14 @@ impl Executors {
         plugins: Plugins,
         artifacts: Artifacts,
         delegates: Arc<Delegates>,
+        metrics: Arc<UpstreamMetrics>,
     ) -> Result<Executors, OutboundError> {
         let outbound = Arc::new(Outbound::new()?);
         let breakers = Arc::<Breakers>::default();
         Ok(Executors {
             builtin: builtin::Builtins,
             hosted: Calls::new(outbound.clone(), breakers.clone(), delegates),
-            proxy: Proxy::new(outbound, breakers),
+            proxy: Proxy::new(outbound, breakers, metrics)?,
             plugins,
             artifacts,
         })
@@ -69,11 +71,12 @@ impl Executor for Executors {
     }
 
     fn offers(&self, primitive: &Primitive) -> bool {
-        self.plugins.offers(primitive)
+        self.plugins.offers(primitive) && self.proxy.offers(primitive)
     }
 
     fn offers_changed(&self) -> u64 {
-        self.plugins.offers_changed()
+        // Both only grow, so that their sum changes with either.
+        self.plugins.offers_changed().wrapping_add(self.proxy.offers_changed())
     }
 
     fn availability(&self, primitive: &Primitive) -> Option<Availability> {
@@ -81,6 +84,7 @@ impl Executor for Executors {
     }
 
     fn prepare(&self, primitives: &[Primitive]) {
+        self.proxy.prepare(primitives);
         self.plugins.prepare(primitives);
     }
 
@@ -98,6 +102,12 @@ impl Executor for Executors {
             call.hand_over();
         }
         match mode {
+            Some(mode) if call.completing.is_some() && !matches!(mode, Mode::Plugin(_)) => {
+                Err(Refusal::Internal(format!(
+                    "primitive {} has no plugin to complete with",
+                    call.entry.primitive.id
+                )))
+            }
             Some(Mode::Builtin(builtin)) if builtin.entrypoint == artifact::ENTRYPOINT => {
                 self.artifacts.read(&execution).await
             }

@@ -31,7 +31,7 @@ use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
 use crate::inspection::Inspections;
 use crate::minting::{Minter, TokenKeys};
-use crate::pipeline::admission::Bounds;
+use crate::pipeline::admission::{Admission, Bounds};
 use crate::pipeline::ledger::Ledgers;
 use crate::pipeline::limits::Limiter;
 use crate::pipeline::running::RunningCalls;
@@ -49,6 +49,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// How often a gateway says that it lives and looks for calls whose gateway does not: a lease outlives several.
 const KEEP_EVERY: Duration = Duration::from_secs(2);
+
+/// Most responses that wait for something to happen to a call of REST, each a stream of events or a long request.
+const WAITING: Bounds = Bounds { whole: 10_000, per_org: 4_000 };
 
 /// The keys that seal what travels through clients; each at least 32 bytes.
 pub struct SealKeys {
@@ -119,6 +122,8 @@ pub struct Gateway {
     runtimes: Arc<Runtimes>,
     artifacts: Artifacts,
     pub pipeline: Arc<Pipeline>,
+    /// Responses that are held open until something happens.
+    pub(crate) waiting: Arc<Admission>,
     edge: Edge,
     snapshot: ArcSwapOption<Snapshot>,
     /// Serializes `apply`, so that revisions are compared and swapped together.
@@ -153,7 +158,12 @@ impl Gateway {
                 owner: active.owner(),
                 sealer: sealer.clone(),
             },
-            executor: Arc::new(Executors::new(plugins, artifacts.clone(), delegates)?),
+            executor: Arc::new(Executors::new(
+                plugins,
+                artifacts.clone(),
+                delegates,
+                metrics.upstreams.clone(),
+            )?),
             audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
             inspections: config.inspections,
             metrics,
@@ -176,6 +186,7 @@ impl Gateway {
             runtimes,
             artifacts,
             pipeline,
+            waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
             edge: Edge::new(Role::Gateway),
             snapshot: ArcSwapOption::empty(),

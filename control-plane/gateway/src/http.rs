@@ -18,7 +18,7 @@ use http::{HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::clock::unix_ms;
-use crate::faces::{mcp, wellknown};
+use crate::faces::{mcp, rest, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
 
@@ -130,7 +130,13 @@ async fn evaluate(
     let snapshot = in_force(gateway, trace)?;
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
     let pending = match gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace)) {
-        Step::Decided(verdict) => return evaluated(snapshot, verdict, Bytes::new()),
+        Step::Decided(verdict) => {
+            let decided = evaluated(snapshot, verdict, Bytes::new())?;
+            return match decided.admitted.face {
+                Face::Rest if !end_of_stream => with_body(gateway, headers, decided, body).await,
+                _ => Ok(decided),
+            };
+        }
         Step::NeedBody(pending) => pending,
     };
     let body = read_body(gateway, &pending, body).await?;
@@ -149,6 +155,45 @@ async fn evaluate(
         },
     };
     evaluated(since, verdict, body)
+}
+
+/// A request of a face whose body the edge's code does not look at.
+async fn with_body(
+    gateway: &Gateway,
+    headers: &[(&str, &[u8])],
+    decided: Evaluated,
+    body: Body,
+) -> Result<Evaluated, Reply> {
+    let Evaluated { snapshot, admitted, .. } = decided;
+    let trace = admitted.trace;
+    let refuse = |reason| {
+        let mut refusal = asp_edge::refuse_problem(reason, Era::Legacy, Some(trace));
+        refusal.headers.extend(admitted.origin.iter().flat_map(|origin| reply::response_headers(origin)));
+        refusal
+    };
+    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, admitted.max_body).collect()).await;
+    let body = match collected {
+        Ok(Ok(collected)) => collected.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(refuse(Reason::BodyTooLarge)),
+        Ok(Err(_)) => return Err(refuse(Reason::ParseError)),
+        Err(_) => {
+            let mut refusal = refuse(Reason::Deadline);
+            refusal.status = StatusCode::REQUEST_TIMEOUT.as_u16();
+            return Err(refusal);
+        }
+    };
+    // As for a body that the edge's code looks at: what came into force meanwhile counts.
+    let since = in_force(gateway, trace)?;
+    if Arc::ptr_eq(&snapshot, &since) && !has_expired(&admitted) {
+        return Ok(Evaluated { snapshot, admitted, body });
+    }
+    match gateway.edge().on_headers(&since.edge, headers, false, &env(trace)) {
+        Step::Decided(verdict) => evaluated(since, verdict, body),
+        Step::NeedBody(pending) => {
+            let verdict = gateway.edge().on_body(&since.edge, *pending, &body, &env(trace));
+            evaluated(since, verdict, body)
+        }
+    }
 }
 
 /// Whether the token may have ended; the edge evaluates by its own leeway.
@@ -212,8 +257,34 @@ async fn serve(
             mcp::serve(mcp::McpRequest { gateway, snapshot, server, caller, admitted, method, headers, body })
                 .await
         }
+        Face::Rest => {
+            let trace = admitted.trace;
+            let Some(server) = snapshot.server(&admitted.server).cloned() else {
+                return rest::refuse(Reason::UnknownServer, trace);
+            };
+            let caller = match identity::identify(&admitted, &server) {
+                Ok(caller) => caller,
+                Err(reason) => return rest::refuse(reason, trace),
+            };
+            let Parts { method, headers, uri, .. } = parts;
+            let path = uri.path().to_owned();
+            let query = uri.query().unwrap_or_default().to_owned();
+            let request = rest::RestRequest {
+                gateway,
+                snapshot,
+                server,
+                caller,
+                admitted,
+                method,
+                path,
+                query,
+                headers,
+                body,
+            };
+            rest::serve(request).await
+        }
         // No face for these paths is built yet: they do not exist.
-        Face::A2a | Face::Rest => not_found(),
+        Face::A2a => not_found(),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod call;
 mod clock;
 mod digest;
 pub mod durable;
+pub mod event_id;
 pub mod execution;
 pub mod executors;
 pub mod faces;

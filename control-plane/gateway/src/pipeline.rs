@@ -76,6 +76,13 @@ pub struct Pipeline {
     pub listener: OnceLock<Weak<dyn ResourceListener>>,
 }
 
+/// What begins.
+pub struct Begun {
+    pub call: Arc<Call>,
+    /// False where it had begun before.
+    pub is_new: bool,
+}
+
 /// The calls that run.
 pub struct Calls {
     tasks: TaskTracker,
@@ -150,6 +157,15 @@ impl Pipeline {
         snapshot: Arc<Snapshot>,
         invocation: Invocation,
     ) -> Result<Arc<Call>, Refusal> {
+        self.begin_once(snapshot, invocation).map(|begun| begun.call)
+    }
+
+    /// The same; where the client chose the call's id, the call that has it already.
+    pub fn begin_once(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        invocation: Invocation,
+    ) -> Result<Begun, Refusal> {
         let started = Instant::now();
         let Invocation { server, caller, entry, protocol, .. } = &invocation;
         let entitled = match self.offers(entry) {
@@ -157,12 +173,22 @@ impl Pipeline {
             false => Err(Refusal::Unknown),
         }
         .and_then(|entitled| {
-            capabilities::check(&snapshot, &entry.primitive, invocation.abilities).map(|()| entitled)
+            // Nobody is asked while somebody types.
+            if invocation.completing.is_none() {
+                capabilities::check(&snapshot, &entry.primitive, invocation.abilities)?;
+            }
+            Ok(entitled)
         });
         let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
         let longest = started + lifetime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
         let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
+        if entitled.is_ok()
+            && call.chosen.is_some()
+            && let Err(call) = self.registry.enter_new(&call)
+        {
+            return Ok(Begun { call, is_new: false });
+        }
         self.metrics.call_began();
         let admitted = entitled.map(|entitled| (entitled, self.calls.admit(&call.caller.org)));
         match admitted {
@@ -174,7 +200,7 @@ impl Pipeline {
             Ok((_, Err(full))) => {
                 self.audit.record_now(audit::started(&call));
                 self.end(&call, Outcome::Refused(full));
-                Ok(call)
+                Ok(Begun { call, is_new: true })
             }
             Ok((entitled, Ok(place))) => {
                 let running = Running { pipeline: self.clone(), call: call.clone(), _place: Some(place) };
@@ -192,7 +218,7 @@ impl Pipeline {
                         never = ends_with_its_token(&lasting) => match never {},
                     }
                 });
-                Ok(call)
+                Ok(Begun { call, is_new: true })
             }
         }
     }
@@ -297,7 +323,7 @@ impl Running {
         let grant = granted?;
 
         let started = Instant::now();
-        let checked = input::check(&call.entry, &mut arguments);
+        let checked = input::check(call, &mut arguments);
         metrics.stage(Stage::Input, started);
         checked?;
 
@@ -382,6 +408,10 @@ impl Running {
         let metrics = &self.pipeline.metrics;
         let arguments =
             inspect::input(self.pipeline.inspections.input.as_ref(), &self.call, arguments).await?;
+        if entitled.needs_approval && self.call.completing.is_some() {
+            // It runs when a human has agreed, and for what is only typed nobody asks one.
+            return Ok(Output::Completion { values: Vec::new(), total: Some(0), has_more: false });
+        }
         if entitled.needs_approval {
             self.keep(&arguments, grant, false).await?;
             let started = Instant::now();

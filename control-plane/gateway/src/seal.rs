@@ -19,6 +19,8 @@ pub enum Purpose {
     Session,
     Cursor,
     RequestState,
+    /// The id of a server-sent event.
+    Event,
     /// A plugin's checkpoint, in the store.
     Capsule,
     /// What a running call has come to, in the store.
@@ -39,6 +41,7 @@ impl Purpose {
             Purpose::Session => b"asp/session/1\0",
             Purpose::Cursor => b"asp/cursor/1\0",
             Purpose::RequestState => b"asp/request-state/1\0",
+            Purpose::Event => b"asp/event/1\0",
             Purpose::Capsule => b"asp/capsule/1\0",
             Purpose::Answers => b"asp/answers/1\0",
             Purpose::Record => b"asp/record/1\0",

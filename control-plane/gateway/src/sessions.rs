@@ -151,8 +151,7 @@ impl Sealed {
         let mut plain = self.sid.to_vec();
         plain.extend(self.issued_at.to_be_bytes());
         plain.push(revision.unwrap_or_default() as u8);
-        let bits = [abilities.elicitation, abilities.sampling, abilities.roots];
-        plain.push(bits.iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(*bit)));
+        plain.push(abilities.flags().iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(*bit)));
         plain
     }
 
@@ -165,13 +164,7 @@ impl Sealed {
             issued_at: u64::from_be_bytes(issued_at.try_into().ok()?),
             profile: Profile {
                 revision: *Revision::ALL.get(usize::from(*revision))?,
-                abilities: ClientAbilities {
-                    elicitation: abilities & 1 != 0,
-                    sampling: abilities & 2 != 0,
-                    roots: abilities & 4 != 0,
-                    // Revisions with a handshake do not have that extension.
-                    tasks: false,
-                },
+                abilities: ClientAbilities::of_flags(std::array::from_fn(|bit| abilities >> bit & 1 != 0)),
             },
         })
     }

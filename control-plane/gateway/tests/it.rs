@@ -10,6 +10,8 @@ mod support;
 
 #[path = "it/approval.rs"]
 mod approval;
+#[path = "it/apps.rs"]
+mod apps;
 #[path = "it/audit.rs"]
 mod audit;
 #[path = "it/completion.rs"]
@@ -28,6 +30,8 @@ mod idempotency;
 mod inspection;
 #[path = "it/issuers.rs"]
 mod issuers;
+#[path = "it/last_event_id.rs"]
+mod last_event_id;
 #[path = "it/legacy.rs"]
 mod legacy;
 #[path = "it/limits.rs"]
@@ -46,10 +50,16 @@ mod plugin;
 mod proxy;
 #[path = "it/records.rs"]
 mod records;
+#[path = "it/refused.rs"]
+mod refused;
 #[path = "it/registry.rs"]
 mod registry;
+#[path = "it/rest.rs"]
+mod rest;
 #[path = "it/revocation.rs"]
 mod revocation;
+#[path = "it/search.rs"]
+mod search;
 #[path = "it/subscriptions.rs"]
 mod subscriptions;
 #[path = "it/trace.rs"]

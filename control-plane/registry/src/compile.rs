@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use crate::elicitation::requested_schema;
 use crate::rules::{quantity, schema};
 use crate::spec::{
-    Body, HttpProxy, Kind, Mode, Mutation, OpenaiProxy, Pool, PoolMode, Prefer, RiskClass, Runtime, Sampling,
-    Scheme, Spec, bare_id,
+    Body, Completer, HttpProxy, Kind, Mode, Mutation, Offered, OpenaiProxy, Pool, PoolMode, Prefer,
+    RiskClass, Runtime, Sampling, Scheme, Spec, bare_id,
 };
 
 /// Compiles one primitive.
@@ -66,8 +66,11 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         prefer_platform: spec.schema.prefer == Some(Prefer::Platform),
         client_only: spec.schema.prefer == Some(Prefer::ClientOnly),
         asks_roots: spec.schema.roots.is_some(),
+        sampling_tools: spec.schema.sampling.as_ref().is_some_and(|sampling| sampling.tools),
+        elicitation_required: spec.capabilities.elicitation_required,
         task_required: spec.capabilities.task_required,
         task_after_input: spec.capabilities.task_after_input,
+        poll_stream: spec.capabilities.poll_stream,
         completions: completions(spec),
     }
 }
@@ -75,7 +78,13 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
 fn completions(spec: &Spec) -> Vec<snapshot::Completion> {
     let completions = spec.schema.completions.iter().flatten();
     completions
-        .map(|(argument, values)| snapshot::Completion { argument: argument.clone(), values: values.clone() })
+        .map(|(argument, offered)| {
+            let (values, by_runtime) = match offered {
+                Offered::Values(values) => (values.clone(), false),
+                Offered::By(Completer::Plugin) => (Vec::new(), true),
+            };
+            snapshot::Completion { argument: argument.clone(), values, by_runtime }
+        })
         .collect()
 }
 
@@ -161,6 +170,7 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             (None, Some(mcp), _) => runtime::Mode::ProxyMcp(snapshot::ProxyMcp {
                 url: mcp.url.clone(),
                 tool: mcp.tool.clone().unwrap_or_else(|| spec.id.clone()),
+                pin: mcp.pin.clone().unwrap_or_default(),
             }),
             (None, None, Some(calls)) => runtime::Mode::ProxyCalls(snapshot::ProxyCalls {
                 url: calls.url.clone(),
@@ -239,10 +249,13 @@ fn static_json(spec: &Spec) -> Option<Value> {
 /// What an elicitation asks or a delegate fixes of its sampling request.
 fn question(spec: &Spec) -> Option<Value> {
     match spec.kind {
-        Kind::Elicitation => Some(json!({
-            "message": spec.schema.message.as_ref().or(spec.summary.as_ref()).unwrap_or(&spec.name),
-            "requestedSchema": requested_schema(spec),
-        })),
+        Kind::Elicitation => {
+            let message = spec.schema.message.as_ref().or(spec.summary.as_ref()).unwrap_or(&spec.name);
+            Some(match &spec.schema.url {
+                Some(url) => json!({"message": message, "url": url}),
+                None => json!({"message": message, "requestedSchema": requested_schema(spec)}),
+            })
+        }
         Kind::Delegate => Some(sampling(spec.schema.sampling.as_ref()?)),
         _ => None,
     }
@@ -259,6 +272,9 @@ fn sampling(sampling: &Sampling) -> Value {
     }
     if !sampling.stop_sequences.is_empty() {
         object.insert("stopSequences".into(), json!(sampling.stop_sequences));
+    }
+    if let Some(context) = sampling.include_context {
+        object.insert("includeContext".into(), json!(context.word()));
     }
     if !sampling.model_hints.is_empty() {
         let hints: Vec<_> = sampling.model_hints.iter().map(|name| json!({"name": name})).collect();

@@ -204,6 +204,11 @@ fn compare_rest(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
     }
 }
 
+/// Whether what fitted `old` as arguments may not fit `new`.
+pub(crate) fn accepts_less(old: &Value, new: &Value) -> bool {
+    schema::differences(old, new, Direction::Input).iter().any(|difference| difference.breaking)
+}
+
 fn danger(mutation: Mutation) -> u8 {
     match mutation {
         Mutation::ReadOnly => 0,

@@ -17,6 +17,8 @@ mod fault;
 mod findings;
 mod link;
 mod manifest;
+mod meta_name;
+pub mod pin;
 mod published;
 mod rules;
 mod schema_file;
@@ -37,6 +39,7 @@ pub use manifest::{
     DEFAULT_INPUT_TIMEOUT_SECONDS, DEFAULT_MAX_RUNTIME_SECONDS, plugin_manifest, runtime_manifest,
     stdio_manifest, stdio_package,
 };
+pub use meta_name::is_reserved_meta;
 pub use published::{server_schema, spec_schema};
 pub use schema_file::{schema_file, schema_file_name};
 pub use server_file::is_served;

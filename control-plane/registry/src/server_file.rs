@@ -67,7 +67,7 @@ pub(crate) enum Protocol {
 /// Whether the gateway has a face for a protocol. What is not served is compiled for its author to see, and
 /// nothing of it reaches a snapshot.
 pub fn is_served(protocol: snapshot::Protocol) -> bool {
-    protocol == snapshot::Protocol::Mcp
+    matches!(protocol, snapshot::Protocol::Mcp | snapshot::Protocol::Rest)
 }
 
 impl Protocol {

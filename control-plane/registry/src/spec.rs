@@ -9,8 +9,8 @@
 //! - `primitiveSchema.artifacts` stands beside `output_schema`, not inside it, since the sample's tool has
 //!   no such key in its `outputSchema`;
 //! - comments are gone from JSON, and the lines the page's edge had cut off are whole;
-//! - added: `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
-//!   `capabilities.inputTimeoutSeconds|taskRequired|taskAfterInput`, `exposure.rest`, `exposure.a2a.skill.inputModes|outputModes`,
+//! - added: `_meta`, `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
+//!   `capabilities.inputTimeoutSeconds|elicitationRequired|taskRequired|taskAfterInput|pollStream`, `exposure.rest`, `exposure.a2a.skill.inputModes|outputModes`,
 //!   the runtime modes `builtin`, `mcp-stdio` and `primitive`, `proxy.openai`, `roots` and `prefer` of delegates.
 
 mod exposure;
@@ -22,14 +22,15 @@ pub(crate) use runtime::{
     Body, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode, Resources, Runtime,
 };
 pub(crate) use schema::{
-    ContentType, Contents, Field, FieldType, Message, Prefer, PrimitiveSchema, Role, Sampling,
+    Completer, ContentType, Contents, Field, FieldType, Message, Offered, Prefer, PrimitiveSchema, Role,
+    Sampling,
 };
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A primitive: one unit of work or one static element that servers expose over MCP, A2A and REST.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -76,6 +77,10 @@ pub(crate) struct Spec {
     pub examples: Vec<Example>,
     #[serde(default)]
     pub icons: Vec<Icon>,
+    /// What clients find in `_meta` of the list's entry, as it stands here, such as the page of a tool's user interface
+    /// (MCP Apps, `ui.resourceUri`); at most 16 KiB.
+    #[serde(default, rename = "_meta")]
+    pub meta: Option<Map<String, Value>>,
     #[serde(default)]
     pub idempotency: Option<Idempotency>,
     /// The file beside it that some of its schemas come from.
@@ -179,12 +184,19 @@ pub(crate) struct Capabilities {
     #[serde(default)]
     #[schemars(range(min = 1, max = 86400))]
     pub input_timeout_seconds: Option<u32>,
+    /// Only clients whose user can be asked, in the way of each of `primitiveDependencies.elicitations`, may call it;
+    /// another one's call is refused before anything runs.
+    #[serde(default)]
+    pub elicitation_required: bool,
     /// task: only clients that come back for what it has come to (MCP tasks extension) may call it.
     #[serde(default)]
     pub task_required: bool,
     /// task: its first questions are asked before the client is told to come back.
     #[serde(default)]
     pub task_after_input: bool,
+    /// task: clients of MCP 2025-11-25 poll: a stream that is quiet is closed, and its client comes back to it.
+    #[serde(default)]
+    pub poll_stream: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

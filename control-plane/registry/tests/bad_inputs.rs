@@ -1,5 +1,4 @@
-//! Inputs beyond the one sample a code: tables of what must be refused, each with its code and place.
-//! One table for each group of keys.
+//! Inputs beyond the one sample a code: tables of what must be refused, each with its code and place, a group of keys each.
 
 #![allow(
     clippy::expect_used,
@@ -344,7 +343,12 @@ fn completions_are_for_arguments_that_there_are() {
     assert_table("empty", prompt("{city: ['']}"), &[("bad_value", &at("city/0"))]);
     let long = format!("{{city: [{}]}}", "a".repeat(257));
     assert_table("long", prompt(&long), &[("bad_value", &at("city/0"))]);
-    assert_table("a number", prompt("{city: [1]}"), &[("wrong_type", &at("city/0"))]);
+    assert_table("a number", prompt("{city: [1]}"), &[("wrong_type", &at("city"))]);
+    assert_table("no plugin", prompt("{city: plugin}"), &[("bad_value", &at("city"))]);
+    assert_table("another word", prompt("{city: model}"), &[("wrong_type", &at("city"))]);
+    let run = "primitiveSchema: {arguments: [{name: city}], completions: {city: plugin}}\n\
+               runtime: {mode: plugin, language: python, entrypoint: main.py}";
+    assert_table("a plugin", other("prompt", run), &[]);
     let tool = other("resource", "primitiveSchema: {uri: demo://a, contents: [{text: a}], completions: {}}");
     assert_table("a resource", tool, &[("misplaced_key", "/primitiveSchema/completions")]);
 }
@@ -462,7 +466,10 @@ fn servers_are_judged_key_by_key() {
             "protocols: [a2a]\nauth: {schemes: [none]}",
             &[("not_served", "/protocols"), ("no_summary", "/description")],
         ),
-        ("protocols: [mcp, rest]\nauth: {schemes: [none]}", &[("unserved_protocol", "/protocols/1")]),
+        (
+            "protocols: [rest, a2a]\ndescription: D\nauth: {schemes: [none]}",
+            &[("unserved_protocol", "/protocols/1")],
+        ),
         ("protocols: [mcp]\nauth: {schemes: [opaque]}", &[("not_served", "/auth/schemes/0")]),
         ("protocols: [mcp]\nauth: {schemes: [mtls]}", &[("not_served", "/auth/schemes/0")]),
     ];

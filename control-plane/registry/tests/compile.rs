@@ -58,7 +58,7 @@ fn a_primitive_appears_under_its_id_where_nothing_else_is_said() {
     assert_eq!((listing.id.as_str(), listing.version.as_str()), ("x", "1.2.3"));
     assert_eq!(
         (listing.mcp_name, listing.a2a_skill, listing.rest_name),
-        ("x".into(), String::new(), String::new()),
+        ("x".into(), String::new(), "x".into()),
         "a name over a protocol without a face would end in 404"
     );
 }
@@ -76,11 +76,13 @@ fn exposure_renames_and_hides_by_protocol() {
     assert_eq!(compile_mcp(&server, "2025-11-25")["tools"][0]["name"], "my_x");
     assert_eq!(json_of(&server.agent_card)["skills"][0]["id"], "agent://x");
 
-    let renamed = server_with(SERVER, "{ref: demo/x, as: other}", &spec);
+    let shown = tool(&format!("{BUILTIN}\n{}", exposure.replace("enabled: false", "name: rest_x")));
+    assert_eq!(compiled(&shown).server.listings[0].rest_name, "rest_x");
+    let renamed = server_with(SERVER, "{ref: demo/x, as: other}", &shown);
     let listing = &renamed.server.listings[0];
     assert_eq!(
         (listing.mcp_name.as_str(), listing.a2a_skill.as_str(), listing.rest_name.as_str()),
-        ("other", "", "")
+        ("other", "", "other")
     );
     assert_eq!(compile_mcp(&renamed, "2025-11-25")["tools"][0]["name"], "other");
     assert_eq!(json_of(&renamed.agent_card)["skills"][0]["id"], "other");
@@ -92,7 +94,7 @@ fn exposure_renames_and_hides_by_protocol() {
 #[test]
 fn nothing_of_a_protocol_without_a_face_reaches_the_snapshot() {
     let server = compiled(&tool(BUILTIN));
-    assert_eq!(server.edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp]);
+    assert_eq!(server.edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp, Protocol::Rest]);
     assert_eq!(server.server.a2a_card, "");
     assert_ne!(server.agent_card, "", "its author can look at it");
     let other = format!("{SERVER}\ncard: {{iconUrl: \"https://example.com/i.png\"}}");
@@ -245,7 +247,7 @@ fn the_edge_gets_what_server_yaml_says() {
         origins: [\"https://app.example.com\"]\nhosts: [\"API.example.com:8443\"]";
     let edge = server_with(file, "{ref: demo/x}", &tool(BUILTIN)).edge;
     assert_eq!(edge.name, "demo");
-    assert_eq!(edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp]);
+    assert_eq!(edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp, Protocol::Rest]);
     assert!(edge.default_allow);
     assert_eq!(edge.schemes().collect::<Vec<_>>(), [AuthScheme::Jwt]);
     assert_eq!(

@@ -119,6 +119,18 @@ fn a_delegate_is_answered_by_a_model_or_by_a_primitive() {
 }
 
 #[test]
+fn only_a_clients_model_is_offered_tools() {
+    let schema = "primitiveSchema: {sampling: {maxTokens: 5, tools: true, includeContext: thisServer}}";
+    assert_found("a client's", &[spec("sample", "delegate", schema)], &[]);
+    let runtime = "runtime: {mode: proxy, openai: {url: \"https://a.example.com\", model: m}}";
+    let both = format!("{schema}\n{runtime}");
+    let expected = [("misplaced_key", "/primitiveSchema/sampling/tools")];
+    assert_found("the platform's", &[spec("sample", "delegate", &both)], &expected);
+    let preferred = schema.replace("primitiveSchema: {", "primitiveSchema: {prefer: platform, ");
+    assert_found("the platform's own", &[spec("sample", "delegate", &preferred)], &expected);
+}
+
+#[test]
 fn no_fault_repeats_what_may_be_a_key() {
     let rest =
         "runtime: {mode: proxy, openai: {url: \"https://a.example.com\", model: m, apiKeyName: sk-S3CRET}}";

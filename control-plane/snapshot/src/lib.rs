@@ -10,10 +10,11 @@ pub mod param_headers;
 pub mod policy;
 pub mod protocol;
 pub mod schema;
+pub mod search;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
@@ -28,6 +29,7 @@ use crate::mcp_revision::Revision;
 use crate::param_headers::ParamHeaders;
 use crate::policy::Policy;
 use crate::schema::Schema;
+use crate::search::SearchIndex;
 
 /// An indexed, immutable gateway snapshot.
 pub struct Snapshot {
@@ -59,12 +61,16 @@ pub struct VirtualServer {
     /// In list order.
     pub entries: Vec<Arc<ListedPrimitive>>,
     tools: HashMap<String, Arc<ListedPrimitive>>,
+    /// By their names over REST.
+    rest_tools: HashMap<String, Arc<ListedPrimitive>>,
     prompts: HashMap<String, Arc<ListedPrimitive>>,
     resources: HashMap<String, Arc<ListedPrimitive>>,
     /// Tried in list order after the exact URIs.
     templates: Vec<Arc<ListedPrimitive>>,
     /// What reads artifacts; listed nowhere.
     artifact: Arc<ListedPrimitive>,
+    /// Made when somebody first searches.
+    search: OnceLock<SearchIndex>,
 }
 
 /// A primitive as one server lists it.
@@ -140,10 +146,12 @@ impl VirtualServer {
             edge,
             entries: Vec::new(),
             tools: HashMap::new(),
+            rest_tools: HashMap::new(),
             prompts: HashMap::new(),
             resources: HashMap::new(),
             templates: Vec::new(),
             artifact: Arc::new(ListedPrimitive::artifact()?),
+            search: OnceLock::new(),
         };
         for listing in &server.listings {
             let primitive =
@@ -168,7 +176,18 @@ impl VirtualServer {
                 Kind::Elicitation | Kind::Delegate | Kind::Unspecified => {}
             }
         }
+        if !entry.listing.rest_name.is_empty() && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task) {
+            self.rest_tools.insert(entry.listing.rest_name.clone(), entry.clone());
+        }
         self.entries.push(entry);
+    }
+
+    /// The words of its entries.
+    pub fn search_index(&self) -> &SearchIndex {
+        self.search.get_or_init(|| {
+            let entries = self.entries.iter();
+            SearchIndex::of(entries.map(|entry| (&entry.primitive, entry.listing.mcp_name.as_str())))
+        })
     }
 
     /// The tool or task with this id, whatever a client calls it.
@@ -181,6 +200,11 @@ impl VirtualServer {
     /// The tool or task a client calls by this name.
     pub fn tool(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
         self.tools.get(name)
+    }
+
+    /// The tool or task a client of REST calls by this name.
+    pub fn rest_tool(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
+        self.rest_tools.get(name)
     }
 
     pub fn prompt(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
@@ -271,6 +295,15 @@ impl ListedPrimitive {
             && matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_)))
     }
 
+    /// Whether a prompt has this argument, a template this variable.
+    pub fn is_argument(&self, name: &str) -> bool {
+        match &self.template {
+            Some(template) => template.variables().any(|variable| variable == name),
+            None => prompt_arguments(&self.definitions)
+                .any(|argument| argument.get("name").and_then(Value::as_str) == Some(name)),
+        }
+    }
+
     /// The MCP definition that `revision` lists, under the name this server exposes.
     pub fn definition(&self, revision: Revision) -> Option<Value> {
         let mut definition = self.since(revision)?.definition.clone();
@@ -309,12 +342,16 @@ fn dependencies(primitives: &[Primitive]) -> Result<HashMap<String, Dependency>,
     Ok(found)
 }
 
+fn prompt_arguments(definitions: &[Since]) -> impl Iterator<Item = &Value> {
+    let arguments = definitions.last().and_then(|since| since.definition.get("arguments")?.as_array());
+    arguments.into_iter().flatten()
+}
+
 /// The schema of a prompt's arguments: strings, of which some are required (MCP `PromptArgument`).
 fn prompt_schema(definitions: &[Since]) -> String {
-    let arguments = definitions.last().and_then(|since| since.definition.get("arguments")?.as_array());
     let mut properties = Map::new();
     let mut required = Vec::new();
-    for argument in arguments.into_iter().flatten() {
+    for argument in prompt_arguments(definitions) {
         let Some(name) = argument.get("name").and_then(Value::as_str) else { continue };
         properties.insert(name.into(), json!({"type": "string"}));
         if argument.get("required") == Some(&Value::Bool(true)) {

@@ -38,13 +38,14 @@ const SWEEP_ROWS: i64 = 200;
 /// How long a sweep leaves the writer to others between two statements.
 const SWEEP_REST: Duration = Duration::from_millis(20);
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 6] = [
+const MIGRATIONS: [(i64, &str, &str); 7] = [
     (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
     (2, "active", include_str!("../migrations/calls/0002_active.sql")),
     (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),
     (4, "holders", include_str!("../migrations/calls/0004_holders.sql")),
     (5, "budgets", include_str!("../migrations/calls/0005_budgets.sql")),
     (6, "records", include_str!("../migrations/calls/0006_records.sql")),
+    (7, "listed", include_str!("../migrations/calls/0007_listed.sql")),
 ];
 
 /// Ledger and records of calls in one SQLite file, leases in another.

@@ -18,7 +18,7 @@ mod state;
 pub use memory::MemoryRecords;
 pub use state::State;
 
-/// The id of a call: its UUID, of version 7, so that ids are in the order of time.
+/// The id of a call: its UUID, of version 7, or of version 8 where its client chose what it is made from.
 pub type CallId = [u8; 16];
 /// Whose a call is: a digest of who that is, with the client or without.
 pub type Principal = [u8; 16];
@@ -154,8 +154,8 @@ impl Default for Bounds {
 pub struct Listing<'a> {
     pub principal: Principal,
     pub server: &'a str,
-    /// Only calls that began before this one.
-    pub before: Option<CallId>,
+    /// Only calls that began before this one: when it began, in Unix milliseconds, and its id, which orders those of one time.
+    pub before: Option<(i64, CallId)>,
     pub limit: u32,
 }
 

@@ -1,7 +1,12 @@
 //! The key that leads a client's requests to the same replica (ADR 2).
 //!
 //! Owns the choice of K: the session's, else the cookie's, else fresh. K is a hint and proves nothing: a
-//! forged one only picks a replica, and malformed ones are ignored.
+//! forged one only picks a replica, and malformed ones are ignored. All requests for one call of REST lead to the replica
+//! that began it, as long as the replicas are the same.
+
+use sha2::{Digest, Sha256};
+
+use crate::caller::Caller;
 
 /// Name of the cookie that carries K for clients with a cookie jar.
 pub(crate) const COOKIE: &[u8] = b"asp-affinity";
@@ -25,6 +30,22 @@ fn of_session(session_id: &[u8]) -> Option<String> {
     }
 }
 
+/// The K of a request for a call of REST: of its caller, its server and its id. `path` is of a REST face.
+pub(crate) fn of_call(caller: Option<&Caller>, path: &[u8]) -> Option<String> {
+    let path = path.split(|byte| *byte == b'?').next()?;
+    let mut segments = path.split(|byte| *byte == b'/').skip(1);
+    let server = segments.next()?;
+    // rest, tools, and whatever the tool is called.
+    let id = segments.nth(3).filter(|calls| *calls == b"calls").and_then(|_| segments.next())?;
+    let (org, user) = caller.map_or(("", ""), |caller| (caller.org.as_str(), caller.user.as_str()));
+    let mut hasher = Sha256::new();
+    for part in [org.as_bytes(), user.as_bytes(), server, id] {
+        hasher.update((part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    Some(hasher.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
 fn well_formed(key: &[u8]) -> Option<String> {
     let hex = key.len() == 16 && key.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     hex.then(|| String::from_utf8_lossy(key).into_owned())
@@ -44,6 +65,21 @@ mod tests {
         assert_eq!(key(Some(session), Some(cookie), RANDOM), "00000000000000aa");
         assert_eq!(key(None, Some(cookie), RANDOM), "00000000000000bb");
         assert_eq!(key(None, None, RANDOM), FRESH);
+    }
+
+    #[test]
+    fn all_requests_for_one_call_have_one_key() {
+        let key = of_call(None, b"/demo/rest/tools/echo/calls/7").unwrap();
+        assert_eq!(well_formed(key.as_bytes()), Some(key.clone()));
+        assert_eq!(of_call(None, b"/demo/rest/tools/echo/calls/7/advance?a=b"), Some(key.clone()));
+        for other in [b"/demo/rest/tools/echo/calls/8".as_slice(), b"/shop/rest/tools/echo/calls/7"] {
+            assert_ne!(of_call(None, other), Some(key.clone()));
+        }
+        for path in
+            [b"/demo/rest/tools/echo/calls".as_slice(), b"/demo/rest/openapi.json", b"/demo/rest/a/b/c/d"]
+        {
+            assert_eq!(of_call(None, path), None);
+        }
     }
 
     #[test]

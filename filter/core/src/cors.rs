@@ -6,7 +6,7 @@
 use crate::reply::Reply;
 
 /// Request headers a browser client may send beside the safelisted ones.
-const ALLOWED: [&str; 16] = [
+const ALLOWED: [&str; 19] = [
     "accept",
     "authorization",
     "content-type",
@@ -16,7 +16,10 @@ const ALLOWED: [&str; 16] = [
     "mcp-name",
     "last-event-id",
     "idempotency-key",
+    "if-match",
     "if-none-match",
+    "prefer",
+    "x-deadline-ms",
     "a2a-version",
     "a2a-extensions",
     "x-a2a-extensions",

@@ -58,7 +58,7 @@ impl Judgement<'_> {
         if declared_length(headers).is_some_and(|length| length > server.max_body as u64) {
             return Err(voice.refuse(Reason::BodyTooLarge));
         }
-        let changes = self.changes(&target, headers);
+        let changes = self.changes(&target, headers, admitted.caller.as_deref());
         if !target.jsonrpc || headers.method != b"POST" {
             let cluster = self.route(&admitted, None, None);
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
@@ -170,11 +170,15 @@ impl Judgement<'_> {
         taken.map_err(|seconds| voice.refuse_with(Reason::RateLimited, "retry-after", seconds.to_string()))
     }
 
-    fn changes(&self, target: &Target<'_>, headers: &Headers<'_>) -> Changes {
+    fn changes(&self, target: &Target<'_>, headers: &Headers<'_>, caller: Option<&Caller>) -> Changes {
         let mut changes = Changes { remove: headers.internal.clone(), set: Vec::new() };
         if self.role == Role::Filter && target.face == Face::Mcp {
             let key = affinity::key(headers.session_id, headers.affinity_cookie, self.env.random);
             changes.set.push((affinity::HEADER, key));
+        }
+        if self.role == Role::Filter && target.face == Face::Rest {
+            let key = affinity::of_call(caller, headers.path);
+            changes.set.extend(key.map(|key| (affinity::HEADER, key)));
         }
         changes
     }

@@ -10,8 +10,8 @@ use crate::token::Cause;
 use crate::trace::Trace;
 
 /// Response headers that a browser client may read.
-const EXPOSED: &str =
-    "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, a2a-extensions";
+const EXPOSED: &str = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, location, preference-applied, \
+    a2a-extensions";
 
 /// A refusal, ready to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,16 +48,21 @@ pub fn refuse(reason: Reason, era: Era, id: Option<&str>, trace: Option<Trace>) 
 
 /// A refusal as a problem document (RFC 9457), for REST, well-known and root paths.
 pub fn refuse_problem(reason: Reason, era: Era, trace: Option<Trace>) -> Reply {
-    let mut body = json!({
+    let mut body = problem(reason, reason.message(), reason.http_status(era));
+    add(Some(&mut body), trace);
+    reply(reason, era, "application/problem+json", body.to_string(), trace)
+}
+
+/// The members of every problem document.
+pub fn problem(reason: Reason, title: &str, status: u16) -> Value {
+    json!({
         "type": format!("urn:asp:reason:{}", reason.as_str()),
-        "title": reason.message(),
-        "status": reason.http_status(era),
+        "title": title,
+        "status": status,
         "reason": reason.as_str(),
         "code": reason.taxonomy(),
         "recovery_hint": reason.recovery_hint(),
-    });
-    add(Some(&mut body), trace);
-    reply(reason, era, "application/problem+json", body.to_string(), trace)
+    })
 }
 
 /// What a client shows to whoever reads the logs.

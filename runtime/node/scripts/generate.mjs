@@ -48,7 +48,8 @@ function describe(field) {
   else if (field.repeated) described.rule = 'repeated';
   // A synthetic oneof only says that the field's absence is seen.
   if (field.partOf) Object.assign(described, field.partOf.isProto3Optional ? { rule: 'optional' } : { oneof: field.partOf.name });
-  if (field.repeated && described.type !== 'message') throw new Error(`${field.fullName}: the codec repeats messages only`);
+  // Numbers would be packed.
+  if (field.repeated && !['message', 'string'].includes(described.type)) throw new Error(`${field.fullName}: the codec repeats messages and strings only`);
   return described;
 }
 

@@ -44,6 +44,16 @@ export interface Asking {
   elicit<Fields = Record<string, Json>>(id: string, question?: Question): Promise<Answer<Fields>>;
   /** Asks a model, another primitive or for roots. Throws a `CallError` DELEGATION_FAILED with the `reason`. */
   delegate<Result = Json>(id: string, input: Json, options?: { timeoutSeconds?: number }): Promise<Result>;
+  /**
+   * Asks the client's model, which may use `tools` (MCP's `{name, description, inputSchema}`), by a delegate whose spec says
+   * `sampling.tools`. The answer's `content` has its blocks: where its `stopReason` is `toolUse`, run what the `tool_use`
+   * blocks name, add the answer and a user message of `tool_result` blocks to `messages`, and ask again.
+   */
+  converse<Result = Json>(
+    id: string,
+    conversation: { messages: readonly Json[]; tools?: readonly Json[]; toolChoice?: 'auto' | 'required' | 'none' },
+    options?: { timeoutSeconds?: number },
+  ): Promise<Result>;
 }
 
 /** What the handler of a resource or prompt is given. One that asks is left there, and called again from its start with
@@ -74,6 +84,11 @@ export interface Context<State = Json> extends ReadContext, Asking {
   artifact(spec: Artifact): Promise<string>;
   /** A line of at most 16 KiB. `console` within a call does the same. */
   log(level: LogLevel, message: string): void;
+  /** A resource of the server through which the call came reads otherwise than before: who of the caller's org subscribed
+   * to it is told. */
+  resourceChanged(uri: string): void;
+  /** The user has done on the page of the question `id` what was to be done there: clients that can be told so are. */
+  elicitationCompleted(id: string): void;
   /** The plugin's own state machine, for observers. */
   status(phase: string, metadata?: Json): void;
   /** Saves the state (JSON, at most 64 KiB); it is stored when this resolves. */
@@ -114,6 +129,9 @@ export interface Question {
   fields?: Readonly<Record<string, Field>>;
   /** An MCP form schema instead of `fields`. */
   schema?: Json;
+  /** Where the spec names a page (`primitiveSchema.url`): the page below it that the user is sent to; that one when absent.
+   * The answer says whether the user agreed, and what is done there your service knows. */
+  url?: string;
 }
 
 export interface Field {
@@ -190,6 +208,17 @@ export interface ResourceInfo {
   mimeType?: string;
 }
 
+/**
+ * The texts that could be meant by `value`, which somebody types for `argument`, best first; `known` has the others, as
+ * far as the client tells them. It is asked for arguments of which the spec says `completions: {argument: plugin}`.
+ */
+type Completer = (
+  argument: string,
+  value: string,
+  known: Readonly<Record<string, string>>,
+  ctx: ReadContext,
+) => readonly string[] | Promise<readonly string[]>;
+
 type Reader<Args> = (uri: string, args: Args, ctx: AskingReadContext) => Contents | Promise<Contents>;
 
 /** A resource or a resource template; `args` are the variables of its URI template. */
@@ -201,6 +230,7 @@ export function resource<Args = Record<string, string>>(
         list?: (ctx: ReadContext) => readonly ResourceInfo[] | Promise<readonly ResourceInfo[]>;
         /** Yields the URI that changed, or nothing for the one subscribed to. */
         subscribe?: (uri: string, ctx: ReadContext) => AsyncIterable<string | undefined | void>;
+        complete?: Completer;
       },
 ): Definition<'resource'>;
 
@@ -216,7 +246,11 @@ type Getter<Args> = (args: Args, ctx: AskingReadContext) => PromptResult | Promi
 export function prompt<Args = Record<string, string>>(
   getter:
     | Getter<Args>
-    | { get: Getter<Args>; list?: (ctx: ReadContext) => readonly PromptInfo[] | Promise<readonly PromptInfo[]> },
+    | {
+        get: Getter<Args>;
+        list?: (ctx: ReadContext) => readonly PromptInfo[] | Promise<readonly PromptInfo[]>;
+        complete?: Completer;
+      },
 ): Definition<'prompt'>;
 
 export interface PromptInfo {

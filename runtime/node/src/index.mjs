@@ -24,22 +24,25 @@ export function tool(first, second) {
   return define('tool', { call: handler, checkpoint: options.checkpoint === true, input, output });
 }
 
-/** A resource or a resource template: a reader, or `{read, list, subscribe}`. */
+/** A resource or a resource template: a reader, or `{read, list, subscribe, complete}`. */
 export function resource(reader) {
   const parts = typeof reader === 'function' ? { read: reader } : reader;
   requireFunction(parts?.read, 'resource({read})');
-  for (const name of ['list', 'subscribe']) {
+  for (const name of ['list', 'subscribe', 'complete']) {
     if (parts[name] !== undefined) requireFunction(parts[name], `resource({${name}})`);
   }
-  return define('resource', { read: parts.read, list: parts.list, subscribe: parts.subscribe });
+  const { read, list, subscribe, complete } = parts;
+  return define('resource', { read, list, subscribe, complete });
 }
 
-/** A prompt: a function that returns a text, messages, or `{description, messages}`; or `{get, list}`. */
+/** A prompt: a function that returns a text, messages, or `{description, messages}`; or `{get, list, complete}`. */
 export function prompt(getter) {
   const parts = typeof getter === 'function' ? { get: getter } : getter;
   requireFunction(parts?.get, 'prompt({get})');
-  if (parts.list !== undefined) requireFunction(parts.list, 'prompt({list})');
-  return define('prompt', { get: parts.get, list: parts.list });
+  for (const name of ['list', 'complete']) {
+    if (parts[name] !== undefined) requireFunction(parts[name], `prompt({${name}})`);
+  }
+  return define('prompt', { get: parts.get, list: parts.list, complete: parts.complete });
 }
 
 /** A tool's result with MCP content blocks of its own; `output` stays the structured part. */

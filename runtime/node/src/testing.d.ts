@@ -29,7 +29,11 @@ export interface Recorded {
   logs: { level: Lowercase<LogLevel>; message: string }[];
   statuses: { phase: string; metadata?: Json }[];
   checkpoints: Json[];
-  questions: { id: string; title: string; message: string; fields?: Json; schema?: Json }[];
+  /** The URIs. */
+  changedResources: string[];
+  /** The ids of pages where the user is done. */
+  completedElicitations: string[];
+  questions: { id: string; title: string; message: string; fields?: Json; schema?: Json; url: string }[];
   delegations: { id: string; input: Json }[];
 }
 

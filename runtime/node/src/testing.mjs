@@ -23,7 +23,7 @@ const ARTIFACT_BYTES = 256 * 1024 * 1024;
  *   that an earlier execution saved.
  */
 export function fakeContext({ answers = {}, delegations = {}, ...given } = {}) {
-  const recorded = { progress: [], chunks: [], artifacts: [], logs: [], statuses: [], checkpoints: [], questions: [], delegations: [] };
+  const recorded = { progress: [], chunks: [], artifacts: [], logs: [], statuses: [], changedResources: [], completedElicitations: [], checkpoints: [], questions: [], delegations: [] };
   const out = new Recorder(recorded, answers, delegations);
   const call = new Call(request(given), plugin(answers, delegations, given.workDir ?? tmpdir()), out);
   call.capsule = readCapsule(call.request.resume);
@@ -113,6 +113,14 @@ class Recorder {
     this.#recorded.statuses.push({ phase, metadata: parseJson(metadata) });
   }
 
+  _elicitationCompleted({ elicitationId }) {
+    this.#recorded.completedElicitations.push(elicitationId);
+  }
+
+  _resourceChanged({ uri }) {
+    this.#recorded.changedResources.push(uri);
+  }
+
   _log({ level, message }) {
     const name = Object.keys(LOG_LEVELS).find((word) => LOG_LEVELS[word] === level);
     this.#recorded.logs.push({ level: name.toLowerCase(), message });
@@ -132,8 +140,8 @@ class Recorder {
     this.call.checkpoints.answer(checkpointKey(seq), { seq, error: '' });
   }
 
-  _elicitation({ elicitationId: id, title, message, fields, requestedSchema }) {
-    this.#recorded.questions.push({ id, title, message, fields, schema: parseJson(requestedSchema) });
+  _elicitation({ elicitationId: id, title, message, fields, requestedSchema, url }) {
+    this.#recorded.questions.push({ id, title, message, fields, schema: parseJson(requestedSchema), url });
     const given = this.#answers[id];
     const answer = { action: ACTIONS[given] ?? ACTIONS.accept };
     if (NO_ANSWER.has(given)) answer.error = given;
@@ -141,8 +149,8 @@ class Recorder {
     this.call.questions.answer(inputKey(id), answer);
   }
 
-  _delegation({ correlationId, delegateId: id, input }) {
-    this.#recorded.delegations.push({ id, input: parseJson(input) });
+  _delegation({ correlationId, delegateId: id, input, conversation }) {
+    this.#recorded.delegations.push({ id, input: parseJson(conversation ?? input) });
     const given = this.#delegations[id];
     const answer = typeof given === 'string' ? { error: given } : { result: text(given) };
     this.call.questions.answer(delegationKey(correlationId), answer);

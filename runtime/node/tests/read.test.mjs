@@ -70,6 +70,14 @@ describe('a resource plugin', () => {
     await worker.printed('aborted CANCELLED');
   });
 
+  test('completes a variable, whatever the others are', async () => {
+    const asked = { ctx: CTX, completing: 'shelf', arguments: bytes({ shelf: 'no', name: 1 }), requestId: 'c' };
+    const { messages, end } = await collect(client.Read(asked, worker.metadata()));
+    assert.equal(end.code, status.OK);
+    const { values, total, hasMore } = messages[0].completion;
+    assert.deepEqual([values, total, hasMore], [['shelf no {"name":1}'], 1, false]);
+  });
+
   test('lists and tells of changes until the caller goes', async () => {
     const listed = await new Promise((resolve, reject) => {
       client.List({ ctx: CTX }, worker.metadata(), (error, answer) => (error ? reject(error) : resolve(answer)));
@@ -116,6 +124,15 @@ describe('a prompt plugin', () => {
   test('refuses wrong arguments and reports a broken answer as internal', async () => {
     assert.equal((await get({})).error.code, status.INVALID_ARGUMENT);
     assert.equal((await get({ name: 'Bob', shape: 'bad' })).error.code, status.INTERNAL);
+  });
+
+  test('completes an argument with at most a hundred values', async () => {
+    const complete = (completing) => new Promise((resolve) => {
+      client.Get({ ctx: CTX, completing, arguments: bytes({ [completing]: 'B' }) }, worker.metadata(), (error, answer) => resolve({ error, answer }));
+    });
+    const { values, total, hasMore } = (await complete('name')).answer.completion;
+    assert.deepEqual([values.length, values[99], total, hasMore], [100, 'B-99', 101, true]);
+    assert.equal((await complete('shape')).error.code, status.INTERNAL);
   });
 
   test('lists its prompts', async () => {

@@ -11,6 +11,8 @@ test('it keeps what the handler tells', async () => {
   await ctx.chunk({ row: 1 });
   ctx.log('warn', 'careful');
   ctx.status('reading', { step: 1 });
+  ctx.resourceChanged('x://a');
+  ctx.elicitationCompleted('card');
   const uri = await ctx.artifact({ name: 'a.csv', type: 'csv', contentType: 'text/csv', description: 'A', data: 'x,y' });
   await ctx.artifact({ uri: 'https://example.com/a' });
   await ctx.checkpoint({ done: 1 });
@@ -20,6 +22,7 @@ test('it keeps what the handler tells', async () => {
   assert.deepEqual(recorded.logs, [{ level: 'warn', message: 'careful' }]);
   assert.deepEqual(recorded.statuses, [{ phase: 'reading', metadata: { step: 1 } }]);
   assert.deepEqual([uri, recorded.artifacts[0].data.toString(), recorded.artifacts[1].data], ['report://task-1/a.csv', 'x,y', undefined]);
+  assert.deepEqual([recorded.changedResources, recorded.completedElicitations], [['x://a'], ['card']]);
   assert.deepEqual(recorded.checkpoints, [{ done: 1 }]);
 });
 
@@ -27,6 +30,11 @@ test('questions and delegations get what the test gives', async () => {
   const answers = { unit: { unit: 'C' }, sure: 'decline', really: 'cancel' };
   const ctx = fakeContext({ answers, delegations: { judge: { text: 'fine' } } });
   assert.deepEqual(await ctx.elicit('unit', { message: 'Which?' }), { action: 'accept', fields: { unit: 'C' } });
+  await ctx.elicit('unit', { url: 'https://pay.example.com/7' });
+  assert.equal(ctx.recorded.questions.pop().url, 'https://pay.example.com/7');
+  const conversation = { messages: [{ role: 'user' }], tools: [{ name: 'add' }] };
+  await ctx.converse('judge', { ...conversation, toolChoice: 'auto' });
+  assert.deepEqual(ctx.recorded.delegations.pop(), { id: 'judge', input: { ...conversation, toolChoice: { mode: 'auto' } } });
   assert.deepEqual(await ctx.elicit('sure'), { action: 'decline', fields: {} });
   assert.deepEqual(await ctx.elicit('really'), { action: 'cancel', fields: {} });
   assert.deepEqual(await ctx.delegate('judge', { n: 1 }), { text: 'fine' });

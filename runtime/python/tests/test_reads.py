@@ -162,3 +162,51 @@ def test_a_prompt_is_text_messages_or_a_prompt():
                 assert failure.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
     run(test())
+
+
+COMPLETED = """
+    from asp_plugin import plugin
+
+    @plugin.{kind}
+    def main(args, ctx):
+        return "never"
+
+    @plugin.complete
+    {prefix}def offers(argument, value, known, ctx):
+        return [f"{{argument}} {{value}} {{known}} {{n}}" for n in range(101)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix"), [("prompt", ""), ("resource", "async ")], ids=["prompt", "resource"]
+)
+def test_an_argument_is_completed_by_the_hook_and_its_schema_is_not_asked(kind, prefix):
+    async def test():
+        schema = {"type": "object", "required": ["tone", "topic"]}
+        async with worker(COMPLETED.format(kind=kind, prefix=prefix), kind=kind, inputSchema=schema) as started:
+            await started.ready()
+            async with started.channel() as channel:
+                completion = await completed(channel, started, kind)
+                assert list(completion.values[:2]) == ["topic ti {'tone': 'dry'} 0", "topic ti {'tone': 'dry'} 1"]
+                assert (len(completion.values), completion.total, completion.has_more) == (100, 101, True)
+        async with worker(RESOURCE.replace("{prefix}", "").replace("{slow}", "pass"), kind="resource") as started:
+            await started.ready()
+            async with started.channel() as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as failure:
+                    await completed(channel, started, "resource")
+                assert failure.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+    run(test())
+
+
+async def completed(channel, started, kind):
+    request = wire.GetPromptRequest if kind == "prompt" else wire.ReadResourceRequest
+    request = request(request_id="r1", completing="topic")
+    request.arguments.value = b'{"topic": "ti", "tone": "dry"}'
+    async with asyncio.timeout(PATIENCE):
+        if kind == "prompt":
+            response = await method(channel, started, "PromptPlugin/Get", request, wire.GetPromptResponse)
+            return response.completion
+        call = method(channel, started, "ResourcePlugin/Read", request, wire.ContentChunk, stream=True)
+        (chunk,) = [chunk async for chunk in call]
+        return chunk.completion

@@ -31,6 +31,8 @@ def test_what_a_handler_tells_is_kept_and_its_types_are_converted():
         await ctx.chunk("part")
         await ctx.chunk(structured=[1])
         await ctx.status("READING", {"page": 1})
+        await ctx.resource_changed("x://a")
+        await ctx.elicitation_completed("card")
         await ctx.log("warn", "cloudy")
         uri = await ctx.artifact("map.txt", "xx", type="text", content_type="text/plain")
         await ctx.artifact("elsewhere", uri="https://example.com/a")
@@ -47,6 +49,7 @@ def test_what_a_handler_tells_is_kept_and_its_types_are_converted():
         [("READING", {"page": 1})],
         [("warn", "cloudy")],
     )
+    assert (kept.changed_resources, kept.completed_elicitations) == (["x://a"], ["card"])
     assert [one.data for one in kept.artifacts] == [b"xx", None]
     assert kept.checkpoints == [{"page": 2}]
 
@@ -139,3 +142,13 @@ def test_a_plain_function_gets_the_blocking_twin_and_facts_are_the_tests():
     assert result.output["facts"] == ["globex", 3, "t", {"page": 1}, 2030, "/tmp/x"]
     with pytest.raises(TypeError, match="a context has no colour"):
         FakeContext(colour="red")
+
+
+def test_a_conversation_gets_what_the_test_gives():
+    async def handler(args, ctx):
+        return await ctx.converse("model", [{"role": "user"}], tools=[{"name": "add"}], tool_choice="required")
+
+    ctx = FakeContext(delegations={"model": {"stopReason": "toolUse"}})
+    assert called(handler, {}, ctx) == {"stopReason": "toolUse"}
+    given = {"messages": [{"role": "user"}], "tools": [{"name": "add"}], "toolChoice": {"mode": "required"}}
+    assert ctx.recorded.delegations == [("model", given)]

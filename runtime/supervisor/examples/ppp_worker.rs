@@ -447,7 +447,12 @@ impl ResourcePlugin for Worker {
         };
         let chunks = (0..count).map(move |number| {
             let data = Some(content_chunk::Data::Text(format!("part {number}{}", "x".repeat(size))));
-            Ok(ContentChunk { uri: uri.clone(), mime_type: "text/plain".into(), data, asked: None })
+            Ok(ContentChunk {
+                uri: uri.clone(),
+                mime_type: "text/plain".into(),
+                data,
+                ..ContentChunk::default()
+            })
         });
         Ok(Response::new(Box::pin(futures::stream::iter(chunks.collect::<Vec<_>>()))))
     }
@@ -470,6 +475,10 @@ impl PromptPlugin for Worker {
         self.check(&request)?;
         let content = Some(Json { value: json!({"type": "text", "text": "hi"}).to_string().into_bytes() });
         let messages = vec![PromptMessage { role: "user".into(), content }];
-        Ok(Response::new(GetPromptResponse { description: request.into_inner().name, messages, asked: None }))
+        Ok(Response::new(GetPromptResponse {
+            description: request.into_inner().name,
+            messages,
+            ..GetPromptResponse::default()
+        }))
     }
 }

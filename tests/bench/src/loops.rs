@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use crate::chain::{SERVER, TOOL};
+use crate::edge::Edge;
 use crate::load::Pace;
 use crate::measurement::{self, Measurement, Phase, Place};
 use crate::path::Path;
@@ -35,19 +36,27 @@ pub(crate) struct Lane {
 /// The gateway alone and behind Envoy, in both eras.
 pub(crate) fn lanes(path: &Path, callers: &[Caller]) -> Vec<Lane> {
     let [gateway, whole, modern] = ROWS;
-    let alone = Place { row: gateway, address: path.gateway(), processes: path.processes(false) };
-    let through = |row| Place { row, address: path.edge.address(), processes: path.processes(true) };
-    [(alone, Shape::Legacy), (through(whole), Shape::Legacy), (through(modern), Shape::Modern)]
-        .into_iter()
-        .map(|(place, shape)| Lane {
-            place,
-            shape,
-            target: format!("/{SERVER}/mcp"),
-            tool: TOOL,
-            authority: path.authority(),
-            callers: callers.to_vec(),
-        })
-        .collect()
+    vec![
+        lane(path, (path.alone(gateway), Shape::Legacy), callers),
+        through(path, whole, &path.edge, callers),
+        lane(path, (path.behind(modern, &path.edge), Shape::Modern), callers),
+    ]
+}
+
+/// The gateway behind an Envoy, legacy.
+pub(crate) fn through(path: &Path, row: &'static str, edge: &Edge, callers: &[Caller]) -> Lane {
+    lane(path, (path.behind(row, edge), Shape::Legacy), callers)
+}
+
+fn lane(path: &Path, (place, shape): (Place, Shape), callers: &[Caller]) -> Lane {
+    Lane {
+        place,
+        shape,
+        target: format!("/{SERVER}/mcp"),
+        tool: TOOL,
+        authority: path.authority(),
+        callers: callers.to_vec(),
+    }
 }
 
 /// A row's turn: for each number of connections a loop that is not measured, and one that is.

@@ -25,6 +25,7 @@ mod report;
 mod rows;
 mod session;
 mod spread;
+mod streams;
 mod summary;
 mod table;
 mod traffic;
@@ -53,12 +54,14 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let edge = if plan.measures(Part::Edge) { Some(Box::pin(rows::measure_all(plan)).await?) } else { None };
     let beside = if plan.measures(Part::Peer) { Some(Box::pin(beside::measure(plan)).await?) } else { None };
     let plugins = if plan.measures(Part::Plugins) { Some(plugins::measure(plan).await?) } else { None };
+    let streams =
+        if plan.measures(Part::Streams) { Some(Box::pin(streams::measure(plan)).await?) } else { None };
     let comparison = match &plan.baseline {
         Some(baseline) if plan.measures(Part::Compare) => {
             Some(Box::pin(compare::measure(plan, baseline)).await?)
         }
         _ => None,
     };
-    let parts = Parts { edge: edge.unwrap_or_default(), beside, plugins, comparison };
+    let parts = Parts { edge: edge.unwrap_or_default(), beside, plugins, streams, comparison };
     Ok(Report::new(plan.clone(), [started, Machine::now()], parts))
 }

@@ -10,8 +10,9 @@ use asp_e2e::tool::Build;
 use asp_e2e::wait;
 
 use crate::chain::SERVER;
-use crate::edge::Edge;
+use crate::edge::{self, Edge};
 use crate::issuer::Issuer;
+use crate::measurement::Place;
 use crate::session::Endpoint;
 use crate::traffic::Caller;
 use crate::usage::Processes;
@@ -30,12 +31,8 @@ pub(crate) struct Path {
 impl Path {
     pub(crate) async fn start(build: Build) -> Result<Path> {
         let stack = Stack::start(Options::of(build.clone())).await?;
-        let edge = Edge::shipped(&build, stack.ports.xds).await?;
-        let address = edge.address();
-        wait::until("the measured Envoy serves", wait::START, || async move {
-            http1::get(address, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
-        })
-        .await?;
+        let edge = Edge::shipped(&build, stack.ports.xds, edge::ONE).await?;
+        serves(&edge).await?;
         let issuer = Issuer::development(stack.state.path())?;
         let mut path = Path { stack, edge, issuer, sessions: Vec::new() };
         for index in 0..USERS {
@@ -43,6 +40,13 @@ impl Path {
             path.sessions.push(path.endpoint().open_session(&token).await?);
         }
         Ok(path)
+    }
+
+    /// Another Envoy as shipped, with that many workers.
+    pub(crate) async fn another_edge(&self, build: &Build, workers: u8) -> Result<Edge> {
+        let edge = Edge::shipped(build, self.stack.ports.xds, workers).await?;
+        serves(&edge).await?;
+        Ok(edge)
     }
 
     /// The origin clients use: the audience of every token and the `host` of every request.
@@ -64,10 +68,16 @@ impl Path {
         self.stack.gateway()
     }
 
-    /// The gateway, behind the measured Envoy or alone.
-    pub(crate) fn processes(&self, with_envoy: bool) -> Processes {
-        let envoy = if with_envoy { self.edge.envoy.process.id() } else { None };
-        Processes { envoy, gateway: self.stack.asp.id(), backend: None }
+    /// A row of the gateway alone.
+    pub(crate) fn alone(&self, row: &'static str) -> Place {
+        let processes = Processes { gateway: self.stack.asp.id(), ..Processes::default() };
+        Place { row, address: self.gateway(), processes }
+    }
+
+    /// A row of the gateway behind one of its Envoys.
+    pub(crate) fn behind(&self, row: &'static str, edge: &Edge) -> Place {
+        let processes = Processes { gateway: self.stack.asp.id(), ..edge.processes() };
+        Place { row, address: edge.address(), processes }
     }
 
     /// That many callers with tokens nobody has seen, signed by `issuer`.
@@ -79,6 +89,16 @@ impl Path {
         }
         Ok(callers)
     }
+}
+
+/// Until it has its configuration.
+async fn serves(edge: &Edge) -> Result<()> {
+    let address = edge.address();
+    wait::until("the measured Envoy serves", wait::START, || async move {
+        http1::get(address, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200)
+    })
+    .await?;
+    Ok(())
 }
 
 fn user(index: usize) -> String {

@@ -45,6 +45,8 @@ pub(crate) enum Part {
     Peer,
     /// The plugin runtime.
     Plugins,
+    /// Clients that only wait: ten minutes, so only where it is asked for.
+    Streams,
     /// This commit beside the one of `--baseline`.
     Compare,
 }
@@ -96,6 +98,10 @@ pub(crate) struct Plan {
     pub settling_calls: u32,
     /// Cold starts of a plugin, of each kind.
     pub starts: u32,
+    /// Clients that only wait.
+    pub streams: usize,
+    /// How long they wait.
+    pub waiting: Duration,
 }
 
 impl Plan {
@@ -122,6 +128,8 @@ impl Plan {
             calls: 2000,
             settling_calls: 2000,
             starts: 30,
+            streams: 10_000,
+            waiting: Duration::from_secs(600),
         };
         let quick = Plan {
             quick: true,
@@ -140,6 +148,8 @@ impl Plan {
             calls: 50,
             settling_calls: 20,
             starts: 2,
+            streams: 400,
+            waiting: Duration::from_secs(2),
         };
         let plan = if args.quick { quick } else { full };
         Ok(Plan { runs: args.runs.unwrap_or(plan.runs).max(1), ..plan })
@@ -147,7 +157,11 @@ impl Plan {
 
     pub(crate) fn measures(&self, part: Part) -> bool {
         match self.only.as_slice() {
-            [] => part != Part::Compare || self.baseline.is_some(),
+            [] => match part {
+                Part::Compare => self.baseline.is_some(),
+                Part::Streams => false,
+                _ => true,
+            },
             only => only.contains(&part),
         }
     }
@@ -163,7 +177,7 @@ mod tests {
 
     fn measured(arguments: &[&str]) -> Vec<Part> {
         let plan = plan(arguments).unwrap();
-        let all = [Part::Edge, Part::Peer, Part::Plugins, Part::Compare];
+        let all = [Part::Edge, Part::Peer, Part::Plugins, Part::Streams, Part::Compare];
         all.into_iter().filter(|part| plan.measures(*part)).collect()
     }
 
@@ -172,6 +186,7 @@ mod tests {
         assert_eq!(measured(&[]), [Part::Edge, Part::Peer, Part::Plugins]);
         assert_eq!(measured(&["--only", "edge", "--only", "plugins"]), [Part::Edge, Part::Plugins]);
         assert_eq!(measured(&["--only", "compare", "--baseline", "x"]), [Part::Compare]);
+        assert_eq!(measured(&["--only", "streams"]), [Part::Streams]);
         assert_eq!(measured(&["--baseline", "x"]).len(), 4);
         let error = plan(&["--only", "compare"]).unwrap_err();
         assert!(error.to_string().contains("scripts/bench-against"), "{error}");

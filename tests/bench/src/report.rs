@@ -16,6 +16,7 @@ use crate::measurement::Measurement;
 use crate::plan::Plan;
 use crate::plugins::{self, Plugins};
 use crate::rows::Found;
+use crate::streams::Streams;
 use crate::summary::{Summary, summarise};
 
 /// What each part found.
@@ -23,6 +24,7 @@ pub(crate) struct Parts {
     pub edge: Found,
     pub beside: Option<Beside>,
     pub plugins: Option<Plugins>,
+    pub streams: Option<Streams>,
     pub comparison: Option<Comparison>,
 }
 
@@ -42,6 +44,7 @@ pub(crate) struct Report {
     pub enforcement: Vec<Enforcement>,
     pub beside: Option<Beside>,
     pub plugins: Option<Plugins>,
+    pub streams: Option<Streams>,
     pub comparison: Option<Comparison>,
     /// Raw data, in the order it was taken.
     pub measurements: Vec<Measurement>,
@@ -49,7 +52,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(plan: Plan, machine: [Machine; 2], parts: Parts) -> Report {
-        let Parts { edge, beside, plugins, comparison } = parts;
+        let Parts { edge, beside, plugins, streams, comparison } = parts;
         let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
@@ -61,6 +64,7 @@ impl Report {
                 goal::judge(&summaries, &enforcement),
                 beside.as_ref().map(Beside::judge).unwrap_or_default(),
                 plugins.as_ref().map(plugins::judge).unwrap_or_default(),
+                streams.as_ref().map(Streams::judge).unwrap_or_default(),
                 comparison.as_ref().map(Comparison::judge).unwrap_or_default(),
             ]
             .concat(),
@@ -69,6 +73,7 @@ impl Report {
             enforcement,
             beside,
             plugins,
+            streams,
             comparison,
             measurements,
         }

@@ -8,7 +8,7 @@ use asp_e2e::tool::Build;
 use crate::agreement::{self, Agreement};
 use crate::backend;
 use crate::chain::{Chain, OPEN_SERVER, Policy, SERVER, TOOL};
-use crate::edge::Edge;
+use crate::edge::{self, Edge};
 use crate::enforcement::{self, Enforcement};
 use crate::issuer::Issuer;
 use crate::load::Pace;
@@ -111,10 +111,10 @@ impl Bench {
         let backend = backend::start()?;
         let public_url = path.public_url();
         let policy = Policy { public_url: &public_url, issuers: &issuers };
-        let plain = Edge::start(Chain::Plain, &policy, backend).await?;
-        let native = Edge::start(Chain::Native, &policy, backend).await?;
-        let filter = Edge::start(Chain::Filter, &policy, backend).await?;
-        let noop = Edge::start(Chain::Noop, &policy, backend).await?;
+        let plain = Edge::start(Chain::Plain, &policy, backend, edge::ONE).await?;
+        let native = Edge::start(Chain::Native, &policy, backend, edge::ONE).await?;
+        let filter = Edge::start(Chain::Filter, &policy, backend, edge::ONE).await?;
+        let noop = Edge::start(Chain::Noop, &policy, backend, edge::ONE).await?;
         Ok(Bench { path, issuers, backend, plain, native, filter, noop })
     }
 
@@ -131,12 +131,8 @@ impl Bench {
             legacy(of(envoy, &self.plain)),
             legacy(of(native, &self.native)),
             legacy(of(filter, &self.filter)),
-            legacy(Place {
-                row: gateway,
-                address: self.path.gateway(),
-                processes: self.path.processes(false),
-            }),
-            legacy(self.path_place(path)),
+            legacy(self.path.alone(gateway)),
+            legacy(self.path.behind(path, &self.path.edge)),
         ]
     }
 
@@ -168,12 +164,8 @@ impl Bench {
             with(Shape::Modern, legacy(of(native_modern, &self.native))),
             rsa(legacy(of(native_rs256, &self.native))),
             rsa(legacy(of(rs256, &self.filter))),
-            with(Shape::Modern, legacy(self.path_place(path_modern))),
+            with(Shape::Modern, legacy(self.path.behind(path_modern, &self.path.edge))),
         ]
-    }
-
-    fn path_place(&self, row: &'static str) -> Place {
-        Place { row, address: self.path.edge.address(), processes: self.path.processes(true) }
     }
 
     /// Requests per second of the slowest main row in a closed loop.

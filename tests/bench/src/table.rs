@@ -43,6 +43,9 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(plugins) = &report.plugins {
         let _ = plugins::render(&mut text, plugins);
     }
+    if let Some(streams) = &report.streams {
+        let _ = streams.render(&mut text);
+    }
     if let Some(comparison) = &report.comparison {
         let _ = comparison.render(&mut text);
     }

@@ -33,7 +33,18 @@ fn a_quick_run_reports_every_row_without_an_error() {
     let out = tempfile::tempdir().unwrap();
     let baseline = baseline();
     let output = Command::new(env!("CARGO_BIN_EXE_asp-bench"))
-        .args(["--quick", "--only", "edge", "--only", "plugins", "--only", "compare", "--baseline"])
+        .args([
+            "--quick",
+            "--only",
+            "edge",
+            "--only",
+            "plugins",
+            "--only",
+            "streams",
+            "--only",
+            "compare",
+            "--baseline",
+        ])
         .arg(baseline.path())
         .arg("--out")
         .arg(out.path())
@@ -73,6 +84,8 @@ fn a_quick_run_reports_every_row_without_an_error() {
     assert!(report["agreements"].as_array().unwrap().len() > 10);
     assert!(!report["goals"].as_array().unwrap().is_empty());
     check_plugins(&report["plugins"]);
+    let streams = &report["streams"];
+    assert_eq!(streams["told_ms"].as_array().unwrap().len() as u64, streams["streams"].as_u64().unwrap());
     check_comparison(&report["comparison"]);
 }
 

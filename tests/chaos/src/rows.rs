@@ -7,6 +7,7 @@ mod fairness;
 mod memory;
 mod orphans;
 mod partition;
+mod resumption;
 mod upgrade;
 mod wedge;
 
@@ -29,6 +30,7 @@ enum Fault {
     Noisy,
     Upgrade,
     Partition(std::time::Duration),
+    Resumption,
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -50,6 +52,7 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
     rows.push(("F27 upgrade under load".to_owned(), Fault::Upgrade));
     let length = std::time::Duration::from_secs(plan.partition_seconds());
     rows.push(("F30 gateways cut off from control".to_owned(), Fault::Partition(length)));
+    rows.push(("F31 streams cut at random points".to_owned(), Fault::Resumption));
     rows
 }
 
@@ -86,5 +89,6 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::Noisy => Box::pin(fairness::run(sheet)).await,
         Fault::Upgrade => Box::pin(upgrade::run(sheet)).await,
         Fault::Partition(length) => partition::run(length, sheet).await,
+        Fault::Resumption => resumption::run(sheet).await,
     }
 }

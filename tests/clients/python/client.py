@@ -2,11 +2,14 @@
 
 MODE is `legacy`, `auto` or a protocol version. The bearer token is in ASP_TOKEN; transport.py says how it gets there.
 Lists the tools, calls TOOL with the JSON object ARGUMENTS and prints {"protocol", "tools", "result"} as one line of JSON.
+With ASP_BREAK the bridge is killed in the middle of a call before that, and the line has {"broken": how that call ended}
+too; the rest is done over a new bridge.
 """
 
 import asyncio
 import json
 import os
+import signal
 import sys
 
 import httpx2
@@ -14,10 +17,37 @@ from mcp import Client
 
 import transport
 
+# Hang guard of a call whose bridge is gone.
+BREAKS_WITHIN = 30
+
+
+def children():
+    with open(f"/proc/self/task/{os.getpid()}/children") as listed:
+        return [int(child) for child in listed.read().split()]
+
+
+async def broken(url, http, mode):
+    """How a call ends whose bridge is killed in its middle."""
+
+    async def kill(_progress, _total, _message):
+        for child in children():
+            os.kill(child, signal.SIGKILL)
+
+    try:
+        async with Client(transport.to(url, http), mode=mode) as client:
+            calling = client.call_tool("count", {"to": 100, "delayMs": 500}, progress_callback=kill)
+            await asyncio.wait_for(calling, BREAKS_WITHIN)
+            return "answered"
+    except TimeoutError:
+        return "hung"
+    except Exception:
+        return "failed"
+
 
 async def main(url, mode, tool, arguments):
     headers = {"Authorization": f"Bearer {os.environ['ASP_TOKEN']}"}
     async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+        ended = {"broken": await broken(url, http, mode)} if "ASP_BREAK" in os.environ else {}
         async with Client(transport.to(url, http), mode=mode) as client:
             tools = await client.list_tools()
             result = await client.call_tool(tool, arguments)
@@ -25,6 +55,7 @@ async def main(url, mode, tool, arguments):
                 "protocol": client.protocol_version,
                 "tools": [entry.name for entry in tools.tools],
                 "result": result.model_dump(by_alias=True, mode="json", exclude_none=True),
+                **ended,
             }
     print(json.dumps(answer))
 

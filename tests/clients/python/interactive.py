@@ -3,6 +3,8 @@
 SCRIPT is a JSON object, each member optional:
   answers   by a property of the asked form: the content to accept with, or "decline" or "cancel"
   sampled   the text every sampling request is answered with; without it the client cannot sample
+  uses      the input with which the model uses the first tool it is offered, once; without it, it can use none
+  visits    whether the user agrees to visit pages
   cancel    give the call up when its progress has reached this value
   held      give the call up when standard input ends
   key       the idempotency key of the call
@@ -17,7 +19,15 @@ import sys
 
 import httpx2
 from mcp import Client, MCPError
-from mcp.types import CreateMessageResult, ElicitResult, TextContent
+from mcp.types import (
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitResult,
+    SamplingCapability,
+    SamplingToolsCapability,
+    TextContent,
+    ToolUseContent,
+)
 
 import transport
 
@@ -42,6 +52,9 @@ class Record:
         self.logs.append({"level": params.level, "data": params.data})
 
     async def elicit(self, _context, params):
+        if params.mode == "url":
+            self.asked.append({"message": params.message, "url": params.url})
+            return ElicitResult(action="accept" if self.script.get("visits") else "decline")
         properties = list(params.requested_schema["properties"])
         self.asked.append({"message": params.message, "properties": properties})
         for name in properties:
@@ -54,6 +67,9 @@ class Record:
 
     async def sample(self, _context, params):
         self.sampled.append(params.model_dump(by_alias=True, mode="json", exclude_none=True))
+        if "uses" in self.script and params.tools and len(params.messages) == 1:
+            used = ToolUseContent(type="tool_use", id="use-1", name=params.tools[0].name, input=self.script["uses"])
+            return CreateMessageResultWithTools(role="assistant", content=used, model="test", stop_reason="toolUse")
         content = TextContent(type="text", text=self.script["sampled"])
         return CreateMessageResult(role="assistant", content=content, model="test")
 
@@ -92,6 +108,8 @@ async def main(url, mode, tool, arguments, script):
     headers = {"Authorization": f"Bearer {os.environ['ASP_TOKEN']}"}
     record = Record(script)
     sampling = {"sampling_callback": record.sample} if "sampled" in script else {}
+    if "uses" in script:
+        sampling["sampling_capabilities"] = SamplingCapability(tools=SamplingToolsCapability())
     async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
         async with Client(
             transport.to(url, http),

@@ -19,6 +19,11 @@ const MAX_ANSWER: usize = 16 << 20;
 /// doubles from the first: 12 seconds in all.
 const ATTEMPTS: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// How often in a row a stream is gone on with that brings nothing.
+const RESUMPTIONS: u32 = 8;
+/// How long to wait before a stream is gone on with, where the server does not say, and at most.
+const RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// Which server, and as whom.
 pub(crate) struct Place {
@@ -153,7 +158,7 @@ impl Bridge {
     /// before the client.
     pub(super) async fn relay(
         &self,
-        mut response: Response,
+        response: Response,
         request: &Value,
         seen: impl Fn(&Value),
     ) -> Result<(), Fault> {
@@ -176,9 +181,65 @@ impl Bridge {
             self.send(message.to_string()).await;
             return Ok(());
         }
+        match self.pass_on(response, request, &seen, &mut Reached::default()).await? {
+            Passed::Answer => Ok(()),
+            Passed::Part => Err(connection.lost()),
+        }
+    }
+
+    /// The same in a session, whose `headers` these are: where a stream breaks off, it is gone on with after the last
+    /// event that came.
+    pub(super) async fn relay_all(
+        &self,
+        response: Response,
+        headers: &HeaderMap,
+        request: &Value,
+        seen: impl Fn(&Value),
+    ) -> Result<(), Fault> {
+        if !is_stream(&response) {
+            return self.relay(response, request, seen).await;
+        }
+        let mut reached = Reached::default();
+        let mut stream = Some(response);
+        let mut tries = 0;
+        loop {
+            if let Some(response) = stream.take() {
+                reached.said = false;
+                if let Passed::Answer = self.pass_on(response, request, &seen, &mut reached).await? {
+                    return Ok(());
+                }
+                tries = if reached.said { 0 } else { tries };
+            }
+            tries += 1;
+            if reached.id.is_empty() || tries > RESUMPTIONS {
+                return Err(self.connection.lost());
+            }
+            tokio::time::sleep(reached.pause()).await;
+            let response = self.connection.send(Method::GET, &reached.after(headers), None).await?;
+            match response.status() {
+                StatusCode::OK if is_stream(&response) => stream = Some(response),
+                // Nothing more comes: the client has cancelled the request.
+                StatusCode::NO_CONTENT => return Ok(()),
+                status if status.is_server_error() => {}
+                _ => return Err(self.connection.lost()),
+            }
+        }
+    }
+
+    /// Passes on what a stream says until the answer to `request` or its end.
+    pub(super) async fn pass_on(
+        &self,
+        mut response: Response,
+        request: &Value,
+        seen: &impl Fn(&Value),
+        reached: &mut Reached,
+    ) -> Result<Passed, Fault> {
+        let status = response.status();
         let mut frames = Frames::default();
-        while let Some(chunk) = response.chunk().await.map_err(|_| connection.lost())? {
-            for event in frames.push(&chunk).map_err(|_| connection.no_message(status))? {
+        // Err: the connection broke off, which is an end too.
+        while let Ok(Some(chunk)) = response.chunk().await {
+            let events = frames.push(&chunk).map_err(|_| self.connection.no_message(status))?;
+            for event in events {
                 let Ok(message) = serde_json::from_str::<Value>(&event) else { continue };
                 let is_answer = message.is_array()
                     || (message.get("id") == Some(request) && message.get("method").is_none());
@@ -186,11 +247,59 @@ impl Bridge {
                     seen(&message);
                 }
                 self.send(event).await;
+                reached.said = true;
                 if is_answer {
-                    return Ok(());
+                    return Ok(Passed::Answer);
                 }
             }
+            reached.read(&frames);
         }
-        Err(connection.lost())
+        Ok(Passed::Part)
+    }
+}
+
+/// How far a stream was passed on.
+pub(super) enum Passed {
+    /// Up to the answer.
+    Answer,
+    /// Up to where it ended.
+    Part,
+}
+
+/// Where on a stream the client is.
+#[derive(Default)]
+pub(super) struct Reached {
+    /// Of the last event; empty where there is none.
+    id: String,
+    retry: Option<Duration>,
+    /// Something came since it was last gone on with, or the server said when to come back.
+    said: bool,
+}
+
+impl Reached {
+    fn read(&mut self, frames: &Frames) {
+        if let Some(id) = frames.last_id() {
+            id.clone_into(&mut self.id);
+        }
+        if let Some(retry) = frames.retry() {
+            self.retry = Some(retry.min(LONGEST_RETRY));
+            self.said = true;
+        }
+    }
+
+    /// How long to wait before the stream is gone on with.
+    pub(super) fn pause(&self) -> Duration {
+        self.retry.unwrap_or(RETRY)
+    }
+
+    /// The headers of a request that goes on from here.
+    pub(super) fn after(&self, headers: &HeaderMap) -> HeaderMap {
+        let mut headers = headers.clone();
+        if let Some(id) = Some(&self.id).filter(|id| !id.is_empty())
+            && let Ok(id) = HeaderValue::from_str(id)
+        {
+            headers.insert("last-event-id", id);
+        }
+        headers
     }
 }

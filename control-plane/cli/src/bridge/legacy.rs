@@ -1,8 +1,8 @@
 //! Messages of the revisions with a handshake (MCP 2025-03-26 to 2025-11-25): the session, its stream, and a new one
 //! where the server has lost it.
 //!
-//! Keeps true: a client sees one session, however often it is opened anew; the level of logs and the subscriptions it
-//! asked for are asked for again.
+//! Keeps true: a client sees one session, however often it is opened anew; a stream that breaks off is gone on with after
+//! the last event that came; the level of logs and the subscriptions it asked for are asked for again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::Bridge;
-use super::connection::{Connection, Fault, is_stream};
+use super::connection::{Connection, Fault, Reached, is_stream};
 
 const SESSION_ID: &str = "mcp-session-id";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -77,8 +77,9 @@ impl Legacy {
         }
         let response = self.post(bridge, message).await?;
         let is_taken = response.status().is_success();
+        let headers = self.at.lock().headers();
         bridge
-            .relay(response, &id, |answer| {
+            .relay_all(response, &headers, &id, |answer| {
                 if is_taken && answer.get("result").is_some() {
                     self.wanted.lock().remember(message);
                 }
@@ -184,15 +185,24 @@ async fn listen(bridge: Arc<Bridge>) {
     let legacy = &bridge.legacy;
     let connection = &bridge.connection;
     let mut pause = FIRST_PAUSE;
+    let mut reached = Reached::default();
+    let mut generation = 0;
     loop {
         let at = legacy.at.lock().clone();
-        let got = connection.send(Method::GET, &at.headers(), None).await;
+        if at.generation != generation {
+            // Of another session.
+            reached = Reached::default();
+            generation = at.generation;
+        }
+        let got = connection.send(Method::GET, &reached.after(&at.headers()), None).await;
         match got {
             Ok(response) if is_stream(&response) => {
-                pause = FIRST_PAUSE;
-                // Err: it broke off. There is no request that it answers.
-                let _ = bridge.relay(response, &Value::Null, |_| {}).await;
+                pause = FIRST_PAUSE.max(reached.pause());
+                // Err: an event was too large. There is no request that the stream answers.
+                let _ = bridge.pass_on(response, &Value::Null, &|_| {}, &mut reached).await;
             }
+            // Where it was is not known there any more.
+            Ok(response) if response.status() == StatusCode::BAD_REQUEST => reached = Reached::default(),
             // There is no such stream.
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
             Ok(response) if response.status() == StatusCode::NOT_FOUND && at.id.is_some() => {

@@ -43,15 +43,23 @@ async fn one(mut stream: TcpStream, says: Arc<Says>, seen: Seen) {
     };
     let message: Value = serde_json::from_str(&body).unwrap_or_default();
     let verb = head.split(' ').next().unwrap_or_default();
-    let method = message.get("method").and_then(Value::as_str).unwrap_or(verb).to_owned();
+    let verb = match header(&head, "last-event-id") {
+        "" => verb.to_owned(),
+        last => format!("{verb} {last}"),
+    };
+    let method = message.get("method").and_then(Value::as_str).map_or(verb, str::to_owned);
     let session = header(&head, SESSION_ID).to_owned();
     seen.lock().push((method.clone(), session.clone()));
     let (status, opened, body) = says(&method, &session);
     let body = body.replace("ID", &message.get("id").cloned().unwrap_or_default().to_string());
     let opened = opened.map(|session| format!("{SESSION_ID}: {session}\r\n")).unwrap_or_default();
+    // A stream has no length: it ends with its connection.
+    let (kind, length) = match body.starts_with("id: ") {
+        true => ("text/event-stream", String::new()),
+        false => ("application/json", format!("content-length: {}\r\n", body.len())),
+    };
     let answer = format!(
-        "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-type: application/json\r\n{opened}content-length: {}\r\n\r\n{body}",
-        body.len()
+        "HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-type: {kind}\r\n{opened}{length}\r\n{body}"
     );
     let _ = stream.write_all(answer.as_bytes()).await;
 }
@@ -147,4 +155,57 @@ async fn what_is_no_message_and_what_has_no_id_is_an_answer_to_its_request() {
         take(&bridge, line.to_owned()).await;
         assert_eq!(answer(&mut answers).await["error"]["code"], code, "{line}");
     }
+}
+
+/// A server whose call's stream breaks off; what it says to who comes back after an event.
+async fn breaking(back: fn(&str) -> (u16, String)) -> (Arc<Bridge>, mpsc::Receiver<String>, Seen) {
+    let (place, seen) = server(Arc::new(move |method, _| match method {
+        "initialize" => (200, Some("s".to_owned()), RESULT.to_owned()),
+        "tools/call" => {
+            (200, None, "id: e1\ndata:\n\nid: e2\ndata: {\"n\":1}\n\nid: e3\ndata: {\"n".to_owned())
+        }
+        _ => match method.strip_prefix("GET ") {
+            Some(last) => {
+                let (status, body) = back(last);
+                (status, None, body)
+            }
+            None => (405, None, String::new()),
+        },
+    }))
+    .await;
+    let (bridge, mut answers) = bridge(place);
+    take(&bridge, request(1, "initialize", json!({}))).await;
+    answer(&mut answers).await;
+    take(&bridge, request(2, "tools/call", json!({}))).await;
+    (bridge, answers, seen)
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_is_gone_on_with_after_the_last_event_that_came() {
+    let (_bridge, mut answers, seen) = breaking(|last| match last {
+        "e2" => (200, "id: e3\nretry: 1\ndata: {\"n\":2}\n\n".to_owned()),
+        "e3" => (503, String::new()),
+        _ => (400, String::new()),
+    })
+    .await;
+    assert_eq!(answer(&mut answers).await, json!({"n": 1}));
+    assert_eq!(answer(&mut answers).await, json!({"n": 2}));
+    // What never comes is not waited for without end.
+    let last = answer(&mut answers).await;
+    assert_eq!((&last["id"], &last["error"]["data"]["reason"]), (&json!(2), &json!("outcome_unknown")));
+    let gets = seen.lock().iter().filter(|(method, _)| method == "GET e3").count();
+    assert_eq!(gets, 8, "so often it is tried");
+    assert!(seen.lock().iter().all(|(method, session)| method == "initialize" || session == "s"));
+}
+
+#[tokio::test]
+async fn what_is_not_kept_any_more_is_told_as_unknown_and_what_was_cancelled_is_not_told() {
+    let (_bridge, mut answers, _) = breaking(|_| (400, String::new())).await;
+    assert_eq!(answer(&mut answers).await, json!({"n": 1}));
+    let last = answer(&mut answers).await;
+    assert_eq!((&last["id"], &last["error"]["data"]["reason"]), (&json!(2), &json!("outcome_unknown")));
+    let (bridge, mut answers, _) = breaking(|_| (204, String::new())).await;
+    assert_eq!(answer(&mut answers).await, json!({"n": 1}));
+    take(&bridge, request(3, "nothing", json!({}))).await;
+    assert_eq!(answer(&mut answers).await["id"], 3);
 }

@@ -1,63 +1,102 @@
-//! `asp import`: brings what an upstream MCP server lists into a directory of primitives.
+//! `asp import`: brings what an upstream MCP server lists, or what an OpenAPI document describes, into a directory of
+//! primitives.
 //!
 //! Refuses to write anything when one of the new specs has a fault: what comes from outside is checked as
-//! strictly as what people write (hidden text, schemas over budget). An existing `server.yaml` is kept.
+//! strictly as what people write (hidden text, schemas over budget). Keeps true: what was imported before and is
+//! described otherwise by now is told, and written only where somebody accepts it; an existing `server.yaml` keeps
+//! all but its list of what was imported.
 
+mod openapi;
 mod specs;
+mod upstream;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use asp_control::catalog;
-use asp_gateway::executors::proxy::mcp::client::{Client, Exchange, Fault, Session};
-use asp_registry::Source;
-use serde_json::{Map, Value, json};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use asp_registry::{CompiledServer, Source};
 
 use crate::args::ImportArgs;
 use crate::failure::Failure;
 use crate::print;
 
-/// Most pages of one list that are followed.
-const MAX_PAGES: usize = 100;
-
-/// What an upstream lists to a client without capabilities.
-#[derive(Default)]
-struct Upstream {
-    tools: Vec<Value>,
-    prompts: Vec<Value>,
-    resources: Vec<Value>,
-    templates: Vec<Value>,
+/// What is brought in.
+struct Imported {
+    /// Files by path relative to the primitives' root, `server.yaml` among them.
+    files: BTreeMap<String, String>,
+    /// The ids, in the order of the list.
+    ids: Vec<String>,
+    /// What it is, for a person.
+    said: String,
+    /// What a spec cannot say, a line each.
+    dropped: Vec<String>,
 }
 
-/// Lists, converts, checks, and writes.
+/// Reads, converts, checks, and writes.
 pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    let upstream = runtime.block_on(list(&args.mcp))?;
-    let files = specs::convert(args, &upstream);
+    let imported = match (&args.mcp, &args.openapi) {
+        (Some(url), _) => {
+            let lists = runtime.block_on(upstream::list(url))?;
+            specs::convert(args, url, &lists)
+        }
+        (None, Some(place)) => openapi::import(args, &runtime.block_on(openapi::read(place))?)?,
+        (None, None) => return Err(Failure::bad("--mcp", "name an upstream by --mcp or --openapi")),
+    };
+    bring(args, imported)
+}
+
+fn bring(args: &ImportArgs, imported: Imported) -> Result<(), Failure> {
     let mut sources: Vec<Source> = match asp_registry::read_dir(&args.out) {
         Ok(sources) => sources,
         Err(_) if !args.out.exists() => Vec::new(),
         Err(error) => return Err(anyhow!(error).context(format!("read {}", args.out.display())).into()),
     };
     let prefix = format!("{}/", args.server);
-    let kept = format!("{prefix}server.yaml");
+    let server_file = format!("{prefix}server.yaml");
+    let before = compiled(&sources, &args.server);
     // What an earlier import wrote is replaced, so that a tool the upstream dropped goes away.
     let stale: Vec<String> = sources
         .iter()
-        .filter(|source| source.path.starts_with(&prefix) && source.path != kept)
+        .filter(|source| source.path.starts_with(&prefix) && source.path != server_file)
         .map(|source| source.path.clone())
         .collect();
-    sources.retain(|source| !stale.contains(&source.path));
-    let has_server = sources.iter().any(|source| source.path == kept);
-    let new: BTreeMap<String, String> =
-        files.into_iter().filter(|(path, _)| !(has_server && *path == kept)).collect();
+    let mut new = imported.files;
+    if let Some(kept) = sources.iter().find(|source| source.path == server_file) {
+        let listed = relisted(&kept.text, &args.server, &imported.ids);
+        new.insert(server_file.clone(), listed);
+    }
+    sources.retain(|source| !stale.contains(&source.path) && source.path != server_file);
     sources.extend(new.iter().map(|(path, text)| Source { path: path.clone(), text: text.clone() }));
-    let report = asp_registry::check(&sources);
-    let ours = |file: &str| file.starts_with(&prefix);
+    check(&sources, &prefix)?;
+    if let (Some(before), Some(after)) = (&before, compiled(&sources, &args.server))
+        && !accepted(args, before, &after)
+    {
+        return Err(Failure::Refused);
+    }
+    write(&args.out, &stale, &new)?;
+    for line in &imported.dropped {
+        print::line(&format!("dropped: {line}"));
+    }
+    print::line(&format!("{} in {}", imported.said, args.out.join(&args.server).display()));
+    Ok(())
+}
+
+/// The server as its specs describe it; `None` where there is none, or it has a fault.
+fn compiled(sources: &[Source], server: &str) -> Option<CompiledServer> {
+    let prefix = format!("{server}/");
+    // By itself: a fault of another server is nothing to this one.
+    let own: Vec<Source> =
+        sources.iter().filter(|source| source.path.starts_with(&prefix)).cloned().collect();
+    let servers = asp_registry::check(&own).catalog?.servers;
+    servers.into_iter().find(|compiled| compiled.server.name == server)
+}
+
+fn check(sources: &[Source], prefix: &str) -> Result<(), Failure> {
+    let report = asp_registry::check(sources);
+    let ours = |file: &str| file.starts_with(prefix);
     for warning in report.warnings.iter().filter(|warning| ours(&warning.file)) {
         print::line(&format!("warning: {}", catalog::describe(warning)));
     }
@@ -68,17 +107,50 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         print::error("nothing was written; an import with faults would not be served");
         return Err(Failure::Refused);
     }
-    write(&args.out, &stale, &new)?;
-    print::line(&format!(
-        "{} tools, {} prompts, {} resources, {} templates from {} in {}",
-        upstream.tools.len(),
-        upstream.prompts.len(),
-        upstream.resources.len(),
-        upstream.templates.len(),
-        args.mcp,
-        args.out.join(&args.server).display(),
-    ));
     Ok(())
+}
+
+/// Tells what is described otherwise than when it was imported; true where that may be written.
+fn accepted(args: &ImportArgs, before: &CompiledServer, after: &CompiledServer) -> bool {
+    let changes = asp_registry::compare(before, after);
+    for change in &changes {
+        let breaking = if change.breaking { " (breaks callers)" } else { "" };
+        let what = if change.primitive.is_empty() { "server" } else { &change.primitive };
+        print::line(&format!("changed: {what}{}: {}{breaking}", change.path, change.message));
+    }
+    if !changes.is_empty() && !args.accept {
+        print::error("nothing was written: look at the changes, and accept them with --accept");
+        return false;
+    }
+    true
+}
+
+/// A `server.yaml` whose list has what was imported: what is gone is taken out, what is new comes last.
+fn relisted(text: &str, server: &str, ids: &[String]) -> String {
+    let wanted: BTreeSet<String> = ids.iter().map(|id| format!("- ref: {server}/{id}")).collect();
+    let ours = format!("- ref: {server}/");
+    let mut kept: Vec<String> = Vec::new();
+    let mut listed = BTreeSet::new();
+    let mut last = None;
+    for line in text.lines() {
+        let entry = line.trim();
+        if entry.starts_with(&ours) && !wanted.contains(entry) {
+            continue;
+        }
+        if wanted.contains(entry) {
+            listed.insert(entry.to_owned());
+        }
+        kept.push(line.to_owned());
+        if entry.starts_with("- ref: ") || entry == "primitives:" {
+            last = Some(kept.len());
+        }
+    }
+    let new = ids.iter().map(|id| format!("- ref: {server}/{id}")).filter(|entry| !listed.contains(entry));
+    if let Some(last) = last {
+        let new: Vec<String> = new.map(|entry| format!("  {entry}")).collect();
+        kept.splice(last..last, new);
+    }
+    kept.join("\n") + "\n"
 }
 
 fn write(root: &Path, stale: &[String], new: &BTreeMap<String, String>) -> Result<(), Failure> {
@@ -94,73 +166,54 @@ fn write(root: &Path, stale: &[String], new: &BTreeMap<String, String>) -> Resul
     Ok(())
 }
 
-/// The operator names the address, so it may be private.
-async fn list(url: &str) -> Result<Upstream, Failure> {
-    let http = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .connect_timeout(std::time::Duration::from_secs(5))
-        .read_timeout(std::time::Duration::from_secs(30))
-        .build()
-        .context("build the HTTP client")?;
-    let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
-    let client = Client { http, url: parsed, farewells: TaskTracker::new() };
-    let session = client.initialize(1).await.with_context(|| format!("greet {url}"))?;
-    let upstream = Upstream {
-        tools: pages(&client, &session, "tools/list", "tools").await?,
-        prompts: pages(&client, &session, "prompts/list", "prompts").await?,
-        resources: pages(&client, &session, "resources/list", "resources").await?,
-        templates: pages(&client, &session, "resources/templates/list", "resourceTemplates").await?,
-    };
-    // The session is ended at its server before this process is gone.
-    drop(session);
-    client.farewells.close();
-    client.farewells.wait().await;
-    Ok(upstream)
-}
-
-/// All pages of one list; a server without the method lists nothing.
-async fn pages(
-    client: &Client,
-    session: &Session,
-    method: &str,
-    member: &str,
-) -> Result<Vec<Value>, Failure> {
-    let mut found = Vec::new();
-    let mut cursor = None;
-    for page in 0..MAX_PAGES {
-        let mut params = Map::new();
-        if let Some(cursor) = cursor.take() {
-            params.insert("cursor".into(), cursor);
-        }
-        let exchange = Exchange {
-            id: 2 + page as u64,
-            method,
-            params: Value::Object(params),
-            heard: &|_| {},
-            cancelled: &CancellationToken::new(),
-        };
-        let mut result = match client.request(session, exchange).await {
-            Err(Fault::Error { code: -32601, .. }) if page == 0 => return Ok(found),
-            answered => answered.with_context(|| method.to_owned())?,
-        };
-        if let Some(Value::Array(items)) = result.remove(member) {
-            found.extend(items);
-        }
-        cursor = result.remove("nextCursor").filter(Value::is_string);
-        if cursor.is_none() {
-            return Ok(found);
-        }
+/// A new `server.yaml` that lists `ids`.
+fn server_file(server: &str, description: &str, ids: &[String]) -> String {
+    let mut yaml = format!(
+        "apiVersion: asp/v1\nname: {server}\ntitle: {server}\ndescription: {description}\n\
+         version: 1.0.0\nprotocols: [mcp]\nsessions: stateful\ndefaultExposure: deny\n\
+         auth: {{schemes: [jwt], issuers: [dev]}}\nprimitives:\n"
+    );
+    for id in ids {
+        yaml.push_str(&format!("  - ref: {server}/{id}\n"));
     }
-    Err(anyhow!("{method}: more than {MAX_PAGES} pages").into())
+    yaml
 }
 
-/// Text of a member, or nothing.
-fn text<'a>(item: &'a Value, name: &str) -> Option<&'a str> {
-    item.get(name)?.as_str()
+/// `<server>.<name>` with what ids may hold, made unique by a number.
+fn free_id(server: &str, name: &str, taken: &mut BTreeSet<String>) -> String {
+    let plain: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' }).collect();
+    let mut slug = plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
+    slug.truncate(100);
+    let base = format!("{server}.{slug}");
+    let mut id = base.clone();
+    let mut next = 2;
+    while !taken.insert(id.clone()) {
+        id = format!("{base}-{next}");
+        next += 1;
+    }
+    id
 }
 
-/// The runtime of an imported primitive.
-fn runtime(args: &ImportArgs, upstream_name: &str) -> Value {
-    let url = args.proxy_url.as_deref().unwrap_or(&args.mcp);
-    json!({"mode": "proxy", "mcp": {"url": url, "tool": upstream_name}})
+/// Where a spec stands.
+fn spec_path(server: &str, id: &str) -> String {
+    let file = id.strip_prefix(&format!("{server}.")).unwrap_or(id);
+    format!("{server}/{file}.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_server_file_lists_what_was_imported_and_keeps_the_rest() {
+        let text = "name: up\n# ours\nprimitives:\n  - ref: up/up.a\n  - ref: other/x\n  - ref: up/up.gone\nlimits: {}\n";
+        let ids = ["up.a".to_owned(), "up.b".to_owned()];
+        let listed = relisted(text, "up", &ids);
+        assert_eq!(
+            listed,
+            "name: up\n# ours\nprimitives:\n  - ref: up/up.a\n  - ref: other/x\n  - ref: up/up.b\nlimits: {}\n"
+        );
+        assert_eq!(relisted(&listed, "up", &ids), listed);
+    }
 }

@@ -12,6 +12,7 @@ use asp_edge::{Caller, LEEWAY_SECONDS};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::abilities::ABILITIES;
 use super::{Call, ClientAbilities};
 use crate::clock::unix_ms;
 
@@ -21,11 +22,9 @@ struct Standing {
     caller: Arc<Caller>,
     /// Somebody waits for the answer who has not attached yet: the request that began the call.
     awaited: bool,
-    /// Open attachments, as many as requests are open: in all, and of which clients.
+    /// Open attachments, as many as requests are open: in all, and of clients with each ability.
     open: usize,
-    elicitation: usize,
-    sampling: usize,
-    roots: usize,
+    able: [usize; ABILITIES],
     /// What those can do who went away to answer a question.
     away: ClientAbilities,
     /// The call goes on though nobody follows it: its client was told that it can come back.
@@ -35,6 +34,13 @@ struct Standing {
 impl Standing {
     fn is_attended(&self) -> bool {
         self.awaited || self.open > 0
+    }
+
+    /// Counts a client in or out.
+    fn count(&mut self, abilities: ClientAbilities, with: fn(usize, usize) -> usize) {
+        for (able, flag) in self.able.iter_mut().zip(abilities.flags()) {
+            *able = with(*able, usize::from(flag));
+        }
     }
 }
 
@@ -50,8 +56,7 @@ impl Authority {
     pub(super) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
         let away = ClientAbilities::default();
         let kept = false;
-        let standing =
-            Standing { caller, awaited, open: 0, elicitation: 0, sampling: 0, roots: 0, away, kept };
+        let standing = Standing { caller, awaited, open: 0, able: [0; ABILITIES], away, kept };
         Authority { standing: watch::Sender::new(standing), begun_with }
     }
 
@@ -69,13 +74,10 @@ impl Authority {
         let standing = self.standing.borrow();
         match standing.open {
             0 => self.begun_with,
-            _ => ClientAbilities {
-                elicitation: standing.elicitation > 0,
-                sampling: standing.sampling > 0,
-                roots: standing.roots > 0,
-                tasks: self.begun_with.tasks,
+            _ => {
+                let there = ClientAbilities::of_flags(standing.able.map(|clients| clients > 0));
+                ClientAbilities { tasks: self.begun_with.tasks, ..there.or(standing.away) }
             }
-            .or(standing.away),
         }
     }
 
@@ -102,9 +104,7 @@ impl Authority {
         self.change(|standing| {
             standing.awaited = false;
             standing.open += 1;
-            standing.elicitation += usize::from(abilities.elicitation);
-            standing.sampling += usize::from(abilities.sampling);
-            standing.roots += usize::from(abilities.roots);
+            standing.count(abilities, usize::saturating_add);
             standing.away = standing.away.without(abilities);
         });
     }
@@ -117,9 +117,7 @@ impl Authority {
                 standing.away = standing.away.or(abilities);
             }
             standing.open = standing.open.saturating_sub(1);
-            standing.elicitation = standing.elicitation.saturating_sub(usize::from(abilities.elicitation));
-            standing.sampling = standing.sampling.saturating_sub(usize::from(abilities.sampling));
-            standing.roots = standing.roots.saturating_sub(usize::from(abilities.roots));
+            standing.count(abilities, usize::saturating_sub);
             let will_be_back = standing.kept || standing.away != ClientAbilities::default();
             is_last = !standing.is_attended() && !will_be_back;
         });

@@ -46,6 +46,10 @@ pub enum Event {
     Asked {
         id: String,
     },
+    /// What the user was to do on a page is done: the id of the question.
+    Visited {
+        id: String,
+    },
     /// No question is open any more, and the call goes on.
     Resumed,
 }
@@ -65,7 +69,7 @@ impl Event {
                 2 * uri.len() + of(content_type) + of(description)
             }
             Event::Status { phase, message } => phase.len() + of(message),
-            Event::Asked { id } => id.len(),
+            Event::Asked { id } | Event::Visited { id } => id.len(),
             Event::Resumed => 0,
         };
         size_of::<Event>() + texts

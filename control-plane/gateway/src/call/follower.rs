@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::event::Event;
 use super::event::log::{EventReader, FoldedLog, Logged};
+use super::event::{Event, LogLevel};
 use super::outcome::{Outcome, Refusal, Withdrawal};
 use super::question::Question;
 use super::{Call, State};
@@ -53,7 +53,7 @@ pub struct Follower {
     call: Arc<Call>,
     reader: EventReader,
     /// Questions whose events the log has dropped, and what comes after them.
-    missed: VecDeque<Question>,
+    missed: VecDeque<(u64, Question)>,
     held: Option<Logged>,
 }
 
@@ -69,6 +69,16 @@ impl Follower {
         self.held.as_ref().map_or(self.reader.position(), |held| held.number)
     }
 
+    /// The same, of questions too: who comes back from here is shown all that is left, and nothing twice.
+    pub fn next_unshown(&self) -> u64 {
+        self.missed.front().map_or(self.position(), |(number, _)| *number)
+    }
+
+    /// The highest level of the log messages that are gone unseen, where that is `lowest` or above; said once.
+    pub fn lost_logs(&mut self, lowest: LogLevel) -> Option<LogLevel> {
+        self.reader.lost_logs(lowest)
+    }
+
     /// What is shown next. May be dropped at any time; nothing is lost.
     pub async fn next(&mut self) -> Shown {
         loop {
@@ -76,7 +86,7 @@ impl Follower {
             if let Some(why) = self.call.withdrawal() {
                 return withdrawn(why);
             }
-            if let Some(question) = self.missed.pop_front() {
+            if let Some((_, question)) = self.missed.pop_front() {
                 // By now it may have its answer.
                 match self.call.questions.find(&question.id) {
                     Some(question) => return Shown::Asked(question),

@@ -55,6 +55,8 @@ pub enum Output {
     Contents { contents: Vec<Value> },
     /// Of a prompt: MCP prompt messages.
     Messages { description: Option<String>, messages: Vec<Value> },
+    /// Of an argument that is completed: what could be meant, best first, and how many there are where that is known.
+    Completion { values: Vec<String>, total: Option<u32>, has_more: bool },
 }
 
 impl Output {
@@ -101,6 +103,7 @@ impl Output {
             Output::Messages { description, messages } => {
                 description.as_ref().map_or(0, String::len) + held::of_all(messages)
             }
+            Output::Completion { values, .. } => values.iter().map(String::len).sum(),
         }
     }
 

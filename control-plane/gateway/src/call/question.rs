@@ -38,6 +38,8 @@ pub struct Question {
 pub enum Ask {
     /// A form for the user (MCP `elicitation/create`); the schema is MCP's restricted one, a flat object.
     Form { message: String, requested_schema: Value },
+    /// A page the user is to visit (mode `url`): what happens there the client does not see.
+    Page { message: String, url: String },
     /// A request to the client's model: the parameters of MCP's `sampling/createMessage`.
     Sampling(Map<String, Value>),
     /// The directories and files the client lets a server work on (MCP `roots/list`).
@@ -47,7 +49,7 @@ pub enum Ask {
 /// What the caller answered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// A filled form.
+    /// A filled form; nothing for a page, which the user agreed to visit.
     Accepted(Value),
     Declined,
     Cancelled,
@@ -103,6 +105,14 @@ impl Asked {
             call.emit(Event::Resumed);
         }
         answered
+    }
+}
+
+/// Takes a question back that nobody waits for any more; one that is not open is left as it is.
+pub fn take_back(call: &Call, id: &str) {
+    if call.questions.find(id).is_some() && call.questions.withdraw(id) {
+        call.enter(State::Working);
+        call.emit(Event::Resumed);
     }
 }
 
@@ -174,12 +184,15 @@ impl Questions {
     }
 
     /// The open questions whose events have these numbers, in their order.
-    pub fn asked_within(&self, numbers: Range<u64>) -> Vec<Question> {
+    pub fn asked_within(&self, numbers: Range<u64>) -> Vec<(u64, Question)> {
         let inner = self.inner.lock();
-        let within = |open: &&Open| open.number.is_some_and(|number| numbers.contains(&number));
-        let mut asked: Vec<&Open> = inner.open.values().filter(within).collect();
-        asked.sort_by_key(|open| open.number);
-        asked.into_iter().map(|open| open.question.clone()).collect()
+        let within = |open: &Open| {
+            let number = open.number.filter(|number| numbers.contains(number))?;
+            Some((number, open.question.clone()))
+        };
+        let mut asked: Vec<(u64, Question)> = inner.open.values().filter_map(within).collect();
+        asked.sort_by_key(|(number, _)| *number);
+        asked
     }
 
     /// Answers one question; false when no such question is open or the answer is none to it. A question
@@ -214,7 +227,10 @@ fn fitting(ask: &Ask, answer: Answer) -> Option<Answer> {
         (Ask::Form { requested_schema, .. }, Answer::Accepted(content)) => {
             form::filled(requested_schema, content).map(Answer::Accepted)
         }
-        (Ask::Form { .. }, answer @ (Answer::Declined | Answer::Cancelled)) => Some(answer),
+        (Ask::Page { .. }, Answer::Accepted(_)) => Some(Answer::Accepted(Value::Object(Map::new()))),
+        (Ask::Form { .. } | Ask::Page { .. }, answer @ (Answer::Declined | Answer::Cancelled)) => {
+            Some(answer)
+        }
         (Ask::Sampling(_), answer @ (Answer::Sampled(_) | Answer::Failed(_)))
         | (Ask::Roots, answer @ (Answer::Roots(_) | Answer::Failed(_))) => Some(answer),
         _ => None,

@@ -52,8 +52,23 @@ impl CallRegistry {
     /// A call begins, or goes on here.
     pub fn enter(&self, call: &Arc<Call>) {
         let mut table = self.table.lock();
+        // One whose client chose its id was entered as it was made.
+        if table.running.get(&call.id).is_some_and(|entry| Arc::ptr_eq(&entry.call, call)) {
+            return;
+        }
         table.ended.remove(call.id.as_bytes());
         table.running.insert(call.id, Entry { call: call.clone(), promised: None });
+    }
+
+    /// A call begins under an id that its client chose; `Err` is the call that has it.
+    pub fn enter_new(&self, call: &Arc<Call>) -> Result<(), Arc<Call>> {
+        let mut table = self.table.lock();
+        let known = table.running.get(&call.id).or_else(|| table.ended.get(call.id.as_bytes()));
+        if let Some(known) = known {
+            return Err(known.call.clone());
+        }
+        table.running.insert(call.id, Entry { call: call.clone(), promised: None });
+        Ok(())
     }
 
     /// The call can be found until `until` at least, also when it has ended by then.
@@ -90,8 +105,8 @@ impl CallRegistry {
         let is_it = std::ptr::eq(entry.get().call.as_ref(), call);
         match entry.get().promised {
             _ if !is_it => None,
-            Some(_) => Some(entry.get().call.clone()),
-            None => {
+            Some(_) if call.void().is_none() => Some(entry.get().call.clone()),
+            _ => {
                 entry.remove();
                 None
             }
@@ -140,7 +155,7 @@ impl Table {
     fn keep(&mut self, entry: Entry, bytes: usize) {
         let call = entry.call.clone();
         let is_late = entry.promised.is_none_or(|until| until <= Instant::now());
-        if is_late || call.ownership.is_passed_on() {
+        if is_late || call.ownership.is_passed_on() || call.void().is_some() {
             return;
         }
         let caller = &call.caller;

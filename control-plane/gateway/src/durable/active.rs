@@ -23,6 +23,7 @@ use crate::call::registry::CallRegistry;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
+pub mod listed;
 pub mod told;
 
 /// How long the store may take, so that a stuck one does not stop a call.

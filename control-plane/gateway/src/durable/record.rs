@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::call::chosen::Chosen;
 use crate::call::claim::LedgerClaim;
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
@@ -26,6 +27,8 @@ pub struct Record {
     version: String,
     protocol: i32,
     protocol_request_id: String,
+    #[serde(default)]
+    chosen: Option<Chosen>,
     session: String,
     idempotency_key: Option<String>,
     traceparent: Option<String>,
@@ -33,6 +36,12 @@ pub struct Record {
     sampling: bool,
     #[serde(default)]
     roots: bool,
+    #[serde(default)]
+    pages: bool,
+    #[serde(default)]
+    sampling_tools: bool,
+    #[serde(default)]
+    sampling_context: bool,
     bytes_in: usize,
     /// The id of the call that began this one, and how many stand above.
     parent: Option<([u8; 16], u8)>,
@@ -45,6 +54,29 @@ pub struct Record {
     pub claim: Option<LedgerClaim>,
     /// Whether an executor may have begun.
     pub handed_over: bool,
+}
+
+/// A request that made a call under an id that its client chose.
+#[derive(Clone, Copy)]
+pub struct Put<'a> {
+    /// That id.
+    pub name: &'a str,
+    /// The id of what it calls.
+    pub primitive: &'a str,
+    pub key: Option<&'a str>,
+    pub chosen: &'a Chosen,
+}
+
+impl<'a> Put<'a> {
+    /// The same of a call that is here.
+    pub fn of(call: &'a Call) -> Option<Put<'a>> {
+        Some(Put {
+            name: &call.protocol_request_id,
+            primitive: &call.entry.primitive.id,
+            key: call.idempotency_key.as_deref(),
+            chosen: call.chosen.as_ref()?,
+        })
+    }
 }
 
 /// What the client's token said.
@@ -87,12 +119,16 @@ impl Record {
             version: call.entry.primitive.version.clone(),
             protocol: call.protocol.into(),
             protocol_request_id: call.protocol_request_id.clone(),
+            chosen: call.chosen,
             session: call.session.clone(),
             idempotency_key: call.idempotency_key.clone(),
             traceparent: Some(call.trace.traceparent()),
             elicitation: call.authority.begun_with().elicitation,
             sampling: call.authority.begun_with().sampling,
             roots: call.authority.begun_with().roots,
+            pages: call.authority.begun_with().pages,
+            sampling_tools: call.authority.begun_with().sampling_tools,
+            sampling_context: call.authority.begun_with().sampling_context,
             bytes_in: call.bytes_in,
             parent: call.parent.map(|parent| (parent.call.into_bytes(), parent.depth)),
             deadline_ms: deadline_ms(call),
@@ -101,6 +137,16 @@ impl Record {
             claim: call.ownership.claim().cloned(),
             handed_over,
         }
+    }
+
+    /// The request that made the call, where its client chose the call's id.
+    pub fn put(&self) -> Option<Put<'_>> {
+        Some(Put {
+            name: &self.protocol_request_id,
+            primitive: &self.primitive,
+            key: self.idempotency_key.as_deref(),
+            chosen: self.chosen.as_ref()?,
+        })
     }
 
     /// Whether the call's time is over.
@@ -127,13 +173,18 @@ impl Record {
             protocol: Protocol::try_from(self.protocol).ok()?,
             entry,
             arguments: self.arguments.clone(),
+            completing: None,
             protocol_request_id: self.protocol_request_id.clone(),
+            chosen: self.chosen,
             idempotency_key: self.idempotency_key.clone().map(IdempotencyKey::Explicit),
             deadline: Some(Instant::now() + left),
             abilities: ClientAbilities {
                 elicitation: self.elicitation,
                 sampling: self.sampling,
                 roots: self.roots,
+                pages: self.pages,
+                sampling_tools: self.sampling_tools,
+                sampling_context: self.sampling_context,
                 tasks: false,
             },
             session: self.session.clone(),

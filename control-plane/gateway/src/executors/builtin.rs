@@ -10,6 +10,8 @@ use crate::call::outcome::{Output, Refusal};
 use crate::clock::rfc3339;
 use crate::execution::Execution;
 
+mod search;
+
 /// The built-in code of this gateway.
 pub struct Builtins;
 
@@ -21,13 +23,14 @@ impl Builtins {
             "clock" => clock(),
             "count" => count(&execution).await,
             "item" => Ok(item(&execution)),
+            "search_tools" => search::run(&execution),
             _ => Err(Refusal::Internal(format!("no builtin is called {entrypoint:?}"))),
         }
     }
 }
 
 /// The names a spec may use.
-pub const ENTRYPOINTS: [&str; 4] = ["echo", "clock", "count", "item"];
+pub const ENTRYPOINTS: [&str; 5] = ["echo", "clock", "count", "item", "search_tools"];
 
 fn echo(execution: &Execution) -> Output {
     let message = execution.arguments.get("message").cloned().unwrap_or(Value::Null);

@@ -8,14 +8,18 @@
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{OtherPrimitive, ProxyOpenai};
 use asp_snapshot::{Dependency, Snapshot};
+use serde_json::{Map, Value};
 
+use crate::call::sampling::needs_tools;
 use crate::call::{Call, ClientAbilities};
 use crate::executors::delegate::delegation::{Delegation, Fault, Way};
 use crate::executors::outbound::breaker::Breakers;
 use crate::executors::outbound::client::{Outbound, OutboundError};
 
 pub mod answer;
+mod blocks;
 mod chat;
+pub(crate) mod conversation;
 pub mod delegation;
 pub mod endpoint;
 mod exchange;
@@ -44,18 +48,30 @@ impl Delegates {
     /// Who answers: a primitive where the spec names one; the client alone for its roots, and where the spec says so;
     /// else the client if it can, unless the spec prefers the platform; else the platform, where the spec or the
     /// operator names an endpoint.
-    pub fn way(&self, delegate: &Dependency, abilities: ClientAbilities) -> Result<Way, Fault> {
+    /// `sampling` is what a model would be asked; a conversation has not been held against the delegate's input schema, and
+    /// the platform's models are never asked in one.
+    pub fn way(
+        &self,
+        delegate: &Dependency,
+        abilities: ClientAbilities,
+        sampling: &Map<String, Value>,
+        is_conversation: bool,
+    ) -> Result<Way, Fault> {
+        let uses_tools = needs_tools(sampling);
+        let client = abilities.sampling && (abilities.sampling_tools || !uses_tools);
         if other_primitive(delegate).is_some() {
             return Ok(Way::Primitive);
         }
         let primitive = &delegate.entry.primitive;
         if primitive.asks_roots || primitive.client_only {
-            let can = if primitive.asks_roots { abilities.roots } else { abilities.sampling };
+            let can = if primitive.asks_roots { abilities.roots } else { client };
             return if can { Ok(Way::Client) } else { Err(Fault::Unsupported) };
         }
-        let platform = openai(delegate).is_some() || self.endpoints.default.is_some();
+        // Its own models are asked with texts.
+        let has_model = openai(delegate).is_some() || self.endpoints.default.is_some();
+        let platform = !uses_tools && !is_conversation && has_model;
         let prefers_platform = primitive.prefer_platform;
-        match (abilities.sampling, platform) {
+        match (client, platform) {
             (true, false) => Ok(Way::Client),
             (true, true) if !prefers_platform => Ok(Way::Client),
             (_, true) => Ok(Way::Model),

@@ -24,6 +24,7 @@ mod artifacts;
 mod asking;
 mod attempt_state;
 mod availability;
+mod completion;
 mod ended;
 mod job;
 mod lease;

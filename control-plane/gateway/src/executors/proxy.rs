@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use asp_proto::snapshot::{ProxyHttp, ProxyMcp};
+use asp_proto::snapshot::{Primitive, ProxyHttp, ProxyMcp};
 
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::outbound::breaker::{Breakers, patience};
-use crate::executors::outbound::client::Outbound;
+use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::upstream::origin;
+use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 mod http;
 pub mod mcp;
@@ -25,8 +26,27 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    pub fn new(outbound: Arc<Outbound>, breakers: Arc<Breakers>) -> Proxy {
-        Proxy { upstreams: mcp::McpUpstreams::new(outbound.clone()), breakers, outbound }
+    pub fn new(
+        outbound: Arc<Outbound>,
+        breakers: Arc<Breakers>,
+        metrics: Arc<UpstreamMetrics>,
+    ) -> Result<Proxy, OutboundError> {
+        Ok(Proxy { upstreams: mcp::McpUpstreams::new(metrics)?, breakers, outbound })
+    }
+
+    /// A snapshot has these primitives.
+    pub fn prepare(&self, primitives: &[Primitive]) {
+        self.upstreams.prepare(primitives);
+    }
+
+    /// Whether the service behind a primitive still offers what was accepted of it.
+    pub fn offers(&self, primitive: &Primitive) -> bool {
+        self.upstreams.offers(primitive)
+    }
+
+    /// Changes whenever [`Proxy::offers`] answers otherwise than before.
+    pub fn offers_changed(&self) -> u64 {
+        self.upstreams.offers_changed()
     }
 
     /// One HTTP/JSON request.

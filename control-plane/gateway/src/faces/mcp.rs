@@ -17,12 +17,15 @@ use crate::gateway::Gateway;
 
 pub mod codec;
 mod completion;
+mod events;
 mod legacy;
 mod lists;
 mod modern;
-mod questions;
+pub(super) mod questions;
+mod reconnection;
 mod requests;
 mod results;
+mod resume;
 mod stream;
 mod subscriptions;
 mod tasks;
@@ -47,7 +50,7 @@ pub async fn serve(request: McpRequest) -> Response {
         Method::POST => post(request).await,
         Method::DELETE => legacy::delete(&request),
         // Of legacy sessions alone: 2026-07-28 has `subscriptions/listen` instead.
-        Method::GET if !is_modern(&request, None) => legacy::listen(&request),
+        Method::GET if !is_modern(&request, None) => legacy::listen(&request).await,
         _ => codec::method_not_allowed(legacy::methods(&request)),
     }
 }

@@ -29,6 +29,8 @@ impl Default for Bounds {
 /// The places of one gateway.
 pub struct Admission {
     bounds: Bounds,
+    /// What is limited, as a whole and of one org.
+    limits: [&'static str; 2],
     taken: Mutex<Taken>,
 }
 
@@ -47,16 +49,22 @@ pub struct Admitted {
 
 impl Admission {
     pub fn new(bounds: Bounds) -> Arc<Admission> {
-        Arc::new(Admission { bounds, taken: Mutex::default() })
+        Admission::of(bounds, ["running calls", "running calls of the org"])
+    }
+
+    /// The same for what else one gateway holds: `limits` names it, as a whole and of one org.
+    pub fn of(bounds: Bounds, limits: [&'static str; 2]) -> Arc<Admission> {
+        Arc::new(Admission { bounds, limits, taken: Mutex::default() })
     }
 
     /// Takes a place for a call of `org`.
     pub fn admit(self: &Arc<Self>, org: &str) -> Result<Admitted, Refusal> {
         let mut taken = self.taken.lock();
         let own = taken.orgs.get(org).copied().unwrap_or_default();
+        let [of_all, of_org] = self.limits;
         let limit = match () {
-            () if taken.whole >= self.bounds.whole => "running calls",
-            () if own >= self.bounds.per_org => "running calls of the org",
+            () if taken.whole >= self.bounds.whole => of_all,
+            () if own >= self.bounds.per_org => of_org,
             () => {
                 taken.whole += 1;
                 taken.orgs.insert(org.to_owned(), own + 1);

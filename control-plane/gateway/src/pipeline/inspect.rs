@@ -21,7 +21,7 @@ pub async fn input(
     match inspection.ask(call, "arguments", &arguments).await {
         Inspected::Passed => Ok(arguments),
         Inspected::Replaced(mut other) => {
-            input::check(&call.entry, &mut other).map_err(|misfit| {
+            input::check(call, &mut other).map_err(|misfit| {
                 Refusal::Internal(format!(
                     "an inspector replaced the arguments by something that does not fit the schema: {misfit}"
                 ))

@@ -6,6 +6,7 @@ use asp_snapshot::{ListedPrimitive, Snapshot};
 use async_trait::async_trait;
 
 use super::Pipeline;
+use super::entitlement::View;
 use crate::call::outcome::Refusal;
 use crate::call::{Call, Invocation};
 use crate::execution::{DelegationGrant, Platform};
@@ -26,6 +27,11 @@ impl Platform for Pipeline {
     ) -> Result<DelegationGrant, Refusal> {
         let grant = self.limiter.admit_delegation(snapshot, &call.server, &call.caller, delegate).await?;
         Ok(Box::new(grant))
+    }
+
+    fn visible(&self, snapshot: &Snapshot, call: &Call) -> Vec<bool> {
+        let mut view = View::of(snapshot, &call.server, &call.authority.caller(), call.protocol);
+        call.server.entries.iter().map(|entry| view.shows(entry) && self.offers(entry)).collect()
     }
 
     fn resource_changed(&self, call: &Call, uri: &str) {

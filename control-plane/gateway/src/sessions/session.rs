@@ -7,11 +7,14 @@ use std::sync::{Arc, Weak};
 
 use asp_snapshot::mcp_revision::Revision;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::call::event::LogLevel;
 use crate::call::{Call, ClientAbilities};
 
-/// Most requests of a session that are remembered as running, and most questions that wait for it.
+/// Most requests of a session that are remembered as running, most questions that wait for it and most streams
+/// of calls.
 const MAX_TRACKED: usize = 1024;
 
 /// How many remembered requests make a look for ended ones worth it.
@@ -38,6 +41,39 @@ struct State {
     calls: HashMap<String, Option<Weak<Call>>>,
     /// By the id of our request: the call and the id of its question.
     questions: HashMap<String, (Weak<Call>, String)>,
+    /// The streams of calls, each by its call.
+    streams: HashMap<Uuid, Stream>,
+    /// How many streams there were.
+    opened: u64,
+}
+
+struct Stream {
+    number: u64,
+    taken_over: CancellationToken,
+}
+
+/// The stream of a call, until this is dropped.
+pub struct Following {
+    session: Arc<Session>,
+    call: Uuid,
+    number: u64,
+    taken_over: CancellationToken,
+}
+
+impl Following {
+    /// Resolves when another stream of the call has opened.
+    pub async fn taken_over(&self) {
+        self.taken_over.cancelled().await;
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut state = self.session.state.lock();
+        if state.streams.get(&self.call).is_some_and(|stream| stream.number == self.number) {
+            state.streams.remove(&self.call);
+        }
+    }
 }
 
 impl Session {
@@ -120,6 +156,23 @@ impl Session {
     pub fn take_question(&self, id: &str) -> Option<(Arc<Call>, String)> {
         let (call, question) = self.state.lock().questions.remove(id)?;
         Some((call.upgrade()?, question))
+    }
+
+    /// A stream of a call opens, which ends the one before (2025-11-25 transports, multiple connections: a message goes
+    /// to one stream). Beyond the bound none is remembered, and both stay.
+    pub fn follow(self: &Arc<Self>, call: Uuid) -> Following {
+        let taken_over = CancellationToken::new();
+        let mut state = self.state.lock();
+        state.opened += 1;
+        let number = state.opened;
+        if state.streams.len() < MAX_TRACKED || state.streams.contains_key(&call) {
+            let stream = Stream { number, taken_over: taken_over.clone() };
+            if let Some(before) = state.streams.insert(call, stream) {
+                before.taken_over.cancel();
+            }
+        }
+        drop(state);
+        Following { session: self.clone(), call, number, taken_over }
     }
 
     pub(super) fn cancel_all(&self) {

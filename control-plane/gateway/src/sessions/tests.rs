@@ -22,7 +22,12 @@ fn caller(user: &str) -> Caller {
 fn profile() -> Profile {
     Profile {
         revision: Revision::V2025_06_18,
-        abilities: ClientAbilities { elicitation: true, sampling: false, roots: true, tasks: false },
+        abilities: ClientAbilities {
+            elicitation: true,
+            pages: true,
+            roots: true,
+            ..ClientAbilities::default()
+        },
     }
 }
 

@@ -11,10 +11,11 @@ use asp_edge::Caller;
 use asp_snapshot::Snapshot;
 use tokio::time::Instant;
 
-use super::subscriber::{Notice, Subscriber, Taken};
+use super::subscriber::{Notice, Resumed, Subscriber, Taken};
 use super::table::owner;
 use super::{Full, Subscriptions};
 use crate::call::authority::ends_at;
+use crate::event_id::ChangesPosition;
 
 /// No stream lives longer: neither does a session.
 const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -29,12 +30,14 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Opens a stream for the request of `caller`, who was evaluated by `snapshot`.
+    /// Opens a stream for the request of `caller`, who was evaluated by `snapshot`; one that was open before, where it is
+    /// resumed.
     pub fn open(
         hub: Arc<Subscriptions>,
         subscriber: Arc<Subscriber>,
         snapshot: &Arc<Snapshot>,
         caller: &Arc<Caller>,
+        resumed: Option<Resumed>,
     ) -> Result<Listening, Full> {
         let longest = Instant::now() + MAX_LIFE;
         let ends = ends_at(caller).map_or(longest, |end| end.min(longest));
@@ -42,7 +45,7 @@ impl Listening {
         let stream = Listening { hub, subscriber, id: rand::random(), ends };
         let place = stream.hub.table.lock().open(stream.id, owner(caller));
         place?;
-        if !stream.subscriber.open(stream.id, caller) {
+        if !stream.subscriber.open(stream.id, caller, resumed) {
             return Err(Full);
         }
         // What was evaluated between the request and here has not seen this stream.
@@ -50,14 +53,19 @@ impl Listening {
         Ok(stream)
     }
 
-    /// What its client is told next; `None` when the stream has ended.
-    pub async fn next(&self) -> Option<Notice> {
+    /// Where its client is that was told all it was told so far.
+    pub fn position(&self) -> ChangesPosition {
+        self.subscriber.position(&self.id)
+    }
+
+    /// What its client is told next, and where it is then; `None` when the stream has ended.
+    pub async fn next(&self) -> Option<(Notice, ChangesPosition)> {
         loop {
             let mut woken = pin!(self.subscriber.woken());
             // From here on no change is missed.
             woken.as_mut().enable();
             match self.subscriber.take(&self.id) {
-                Taken::Notice(notice) => return Some(notice),
+                Taken::Notice(notice, position) => return Some((notice, position)),
                 Taken::Ended => return None,
                 Taken::Nothing => {}
             }

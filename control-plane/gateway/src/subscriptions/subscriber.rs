@@ -2,7 +2,8 @@
 //!
 //! Keeps true: what waits for the client is a mark for each list and for each resource it subscribed to, so that any
 //! number of changes takes the room of one; every message goes to one stream; marks wait for a session whose stream is
-//! gone, and are delivered to its next one. Bound: resources by number and by the length of their URIs, streams by number.
+//! gone, and are delivered to its next one; a client that comes back to a stream is told again what
+//! that stream told after the event it got last, and of every list where its stream is not known here. Bound: resources by number and by the length of their URIs, streams by number.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use asp_snapshot::mcp_revision::Revision;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::event_id::ChangesPosition;
 
 /// Most resources one subscriber watches.
 pub const MAX_RESOURCES: usize = 1000;
@@ -67,9 +70,19 @@ pub(super) struct Stamp {
     pub(super) offers: u64,
 }
 
+/// A client comes back to a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Resumed {
+    pub from: ChangesPosition,
+    /// The lists that may have changed where nobody knows, in the order of [`List::ALL`].
+    pub lists: [bool; 3],
+}
+
 /// One client that is told of changes.
 pub struct Subscriber {
     pub(super) id: [u8; 16],
+    /// What tells it from another one with its id, here or elsewhere.
+    own: u32,
     pub profile: Profile,
     state: Mutex<State>,
     wake: Notify,
@@ -81,10 +94,15 @@ struct State {
     stamp: Stamp,
     lists: Lists,
     changed: [bool; 3],
+    /// When each list was told last.
+    lists_told: [Option<Told>; 3],
     resources: BTreeMap<Arc<str>, Watched>,
     /// Bytes of their URIs.
     text: usize,
     streams: VecDeque<Open>,
+    /// How many streams there were, and how many notices.
+    opened: u64,
+    told: u64,
     /// No stream opens any more.
     ended: bool,
     /// Since when something waits for a client.
@@ -96,17 +114,34 @@ struct Watched {
     /// Of the primitive behind it, when its caller could see it last.
     digest: u64,
     changed: bool,
+    told: Option<Told>,
+}
+
+/// The last notice of something.
+#[derive(Clone, Copy)]
+struct Told {
+    number: u64,
+    stream: u64,
+}
+
+impl Told {
+    /// Whether a client that comes back from there may not have got it.
+    fn is_after(self, from: ChangesPosition) -> bool {
+        self.stream == from.stream && self.number > from.told
+    }
 }
 
 struct Open {
     id: [u8; 16],
+    /// The same when its client comes back.
+    number: u64,
     /// With the token of its own request.
     caller: Arc<Caller>,
 }
 
 /// What a stream finds.
 pub(super) enum Taken {
-    Notice(Notice),
+    Notice(Notice, ChangesPosition),
     Nothing,
     /// The stream has ended.
     Ended,
@@ -129,14 +164,17 @@ impl Subscriber {
             stamp,
             lists,
             changed: [false; 3],
+            lists_told: [None; 3],
             resources: BTreeMap::new(),
             text: 0,
             streams: VecDeque::new(),
+            opened: 0,
+            told: 0,
             ended: false,
             waits_since: None,
             used: Instant::now(),
         };
-        Subscriber { id, profile, state: Mutex::new(state), wake: Notify::new() }
+        Subscriber { id, own: rand::random(), profile, state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Tells of changes of a resource from now on; `digest` is of the primitive behind it. What all of them take.
@@ -149,7 +187,7 @@ impl Subscriber {
             return Err(TooMany);
         }
         state.text += uri.len();
-        state.resources.insert(uri.into(), Watched { digest, changed: false });
+        state.resources.insert(uri.into(), Watched { digest, changed: false, told: None });
         Ok(state.bytes())
     }
 
@@ -187,8 +225,8 @@ impl Subscriber {
         before != *caller
     }
 
-    /// A stream opens; false where the subscriber has ended.
-    pub(super) fn open(&self, id: [u8; 16], caller: &Arc<Caller>) -> bool {
+    /// A stream opens, or goes on where its client was; false where the subscriber has ended.
+    pub(super) fn open(&self, id: [u8; 16], caller: &Arc<Caller>, resumed: Option<Resumed>) -> bool {
         let mut state = self.state.lock();
         if state.ended {
             return false;
@@ -197,16 +235,33 @@ impl Subscriber {
             // Nobody was there to take what waits.
             state.waits_since = None;
         }
-        state.streams.push_back(Open { id, caller: caller.clone() });
-        let is_over = state.streams.len() > MAX_STREAMS;
-        if is_over {
+        let before = state.streams.len();
+        let number = match resumed {
+            Some(resumed) if resumed.from.subscriber == self.own => state.resume(resumed.from),
+            Some(Resumed { lists, .. }) => {
+                let changed = state.changed.iter_mut().zip(lists).zip(self.profile.wants);
+                changed.for_each(|((changed, has), wants)| *changed |= has && wants);
+                state.number()
+            }
+            None => state.number(),
+        };
+        state.streams.push_back(Open { id, number, caller: caller.clone() });
+        if state.streams.len() > MAX_STREAMS {
             state.streams.pop_front();
         }
+        let is_less = state.streams.len() <= before;
         drop(state);
-        if is_over {
+        if is_less {
             self.wake.notify_waiters();
         }
         true
+    }
+
+    /// Where the client of a stream is.
+    pub(super) fn position(&self, id: &[u8; 16]) -> ChangesPosition {
+        let state = self.state.lock();
+        let stream = state.streams.iter().find(|stream| stream.id == *id).map_or(0, |stream| stream.number);
+        ChangesPosition { subscriber: self.own, stream, told: state.told }
     }
 
     /// A stream is gone; true where nothing is left of a subscriber that does not outlast it.
@@ -300,19 +355,26 @@ impl Subscriber {
     pub(super) fn take(&self, id: &[u8; 16]) -> Taken {
         let mut state = self.state.lock();
         let state = &mut *state;
-        if !state.streams.iter().any(|stream| stream.id == *id) {
+        let Some(stream) = state.streams.iter().find(|stream| stream.id == *id) else {
             return Taken::Ended;
-        }
+        };
+        let told = Told { number: state.told + 1, stream: stream.number };
+        let position = ChangesPosition { subscriber: self.own, stream: told.stream, told: told.number };
         // For what is left: whoever takes the last thing comes once more.
         state.waits_since = Some(Instant::now());
-        for (list, changed) in List::ALL.into_iter().zip(&mut state.changed) {
+        let lists = List::ALL.into_iter().zip(&mut state.changed).zip(&mut state.lists_told);
+        for ((list, changed), last) in lists {
             if std::mem::take(changed) {
-                return Taken::Notice(Notice::Changed(list));
+                state.told = told.number;
+                *last = Some(told);
+                return Taken::Notice(Notice::Changed(list), position);
             }
         }
         for (uri, watched) in &mut state.resources {
             if std::mem::take(&mut watched.changed) {
-                return Taken::Notice(Notice::Updated(uri.to_string()));
+                state.told = told.number;
+                watched.told = Some(told);
+                return Taken::Notice(Notice::Updated(uri.to_string()), position);
             }
         }
         state.waits_since = None;
@@ -325,6 +387,24 @@ impl Subscriber {
 }
 
 impl State {
+    /// Of another stream.
+    fn number(&mut self) -> u64 {
+        self.opened += 1;
+        self.opened
+    }
+
+    /// A stream goes on: what it told after that is told again, and whoever had it has it no more.
+    fn resume(&mut self, from: ChangesPosition) -> u64 {
+        self.streams.retain(|stream| stream.number != from.stream);
+        for (changed, told) in self.changed.iter_mut().zip(&self.lists_told) {
+            *changed |= told.is_some_and(|told| told.is_after(from));
+        }
+        for watched in self.resources.values_mut() {
+            watched.changed |= watched.told.is_some_and(|told| told.is_after(from));
+        }
+        from.stream
+    }
+
     /// What the resources take.
     fn bytes(&self) -> usize {
         self.text + self.resources.len() * EACH

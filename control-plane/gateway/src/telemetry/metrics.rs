@@ -19,10 +19,12 @@ use crate::telemetry::metrics::workers::Stats;
 
 pub mod delegations;
 pub mod plugins;
+pub mod upstreams;
 pub mod workers;
 
 pub use delegations::Delegations;
 use plugins::PluginMetrics;
+use upstreams::UpstreamMetrics;
 
 /// Upper bounds in seconds.
 const LATENCY: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
@@ -96,6 +98,7 @@ pub struct Metrics {
     /// What the language runtimes tell.
     pub plugins: Arc<PluginMetrics>,
     pub delegations: Delegations,
+    pub upstreams: Arc<UpstreamMetrics>,
     /// Events that the audit log did not take in time.
     pub audit_lost: Counter,
     active: Gauge<i64, AtomicI64>,
@@ -140,6 +143,7 @@ impl Default for Metrics {
             workers: Workers::default(),
             plugins: Arc::default(),
             delegations: Delegations::default(),
+            upstreams: Arc::default(),
             audit_lost: Counter::default(),
             active: Gauge::default(),
             revision: Gauge::default(),
@@ -148,6 +152,7 @@ impl Default for Metrics {
         metrics.workers.register(registry);
         registry.register_collector(Box::new(Arc::clone(&metrics.plugins)));
         metrics.delegations.register(registry);
+        metrics.upstreams.register(registry);
         registry.register("protocol_requests", "Calls by protocol and outcome", metrics.calls.clone());
         registry.register(
             "protocol_request_duration_seconds",

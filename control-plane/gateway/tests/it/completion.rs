@@ -14,7 +14,7 @@ fn offering(inputs: Inputs) -> GatewaySnapshot {
         ("item", "id", vec!["7".to_owned(), "17".to_owned()]),
     ] {
         let primitive = snapshot.primitives.iter_mut().find(|primitive| primitive.id == id).unwrap();
-        primitive.completions.push(Completion { argument: argument.into(), values });
+        primitive.completions.push(Completion { argument: argument.into(), values, ..Completion::default() });
     }
     snapshot
 }

@@ -23,12 +23,18 @@ mod availability;
 mod calls;
 #[path = "plugin/changes.rs"]
 mod changes;
+#[path = "plugin/completing.rs"]
+mod completing;
+#[path = "plugin/conversations.rs"]
+mod conversations;
 #[path = "plugin/figures.rs"]
 mod figures;
 #[path = "plugin/late_store.rs"]
 mod late_store;
 #[path = "plugin/outcomes.rs"]
 mod outcomes;
+#[path = "plugin/pages.rs"]
+mod pages;
 #[path = "plugin/questions.rs"]
 mod questions;
 #[path = "plugin/reads_that_ask.rs"]
@@ -134,16 +140,23 @@ pub(crate) fn last_result(answer: &Answer) -> Value {
     }
 }
 
-/// Reads server-sent events until one is a request of the server.
+/// Reads server-sent events until one is a request or a response.
 pub(crate) async fn next_request(body: &mut axum::body::Body) -> Value {
+    loop {
+        let message = next_message(body).await;
+        if message.get("id").is_some() {
+            return message;
+        }
+    }
+}
+
+/// The next server-sent event that is a message.
+pub(crate) async fn next_message(body: &mut axum::body::Body) -> Value {
     loop {
         let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
         let text = String::from_utf8(frame.to_vec()).unwrap();
         if let Some(data) = text.lines().find_map(|line| line.strip_prefix("data: ")) {
-            let message: Value = serde_json::from_str(data).unwrap();
-            if message.get("id").is_some() {
-                return message;
-            }
+            return serde_json::from_str(data).unwrap();
         }
     }
 }

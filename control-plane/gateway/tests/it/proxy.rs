@@ -18,6 +18,10 @@ use tower::ServiceExt;
 
 use crate::support::{Fixture, Legacy, Modern, inputs, snapshot, token};
 
+#[path = "proxy/asking.rs"]
+mod asking;
+#[path = "proxy/drift.rs"]
+mod drift;
 #[path = "proxy/failures.rs"]
 mod failures;
 #[path = "proxy/upstream.rs"]
@@ -286,7 +290,11 @@ fn via_mcp(names: &[&str], address: SocketAddr) -> GatewaySnapshot {
                 Kind::Resource => "demo://about".to_owned(),
                 _ => primitive.id.clone(),
             };
-            let target = ProxyMcp { url: "http://service.internal/conformance/mcp".into(), tool };
+            let target = ProxyMcp {
+                url: "http://service.internal/conformance/mcp".into(),
+                tool,
+                ..ProxyMcp::default()
+            };
             primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyMcp(target)) });
         }
     }

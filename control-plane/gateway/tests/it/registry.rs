@@ -41,6 +41,8 @@ fn begun(fixture: &Fixture, user: &str, tool: &str, arguments: Value) -> Arc<Cal
         entry: server.tool(tool).unwrap().clone(),
         server,
         arguments,
+        completing: None,
+        chosen: None,
         protocol_request_id: "1".into(),
         idempotency_key: None,
         deadline: None,

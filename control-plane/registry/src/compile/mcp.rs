@@ -15,6 +15,7 @@ const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11
 const ANNOTATED_TOOLS: &str = "2025-03-26";
 const TITLES: &str = "2025-06-18";
 const STRUCTURED_OUTPUT: &str = "2025-06-18";
+const META: &str = "2025-06-18";
 const ICONS: &str = "2025-11-25";
 
 /// What a server lists at one revision: `{tools, resources, resourceTemplates, prompts}` in list order.
@@ -104,6 +105,11 @@ fn heading(spec: &Spec, revision: &str) -> Map<String, Value> {
     }
     if let Some(summary) = &spec.summary {
         object.insert("description".into(), json!(summary));
+    }
+    if let Some(meta) = &spec.meta
+        && revision >= META
+    {
+        object.insert("_meta".into(), Value::Object(meta.clone()));
     }
     if revision >= ICONS && !spec.icons.is_empty() {
         object.insert("icons".into(), spec.icons.iter().map(icon).collect());
@@ -229,5 +235,8 @@ pub(super) fn contents(item: &Contents, uri: &str, mime_type: Option<&str>) -> V
         (Some(text), _) => object.insert("text".into(), json!(text)),
         (None, blob) => object.insert("blob".into(), json!(blob.as_deref().unwrap_or_default())),
     };
+    if let Some(meta) = &item.meta {
+        object.insert("_meta".into(), Value::Object(meta.clone()));
+    }
     Value::Object(object)
 }

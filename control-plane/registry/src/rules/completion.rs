@@ -8,7 +8,7 @@ use super::name;
 use crate::document::escape;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Kind, Spec};
+use crate::spec::{Kind, Mode, Offered, Spec};
 use crate::uri_template::UriTemplate;
 
 /// Most values of one argument.
@@ -19,18 +19,32 @@ const MAX_VALUE: usize = 256;
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(completions) = &spec.schema.completions else { return };
     let arguments = arguments(spec);
-    for (argument, values) in completions {
+    for (argument, offered) in completions {
         let path = format!("/primitiveSchema/completions/{}", escape(argument));
         if !arguments.contains(argument.as_str()) {
             let message = format!("there is no argument `{}`", name::shown(argument));
             let hint = "name one of `arguments`, or a variable of `uriTemplate`";
             findings.add(FaultCode::BadValue, &path, message, hint);
         }
+        let values = match offered {
+            Offered::Values(values) => values,
+            Offered::By(_) => {
+                check_plugin(spec, &path, findings);
+                continue;
+            }
+        };
         if values.len() > MAX_VALUES {
             let message = format!("{} values, at most {MAX_VALUES} are offered", values.len());
             findings.add(FaultCode::TooMany, &path, message, "offer those that are wanted most");
         }
         check_values(values, &path, findings);
+    }
+}
+
+fn check_plugin(spec: &Spec, path: &str, findings: &mut Findings<'_>) {
+    if spec.runtime.as_ref().is_none_or(|runtime| runtime.mode != Mode::Plugin) {
+        let hint = "list the values, or let a plugin run it (`runtime.mode: plugin`)";
+        findings.add(FaultCode::BadValue, path, "no plugin runs this, so that none can be asked", hint);
     }
 }
 

@@ -45,6 +45,13 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 fn check_client(spec: &Spec, findings: &mut Findings<'_>) {
     let schema = &spec.schema;
     let only_client = schema.roots.is_some() || schema.prefer == Some(Prefer::ClientOnly);
+    if schema.sampling.as_ref().is_some_and(|sampling| sampling.tools)
+        && (spec.runtime.is_some() || schema.prefer == Some(Prefer::Platform))
+    {
+        let message = "only a client's model uses tools that code offers";
+        let hint = "remove `tools`, or what else would answer";
+        findings.add(FaultCode::MisplacedKey, "/primitiveSchema/sampling/tools", message, hint);
+    }
     let others = [
         ("/primitiveSchema/sampling", schema.roots.is_some() && schema.sampling.is_some()),
         ("/primitiveSchema/prefer", schema.roots.is_some() && schema.prefer == Some(Prefer::Platform)),

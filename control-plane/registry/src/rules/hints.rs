@@ -65,6 +65,7 @@ fn check_capabilities(spec: &Spec, findings: &mut Findings<'_>) {
     let of_tasks = [
         ("taskRequired", spec.capabilities.task_required),
         ("taskAfterInput", spec.capabilities.task_after_input),
+        ("pollStream", spec.capabilities.poll_stream),
     ];
     for (key, written) in of_tasks {
         if written && spec.kind != Kind::Task {
@@ -72,6 +73,11 @@ fn check_capabilities(spec: &Spec, findings: &mut Findings<'_>) {
             let hint = "correct `type`, or remove it";
             findings.add(FaultCode::MisplacedKey, &format!("/capabilities/{key}"), message, hint);
         }
+    }
+    if spec.capabilities.elicitation_required && spec.dependencies.elicitations.is_empty() {
+        let message = "`elicitationRequired` does not fit: primitiveDependencies.elicitations lists none";
+        let hint = "list the ids in primitiveDependencies.elicitations, or remove it";
+        findings.add(FaultCode::CapabilityConflict, "/capabilities/elicitationRequired", message, hint);
     }
     // Another server asks its own questions, which have no ids here.
     let asks_itself = spec.runtime.as_ref().is_some_and(|runtime| {

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::name;
+use super::{name, uri};
 use crate::document::escape;
 use crate::elicitation::requested_schema;
 use crate::fault::FaultCode;
@@ -52,8 +52,21 @@ fn check_placeholders(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
+/// What happens on the page is between the user and it, so that nobody may read along.
+fn check_page(spec: &Spec, findings: &mut Findings<'_>) {
+    let Some(url) = &spec.schema.url else { return };
+    let fault = match uri::http_url(url) {
+        Err(reason) => reason,
+        Ok(parsed) if !parsed.is_https => "the page is plain http".into(),
+        Ok(_) => return,
+    };
+    let hint = "write https://host/path with a plain host and no credentials";
+    findings.add(FaultCode::BadUrl, "/primitiveSchema/url", fault, hint);
+}
+
 fn check_elicitation(spec: &Spec, findings: &mut Findings<'_>) {
     check_fields(spec, findings);
+    check_page(spec, findings);
     let Some(schema) = &spec.schema.requested_schema else { return };
     let at = "/primitiveSchema/requested_schema";
     let fault = |path: &str, message: String, findings: &mut Findings<'_>| {

@@ -33,6 +33,18 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(runtime) = &spec.runtime else { return };
     if let Some(mcp) = &runtime.mcp {
         check_url(&mcp.url, "/runtime/mcp/url", findings);
+        let is_digest = |pin: &String| {
+            pin.len() == 64 && pin.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        };
+        if mcp.pin.as_ref().is_some_and(|pin| !is_digest(pin)) {
+            let hint = "leave it as `asp import` writes it, or leave it out";
+            findings.add(
+                FaultCode::BadValue,
+                "/runtime/mcp/pin",
+                "this is no digest of an upstream's item",
+                hint,
+            );
+        }
     }
     if let Some(calls) = &runtime.calls {
         check_calls(calls, findings);

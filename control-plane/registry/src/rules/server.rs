@@ -38,12 +38,15 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
 fn check_protocols(file: &ServerFile, findings: &mut Findings<'_>) {
     if !file.protocols.iter().any(|protocol| protocol.is_served()) {
         let message = "none of these protocols is served yet, so no client could reach the server";
-        findings.add(FaultCode::NotServed, "/protocols", message, "add mcp");
+        findings.add(FaultCode::NotServed, "/protocols", message, "add mcp or rest");
         return;
     }
     for (index, protocol) in file.protocols.iter().enumerate() {
         if !protocol.is_served() {
-            let message = format!("{} is not served yet: clients reach the server over mcp", protocol.word());
+            let message = format!(
+                "{} is not served yet: clients reach the server by its other protocols",
+                protocol.word()
+            );
             let hint = "keep it for later, or remove it; nothing of it is advertised";
             findings.add(FaultCode::UnservedProtocol, &format!("/protocols/{index}"), message, hint);
         }

@@ -18,7 +18,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
     use Kind::{Delegate, Elicitation, Prompt, Resource, ResourceTemplate, Task, Tool};
     let schema = &spec.schema;
-    let keys: [(&str, bool, &[Kind]); 16] = [
+    let keys: [(&str, bool, &[Kind]); 17] = [
         ("input_schema", schema.input_schema.is_some(), &[Tool, Task, Delegate]),
         ("output_schema", schema.output_schema.is_some(), &[Tool, Task, Delegate]),
         ("artifacts", schema.artifacts.is_some(), &[Task]),
@@ -32,6 +32,7 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
         ("message", schema.message.is_some(), &[Elicitation]),
         ("fields", schema.fields.is_some(), &[Elicitation]),
         ("requested_schema", schema.requested_schema.is_some(), &[Elicitation]),
+        ("url", schema.url.is_some(), &[Elicitation]),
         ("sampling", schema.sampling.is_some(), &[Delegate]),
         ("roots", schema.roots.is_some(), &[Delegate]),
         ("prefer", schema.prefer.is_some(), &[Delegate]),
@@ -46,7 +47,10 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
         Tool | Task => &[("input_schema", schema.input_schema.is_some() || spec.has_code())],
         Resource => &[("uri", schema.uri.is_some())],
         ResourceTemplate => &[("uriTemplate", schema.uri_template.is_some())],
-        Elicitation => &[("fields", schema.fields.is_some() || schema.requested_schema.is_some())],
+        Elicitation => {
+            let is_form = schema.fields.is_some() || schema.requested_schema.is_some();
+            &[("fields", is_form || schema.url.is_some())]
+        }
         Delegate => {
             &[("sampling", schema.sampling.is_some() || schema.roots.is_some() || spec.runtime.is_some())]
         }
@@ -55,6 +59,17 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
     for (key, present) in required {
         if !present {
             missing(&format!("/primitiveSchema/{key}"), key, spec.kind.word(), findings);
+        }
+    }
+    if schema.url.is_some() {
+        for (key, written) in
+            [("fields", schema.fields.is_some()), ("requested_schema", schema.requested_schema.is_some())]
+        {
+            if written {
+                let path = format!("/primitiveSchema/{key}");
+                let message = "a user who is sent to a page fills no form";
+                findings.add(FaultCode::MisplacedKey, &path, message, "keep this or `url`");
+            }
         }
     }
     if schema.fields.is_some() && schema.requested_schema.is_some() {

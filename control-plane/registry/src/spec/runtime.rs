@@ -211,6 +211,10 @@ pub(crate) struct McpProxy {
     /// The upstream's own name (for a resource: its URI or template); the primitive's id when absent.
     #[serde(default)]
     pub tool: Option<String>,
+    /// What was accepted of the upstream's own description, schemas and annotations, as `asp import` writes it, 64
+    /// lower-case hex digits: while the upstream lists something else, that is reported and not served.
+    #[serde(default)]
+    pub pin: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

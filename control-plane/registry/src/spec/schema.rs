@@ -44,7 +44,7 @@ pub(crate) struct PrimitiveSchema {
     pub messages: Option<Vec<Message>>,
     /// prompt, resource_template: what clients offer for an argument while somebody types it, by the argument's name.
     #[serde(default)]
-    pub completions: Option<BTreeMap<String, Vec<String>>>,
+    pub completions: Option<BTreeMap<String, Offered>>,
     /// elicitation: what the user is asked; the summary when absent.
     #[serde(default)]
     pub message: Option<String>,
@@ -55,6 +55,10 @@ pub(crate) struct PrimitiveSchema {
     #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub requested_schema: Option<Value>,
+    /// elicitation: instead of a form, the page that the user is sent to (MCP elicitation mode `url`), https; code may
+    /// name a page below it.
+    #[serde(default)]
+    pub url: Option<String>,
     /// delegate: the constant part of a sampling request.
     #[serde(default)]
     pub sampling: Option<Sampling>,
@@ -64,6 +68,21 @@ pub(crate) struct PrimitiveSchema {
     /// delegate: who answers where both could; `client` when absent.
     #[serde(default)]
     pub prefer: Option<Prefer>,
+}
+
+/// What is offered for one argument: these values, or what the primitive's plugin says at the time.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Offered {
+    Values(Vec<String>),
+    By(Completer),
+}
+
+/// Who knows the values of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Completer {
+    Plugin,
 }
 
 /// Who answers a delegation where the caller's client and the platform both could. `client_only`: nobody else ever, and
@@ -95,6 +114,9 @@ pub(crate) struct Contents {
     /// Base64 (RFC 4648 section 4).
     #[serde(default)]
     pub blob: Option<String>,
+    /// What clients find in its `_meta`, as it stands here; at most 16 KiB.
+    #[serde(default, rename = "_meta")]
+    pub meta: Option<Map<String, Value>>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -214,6 +236,29 @@ pub(crate) struct Sampling {
     /// Model names, most wanted first.
     #[serde(default)]
     pub model_hints: Vec<String>,
+    /// Code may hold a conversation in which the model uses tools that code offers; only a client's model answers it.
+    #[serde(default)]
+    pub tools: bool,
+    /// What of its servers' context the client may show its model; nothing when absent.
+    #[serde(default)]
+    pub include_context: Option<IncludeContext>,
+}
+
+/// MCP `CreateMessageRequest.includeContext`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum IncludeContext {
+    ThisServer,
+    AllServers,
+}
+
+impl IncludeContext {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            IncludeContext::ThisServer => "thisServer",
+            IncludeContext::AllServers => "allServers",
+        }
+    }
 }
 
 fn yes() -> bool {

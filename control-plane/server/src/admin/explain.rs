@@ -95,7 +95,8 @@ fn decide(
 ) -> Result<(&'static str, Value), Problem> {
     let snapshot = &published.snapshot;
     if !asp_registry::is_served(protocol) {
-        let rule = format!("{} is not served yet; clients reach servers over mcp", question.protocol);
+        let rule =
+            format!("{} is not served yet; clients reach servers over mcp and rest", question.protocol);
         return Ok(("not_served", json!({ "stage": "protocol", "rule": rule })));
     }
     let Some(server) = snapshot.servers.iter().find(|server| server.name == question.server) else {

@@ -117,15 +117,16 @@ impl CallRecords for SqliteCalls {
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
         let statement = format!(
             "SELECT call_id, {} FROM active_calls WHERE principal = $2 AND server = $3 \
-             AND ($4 IS NULL OR call_id < $4) AND expires_ms > $1 AND {IS_RECORD} \
-             ORDER BY call_id DESC LIMIT $5",
+             AND ($4 IS NULL OR (created_ms, call_id) < ($4, $5)) AND expires_ms > $1 AND {IS_RECORD} \
+             ORDER BY created_ms DESC, call_id DESC LIMIT $6",
             columns()
         );
         let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(now_ms())
             .bind(listing.principal.to_vec())
             .bind(listing.server.to_owned())
-            .bind(listing.before.map(|call| call.to_vec()))
+            .bind(listing.before.map(|(created_ms, _)| created_ms))
+            .bind(listing.before.map(|(_, call)| call.to_vec()))
             .bind(i64::from(listing.limit))
             .fetch_all(&self.read)
             .await

@@ -213,23 +213,26 @@ async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecor
 }
 
 async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn CallRecords) {
-    let mine = |n| RecordKey { principal: [9; 16], ..key(n) };
+    // In the order of time, not of ids.
+    let began = |n: u8| if n == 32 { 7 } else { i64::from(40 - n) };
+    let mine = |n| RecordKey { principal: [9; 16], created_ms: began(n), ..key(n) };
     for key in [mine(31), mine(33), RecordKey { server: "other".into(), ..mine(34) }, key(35)] {
         records.put(&key, LIVING, State::Working, text("asked")).await.unwrap();
     }
     records.finish(&mine(32), LIVING, end("done")).await.unwrap();
     records.finish(&mine(36), LIVING, End { keep: Duration::ZERO, ..end("past") }).await.unwrap();
     let list = async |before: Option<u8>, limit| {
-        let before = before.map(|n| [n; 16]);
+        let before = before.map(|n| (began(n), [n; 16]));
         let listing = Listing { principal: [9; 16], server: "demo", before, limit };
         let listed = records.list(&listing).await.unwrap();
         listed.into_iter().map(|(call, record)| (call[0], record.state)).collect::<Vec<_>>()
     };
-    let all = [(33, State::Working), (32, State::Completed), (31, State::Working)];
+    let all = [(31, State::Working), (33, State::Working), (32, State::Completed)];
     assert_eq!(list(None, 9).await, all);
     assert_eq!(list(None, 2).await, all[..2]);
-    assert_eq!(list(Some(33), 9).await, all[1..]);
-    assert!(list(Some(31), 9).await.is_empty());
+    assert_eq!(list(Some(31), 9).await, all[1..]);
+    assert_eq!(list(Some(33), 9).await, all[2..]);
+    assert!(list(Some(32), 9).await.is_empty());
 }
 
 /// A record of a call that ended after every other one: the clock stands in milliseconds.

@@ -27,6 +27,12 @@ export function createQuestions(call) {
     async delegate(id, input, options = {}) {
       return delegate(call, { delegated, kept, id, input, options });
     },
+    async converse(id, { messages, tools, toolChoice } = {}, options = {}) {
+      const conversation = { messages };
+      if (tools !== undefined) conversation.tools = tools;
+      if (toolChoice !== undefined) conversation.toolChoice = { mode: toolChoice };
+      return delegate(call, { delegated, kept, id, input: conversation, options, member: 'conversation' });
+    },
     async checkpoint(state) {
       return checkpoint(call, asked, state);
     },
@@ -55,10 +61,11 @@ async function elicit(call, { asked, kept, id, question }) {
   return Object.freeze({ action, fields: action === 'accept' ? (parseJson(answer.fields) ?? {}) : {} });
 }
 
-function elicitation(call, id, { title = '', message = '', fields, schema }) {
+function elicitation(call, id, { title = '', message = '', fields, schema, url = '' }) {
   const request = { requestId: call.requestId, taskId: call.taskId, elicitationId: id };
   request.title = String(title);
   request.message = String(message);
+  request.url = String(url);
   if (fields !== undefined) request.fields = Object.entries(fields).map(readField);
   if (schema !== undefined) request.requestedSchema = json(schema, 'the schema');
   return { elicitation: request };
@@ -69,14 +76,14 @@ function readField([name, { type = 'string', required = true, label = '' }]) {
   return { name, type, required, label };
 }
 
-async function delegate(call, { delegated, kept, id, input, options }) {
+async function delegate(call, { delegated, kept, id, input, options, member = 'input' }) {
   call.checkYield();
   if (!call.plugin.manifest.delegations.has(id)) throw new CallError('UNDECLARED', `delegation ${id} is not declared`);
   const body = json(input, 'the input');
   const correlationId = correlation(delegated, id, body.value);
   const earlier = kept.results.get(correlationId);
   kept.results.delete(correlationId);
-  const answer = earlier ?? (await askInTime(call, { id, correlationId, body, options }));
+  const answer = earlier ?? (await askInTime(call, { id, correlationId, body, options, member }));
   if (answer.error) {
     throw delegationFailed(id, answer.error);
   }
@@ -94,9 +101,9 @@ function correlation(delegated, id, body) {
   return times === 1 ? question : `${question}.${times}`;
 }
 
-async function askInTime(call, { id, correlationId, body, options }) {
+async function askInTime(call, { id, correlationId, body, options, member }) {
   const { requestId, taskId } = call;
-  const delegation = { requestId, taskId, correlationId, delegateId: id, input: body };
+  const delegation = { requestId, taskId, correlationId, delegateId: id, [member]: body };
   const key = delegationKey(correlationId);
   const seconds = options.timeoutSeconds;
   if (seconds === undefined) return ask(call, call.questions, key, { delegation });

@@ -88,6 +88,14 @@ function events(call) {
       if (!Object.hasOwn(LOG_LEVELS, word)) throw new TypeError(`log: unknown level ${word.slice(0, 20)}`);
       call.log(word, String(message));
     },
+    elicitationCompleted(id) {
+      call.check();
+      out.send({ elicitationCompleted: { requestId, elicitationId: String(id) } });
+    },
+    resourceChanged(uri) {
+      call.check();
+      out.send({ resourceChanged: { requestId, uri: String(uri) } });
+    },
     status(phase, metadata) {
       call.check();
       const status = { requestId, taskId, status: STATUS_WORKING, phase: truncate(String(phase), MAX_NOTE_BYTES) };

@@ -2,7 +2,7 @@
 //! answers so far. What it asks within one turn of the event loop is asked together.
 import { createQuestions } from '../call/ask.mjs';
 
-/** Returns {elicit, delegate} for a context, and `asked`, a promise of what they ask that is not answered yet. */
+/** Returns {elicit, delegate, converse} for a context, and `asked`, a promise of what they ask that is not answered yet. */
 export function createAsking(request, plugin) {
   const found = { elicitations: [], delegations: [] };
   let tell;
@@ -14,7 +14,7 @@ export function createAsking(request, plugin) {
     else found.delegations.push(delegation);
     setImmediate(() => tell(found));
   };
-  const { elicit, delegate } = createQuestions({
+  const { elicit, delegate, converse } = createQuestions({
     requestId: request.requestId,
     taskId: '',
     plugin,
@@ -24,5 +24,5 @@ export function createAsking(request, plugin) {
     questions: { open: () => new Promise(() => {}), refuse() {} },
     out: { send },
   });
-  return { asked, elicit, delegate };
+  return { asked, elicit, delegate, converse };
 }

@@ -2,6 +2,7 @@
 import { CallError } from '../errors.mjs';
 import { json } from '../wire/messages.mjs';
 import { readArguments } from '../schema.mjs';
+import { serveCompleting } from './completing.mjs';
 import { serveAsking, serveRead } from './read.mjs';
 
 const ROLES = new Set(['user', 'assistant']);
@@ -13,6 +14,7 @@ export function promptHandlers(definition, plugin) {
   return {
     List: (request, { signal }) => serveRead(request, signal, (context) => list(definition, context)),
     Get: async (request, { signal }) => {
+      if (request.completing) return { completion: await serveCompleting(definition, request, signal) };
       const work = async (context) => ({ result: await get(definition, plugin, request, context) });
       const { asked, result } = await serveAsking(request, signal, work, plugin);
       return asked ? { asked } : result;

@@ -3,6 +3,7 @@
 import { CallError } from '../errors.mjs';
 import { MAX_PIECE_BYTES, textPieces } from '../wire/messages.mjs';
 import { readArguments } from '../schema.mjs';
+import { serveCompleting } from './completing.mjs';
 import { serveAsking, serveRead } from './read.mjs';
 
 /** Resources of one list answer. */
@@ -13,6 +14,7 @@ export function resourceHandlers(definition, plugin) {
   return {
     List: (request, { signal }) => serveRead(request, signal, (context) => list(definition, context)),
     Read: async (request, { signal, write }) => {
+      if (request.completing) return write({ completion: await serveCompleting(definition, request, signal) });
       const work = async (context) => ({ result: await read(definition, plugin, request, write, context) });
       const { asked } = await serveAsking(request, signal, work, plugin);
       if (asked) await write({ asked });

@@ -12,6 +12,7 @@ export default resource({
     if (name === 'bad') return { text: 1, blob: BYTES };
     throw new CallError('NOT_FOUND', `no such book: ${name}`);
   },
+  complete: async (argument, value, known) => [`${argument} ${value} ${JSON.stringify(known)}`],
   list: (ctx) => [{ uri: 'lib://a', name: 'a', mimeType: 'text/plain', title: ctx.caller.tenant }],
   async *subscribe(uri, ctx) {
     yield;

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from . import json_text
 from .artifacts import emit
 from .errors import DelegationError, ElicitationError, PluginError
-from .questions import DEFAULT_DELEGATION_SECONDS, answered, delegation, elicitation, result
+from .questions import DEFAULT_DELEGATION_SECONDS, answered, conversation, delegation, elicitation, result
 from .values import Caller, Secret
 from .wire import plugin_pb2 as wire
 
@@ -145,6 +145,11 @@ class Context:
         caller's org that subscribed to it are told."""
         await self._call.send(resource_changed=wire.ResourceChanged(request_id=self.request_id, uri=uri))
 
+    async def elicitation_completed(self, elicitation_id: str) -> None:
+        """Says that the user has done on the page what was to be done there: clients that can be told so are."""
+        done = wire.ElicitationCompleted(request_id=self.request_id, elicitation_id=elicitation_id)
+        await self._call.send(elicitation_completed=done)
+
     async def elicit(
         self,
         elicitation_id: str,
@@ -153,8 +158,12 @@ class Context:
         schema: Mapping[str, Any] | None = None,
         message: str = "",
         title: str = "",
+        url: str = "",
     ) -> Answer:
         """Asks the user, and waits. The spec's own fields and text are used for what is not given.
+
+        Where the spec names a page (`primitiveSchema.url`) the user is sent there, or to `url` below it: the answer says
+        whether the user agreed, and what is done there your service knows. Then say `elicitation_completed`.
 
         ElicitationError when nobody could be asked; a declined or cancelled question is an Answer.
         """
@@ -164,7 +173,7 @@ class Context:
         given = call.questions.given(elicitation_id)
         if given is None:
             await call.halt_here()
-            event = elicitation(elicitation_id, fields, schema, message, title)
+            event = elicitation(elicitation_id, fields, schema, message, title, url)
             event.request_id, event.task_id = self.request_id, call.task_id
             try:
                 given = await call.questions.ask(
@@ -183,6 +192,27 @@ class Context:
 
         `timeout` is in seconds. DelegationError when there is no result.
         """
+        return await self._delegate(delegate_id, input, timeout)
+
+    async def converse(
+        self,
+        delegate_id: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str = "",
+        timeout: float = DEFAULT_DELEGATION_SECONDS,
+    ) -> Any:
+        """Asks the client's model, which may use `tools` (MCP's `{name, description, inputSchema}`), by a delegate whose
+        spec says `sampling.tools`. The answer's `content` has its blocks.
+
+        Where its `stopReason` is `toolUse`, run what the `tool_use` blocks name, add the answer and a user message of
+        `tool_result` blocks to `messages`, and ask again. `tool_choice`: auto, required or none.
+        """
+        given = conversation(messages, tools, tool_choice)
+        return await self._delegate(delegate_id, given, timeout, "conversation")
+
+    async def _delegate(self, delegate_id: str, input: Any, timeout: float, member: str = "input") -> Any:
         call = self._call
         if delegate_id not in call.worker.manifest.delegations:
             raise DelegationError(delegate_id, "undeclared")
@@ -191,7 +221,7 @@ class Context:
         answer = call.questions.result(correlation)
         if answer is None:
             await call.halt_here()
-            event = delegation(delegate_id, correlation, payload, timeout)
+            event = delegation(delegate_id, correlation, payload, timeout, member)
             event.request_id, event.task_id = self.request_id, call.task_id
             try:
                 answer = await call.questions.ask(

@@ -82,6 +82,14 @@ class Plugin:
         """Marks `hook(ctx)`: lists the resources or prompts there are, as dicts of their Info fields."""
         return self._hook("list", hook)
 
+    def complete(self, hook: Handler) -> Handler:
+        """Marks `hook(argument, value, known, ctx)`: lists the texts that could be meant by `value`, typed for
+        `argument` of the prompt or template, best first; `known` has the others, as far as the client tells them.
+
+        It is asked for arguments of which the spec says `completions: {argument: plugin}`.
+        """
+        return self._hook("complete", hook)
+
     def watch(self, hook: Handler) -> Handler:
         """Marks `async def hook(ctx)`: an async generator that yields the URI of what changed."""
         return self._hook("watch", hook)

@@ -33,9 +33,10 @@ def elicitation(
     schema: Mapping[str, Any] | None,
     message: str,
     title: str,
+    url: str,
 ) -> wire.ElicitationRequested:
     """A question to the user, of no call yet."""
-    event = wire.ElicitationRequested(elicitation_id=elicitation_id, title=title, message=message)
+    event = wire.ElicitationRequested(elicitation_id=elicitation_id, title=title, message=message, url=url)
     for field in fields or ():
         event.fields.add(name=field.name, type=field.type, required=field.required, label=field.label)
     if schema is not None:
@@ -52,13 +53,26 @@ def answered(given: DeliverUserInput) -> Answer:
     return Answer(ACTIONS[given.action], values or {})
 
 
-def delegation(delegate_id: str, correlation: str, payload: bytes, timeout: float) -> wire.DelegationRequested:
-    """A question to a delegate, of no call yet; `timeout` is in seconds."""
-    event = wire.DelegationRequested(
-        correlation_id=correlation, delegate_id=delegate_id, input=wire.Json(value=payload)
-    )
+def delegation(
+    delegate_id: str, correlation: str, payload: bytes, timeout: float, member: str = "input"
+) -> wire.DelegationRequested:
+    """A question to a delegate, of no call yet; `timeout` is in seconds, `member` what the payload is."""
+    event = wire.DelegationRequested(correlation_id=correlation, delegate_id=delegate_id)
+    getattr(event, member).value = payload
     event.timeout.FromMilliseconds(int(timeout * 1000))
     return event
+
+
+def conversation(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], tool_choice: str
+) -> dict[str, Any]:
+    """The part of a sampling request that code gives."""
+    given: dict[str, Any] = {"messages": list(messages)}
+    if tools:
+        given["tools"] = list(tools)
+    if tool_choice:
+        given["toolChoice"] = {"mode": tool_choice}
+    return given
 
 
 def result(delegate_id: str, given: DeliverDelegationResult) -> Any:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 PIECE = 256 * 1024
 # A list longer than this is a plugin's mistake and would not fit a message.
 MAX_LISTED = 10_000
+# A client is given no more of a completion (MCP, CompleteResult).
+MAX_OFFERED = 100
 
 
 class ReadContext:
@@ -66,6 +68,7 @@ class ReadContext:
         schema: Mapping[str, Any] | None = None,
         message: str = "",
         title: str = "",
+        url: str = "",
     ) -> Answer:
         """Asks the user. The handler ends here, and runs again from its start when there is an answer.
 
@@ -75,7 +78,7 @@ class ReadContext:
             raise ElicitationError(elicitation_id, "undeclared")
         given = self._questions.given(elicitation_id)
         if given is None:
-            self._asked.elicitations.append(elicitation(elicitation_id, fields, schema, message, title))
+            self._asked.elicitations.append(elicitation(elicitation_id, fields, schema, message, title, url))
             await self._end()
         self._questions.had(elicitation_id)
         return answered(given)
@@ -141,6 +144,13 @@ class Reads:
     async def read(self, request: wire.ReadResourceRequest, context: Any) -> None:
         """ResourcePlugin.Read: writes the contents in pieces."""
         read = ReadContext(request, self._worker.manifest)
+        if request.completing:
+            try:
+                async with asyncio.timeout(read.seconds_left):
+                    await context.write(wire.ContentChunk(completion=await self._completed("resource", request)))
+            except Exception as error:
+                await _abort(context, error)
+            return
 
         async def written() -> None:
             returned = await self._handle("resource", request, read)
@@ -161,6 +171,8 @@ class Reads:
         read = ReadContext(request, self._worker.manifest)
         try:
             async with asyncio.timeout(read.seconds_left):
+                if request.completing:
+                    return wire.GetPromptResponse(completion=await self._completed("prompt", request))
                 return _prompt(await _unless_it_asks(read, self._handle("prompt", request, read)))
         except Asks as asks:
             return wire.GetPromptResponse(asked=asks.asked)
@@ -199,6 +211,19 @@ class Reads:
         if fault is not None:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, fault.message)
         return await self._worker.call(plugin.handler, arguments, read)
+
+    async def _completed(self, kind: str, request: Any) -> wire.Completion:
+        plugin = self._worker.plugin
+        hook = plugin.hooks.get("complete")
+        if hook is None or plugin.kind != kind:
+            raise Refused(grpc.StatusCode.UNIMPLEMENTED, "the plugin completes nothing: it has no `complete` hook")
+        known = dict(json_text.from_bytes(request.arguments.value) or {})
+        typed = known.pop(request.completing, "")
+        # Its context cannot ask: nobody is asked while somebody types.
+        offered = list(await self._worker.call(hook, request.completing, typed, known, ReadContext(request)))
+        return wire.Completion(
+            values=offered[:MAX_OFFERED], total=len(offered), has_more=len(offered) > MAX_OFFERED
+        )
 
     async def _listed(self, kind: str, request: Any, context: Any) -> list[dict[str, str]]:
         plugin = self._worker.plugin

@@ -94,6 +94,10 @@ class SyncContext:
         """See `Context.resource_changed`."""
         self._wait(self._context.resource_changed(uri))
 
+    def elicitation_completed(self, elicitation_id: str) -> None:
+        """See `Context.elicitation_completed`."""
+        self._wait(self._context.elicitation_completed(elicitation_id))
+
     def elicit(
         self,
         elicitation_id: str,
@@ -102,15 +106,31 @@ class SyncContext:
         schema: Mapping[str, Any] | None = None,
         message: str = "",
         title: str = "",
+        url: str = "",
     ) -> Answer:
         """See `Context.elicit`."""
         return self._wait(
-            self._context.elicit(elicitation_id, fields, schema=schema, message=message, title=title)
+            self._context.elicit(elicitation_id, fields, schema=schema, message=message, title=title, url=url)
         )
 
     def delegate(self, delegate_id: str, input: Any, *, timeout: float = DEFAULT_DELEGATION_SECONDS) -> Any:
         """See `Context.delegate`."""
         return self._wait(self._context.delegate(delegate_id, input, timeout=timeout))
+
+    def converse(
+        self,
+        delegate_id: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str = "",
+        timeout: float = DEFAULT_DELEGATION_SECONDS,
+    ) -> Any:
+        """See `Context.converse`."""
+        asked = self._context.converse(
+            delegate_id, messages, tools=tools, tool_choice=tool_choice, timeout=timeout
+        )
+        return self._wait(asked)
 
     def checkpoint(self, state: Any) -> None:
         """See `Context.checkpoint`."""

@@ -68,6 +68,7 @@ class Question(NamedTuple):
     message: str
     fields: list[dict[str, Any]]
     schema: Any
+    url: str = ""
 
 
 class Delegation(NamedTuple):
@@ -87,6 +88,8 @@ class Recorded:
         self.statuses: list[Status] = []
         # The URIs.
         self.changed_resources: list[str] = []
+        # The ids of pages where the user is done.
+        self.completed_elicitations: list[str] = []
         # The states.
         self.checkpoints: list[Any] = []
         self.questions: list[Question] = []
@@ -214,6 +217,9 @@ class _Platform:
     def _status(self, said: wire.StatusUpdated) -> None:
         self._recorded.statuses.append(Status(said.phase, json_text.from_bytes(said.metadata.value)))
 
+    def _elicitation_completed(self, said: wire.ElicitationCompleted) -> None:
+        self._recorded.completed_elicitations.append(said.elicitation_id)
+
     def _resource_changed(self, said: wire.ResourceChanged) -> None:
         self._recorded.changed_resources.append(said.uri)
 
@@ -239,7 +245,7 @@ class _Platform:
             for one in said.fields
         ]
         schema = json_text.from_bytes(said.requested_schema.value)
-        about = (said.elicitation_id, said.title, said.message, fields, schema)
+        about = (said.elicitation_id, said.title, said.message, fields, schema, said.url)
         self._recorded.questions.append(Question(*about))
         given = self._answers[said.elicitation_id]
         answer = wire.DeliverUserInput(elicitation_id=said.elicitation_id)
@@ -252,7 +258,8 @@ class _Platform:
         self.call.questions.deliver(f"user/{said.elicitation_id}", answer)
 
     def _delegation(self, said: wire.DelegationRequested) -> None:
-        self._recorded.delegations.append(Delegation(said.delegate_id, json_text.from_bytes(said.input.value)))
+        asked = said.conversation if said.HasField("conversation") else said.input
+        self._recorded.delegations.append(Delegation(said.delegate_id, json_text.from_bytes(asked.value)))
         given = self._delegations[said.delegate_id]
         answer = wire.DeliverDelegationResult(correlation_id=said.correlation_id)
         if isinstance(given, str):

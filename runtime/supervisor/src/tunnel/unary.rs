@@ -173,6 +173,7 @@ fn failure(request_id: &str, status: &Status) -> ServerMessage {
         Code::NotFound => "NOT_FOUND",
         Code::Cancelled => "CANCELLED",
         Code::DeadlineExceeded => "DEADLINE",
+        Code::Unimplemented => "UNSUPPORTED",
         _ => "INTERNAL",
     };
     let text = status.message();
@@ -184,4 +185,25 @@ fn failure(request_id: &str, status: &Status) -> ServerMessage {
         ..Failed::default()
     };
     ServerMessage { payload: Some(server_message::Payload::Failed(failed)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_that_a_plugin_lacks_is_no_accident() {
+        for (status, word) in [
+            (Status::unimplemented("it has no `complete` hook"), "UNSUPPORTED"),
+            (Status::not_found("no such page"), "NOT_FOUND"),
+            (Status::internal("it threw"), "INTERNAL"),
+        ] {
+            match failure("r", &status).payload {
+                Some(server_message::Payload::Failed(failed)) => {
+                    assert_eq!((failed.code.as_str(), failed.message.as_str()), (word, status.message()));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }

@@ -221,6 +221,7 @@ fn request_id(payload: &Payload) -> &str {
         Payload::Checkpoint(message) => &message.request_id,
         Payload::ArtifactData(message) => &message.request_id,
         Payload::ResourceChanged(message) => &message.request_id,
+        Payload::ElicitationCompleted(message) => &message.request_id,
         Payload::Init(_) | Payload::Pong(_) => "",
     }
 }

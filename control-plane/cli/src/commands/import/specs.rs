@@ -5,41 +5,61 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asp_gateway::executors::proxy::mcp::listing::Lists;
+use asp_registry::is_reserved_meta;
+use asp_registry::pin::pin;
 use serde_json::{Map, Value, json};
 
-use super::{Upstream, runtime, text};
+use super::{Imported, free_id, server_file, spec_path};
 use crate::args::ImportArgs;
 
-/// Files by path relative to the primitives' root.
-pub(super) fn convert(args: &ImportArgs, upstream: &Upstream) -> BTreeMap<String, String> {
-    let mut import = Import { args, files: BTreeMap::new(), ids: BTreeSet::new(), refs: Vec::new() };
-    for tool in &upstream.tools {
+pub(super) fn convert(args: &ImportArgs, url: &str, lists: &Lists) -> Imported {
+    let (files, taken) = (BTreeMap::new(), BTreeSet::new());
+    let mut import = Import { args, url, files, taken, ids: Vec::new(), dropped: Vec::new() };
+    for tool in &lists.tools {
         import.tool(tool);
     }
-    for prompt in &upstream.prompts {
+    for prompt in &lists.prompts {
         import.prompt(prompt);
     }
-    for resource in &upstream.resources {
+    for resource in &lists.resources {
         import.resource(resource, "resource", "uri");
     }
-    for template in &upstream.templates {
+    for template in &lists.templates {
         import.resource(template, "resource_template", "uriTemplate");
     }
-    import.server();
-    import.files
+    let Import { mut files, ids, dropped, .. } = import;
+    let server = &args.server;
+    let description = "What the upstream MCP server offers.";
+    files.insert(format!("{server}/server.yaml"), server_file(server, description, &ids));
+    let others = lists.prompts.len() + lists.resources.len() + lists.templates.len();
+    let tools = ids.len().saturating_sub(others);
+    let said = format!(
+        "{tools} tools, {} prompts, {} resources, {} templates from {url}",
+        lists.prompts.len(),
+        lists.resources.len(),
+        lists.templates.len(),
+    );
+    Imported { files, ids, said, dropped }
 }
 
 struct Import<'a> {
     args: &'a ImportArgs,
+    url: &'a str,
     files: BTreeMap<String, String>,
-    ids: BTreeSet<String>,
+    taken: BTreeSet<String>,
     /// In list order.
-    refs: Vec<String>,
+    ids: Vec<String>,
+    /// What a spec cannot say, a line each.
+    dropped: Vec<String>,
 }
 
 impl Import<'_> {
     fn tool(&mut self, tool: &Value) {
         let Some(name) = text(tool, "name") else { return };
+        if self.args.except.iter().any(|left_out| left_out == name) {
+            return;
+        }
         let hint = |name: &str| tool.get("annotations").and_then(|hints| hints.get(name)?.as_bool());
         let mutation = match (hint("readOnlyHint"), hint("destructiveHint"), hint("idempotentHint")) {
             (Some(true), ..) => "read_only",
@@ -65,7 +85,7 @@ impl Import<'_> {
         }
         spec.insert("primitiveSchema".into(), Value::Object(schema));
         spec.insert("exposure".into(), json!({"mcp": {"tool": {"enabled": true, "name": name}}}));
-        self.add(spec, name);
+        self.add(spec, name, tool);
     }
 
     fn prompt(&mut self, prompt: &Value) {
@@ -83,7 +103,7 @@ impl Import<'_> {
         let mut spec = self.common(prompt, name, "prompt");
         spec.insert("primitiveSchema".into(), json!({"arguments": arguments}));
         spec.insert("exposure".into(), json!({"mcp": {"prompt": {"enabled": true, "name": name}}}));
-        self.add(spec, name);
+        self.add(spec, name, prompt);
     }
 
     fn resource(&mut self, resource: &Value, kind: &str, member: &str) {
@@ -96,11 +116,11 @@ impl Import<'_> {
         }
         let mut spec = self.common(resource, name, kind);
         spec.insert("primitiveSchema".into(), Value::Object(schema));
-        self.add(spec, uri);
+        self.add(spec, uri, resource);
     }
 
     fn common(&mut self, item: &Value, name: &str, kind: &str) -> Map<String, Value> {
-        let id = self.free_id(name);
+        let id = free_id(&self.args.server, name, &mut self.taken);
         let mut spec = Map::new();
         spec.insert("id".into(), id.into());
         spec.insert("name".into(), text(item, "title").unwrap_or(name).into());
@@ -109,66 +129,78 @@ impl Import<'_> {
         spec.insert("owner".into(), self.args.owner.clone().into());
         spec.insert("summary".into(), text(item, "description").unwrap_or(name).into());
         spec.insert("security".into(), json!({"riskClass": "low"}));
+        if let Some(Value::Object(meta)) = item.get("_meta") {
+            spec.insert("_meta".into(), Value::Object(self.free_meta(meta, name)));
+        }
         spec
     }
 
-    fn add(&mut self, mut spec: Map<String, Value>, upstream_name: &str) {
-        spec.insert("runtime".into(), runtime(self.args, upstream_name));
+    /// The members that a spec may have: the others are the protocol's, and were said by another server.
+    fn free_meta(&mut self, meta: &Map<String, Value>, name: &str) -> Map<String, Value> {
+        let (reserved, free): (Vec<_>, Vec<_>) =
+            meta.clone().into_iter().partition(|(member, _)| is_reserved_meta(member));
+        let dropped = reserved.iter().map(|(member, _)| {
+            format!("_meta {member:?} of {name:?}: it is a name of MCP or of the platform")
+        });
+        self.dropped.extend(dropped);
+        free.into_iter().collect()
+    }
+
+    fn add(&mut self, mut spec: Map<String, Value>, upstream_name: &str, item: &Value) {
+        let url = self.args.proxy_url.as_deref().unwrap_or(self.url);
+        let target = json!({"url": url, "tool": upstream_name, "pin": pin(item)});
+        spec.insert("runtime".into(), json!({"mode": "proxy", "mcp": target}));
         let id = spec.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let file = id.strip_prefix(&format!("{}.", self.args.server)).unwrap_or(&id).to_owned();
         let text = serde_json::to_string_pretty(&Value::Object(spec)).unwrap_or_default();
-        self.files.insert(format!("{}/{file}.json", self.args.server), text + "\n");
-        self.refs.push(id);
+        self.files.insert(spec_path(&self.args.server, &id), text + "\n");
+        self.ids.push(id);
     }
+}
 
-    /// `<server>.<name>` with what ids may hold, made unique by a number.
-    fn free_id(&mut self, name: &str) -> String {
-        let plain: String = name
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' })
-            .collect();
-        let mut slug = plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
-        slug.truncate(100);
-        let base = format!("{}.{slug}", self.args.server);
-        let mut id = base.clone();
-        let mut next = 2;
-        while !self.ids.insert(id.clone()) {
-            id = format!("{base}-{next}");
-            next += 1;
-        }
-        id
-    }
-
-    fn server(&mut self) {
-        let server = &self.args.server;
-        let mut yaml = format!(
-            "apiVersion: asp/v1\nname: {server}\ntitle: {server}\ndescription: What the upstream MCP server offers.\n\
-             version: 1.0.0\nprotocols: [mcp]\nsessions: stateful\ndefaultExposure: deny\n\
-             auth: {{schemes: [jwt], issuers: [dev]}}\nprimitives:\n"
-        );
-        for id in &self.refs {
-            yaml.push_str(&format!("  - ref: {server}/{id}\n"));
-        }
-        self.files.insert(format!("{server}/server.yaml"), yaml);
-    }
+/// Text of a member, or nothing.
+fn text<'a>(item: &'a Value, name: &str) -> Option<&'a str> {
+    item.get(name)?.as_str()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn imported(annotations: Value) -> Value {
+    fn converted(tool: Value) -> Imported {
         let args = ImportArgs {
-            mcp: "https://up.example/mcp".into(),
+            mcp: Some("https://up.example/mcp".into()),
+            openapi: None,
+            tags: Vec::new(),
+            operations: Vec::new(),
+            except: Vec::new(),
+            accept: false,
             server: "up".into(),
             proxy_url: None,
             owner: "team".into(),
             out: "primitives".into(),
         };
-        let tool = json!({ "name": "t", "inputSchema": {"type": "object"}, "annotations": annotations });
-        let upstream = Upstream { tools: vec![tool], ..Upstream::default() };
-        let files = convert(&args, &upstream);
-        serde_json::from_str(&files["up/t.json"]).unwrap()
+        let lists = Lists { tools: vec![tool], ..Lists::default() };
+        convert(&args, "https://up.example/mcp", &lists)
+    }
+
+    fn spec(imported: &Imported) -> Value {
+        serde_json::from_str(&imported.files["up/t.json"]).unwrap()
+    }
+
+    fn imported(annotations: Value) -> Value {
+        spec(&converted(
+            json!({ "name": "t", "inputSchema": {"type": "object"}, "annotations": annotations }),
+        ))
+    }
+
+    #[test]
+    fn what_an_upstream_says_in_names_of_the_protocol_is_dropped_and_told() {
+        let meta = json!({"ui": {"resourceUri": "ui://a/b"}, "io.modelcontextprotocol/x": 1, "asp/y": 2});
+        let imported = converted(json!({"name": "t", "inputSchema": {"type": "object"}, "_meta": meta}));
+        assert_eq!(spec(&imported)["_meta"], json!({"ui": {"resourceUri": "ui://a/b"}}));
+        let told = imported.dropped.join("\n");
+        assert_eq!(imported.dropped.len(), 2, "{told}");
+        assert!(told.contains("asp/y") && told.contains("io.modelcontextprotocol/x"), "{told}");
     }
 
     #[test]

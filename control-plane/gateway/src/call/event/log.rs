@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Event, cut};
+use super::{Event, LogLevel, cut};
 use crate::clock::unix_ms;
 
 mod fold;
@@ -122,6 +122,31 @@ impl EventLog {
         self.inner.lock().next
     }
 
+    /// The number of the oldest event that is kept, or of the next one where none is.
+    pub fn oldest(&self) -> u64 {
+        let inner = self.inner.lock();
+        inner.events.front().map_or(inner.next, |oldest| oldest.number)
+    }
+
+    /// The last `most` bytes, at a character, of the parts of the result that are kept.
+    pub fn partial(&self, most: usize) -> String {
+        let inner = self.inner.lock();
+        let mut parts = Vec::new();
+        let mut length = 0;
+        for logged in inner.events.iter().rev() {
+            if length >= most {
+                break;
+            }
+            if let Event::Chunk { text } = &logged.event {
+                length += text.len();
+                parts.push(text.as_str());
+            }
+        }
+        let whole: String = parts.into_iter().rev().collect();
+        let start = (whole.len().saturating_sub(most)..=whole.len()).find(|at| whole.is_char_boundary(*at));
+        start.and_then(|start| whole.get(start..)).unwrap_or_default().to_owned()
+    }
+
     /// What of all events so far still matters.
     pub fn folded(&self) -> FoldedLog {
         let inner = self.inner.lock();
@@ -134,7 +159,7 @@ impl EventLog {
 
     /// A reader from event number `first`, or from the oldest that is kept.
     pub fn reader_from(self: &Arc<Self>, first: u64) -> EventReader {
-        EventReader { pushed: self.pushed.subscribe(), log: self.clone(), next: first }
+        EventReader { pushed: self.pushed.subscribe(), log: self.clone(), next: first, looked: 0, lost: None }
     }
 }
 
@@ -154,12 +179,25 @@ pub struct EventReader {
     log: Arc<EventLog>,
     next: u64,
     pushed: watch::Receiver<Pushed>,
+    /// The first event of which it was not looked whether it is gone.
+    looked: u64,
+    /// The highest level of the log messages that are gone.
+    lost: Option<LogLevel>,
 }
 
 impl EventReader {
     /// The number of the event it reads next, if that is still kept.
     pub fn position(&self) -> u64 {
         self.next
+    }
+
+    /// The highest level of the log messages that were dropped before this reader came to them, where that is `lowest` or
+    /// above; said once, where the events begin that are kept, so that who reads on from there knows.
+    pub fn lost_logs(&mut self, lowest: LogLevel) -> Option<LogLevel> {
+        if self.next <= self.looked {
+            return None;
+        }
+        self.lost.take().filter(|highest| *highest >= lowest)
     }
 
     /// The next event that is kept, or that still matters; `None` after the end.
@@ -178,6 +216,10 @@ impl EventReader {
     fn take(&mut self) -> Option<Logged> {
         let inner = self.log.inner.lock();
         let first = inner.events.front()?.number;
+        if self.next < first {
+            self.lost = self.lost.max(inner.folded.logs_from(self.next.max(self.looked)));
+            self.looked = first;
+        }
         let dropped = if self.next < first { inner.folded.next_from(self.next) } else { None };
         let at = self.next.max(first);
         let logged = match dropped {
@@ -254,6 +296,21 @@ mod tests {
         let FoldedLog { events, next } = log.folded();
         let events: Vec<_> = events.into_iter().map(|logged| (logged.number, logged.event)).collect();
         assert_eq!((events, next), (vec![(last, progress(last))], last + 1));
+    }
+
+    #[test]
+    fn the_end_of_what_is_kept_of_a_partial_result_is_told() {
+        let log = EventLog::default();
+        for text in ["dropped", "aü", "b"] {
+            log.push(Event::Chunk { text: text.into() });
+            log.push(progress(1));
+        }
+        assert_eq!((log.partial(4).as_str(), log.partial(3).as_str(), log.oldest()), ("aüb", "üb", 0));
+        assert_eq!(log.partial(2), "b", "not half a character");
+        for _ in 0..MAX_EVENTS - 2 {
+            log.push(progress(2));
+        }
+        assert_eq!((log.partial(99).as_str(), log.oldest()), ("b", 4));
     }
 
     #[tokio::test]

@@ -57,17 +57,23 @@ pub struct Seen {
     pub updated_ms: u64,
     /// How long after it began it can be found.
     pub kept_for: Duration,
+    /// When it began, in Unix milliseconds.
+    pub created_ms: u64,
+    /// `None` where it does not open with this gateway's keys.
+    pub record: Option<Box<Record>>,
     runs: String,
 }
 
 impl Seen {
-    fn of(row: &CallRecord) -> Seen {
+    fn of(row: &CallRecord, record: Option<Record>) -> Seen {
         let kept = u64::try_from(row.expires_ms.saturating_sub(row.created_ms)).unwrap_or(0);
         Seen {
             state: row.state,
             updated_ms: u64::try_from(row.updated_ms).unwrap_or(0),
             // A row by which another gateway goes on ends with the call's time, and then tells of it for as long.
             kept_for: Duration::from_millis(kept).clamp(KEEP, MAX_KEEP),
+            created_ms: u64::try_from(row.created_ms).unwrap_or(0),
+            record: record.map(Box::new),
             runs: row.plugin.clone(),
         }
     }
@@ -160,6 +166,9 @@ impl ActiveTable {
         if call.ownership.is_passed_on() {
             return Ok(());
         }
+        if call.void().is_some() {
+            return self.forget(call).await;
+        }
         let text = |kept: &Kept| serde_json::to_vec(kept).map_err(|e| ActiveFault(e.to_string()));
         let mut plain = text(&Kept::of(call, &outcome))?;
         if plain.len() > MAX_OUTCOME {
@@ -191,27 +200,33 @@ impl ActiveTable {
             return Ok(None);
         }
         let ended = || self.ended(call, &row).map(Box::new);
+        let runs = || Told::Runs(Seen::of(&row, self.opened(&call, &row)));
         Ok(match row.owner {
             None => ended().map(Told::Ended),
-            Some(_) if !row.is_left => Some(Told::Runs(Seen::of(&row))),
+            Some(_) if !row.is_left => Some(runs()),
             Some(_) if !row.resumes => ended().map(Told::Ended),
             // With what is past its time nobody goes on.
             Some(_) => match ended() {
                 Some(ended) if ended.record.is_past() => Some(Told::Ended(ended)),
-                _ => left(&row).map(|_| Told::Runs(Seen::of(&row))),
+                _ => left(&row).map(|_| runs()),
             },
         })
     }
 
-    fn ended(&self, call: Uuid, row: &CallRecord) -> Option<EndedCall> {
+    /// What a row holds of its call.
+    pub(super) fn opened(&self, call: &Uuid, row: &CallRecord) -> Option<Record> {
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
-        let left = left(row)?;
         let purpose = if row.resumes { Purpose::Record } else { Purpose::Told };
-        let record = self.sealer.open_bytes(purpose, &at, &row.record)?;
-        let record = serde_json::from_slice(&record).ok()?;
+        serde_json::from_slice(&self.sealer.open_bytes(purpose, &at, &row.record)?).ok()
+    }
+
+    fn ended(&self, call: Uuid, row: &CallRecord) -> Option<EndedCall> {
+        let left = left(row)?;
+        let record = self.opened(&call, row)?;
         if row.owner.is_some() {
             return Some(EndedCall { record, kept: None, left });
         }
+        let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
         let kept = self.sealer.open_bytes(Purpose::Outcome, &at, &row.outcome)?;
         Some(EndedCall { record, kept: Some(serde_json::from_slice(&kept).ok()?), left })
     }

@@ -7,8 +7,9 @@ use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value, json};
 
 use crate::call::Call;
-use crate::call::outcome::Refusal;
+use crate::call::outcome::{Refusal, written_size};
 use crate::call::question::{Answer, Asked};
+use crate::executors::delegate::conversation;
 use crate::executors::delegate::delegation::Fault;
 use crate::telemetry::metrics::delegations::Usage;
 
@@ -43,24 +44,45 @@ pub(crate) async fn of_client(asked: Asked, call: &Call) -> Result<Answered, Fau
     }
 }
 
-/// The result a plugin gets. The output schema is held against the value of the text, or the text itself where
-/// it is no JSON.
-pub fn result(said: &Value, delegate: &ListedPrimitive) -> Result<Value, Fault> {
-    let read = read(said);
+/// The result a plugin gets, with the blocks of the answer to a conversation, whose request `asked` is. The output schema
+/// is held against the value of the text, or the text itself where it is no JSON; a model that would use a tool that it was
+/// offered has not said yet what it is for.
+pub fn result(
+    said: &Value,
+    delegate: &ListedPrimitive,
+    asked: Option<&Map<String, Value>>,
+) -> Result<Value, Fault> {
+    let content = blocks(said);
+    let uses_tools = content.iter().any(|block| block.get("type").is_some_and(|kind| kind == "tool_use"));
+    // Where nothing was offered, nothing is used.
+    if !asked.map_or(!uses_tools, |asked| conversation::is_answer(said, asked)) {
+        return Err(Fault::InvalidOutput);
+    }
+    let mut read = read(said);
+    if let (Some(_), Some(members)) = (asked, read.as_object_mut()) {
+        let content = json!(content);
+        if written_size(&content) > MAX_TEXT {
+            return Err(Fault::InvalidOutput);
+        }
+        members.insert("content".into(), content);
+    }
     if read.get("text").and_then(Value::as_str).is_some_and(|text| text.len() > MAX_TEXT) {
         return Err(Fault::InvalidOutput);
     }
-    if let Some(schema) = &delegate.output {
+    if let Some(schema) = delegate.output.as_ref().filter(|_| !uses_tools) {
         let value = read.get("json").or_else(|| read.get("text")).unwrap_or(&Value::Null);
         schema.check(value).map_err(|_| Fault::InvalidOutput)?;
     }
     Ok(read)
 }
 
-fn read(said: &Value) -> Value {
+fn blocks(said: &Value) -> &[Value] {
     let content = said.get("content").unwrap_or(&Value::Null);
-    let blocks = content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice);
-    let texts: Vec<&str> = blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect();
+    content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice)
+}
+
+fn read(said: &Value) -> Value {
+    let texts: Vec<&str> = blocks(said).iter().filter_map(|block| block.get("text")?.as_str()).collect();
     let text = texts.join("\n");
     let mut result = Map::new();
     if let Ok(value) = serde_json::from_str::<Value>(unfenced(&text)) {
@@ -107,8 +129,25 @@ mod tests {
     #[test]
     fn an_answer_beyond_its_bound_is_none() {
         let delegate = ListedPrimitive::build(&Primitive::default(), &Listing::default()).unwrap();
-        assert!(result(&said(&"x".repeat(MAX_TEXT)), &delegate).is_ok());
-        assert_eq!(result(&said(&"x".repeat(MAX_TEXT + 1)), &delegate), Err(Fault::InvalidOutput));
+        assert!(result(&said(&"x".repeat(MAX_TEXT)), &delegate, None).is_ok());
+        assert_eq!(result(&said(&"x".repeat(MAX_TEXT + 1)), &delegate, None), Err(Fault::InvalidOutput));
+    }
+
+    #[test]
+    fn a_model_that_would_use_a_tool_is_told_so_by_its_blocks() {
+        let primitive = Primitive { output_schema: r#"{"type": "array"}"#.into(), ..Primitive::default() };
+        let delegate = ListedPrimitive::build(&primitive, &Listing::default()).unwrap();
+        let block = json!({"type": "tool_use", "id": "a", "name": "weather", "input": {}});
+        let said = |content: &Value| json!({"role": "assistant", "model": "m", "stopReason": "toolUse", "content": content});
+        let asked = json!({"tools": [{"name": "weather"}]}).as_object().unwrap().clone();
+        let wanted = json!({"text": "", "model": "m", "stopReason": "toolUse", "content": [block]});
+        assert_eq!(result(&said(&block), &delegate, Some(&asked)), Ok(wanted.clone()));
+        assert_eq!(result(&said(&json!([block])), &delegate, Some(&asked)), Ok(wanted));
+        for offered in [None, Some(&Map::new())] {
+            assert_eq!(result(&said(&block), &delegate, offered), Err(Fault::InvalidOutput));
+        }
+        let spoken = json!({"type": "text", "text": "no list"});
+        assert_eq!(result(&said(&spoken), &delegate, Some(&asked)), Err(Fault::InvalidOutput));
     }
 
     #[test]
@@ -126,7 +165,7 @@ mod tests {
             ("", "anything", true),
         ];
         for (schema, text, fits) in rows {
-            let found = result(&said(text), &delegate(schema));
+            let found = result(&said(text), &delegate(schema), None);
             assert_eq!(found.is_ok(), fits, "{schema} {text}");
             assert!(fits || found == Err(Fault::InvalidOutput));
         }

@@ -98,6 +98,8 @@ pub struct Delegation {
     pub input: Value,
     /// The parameters of MCP's `sampling/createMessage`.
     pub sampling: Map<String, Value>,
+    /// The messages are the code's own, in place of an input: only a client's model is told them.
+    pub is_conversation: bool,
     pub began: Instant,
     /// No answer counts after this; never later than the call's deadline.
     pub until: Instant,

@@ -46,6 +46,8 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         entry,
         bytes_in: delegation.input.to_string().len(),
         arguments: delegation.input.clone(),
+        completing: None,
+        chosen: None,
         protocol_request_id: parent.protocol_request_id.clone(),
         idempotency_key: Some(IdempotencyKey::Explicit(format!(
             "delegation {} {}",

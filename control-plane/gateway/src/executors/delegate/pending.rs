@@ -3,7 +3,7 @@
 //! Keeps true: a question to the client is put at once, so that it stands where it was asked, and only its answer is
 //! waited for; the answer fits the delegate's output schema; a delegation leaves one metric and one audit line.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::answer::{self, Answered};
 use super::delegation::{Delegation, Fault, Way};
@@ -42,7 +42,7 @@ impl PendingDelegation {
             Way::Client => {
                 let ask = match delegation.delegate()?.entry.primitive.asks_roots {
                     true => Ask::Roots,
-                    false => Ask::Sampling(delegation.sampling.clone()),
+                    false => Ask::Sampling(shown(&delegation)),
                 };
                 let put = put(&delegation.call, Question { id: question(), ask });
                 let asked = put.map_err(|_| Fault::Unsupported)?;
@@ -61,13 +61,24 @@ impl PendingDelegation {
             None => delegates.answer(way, &delegation).await,
         };
         let usage = answered.as_ref().map_or_else(|_| Usage::default(), |answered| answered.usage);
-        let checked = answered.and_then(|answered| checked(answered, &delegation));
+        let checked = answered.and_then(|answered| checked(answered, &delegation, way));
         record::ended(&delegation, way, checked.as_ref().map(drop), usage).await;
         checked
     }
 }
 
-fn checked(answered: Answered, delegation: &Delegation) -> Result<Answer, Fault> {
-    let result = answer::result(&answered.said, &delegation.delegate()?.entry)?;
+/// What the client is asked: of its servers' context only what it declares that it can show.
+fn shown(delegation: &Delegation) -> Map<String, Value> {
+    let mut params = delegation.sampling.clone();
+    if !delegation.call.abilities().sampling_context {
+        params.remove("includeContext");
+    }
+    params
+}
+
+fn checked(answered: Answered, delegation: &Delegation, way: Way) -> Result<Answer, Fault> {
+    let told = delegation.is_conversation && way == Way::Client;
+    let asked = told.then_some(&delegation.sampling);
+    let result = answer::result(&answered.said, &delegation.delegate()?.entry, asked)?;
     Ok(Answer { said: answered.said, result })
 }

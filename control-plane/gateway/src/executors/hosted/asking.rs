@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::delegating::{self, Asking};
 use super::resource::{CallResource, Status};
-use crate::call::form;
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Ask, Question, put};
+use crate::call::{form, page};
 use crate::digest;
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
@@ -138,12 +138,15 @@ async fn ask_user(
     (id, question): (&str, String),
 ) -> Result<Value, Fault> {
     let call = &execution.call;
-    let ask = user_form(found, params, id).ok_or(Fault::Undeclared)?;
-    if !call.abilities().elicitation {
+    let ask = of_user(found, params, id).ok_or(Fault::Undeclared)?;
+    let is_page = matches!(ask, Ask::Page { .. });
+    if !call.abilities().answers(&ask) {
         return Err(Fault::Unsupported);
     }
     let asked = put(call, Question { id: question, ask }).map_err(|_| Fault::Unsupported)?;
     match asked.answered(call).await {
+        // On the page nothing is answered to the client.
+        Ok(Answer::Accepted(_)) if is_page => Ok(json!({"action": "accept"})),
         Ok(Answer::Accepted(content)) => Ok(json!({"action": "accept", "content": content})),
         Ok(Answer::Declined) => Ok(json!({"action": "decline"})),
         Ok(_) => Ok(json!({"action": "cancel"})),
@@ -152,16 +155,25 @@ async fn ask_user(
     }
 }
 
-/// The service's form, else the spec's. Only forms: a URL to visit is never shown.
-fn user_form(found: &Dependency, params: &Map<String, Value>, id: &str) -> Option<Ask> {
-    if params.get("mode").is_some_and(|mode| mode != "form") {
+/// The service's form, else the spec's; where the spec names a page, that one or one below it.
+fn of_user(found: &Dependency, params: &Map<String, Value>, id: &str) -> Option<Ask> {
+    let of = |from: &Map<String, Value>| from.get("message").and_then(Value::as_str).map(str::to_owned);
+    let said = of(params).filter(|text| !text.is_empty()).or_else(|| of(&found.question));
+    let message = said.unwrap_or_else(|| id.to_owned());
+    let page = found.question.get("url").and_then(Value::as_str);
+    let mode = params
+        .get("mode")
+        .map_or(if page.is_some() { "url" } else { "form" }, |mode| mode.as_str().unwrap_or_default());
+    if let ("url", Some(page)) = (mode, page) {
+        let asked = params.get("url").map_or(Some(""), Value::as_str)?;
+        return Some(Ask::Page { message, url: page::address(page, asked)? });
+    }
+    if mode != "form" {
         return None;
     }
-    let of = |from: &Map<String, Value>| from.get("message").and_then(Value::as_str).map(str::to_owned);
     let schema = params.get("requestedSchema").or_else(|| found.question.get("requestedSchema"))?;
     form::check(schema).ok()?;
-    let said = of(params).filter(|text| !text.is_empty()).or_else(|| of(&found.question));
-    Some(Ask::Form { message: said.unwrap_or_else(|| id.to_owned()), requested_schema: schema.clone() })
+    Some(Ask::Form { message, requested_schema: schema.clone() })
 }
 
 #[cfg(test)]

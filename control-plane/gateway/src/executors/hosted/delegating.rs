@@ -7,8 +7,10 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::call::question::input_timeout;
+use crate::call::sampling::needs_tools;
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
+use crate::executors::delegate::conversation;
 use crate::executors::delegate::delegation::{Delegation, Fault};
 use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::executors::delegate::record;
@@ -52,7 +54,9 @@ fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
         return Err(Fault::Undeclared);
     }
     let sampling = sampling(delegate, params).ok_or(Fault::InvalidInput)?;
-    let way = delegates.way(delegate, call.abilities())?;
+    // Messages are what a service always sends; with tools they are a conversation.
+    let is_conversation = needs_tools(&sampling);
+    let way = delegates.way(delegate, call.abilities(), &sampling, is_conversation)?;
     let began = Instant::now();
     let delegation = Delegation {
         call: call.clone(),
@@ -62,6 +66,7 @@ fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
         correlation: question.clone(),
         input: input(&sampling),
         sampling,
+        is_conversation,
         began,
         until: call.deadline().min(began + input_timeout(&call.entry.primitive)),
     };
@@ -84,6 +89,11 @@ fn sampling(delegate: &Dependency, params: &Map<String, Value>) -> Option<Map<St
         if let (None, Some(value)) = (request.get(name), params.get(name)) {
             request.insert(name.into(), value.clone());
         }
+    }
+    if delegate.entry.primitive.sampling_tools {
+        let given = ["messages", "tools", "toolChoice"]
+            .map(|name| Some((name.to_owned(), params.get(name)?.clone())));
+        request.extend(conversation::read(&Value::Object(given.into_iter().flatten().collect()))?);
     }
     request.entry("maxTokens").or_insert(json!(DEFAULT_TOKENS));
     Some(request)

@@ -11,11 +11,12 @@ use asp_proto::snapshot::Kind;
 use prost::Message;
 use serde_json::{Map, Value, json};
 
-use super::attempt_state::{AttemptState, Delivery, Key};
+use super::attempt_state::{AttemptState, Delivery, Key, Page};
 use super::job::Job;
 use crate::call::content::parse;
-use crate::call::form;
+use crate::call::event::Event;
 use crate::call::question::{Answer, Ask, Question, put};
+use crate::call::{form, page};
 
 mod delegation;
 mod rounds;
@@ -53,16 +54,20 @@ pub(super) fn elicit(
     };
     let call = job.call();
     let declared = call.entry.primitive.elicitations.contains(&requested.elicitation_id);
-    let form = if declared { user_form(job, &requested) } else { None };
-    let asked = match form {
+    let ask = if declared { of_user(job, &requested) } else { None };
+    let asked = match ask {
         None => Err(UNDECLARED),
-        Some(_) if !call.abilities().elicitation => Err(UNSUPPORTED),
+        Some(ask) if !call.abilities().answers(&ask) => Err(UNSUPPORTED),
         Some(_) if requested.encoded_len() > MAX_FORM => Err(TOO_LARGE),
-        Some(form) => Ok(form),
+        Some(ask) => Ok(ask),
     };
     // Put now, so that it stands where the worker asked it; only the answer is waited for.
     let id = question_id(attempt_state, &requested.elicitation_id);
+    let page = matches!(asked, Ok(Ask::Page { .. })).then(|| Page { id: id.clone(), is_agreed: false });
     let put = asked.and_then(|ask| put(call, Question { id, ask }).map_err(|_| UNSUPPORTED));
+    if let (Ok(_), Some(page)) = (&put, page) {
+        attempt_state.pages.insert(requested.elicitation_id.clone(), page);
+    }
     let call = Arc::clone(call);
     attempt_state.waiting.push(Box::pin(async move {
         let answer = match put {
@@ -92,22 +97,39 @@ fn question_id(attempt_state: &mut AttemptState, declared: &str) -> String {
     }
 }
 
-/// The form to ask: the plugin's schema, else its fields, else what the spec says.
-fn user_form(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
+/// The user is done on the page that was shown last for a declared id; one that nobody agreed to see is nobody's.
+pub(super) fn visited(job: &Job<'_>, attempt_state: &mut AttemptState, declared: &str) {
+    if attempt_state.pages.get(declared).is_some_and(|page| page.is_agreed)
+        && let Some(Page { id, .. }) = attempt_state.pages.remove(declared)
+    {
+        job.call().emit(Event::Visited { id });
+    }
+}
+
+/// What to ask: the page that the spec names, or one below it; else the form, which is the plugin's schema, else its
+/// fields, else what the spec says.
+fn of_user(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
     let constant = match job.execution.snapshot.dependencies.get(&requested.elicitation_id) {
         Some(found) if found.kind == Kind::Elicitation => &found.question,
         _ => return None,
     };
+    let spec = constant.get("message").and_then(Value::as_str).unwrap_or_default();
+    let said = [requested.message.as_str(), requested.title.as_str(), spec];
+    let message =
+        said.into_iter().find(|text| !text.is_empty()).unwrap_or(&requested.elicitation_id).to_owned();
+    if let Some(page) = constant.get("url").and_then(Value::as_str) {
+        return Some(Ask::Page { message, url: page::address(page, &requested.url)? });
+    }
+    if !requested.url.is_empty() {
+        return None;
+    }
     let schema = match parse(requested.requested_schema.as_ref()).ok()? {
         Some(schema) => schema,
         None if !requested.fields.is_empty() => fields_schema(requested),
         None => constant.get("requestedSchema")?.clone(),
     };
     form::check(&schema).ok()?;
-    let spec = constant.get("message").and_then(Value::as_str).unwrap_or_default();
-    let said = [requested.message.as_str(), requested.title.as_str(), spec];
-    let message = said.into_iter().find(|text| !text.is_empty()).unwrap_or(&requested.elicitation_id);
-    Some(Ask::Form { message: message.to_owned(), requested_schema: schema })
+    Some(Ask::Form { message, requested_schema: schema })
 }
 
 fn fields_schema(requested: &ElicitationRequested) -> Value {

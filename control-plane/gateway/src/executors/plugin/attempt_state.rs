@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use asp_proto::plugin::deliver_user_input::Action;
 use asp_proto::plugin::{DeliverDelegationResult, DeliverUserInput, Resume};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -47,6 +48,14 @@ pub(super) enum Key {
     Delegation(String),
 }
 
+/// A page that a user was asked to see.
+pub(super) struct Page {
+    /// Its question's.
+    pub id: String,
+    /// The user has said yes.
+    pub is_agreed: bool,
+}
+
 /// The call so far.
 #[derive(Default)]
 pub(super) struct AttemptState {
@@ -74,6 +83,8 @@ pub(super) struct AttemptState {
     pub questions: u32,
     /// What is asked and not answered, with the attempt that asked last.
     pub open: HashMap<Key, u32>,
+    /// The pages that a user was asked to see, by their declared ids: no more than the primitive declares.
+    pub pages: HashMap<String, Page>,
     /// What was answered to a read or a prompt, also that nobody did; `None` before it asked.
     pub given: Option<Resume>,
     /// The waits for the answers; they outlive the worker that asked.
@@ -107,6 +118,9 @@ impl AttemptState {
     /// Takes note of an answer. Those that failed are asked for again.
     pub(super) fn answered(&mut self, delivery: &Delivery) {
         self.open.remove(&delivery.key());
+        if let Delivery::Input(input) = delivery {
+            self.decided(input);
+        }
         let size = match delivery {
             Delivery::Input(input) => input.encoded_len(),
             Delivery::Delegation(result) => result.encoded_len(),
@@ -118,6 +132,15 @@ impl AttemptState {
         match delivery {
             Delivery::Input(input) => self.inputs.push(input.clone()),
             Delivery::Delegation(result) => self.results.push(result.clone()),
+        }
+    }
+
+    /// A page is shown to nobody but those who agree to see it.
+    fn decided(&mut self, input: &DeliverUserInput) {
+        if input.error.is_empty() && input.action() == Action::Accept {
+            self.pages.entry(input.elicitation_id.clone()).and_modify(|page| page.is_agreed = true);
+        } else {
+            self.pages.remove(&input.elicitation_id);
         }
     }
 

@@ -122,7 +122,11 @@ impl Job<'_> {
 
     fn read(&self, attempt_state: &AttemptState) -> ppp::ReadResourceRequest {
         let call = self.call();
-        let uri = self.execution.arguments.get("uri").and_then(serde_json::Value::as_str);
+        // Nothing is read yet while somebody types: a variable of that name is no URI.
+        let uri = match call.completing {
+            Some(_) => None,
+            None => self.execution.arguments.get("uri").and_then(serde_json::Value::as_str),
+        };
         ppp::ReadResourceRequest {
             ctx: Some(self.context()),
             primitive: self.primitive.clone(),
@@ -134,6 +138,7 @@ impl Job<'_> {
             access_token: self.access_token(),
             attrs: self.attributes(),
             given: attempt_state.given.clone(),
+            completing: call.completing.clone().unwrap_or_default(),
         }
     }
 
@@ -149,6 +154,7 @@ impl Job<'_> {
             access_token: self.access_token(),
             attrs: self.attributes(),
             given: attempt_state.given.clone(),
+            completing: call.completing.clone().unwrap_or_default(),
         }
     }
 

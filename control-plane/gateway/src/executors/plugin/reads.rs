@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use super::admission::{self, Rejection};
+use super::completion;
 use super::job::Job;
 use super::recovery::AttemptOutcome;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
@@ -18,6 +19,9 @@ use crate::call::outcome::{Output, Refusal};
 const MAX_CONTENTS: usize = 16 << 20;
 /// Most messages of a prompt, and most contents of a resource.
 const MAX_ITEMS: usize = 1000;
+
+/// What a plugin without the hook says (runtime/README.md).
+const UNSUPPORTED: &str = "UNSUPPORTED";
 
 /// Follows the worker to its end.
 pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
@@ -38,6 +42,16 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             Err(TunnelFault::Garbage(what)) => return lost(job, what),
         };
         match heard {
+            Heard::Content(ContentChunk { completion: Some(said), .. })
+            | Heard::Prompt(GetPromptResponse { completion: Some(said), .. })
+                if call.completing.is_some() =>
+            {
+                return ended(completion::read(said));
+            }
+            Heard::Content(_) | Heard::Prompt(_) if call.completing.is_some() => {
+                let what = "the plugin offers no values to complete with";
+                return ended(Err(Refusal::Upstream(what.into())));
+            }
             Heard::Content(ContentChunk { asked: Some(asked), .. })
             | Heard::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
                 return AttemptOutcome::Asked(asked);
@@ -54,7 +68,11 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             }
             Heard::Message(_) => {}
             // A resource may have no contents; a prompt always has its answer.
-            Heard::End if !call.was_handed_over() || call.entry.primitive.kind() == PrimitiveKind::Prompt => {
+            Heard::End
+                if !call.was_handed_over()
+                    || call.completing.is_some()
+                    || call.entry.primitive.kind() == PrimitiveKind::Prompt =>
+            {
                 return lost(job, "the stream ended before the result");
             }
             Heard::End => return ended(contents.finish()),
@@ -108,6 +126,9 @@ fn ended(result: Result<Output, Refusal>) -> AttemptOutcome {
 
 /// A read has no result that carries an error: the failure's text becomes the refusal's.
 fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
+    if job.call().completing.is_some() && end.code == UNSUPPORTED {
+        return Ok(completion::none());
+    }
     if end.code == "NOT_FOUND" {
         let uri = job.execution.arguments.get("uri").and_then(Value::as_str).unwrap_or_default();
         return Err(Refusal::UnknownResource { uri: uri.to_owned() });
@@ -141,7 +162,7 @@ enum Data {
 
 impl Contents {
     fn push(&mut self, chunk: ContentChunk) -> Result<(), Refusal> {
-        let ContentChunk { uri, mime_type, data, asked: _ } = chunk;
+        let ContentChunk { uri, mime_type, data, asked: _, completion: _ } = chunk;
         self.size += match &data {
             Some(content_chunk::Data::Text(text)) => text.len(),
             Some(content_chunk::Data::Blob(bytes)) => bytes.len(),
@@ -231,7 +252,12 @@ mod tests {
     use asp_proto::plugin::{Json, PromptMessage};
 
     fn chunk(uri: &str, data: content_chunk::Data) -> ContentChunk {
-        ContentChunk { uri: uri.into(), mime_type: "text/plain".into(), data: Some(data), asked: None }
+        ContentChunk {
+            uri: uri.into(),
+            mime_type: "text/plain".into(),
+            data: Some(data),
+            ..ContentChunk::default()
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{
-    CancelRequest, LogLine, Progress, StatusUpdated, cancel_request::Mode, client_message,
+    CancelRequest, InitResponse, LogLine, Progress, StatusUpdated, cancel_request::Mode, client_message,
 };
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use futures::StreamExt;
@@ -133,20 +133,7 @@ impl Session<'_> {
             self.expires = None;
         }
         match payload {
-            Payload::Init(init) if !init.ok => Err(AttemptOutcome::Rejected(Rejection::Unusable(format!(
-                "plugin refuses to begin: {}",
-                init.message
-            )))),
-            Payload::Init(init) => {
-                let before = self.attempt_state.checkpoints;
-                self.attempt_state.checkpoints |=
-                    init.caps.get("checkpoint").is_some_and(|value| value == "true");
-                if self.attempt_state.checkpoints && !before && self.job.call().ownership.is_kept() {
-                    // From now on another gateway can go on with it.
-                    self.saved.state(self.job, self.attempt_state).await;
-                }
-                Ok(())
-            }
+            Payload::Init(init) => self.begun(init).await,
             Payload::Status(status) => self.status(status),
             Payload::Progress(progress) => self.progress(progress),
             Payload::Log(line) => {
@@ -184,10 +171,29 @@ impl Session<'_> {
                 self.job.execution.platform.resource_changed(self.job.call(), &changed.uri);
                 Ok(())
             }
+            Payload::ElicitationCompleted(done) => {
+                asking::visited(self.job, self.attempt_state, &done.elicitation_id);
+                Ok(())
+            }
             Payload::Completed(end) => Err(self.completed(&end)),
             Payload::Failed(end) => Err(self.failed(&end)),
             Payload::Cancel(_) | Payload::Pong(_) => Ok(()),
         }
+    }
+
+    /// The worker says that it is there, and what it can do.
+    async fn begun(&mut self, init: InitResponse) -> Step {
+        if !init.ok {
+            let why = format!("plugin refuses to begin: {}", init.message);
+            return Err(AttemptOutcome::Rejected(Rejection::Unusable(why)));
+        }
+        let before = self.attempt_state.checkpoints;
+        self.attempt_state.checkpoints |= init.caps.get("checkpoint").is_some_and(|value| value == "true");
+        if self.attempt_state.checkpoints && !before && self.job.call().ownership.is_kept() {
+            // From now on another gateway can go on with it.
+            self.saved.state(self.job, self.attempt_state).await;
+        }
+        Ok(())
     }
 
     /// The store has taken some of an artifact.
@@ -212,6 +218,7 @@ impl Session<'_> {
             Payload::Cancel(m) => &m.request_id,
             Payload::Checkpoint(m) => &m.request_id,
             Payload::ResourceChanged(m) => &m.request_id,
+            Payload::ElicitationCompleted(m) => &m.request_id,
             Payload::Init(_) | Payload::Pong(_) => return Ok(()),
         };
         // A log line of the worker's own has no call.

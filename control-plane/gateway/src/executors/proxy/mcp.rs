@@ -1,67 +1,78 @@
 //! Calls to an upstream MCP server over Streamable HTTP.
 //!
-//! Owns: one upstream session per (principal, downstream session, URL), in a bounded table, never shared.
-//! Keeps true: a session that is let go is ended at its server; progress, logs and errors are relayed; no capability is declared upstream, so a server's
-//! request to us is answered with an error; what the upstream sends is bounded.
+//! Owns: which request a call becomes, in which upstream session, and what its result is. Keeps true: an upstream that
+//! lost a session is greeted again, once, and the call goes on; progress, logs, errors and questions are relayed; no
+//! client's token or session id goes along (I-8); what the upstream sends is bounded.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use asp_proto::snapshot::{Kind, ProxyMcp};
-use parking_lot::Mutex;
+use asp_proto::snapshot::{Kind, Primitive, ProxyMcp};
 use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
-use crate::call::principal::principal;
 use crate::execution::Execution;
-use crate::executors::outbound::client::Outbound;
+use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
+use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 pub mod client;
+pub mod downstream;
+pub mod listing;
+mod message;
+mod pinned;
+mod sessions;
+mod watching;
 
-use client::{Client, Exchange, Fault, Session};
+use client::session::Session;
+use client::{Client, Exchange, Fault};
+use downstream::{Clients, capabilities};
+use pinned::PinnedItems;
+use sessions::{Sessions, Slot};
+use watching::Watches;
 
-/// Most upstream sessions of one replica.
-const MAX_SESSIONS: usize = 10_000;
+/// Longest silence of a connection: how long an upstream may be silent in a call is judged there.
+const SILENCE: Duration = Duration::from_secs(3600);
 
 /// The upstream sessions of one gateway.
 pub struct McpUpstreams {
-    outbound: Arc<Outbound>,
-    sessions: Mutex<HashMap<Key, Slot>>,
-    next_id: AtomicU64,
+    outbound: Outbound,
+    sessions: Arc<Sessions>,
+    watches: Watches,
+    next_id: Arc<AtomicU64>,
     farewells: TaskTracker,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
-    url: String,
-    principal: [u8; 16],
-    downstream: String,
-}
-
-/// Held while one call opens the session, so that concurrent calls do not open it twice.
-type Opened = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
-
-struct Slot {
-    session: Opened,
-    used: Instant,
-}
-
 impl McpUpstreams {
-    pub(super) fn new(outbound: Arc<Outbound>) -> McpUpstreams {
-        McpUpstreams {
-            outbound,
-            sessions: Mutex::default(),
-            next_id: AtomicU64::new(1),
+    pub(super) fn new(metrics: Arc<UpstreamMetrics>) -> Result<McpUpstreams, OutboundError> {
+        let next_id = Arc::new(AtomicU64::new(1));
+        Ok(McpUpstreams {
+            outbound: Outbound::with_silence(SILENCE)?,
+            sessions: Arc::default(),
+            watches: Watches::of(PinnedItems::counted_by(metrics), next_id.clone()),
+            next_id,
             farewells: TaskTracker::new(),
-        }
+        })
+    }
+
+    /// A snapshot has these primitives.
+    pub(super) fn prepare(&self, primitives: &[Primitive]) {
+        self.watches.items.replace(primitives);
+    }
+
+    /// Whether the upstream of a primitive still lists what was accepted of it.
+    pub(super) fn offers(&self, primitive: &Primitive) -> bool {
+        self.watches.items.offers(primitive)
+    }
+
+    /// Changes whenever [`McpUpstreams::offers`] answers otherwise than before.
+    pub(super) fn offers_changed(&self) -> u64 {
+        self.watches.items.changes()
     }
 
     /// Runs one call; an upstream session that has ended is opened anew, once.
@@ -76,15 +87,19 @@ impl McpUpstreams {
             url: destination.url,
             farewells: self.farewells.clone(),
         };
-        let key = Key {
-            url: target.url.clone(),
-            principal: principal(&call.caller),
-            downstream: call.session.clone(),
-        };
+        let declared = capabilities(call.abilities());
+        let slot = self.sessions.slot(client.url.as_str(), call, &declared.to_string());
+        let opens = slot.try_lock().is_ok_and(|held| held.is_none());
+        self.watches.enter(&target.url, &client, opens).await;
+        if !self.offers(&call.entry.primitive) {
+            // What the upstream lists no more is as unknown as what was never here (I-10).
+            call.take_back();
+            return Err(Refusal::Unknown);
+        }
+        let downstream = Arc::new(Clients::of(call.clone()));
         let (method, params) = request(target, execution);
         for attempt in 0..2 {
-            let slot = self.slot(&key);
-            let session = self.open(&client, &slot).await?;
+            let session = self.open(&client, &slot, &declared).await?;
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             let mut params = params.clone();
             params.insert(
@@ -95,7 +110,7 @@ impl McpUpstreams {
                 id,
                 method,
                 params: Value::Object(params),
-                heard: &|event| call.emit(event),
+                downstream: downstream.clone(),
                 cancelled: &call.cancellation(),
             };
             match client.request(&session, exchange).await {
@@ -109,46 +124,32 @@ impl McpUpstreams {
 
     /// Ends every session, and returns when the services that are to be told something were told.
     pub(super) async fn drained(&self) {
-        let slots = std::mem::take(&mut *self.sessions.lock());
-        drop(slots);
+        self.watches.clear();
+        self.sessions.clear();
         self.farewells.close();
         self.farewells.wait().await;
         self.farewells.reopen();
     }
 
-    async fn open(&self, client: &Client, slot: &Opened) -> Result<Arc<Session>, Refusal> {
+    async fn open(&self, client: &Client, slot: &Slot, declared: &Value) -> Result<Arc<Session>, Refusal> {
         let mut held = slot.lock().await;
         if let Some(session) = &*held {
             return Ok(session.clone());
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // Nothing of the call is delivered yet, whatever goes wrong here.
-        let opened = client.initialize(id).await.map_err(|fault| match fault {
+        let opened = client.initialize(id, declared.clone()).await;
+        let mut session = opened.map_err(|fault| match fault {
             Fault::Refused { status, wait } => match by_status_alone(status, wait) {
                 Meaning::Refused(refusal) => refusal,
                 Meaning::Open(why) => Refusal::Upstream(format!("handshake: {why}")),
             },
             fault => Refusal::Upstream(format!("handshake: {fault}")),
         })?;
-        let session = Arc::new(opened);
+        session.listen().await;
+        let session = Arc::new(session);
         *held = Some(session.clone());
         Ok(session)
-    }
-
-    fn slot(&self, key: &Key) -> Opened {
-        let mut sessions = self.sessions.lock();
-        if sessions.len() >= MAX_SESSIONS
-            && !sessions.contains_key(key)
-            && let Some(oldest) =
-                sessions.iter().min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone())
-        {
-            sessions.remove(&oldest);
-        }
-        let slot = sessions
-            .entry(key.clone())
-            .or_insert_with(|| Slot { session: Arc::default(), used: Instant::now() });
-        slot.used = Instant::now();
-        slot.session.clone()
     }
 }
 
@@ -173,7 +174,7 @@ fn by_status_alone(status: StatusCode, wait: Option<Duration>) -> Meaning {
 }
 
 /// The server has ended the session. Another call may have found that out before, and opened a new one.
-async fn forget(slot: &Opened, session: &Arc<Session>) {
+async fn forget(slot: &Slot, session: &Arc<Session>) {
     let mut held = slot.lock().await;
     if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, session)) {
         *held = None;
@@ -214,8 +215,15 @@ fn output(kind: Kind, mut result: Map<String, Value>) -> Output {
                 content,
                 is_error: result.get("isError") == Some(&Value::Bool(true)),
                 structured: result.remove("structuredContent"),
-                meta: Map::new(),
+                meta: meta(result.remove("_meta")),
             }
         }
     }
+}
+
+/// What the upstream says of its result, without what only the platform says.
+fn meta(said: Option<Value>) -> Map<String, Value> {
+    let Some(Value::Object(mut meta)) = said else { return Map::new() };
+    meta.retain(|name, _| !name.starts_with("asp/"));
+    meta
 }

@@ -1,18 +1,29 @@
 //! `completion/complete`: what a client offers for an argument while somebody types it (MCP "Completion").
 //!
-//! Owns the match of what was typed with the values that the spec lists. Refuses a prompt or template that the caller
-//! cannot see as it refuses one that does not exist (I-10); an argument without a list has no values.
+//! Owns the match of what was typed with the values that the spec lists; where it lists none but names the plugin, that is
+//! asked, by an ordinary call. Refuses a prompt or template that the caller cannot see as it refuses one that does not
+//! exist (I-10); an argument without either has no values.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use asp_edge::Reason;
-use asp_proto::snapshot::Kind;
+use asp_proto::snapshot::{Kind, Protocol};
 use asp_snapshot::{ListedPrimitive, VirtualServer};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use super::codec::{Failure, Message};
+use super::requests::{self, Answer, Context};
+use super::results::Asked;
 use super::{McpRequest, lists};
+use crate::call::outcome::Refusal;
+use crate::call::{ClientAbilities, Invocation};
 
 /// Most values of one answer (MCP `CompleteResult`).
 const MAX_VALUES: usize = 100;
+/// How long a plugin may take, a start of its worker included: nobody waits longer with a list open.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Whether the server has anything to offer, whoever asks: then it names the capability.
 pub(super) fn is_served(server: &VirtualServer) -> bool {
@@ -20,19 +31,32 @@ pub(super) fn is_served(server: &VirtualServer) -> bool {
     listed.any(|entry| !entry.primitive.completions.is_empty())
 }
 
-/// The result for `message`.
-pub(super) fn complete(request: &McpRequest, message: &Message) -> Result<Map<String, Value>, Failure> {
+/// The answer to `message`.
+pub(super) fn complete(
+    request: &McpRequest,
+    message: &Message,
+    context: &Context,
+) -> Result<Answer, Failure> {
     let (kind, name) = reference(message)?;
     let of_argument =
         |member: &str| message.param("argument").and_then(|argument| argument.get(member)?.as_str());
     let argument = of_argument("name").ok_or_else(|| invalid("params.argument.name must be a string"))?;
     let typed = of_argument("value").ok_or_else(|| invalid("params.argument.value must be a string"))?;
-    let named = |entry: &&ListedPrimitive| entry.primitive.kind() == kind && entry.listing.mcp_name == name;
-    let entry = request.server.entries.iter().map(|entry| &**entry).find(named);
-    let entry = entry.filter(|entry| lists::shows(request, entry)).ok_or_else(|| {
-        invalid(if kind == Kind::Prompt { "no such prompt" } else { "no such resource template" })
-    })?;
+    let unknown =
+        || invalid(if kind == Kind::Prompt { "no such prompt" } else { "no such resource template" });
+    let named =
+        |entry: &&Arc<ListedPrimitive>| entry.primitive.kind() == kind && entry.listing.mcp_name == name;
+    let entry = request.server.entries.iter().find(named);
+    let entry = entry.filter(|entry| lists::shows(request, entry)).ok_or_else(unknown)?;
     let listed = entry.primitive.completions.iter().find(|completion| completion.argument == argument);
+    if listed.is_some_and(|completion| completion.by_runtime) {
+        let invocation = invocation(request, message, context, entry, (argument, typed))?;
+        return match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
+            Ok(call) => Ok(Answer::Call(call, Asked::Other)),
+            Err(Refusal::MissingScopes { required }) => Err(requests::step_up(request, &required)),
+            Err(_) => Err(unknown()),
+        };
+    }
     let found = matching(listed.map(|completion| completion.values.as_slice()).unwrap_or_default(), typed);
     let mut result = Map::new();
     result.insert(
@@ -43,7 +67,42 @@ pub(super) fn complete(request: &McpRequest, message: &Message) -> Result<Map<St
             "hasMore": found.len() > MAX_VALUES,
         }),
     );
-    Ok(result)
+    Ok(Answer::Completion(result))
+}
+
+/// The call that asks the plugin: what is known of the other arguments goes along (`params.context.arguments`).
+fn invocation(
+    request: &McpRequest,
+    message: &Message,
+    context: &Context,
+    entry: &Arc<ListedPrimitive>,
+    (argument, typed): (&str, &str),
+) -> Result<Invocation, Failure> {
+    let known = message.param("context").and_then(|context| context.get("arguments"));
+    let mut arguments = match known {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(known)) if known.values().all(Value::is_string) => known.clone(),
+        Some(_) => return Err(invalid("params.context.arguments must be an object of strings")),
+    };
+    arguments.insert(argument.into(), typed.into());
+    Ok(Invocation {
+        caller: request.caller.clone(),
+        server: request.server.clone(),
+        protocol: Protocol::Mcp,
+        entry: entry.clone(),
+        arguments: Value::Object(arguments),
+        completing: Some(argument.into()),
+        chosen: None,
+        protocol_request_id: message.id_text().unwrap_or_default().into(),
+        // It changes nothing, and what is typed next asks anew.
+        idempotency_key: None,
+        deadline: Some(Instant::now() + LONGEST),
+        abilities: ClientAbilities::default(),
+        session: context.session.clone(),
+        trace: requests::trace(request, message),
+        bytes_in: request.body.len(),
+        parent: None,
+    })
 }
 
 /// What `params.ref` names: a prompt by its name, a template by its text.

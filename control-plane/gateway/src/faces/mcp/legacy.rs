@@ -14,10 +14,12 @@ use futures::future::join_all;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use super::codec::{self, Failure, Message, RpcResponse, accepted, server_request};
+use super::codec::{self, Failure, Message, RpcResponse, accepted, notification, server_request};
 use super::questions;
+use super::reconnection;
 use super::requests::{self, Answer, Context};
 use super::results::{self, CallResult};
+use super::resume::Resumable;
 use super::stream::{self, Era, View};
 use super::subscriptions;
 use super::{McpRequest, json as json_response, lists};
@@ -25,6 +27,7 @@ use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
+use crate::gateway::Gateway;
 use crate::sessions::{Profile, Session};
 
 /// A single message.
@@ -90,7 +93,8 @@ async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message
         let failure = Failure::with(Reason::InvalidRequest, "initialize must not be part of a batch");
         return Some(RpcResponse::failure(Some(id), &failure, trace));
     }
-    Some(match simple(request, session, message) {
+    // Nothing travels but the answers, so that nobody can be asked.
+    Some(match simple(request, session, message, ClientAbilities::default()) {
         Handled::Result(result) => RpcResponse::result(id, &result),
         Handled::Failed(failure) => RpcResponse::failure(Some(id), &failure, trace),
         Handled::Call(call, asked) => {
@@ -111,7 +115,7 @@ pub(super) fn methods(request: &McpRequest) -> &'static str {
 }
 
 /// The session's stream of what no request of its own causes (2025-11-25 transports, listening for messages).
-pub(super) fn listen(request: &McpRequest) -> Response {
+pub(super) async fn listen(request: &McpRequest) -> Response {
     let trace = request.admitted.trace;
     if request.server.sessions() == SessionMode::Stateless {
         return codec::method_not_allowed(methods(request));
@@ -123,17 +127,23 @@ pub(super) fn listen(request: &McpRequest) -> Response {
     }
     let opened = match session(request) {
         Ok(session) if session.is_kept() => {
-            let listening = subscriptions::open(request, &session);
+            let opened = open(request, &session).await;
             // A DELETE that came meanwhile has not seen the stream.
-            listening.and_then(|listening| self::session(request).map(|_| listening))
+            opened.and_then(|opened| self::session(request).map(|_| opened))
         }
         Ok(_) => Err(Failure::of(Reason::SessionMissing)),
         Err(failure) => Err(failure),
     };
-    match opened {
-        Ok(listening) => subscriptions::of_session(listening),
-        Err(failure) => failure.respond(None, trace),
+    opened.unwrap_or_else(|failure| failure.respond(None, trace))
+}
+
+/// The stream that the client had, where it names one.
+async fn open(request: &McpRequest, session: &Arc<Session>) -> Result<Response, Failure> {
+    if let Some(last) = request.headers.get("last-event-id") {
+        return reconnection::reconnect(request, session, last).await;
     }
+    let listening = subscriptions::open(request, session, None)?;
+    Ok(subscriptions::of_session(request, session, listening))
 }
 
 /// Ends a session and its streams.
@@ -175,10 +185,7 @@ fn initialize(request: &McpRequest, message: &Message) -> Response {
         Some(revision) if !revision.is_modern() => revision,
         _ => Revision::LATEST_LEGACY,
     };
-    // Elicitation came with 2025-06-18.
-    let asked = questions::abilities(message.param("capabilities"));
-    let abilities =
-        ClientAbilities { elicitation: asked.elicitation && revision >= Revision::V2025_06_18, ..asked };
+    let abilities = questions::abilities(message.param("capabilities"), revision);
     let profile = Profile { revision, abilities };
     let mut result = Map::new();
     result.insert("protocolVersion".into(), revision.as_str().into());
@@ -262,12 +269,13 @@ enum Handled {
 async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Response {
     let trace = requests::trace(request, message);
     let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
-    match simple(request, session, message) {
+    let abilities = abilities(request, session);
+    match simple(request, session, message, abilities) {
         Handled::Result(result) => json_response(RpcResponse::result(id, &result)),
         Handled::Failed(failure) => failure.respond(Some(id), trace),
         Handled::Call(call, asked) => {
             stream::respond(View {
-                attachment: Attachment::to(call, abilities(request, session)),
+                attachment: Attachment::to(call, abilities),
                 asked,
                 revision: session.profile.revision,
                 id: id.into(),
@@ -275,19 +283,20 @@ async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message)
                 log_level: Some(session.log_level()),
                 accepts_stream: accepts_stream(request),
                 from_event: 0,
-                era: Box::new(Legacy { session: session.clone() }),
+                era: Box::new(Legacy::of(request, session)),
             })
             .await
         }
     }
 }
 
-fn simple(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Handled {
-    let context = Context {
-        revision: session.profile.revision,
-        abilities: abilities(request, session),
-        session: session.key(),
-    };
+fn simple(
+    request: &McpRequest,
+    session: &Arc<Session>,
+    message: &Message,
+    abilities: ClientAbilities,
+) -> Handled {
+    let context = Context { revision: session.profile.revision, abilities, session: session.key() };
     match message.method.as_deref() {
         Some("ping") => Handled::Result(json!({})),
         Some("logging/setLevel") => match message.text_param("level").and_then(LogLevel::parse) {
@@ -312,7 +321,7 @@ fn simple(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Ha
 }
 
 /// A question needs a stream to travel on and a session to come back to.
-fn abilities(request: &McpRequest, session: &Session) -> ClientAbilities {
+pub(super) fn abilities(request: &McpRequest, session: &Session) -> ClientAbilities {
     let can_be_asked = session.is_kept() && accepts_stream(request);
     if can_be_asked { session.profile.abilities } else { ClientAbilities::default() }
 }
@@ -370,22 +379,43 @@ fn answered(session: &Session, message: &Message) {
     }
 }
 
-struct Legacy {
+/// The id of our request, and of the page where it is one: of one call alone.
+fn question_id(call: &Call, question: &str) -> String {
+    format!("{}.{question}", call.id)
+}
+
+pub(super) struct Legacy {
+    gateway: Arc<Gateway>,
     session: Arc<Session>,
+}
+
+impl Legacy {
+    pub(super) fn of(request: &McpRequest, session: &Arc<Session>) -> Legacy {
+        Legacy { gateway: request.gateway.clone(), session: session.clone() }
+    }
 }
 
 impl Era for Legacy {
     fn complete(&self, _result: &mut CallResult<'_>) {}
 
+    fn visited(&self, call: &Call, question: &str) -> Option<String> {
+        let params = json!({"elicitationId": question_id(call, question)});
+        Some(notification("notifications/elicitation/complete", params))
+    }
+
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String> {
-        let id = format!("{}.{}", call.id, question.id);
+        let id = question_id(call, &question.id);
         self.session.put_question(&id, call, &question.id);
-        let (method, params) = questions::request(question);
+        let (method, params) = questions::request(question, Some(&id));
         Some(server_request(&id, method, params))
     }
 
     fn suspend(&self, _call: &Arc<Call>, _questions: Vec<Question>, _next_event: u64) -> Option<Value> {
         None
+    }
+
+    fn resumable(&self, call: &Arc<Call>, progress_token: Option<&Value>) -> Option<Resumable> {
+        Resumable::of(&self.gateway, &self.session, call, progress_token)
     }
 
     /// The client has said that it does not want an answer.

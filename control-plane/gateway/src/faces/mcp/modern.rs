@@ -133,7 +133,7 @@ fn abilities(message: &Message) -> Result<ClientAbilities, Failure> {
         .filter(|capabilities| capabilities.is_object())
         .ok_or_else(|| missing_meta(CAPABILITIES))?;
     let tasks = tasks::is_declared(capabilities);
-    Ok(ClientAbilities { tasks, ..questions::abilities(Some(capabilities)) })
+    Ok(ClientAbilities { tasks, ..questions::abilities(Some(capabilities), REVISION) })
 }
 
 /// Header and body must name the same revision, and one we speak.
@@ -303,6 +303,11 @@ impl Era for Modern {
             result.put(name, value);
         }
         result.put_meta(SERVER_INFO, server_info(&self.server, REVISION));
+    }
+
+    /// 2026-07-28 has no such message: the client asks again when its user is done.
+    fn visited(&self, _call: &Call, _question: &str) -> Option<String> {
+        None
     }
 
     fn ask(&self, _call: &Arc<Call>, _question: &Question) -> Option<String> {

@@ -3,6 +3,7 @@
 //! Both eras use the same requests, `elicitation/create`, `sampling/createMessage` and `roots/list`; they differ in
 //! how these travel (a message on the stream, a member of `inputRequests`).
 
+use asp_snapshot::mcp_revision::Revision;
 use serde_json::{Map, Value, json};
 
 use crate::call::ClientAbilities;
@@ -11,9 +12,17 @@ use crate::call::question::{Answer, Ask, Question, Questions};
 /// Most roots of one client.
 const MAX_ROOTS: usize = 1000;
 
-/// The request that puts `question` to a client: its method and its parameters.
-pub(super) fn request(question: &Question) -> (&'static str, Value) {
+/// The request that puts `question` to a client: its method and its parameters. `id`: what a page is known by, where the
+/// revision tells when the user is done there (2025-11-25, `elicitationId`).
+pub(in crate::faces) fn request(question: &Question, id: Option<&str>) -> (&'static str, Value) {
     match &question.ask {
+        Ask::Page { message, url } => {
+            let mut params = json!({"mode": "url", "message": message, "url": url});
+            if let (Some(id), Some(params)) = (id, params.as_object_mut()) {
+                params.insert("elicitationId".into(), id.into());
+            }
+            ("elicitation/create", params)
+        }
         Ask::Form { message, requested_schema } => {
             ("elicitation/create", json!({"message": message, "requestedSchema": requested_schema}))
         }
@@ -23,9 +32,9 @@ pub(super) fn request(question: &Question) -> (&'static str, Value) {
 }
 
 /// A client's result as the answer to `question`; `None` when it is no result of that request.
-pub(super) fn answer(question: &Question, result: &Value) -> Option<Answer> {
+pub(in crate::faces) fn answer(question: &Question, result: &Value) -> Option<Answer> {
     match &question.ask {
-        Ask::Form { .. } => match result.get("action")?.as_str()? {
+        Ask::Form { .. } | Ask::Page { .. } => match result.get("action")?.as_str()? {
             "accept" => Some(Answer::Accepted(result.get("content").cloned().unwrap_or(Value::Null))),
             "decline" => Some(Answer::Declined),
             "cancel" => Some(Answer::Cancelled),
@@ -57,16 +66,16 @@ pub(super) fn deliver(questions: &Questions, results: &Map<String, Value>) {
 /// Questions as a client is asked them, by their ids.
 pub(super) fn requests(asked: &[Question]) -> Value {
     let requests = asked.iter().map(|question| {
-        let (method, params) = request(question);
+        let (method, params) = request(question, None);
         (question.id.clone(), json!({"method": method, "params": params}))
     });
     Value::Object(requests.collect())
 }
 
 /// What stands for an answer when the client gave an error or nothing that can be read.
-pub(super) fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
+pub(in crate::faces) fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
     match &question.ask {
-        Ask::Form { .. } => Answer::Cancelled,
+        Ask::Form { .. } | Ask::Page { .. } => Answer::Cancelled,
         Ask::Sampling(_) | Ask::Roots => {
             let said = error.and_then(|error| error.get("message")?.as_str());
             Answer::Failed(said.unwrap_or("the client gave no answer").to_owned())
@@ -74,18 +83,23 @@ pub(super) fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
     }
 }
 
-/// What a client that declares `capabilities` can answer.
-pub(super) fn abilities(capabilities: Option<&Value>) -> ClientAbilities {
+/// What a client of `revision` that declares `capabilities` can answer.
+pub(super) fn abilities(capabilities: Option<&Value>, revision: Revision) -> ClientAbilities {
+    let has_modes = revision >= Revision::V2025_11_25;
     let declared = |name: &str| capabilities.and_then(|capabilities| capabilities.get(name)?.as_object());
     ClientAbilities {
-        // Without a mode, forms are meant (2025-11-25, elicitation capabilities).
+        // Without a mode, forms are meant (2025-11-25, elicitation capabilities); before, there was nothing else.
         elicitation: declared("elicitation")
-            .is_some_and(|modes| modes.is_empty() || modes.contains_key("form")),
+            .is_some_and(|modes| !has_modes || modes.is_empty() || modes.contains_key("form")),
+        pages: declared("elicitation").is_some_and(|modes| modes.contains_key("url")),
         sampling: declared("sampling").is_some(),
+        sampling_tools: declared("sampling").is_some_and(|more| more.contains_key("tools")),
+        sampling_context: declared("sampling").is_some_and(|more| more.contains_key("context")),
         roots: declared("roots").is_some(),
         // Only one era has them.
         tasks: false,
     }
+    .within(revision)
 }
 
 #[cfg(test)]
@@ -126,7 +140,7 @@ mod tests {
     #[test]
     fn a_client_tells_roots_with_addresses_or_none() {
         let asked = Question { id: "r".into(), ask: Ask::Roots };
-        assert_eq!(request(&asked), ("roots/list", json!({})));
+        assert_eq!(request(&asked, None), ("roots/list", json!({})));
         let root = json!({"uri": "file:///src", "name": "Sources"});
         let told = json!({"roots": [root], "_meta": {}});
         assert_eq!(answer(&asked, &told), Some(Answer::Roots(json!([root]))));
@@ -138,19 +152,40 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_answers_by_url_only_cannot_fill_a_form() {
-        for (capabilities, elicitation, sampling, roots) in [
-            (json!({"elicitation": {}}), true, false, false),
-            (json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}}), true, true, false),
-            (json!({"elicitation": {"url": {}}, "sampling": {}, "roots": {}}), false, true, true),
-            (json!({"elicitation": true, "sampling": 1, "roots": []}), false, false, false),
+    fn a_page_is_known_by_its_id_where_the_revision_has_one() {
+        let ask = Ask::Page { message: "Pay".into(), url: "https://pay.example.com/".into() };
+        let asked = Question { id: "p".into(), ask };
+        let mut params = json!({"mode": "url", "message": "Pay", "url": "https://pay.example.com/"});
+        assert_eq!(request(&asked, None), ("elicitation/create", params.clone()));
+        params["elicitationId"] = "c.p".into();
+        assert_eq!(request(&asked, Some("c.p")), ("elicitation/create", params));
+        assert_eq!(answer(&asked, &json!({"action": "accept"})), Some(Answer::Accepted(Value::Null)));
+        assert_eq!(no_answer(&asked, None), Answer::Cancelled);
+    }
+
+    #[test]
+    fn what_a_client_declares_is_what_it_can_do() {
+        let none = ClientAbilities::default();
+        let form = ClientAbilities { elicitation: true, ..none };
+        let sampling = ClientAbilities { sampling: true, ..none };
+        for (capabilities, can) in [
+            (json!({"elicitation": {}}), form),
+            (json!({"elicitation": {"form": {}, "url": {}}}), ClientAbilities { pages: true, ..form }),
+            (json!({"elicitation": {"url": {}}}), ClientAbilities { pages: true, ..none }),
+            (json!({"sampling": {}}), sampling),
+            (json!({"sampling": {"tools": {}}}), ClientAbilities { sampling_tools: true, ..sampling }),
+            (json!({"sampling": {"context": {}}}), ClientAbilities { sampling_context: true, ..sampling }),
+            (json!({"roots": {}}), ClientAbilities { roots: true, ..none }),
+            (json!({"elicitation": true, "sampling": 1, "roots": []}), none),
         ] {
-            assert_eq!(
-                abilities(Some(&capabilities)),
-                ClientAbilities { elicitation, sampling, roots, tasks: false },
-                "{capabilities}"
-            );
+            for revision in [Revision::V2025_11_25, Revision::V2026_07_28] {
+                assert_eq!(abilities(Some(&capabilities), revision), can, "{capabilities}");
+            }
         }
-        assert_eq!(abilities(None), ClientAbilities::default());
+        assert_eq!(abilities(None, Revision::V2026_07_28), none);
+        for modes in [json!({}), json!({"url": {}}), json!({"form": {}})] {
+            let capabilities = json!({"elicitation": modes});
+            assert_eq!(abilities(Some(&capabilities), Revision::V2025_06_18), form, "{modes}");
+        }
     }
 }

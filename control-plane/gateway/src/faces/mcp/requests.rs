@@ -1,7 +1,6 @@
 //! The requests both eras share: lists, completions, tool calls, prompts and resources.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_edge::{Reason, Trace};
 use asp_proto::snapshot::Protocol;
@@ -19,6 +18,7 @@ use super::results::{self, Asked};
 use super::tasks;
 use crate::call::outcome::Refusal;
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
+use crate::clock;
 use crate::pipeline::entitlement::entitle;
 use crate::pipeline::resolve::{Target, resolve};
 
@@ -55,7 +55,7 @@ pub(super) fn dispatch(
     }
     let (what, name) = match method {
         "completion/complete" if completion::is_served(&request.server) => {
-            return Some(completion::complete(request, message).map(Answer::Completion));
+            return Some(completion::complete(request, message, context));
         }
         "tools/call" => ("tool", "name"),
         "prompts/get" => ("prompt", "name"),
@@ -144,6 +144,8 @@ fn invocation(
         )?,
         entry: entry.clone(),
         arguments,
+        completing: None,
+        chosen: None,
         protocol_request_id: message.id_text().unwrap_or_default().into(),
         deadline: deadline(request),
         abilities: context.abilities,
@@ -191,10 +193,21 @@ pub(super) fn incapable(required: &[String], revision: Revision) -> Failure {
     let message = Refusal::MissingCapabilities { required: required.to_vec() }.public_message();
     let mut capabilities = Map::new();
     for name in required {
-        match name.as_str() {
-            tasks::ABILITY => capabilities.insert("extensions".into(), json!({tasks::EXTENSION: {}})),
-            name => capabilities.insert(name.into(), json!({})),
-        };
+        match (name.as_str(), name.split_once('.')) {
+            (tasks::ABILITY, _) => {
+                capabilities.insert("extensions".into(), json!({tasks::EXTENSION: {}}));
+            }
+            // A part of a capability, such as a mode of elicitation.
+            (_, Some((whole, part))) => {
+                let whole = capabilities.entry(whole).or_insert_with(|| json!({}));
+                if let Some(whole) = whole.as_object_mut() {
+                    whole.insert(part.into(), json!({}));
+                }
+            }
+            (name, None) => {
+                capabilities.insert(name.into(), json!({}));
+            }
+        }
     }
     let failure = Failure::with(Reason::MissingCapability, &message)
         .data("requiredCapabilities", Value::Object(capabilities));
@@ -240,8 +253,5 @@ pub(super) fn trace(request: &McpRequest, message: &Message) -> Trace {
 
 /// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.
 fn deadline(request: &McpRequest) -> Option<Instant> {
-    let at = header(&request.headers, "x-deadline-ms")?.parse::<u64>().ok()?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    let left = Duration::from_millis(at).saturating_sub(now);
-    Instant::now().checked_add(left)
+    clock::instant(header(&request.headers, "x-deadline-ms")?.parse().ok()?)
 }

@@ -1,6 +1,7 @@
 //! A call's outcome as MCP shows it, per revision.
 
 use asp_edge::{Reason, Trace};
+use asp_proto::snapshot::Kind;
 use asp_snapshot::VirtualServer;
 use asp_snapshot::mcp_revision::Revision;
 use serde::ser::SerializeMap;
@@ -8,6 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::codec::Failure;
+use crate::call::Call;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
 
 /// MCP up to 2025-11-25, resources, error handling; 2026-07-28 has -32602 for it.
@@ -18,6 +20,16 @@ const RESOURCE_NOT_FOUND: i32 = -32002;
 pub(super) enum Asked {
     Tool,
     Other,
+}
+
+impl Asked {
+    /// The kind of the request that began a call.
+    pub(super) fn of(call: &Call) -> Asked {
+        match call.entry.primitive.kind() {
+            Kind::Tool | Kind::Task => Asked::Tool,
+            _ => Asked::Other,
+        }
+    }
 }
 
 /// The result of a call on its way to its text: what the output holds is borrowed, so that it is written once and
@@ -122,10 +134,17 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
             members.push(("isError", Member::Own((*is_error).into())));
             result.meta = Some(meta);
         }
-        Output::Contents { contents } => members.push(("contents", Member::Values(contents))),
+        Output::Contents { contents } => members.push(("contents", known_contents(contents, revision))),
         Output::Messages { description, messages } => {
             members.extend(description.as_deref().map(|text| ("description", Member::Text(text))));
             members.push(("messages", Member::Values(messages)));
+        }
+        Output::Completion { values, total, has_more } => {
+            let mut completion = json!({"values": values, "hasMore": has_more});
+            if let (Some(total), Some(completion)) = (total, completion.as_object_mut()) {
+                completion.insert("total".into(), (*total).into());
+            }
+            members.push(("completion", Member::Own(completion)));
         }
     }
     result
@@ -134,6 +153,20 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
 /// MCP `CallToolResult.structuredContent`: unknown to 2025-03-26, an object until 2025-11-25, then any JSON value.
 fn takes_structured(value: &Value, revision: Revision) -> bool {
     revision.is_modern() || (revision >= Revision::V2025_06_18 && value.is_object())
+}
+
+/// Contents have a `_meta` since 2025-06-18.
+fn known_contents(contents: &[Value], revision: Revision) -> Member<'_> {
+    if revision >= Revision::V2025_06_18 {
+        return Member::Values(contents);
+    }
+    let known = contents.iter().cloned().map(|mut content| {
+        if let Some(members) = content.as_object_mut() {
+            members.shift_remove("_meta");
+        }
+        content
+    });
+    Member::Own(known.collect())
 }
 
 /// 2025-03-26 knows no resource links: a client of that revision would refuse the whole result.

@@ -11,13 +11,15 @@ use std::time::Duration;
 use asp_snapshot::mcp_revision::Revision;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
-use futures::stream;
-use http::{HeaderValue, StatusCode, header};
+use futures::{FutureExt, stream};
+use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::codec::{Message, RpcResponse, accepted, notification};
+use super::codec::{Message, RpcResponse, accepted, notification, status};
+use super::events::{self, COMMENT, KEEP_ALIVE};
 use super::results::{self, Asked, CallResult};
+use super::resume::{Place, Resumable};
 use crate::call::Call;
 use crate::call::authority::Attachment;
 use crate::call::event::{Event, LogLevel};
@@ -29,12 +31,9 @@ use crate::call::question::Question;
 const STREAM_AFTER: Duration = Duration::from_secs(5);
 /// How long a question waits for others that are asked together with it, where the response ends with them.
 const ASKED_TOGETHER: Duration = Duration::from_millis(50);
-/// Envoy and other proxies close what stays silent for longer.
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// What keeps a quiet stream open.
-pub(super) const COMMENT: &str = ":\r\n\r\n";
 /// A change of phase moves the progress by a thousandth: far below what a percent shows.
 const PHASE_STEPS: f64 = 1000.0;
+const LOST_LOGS: &str = "log messages are missing here: more came than are kept for a client that reads late";
 /// `_meta` members of a progress notification: the plugin's counters, and the phase it is in.
 const GAUGES: &str = "asp/gauges";
 const PHASE: &str = "asp/phase";
@@ -77,11 +76,17 @@ pub(super) trait Era: Send + Sync {
     fn complete(&self, result: &mut CallResult<'_>);
     /// A question as a message on the stream; `None` when it is answered by [`Era::suspend`].
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String>;
+    /// What tells a client that its user is done on a page; `None` where the revision has no such message.
+    fn visited(&self, call: &Call, question: &str) -> Option<String>;
     /// The final result of a response that ends because the call waits for answers to `questions`; the next one goes
     /// on with event number `next_event`.
     fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Value>;
     /// Whether a response to a cancelled call still has somebody who waits for it.
     fn answers_cancelled(&self) -> bool;
+    /// The stream that answers the call, where the client can come back to it.
+    fn resumable(&self, _call: &Arc<Call>, _progress_token: Option<&Value>) -> Option<Resumable> {
+        None
+    }
     /// The client went away before the outcome, and no other one follows the call or will be back.
     fn abandoned(&self, call: &Arc<Call>);
 }
@@ -94,10 +99,9 @@ pub(super) async fn respond(mut view: View) -> Response {
         // The retry left questions open: they are asked again.
         return RpcResponse::result(&view.id, &result).respond(StatusCode::OK);
     }
-    let follower = Follower::from(view.attachment.call().clone(), view.from_event);
     // A call that goes on after a question does not fall back behind what its client was told.
     let last_progress = view.attachment.call().events.progress_before(view.from_event);
-    let mut following = Following { follower, view, last_progress, asked: None, ended: false };
+    let mut following = Following::of(view, last_progress);
     let first = tokio::select! {
         biased;
         frame = following.next_frame() => frame,
@@ -108,13 +112,27 @@ pub(super) async fn respond(mut view: View) -> Response {
             following.ended = true;
             response.respond(status)
         }
-        Some(frame) if following.view.accepts_stream => event_stream(following, frame),
+        Some(frame) if following.view.accepts_stream => event_stream(following, Some(frame)),
         Some(_) => only_final(following).await,
         // Cancelled: the client has said that it does not want an answer.
         None => {
             following.ended = true;
             accepted()
         }
+    }
+}
+
+/// Goes on with a stream that was cut, whose client was shown `last_progress` last. Where nothing is left to be said, the
+/// client is told not to come back (WHATWG HTML, server-sent events: 204).
+pub(super) fn resume(view: View, last_progress: Option<f64>) -> Response {
+    let mut following = Following::of(view, last_progress);
+    match following.next_frame().now_or_never() {
+        Some(None) => {
+            following.ended = true;
+            status(StatusCode::NO_CONTENT)
+        }
+        Some(frame) => event_stream(following, frame),
+        None => event_stream(following, None),
     }
 }
 
@@ -130,52 +148,94 @@ async fn only_final(mut following: Following) -> Response {
     accepted()
 }
 
-fn event_stream(following: Following, first: Frame) -> Response {
-    let frames = stream::unfold((following, Some(first)), |(mut following, held)| async move {
-        if following.ended {
+/// Server-sent events, of which `first` is one.
+fn event_stream(following: Following, first: Option<Frame>) -> Response {
+    let view = &following.view;
+    let resumable = view.era.resumable(view.attachment.call(), view.progress_token.as_ref());
+    let primer = resumable.as_ref().and_then(|stream| stream.primer(following.began));
+    let said = Instant::now();
+    let events = Events { following, resumable, primer, held: first, said };
+    let texts = stream::unfold(events, |mut events| async move {
+        let text = events.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(text)), events))
+    });
+    events::respond(Body::from_stream(texts))
+}
+
+/// What a call's stream says, as text.
+struct Events {
+    following: Following,
+    /// Where its client can come back to it.
+    resumable: Option<Resumable>,
+    /// The first event, before any message.
+    primer: Option<String>,
+    held: Option<Frame>,
+    /// When it said something last.
+    said: Instant,
+}
+
+impl Events {
+    /// The next text; `None` after the last.
+    async fn next(&mut self) -> Option<String> {
+        if self.following.ended {
             return None;
         }
-        let frame = match held {
-            Some(frame) => frame,
-            None => tokio::select! {
-                frame = following.next_frame() => match frame {
-                    Some(frame) => frame,
-                    None => return None,
-                },
-                () = tokio::time::sleep(KEEP_ALIVE) => Frame::KeepAlive,
+        if let Some(primer) = self.primer.take() {
+            return Some(primer);
+        }
+        let frame = match self.held.take() {
+            Some(frame) => Some(frame),
+            None => self.wait().await,
+        };
+        let place = self.following.place();
+        let id = |next_event| self.resumable.as_ref().and_then(|stream| stream.id(next_event));
+        let text = match frame? {
+            Frame::KeepAlive => return Some(COMMENT.to_owned()),
+            Frame::Message(text) => events::message(&text, id(Some(place)).as_deref()),
+            Frame::Final(response, _) => {
+                self.following.ended = true;
+                events::message(&response.text, id(None).as_deref())
+            }
+            Frame::Pause => match id(Some(place)) {
+                Some(id) => {
+                    self.following.ended = true;
+                    events::pause(&id)
+                }
+                None => COMMENT.to_owned(),
             },
         };
-        let text = match frame {
-            Frame::KeepAlive => COMMENT.to_owned(),
-            Frame::Message(text) => event_text(&text),
-            Frame::Final(response, _) => {
-                following.ended = true;
-                event_text(&response.text)
+        self.said = Instant::now();
+        Some(text)
+    }
+
+    async fn wait(&mut self) -> Option<Frame> {
+        let resumable = self.resumable.as_ref();
+        let pauses = resumable.and_then(|stream| Some(self.said + stream.pauses_after()?));
+        tokio::select! {
+            biased;
+            // Its client has another one by now.
+            () = taken_over(resumable) => {
+                self.following.ended = true;
+                None
             }
-        };
-        Some((Ok::<_, Infallible>(Bytes::from(text)), (following, None)))
-    });
-    of_events(Body::from_stream(frames))
+            frame = self.following.next_frame() => frame,
+            () = at(pauses) => Some(Frame::Pause),
+            () = tokio::time::sleep(KEEP_ALIVE) => Some(Frame::KeepAlive),
+        }
+    }
 }
 
-/// A response of server-sent events.
-pub(super) fn of_events(body: Body) -> Response {
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::OK;
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
-}
-
-/// One server-sent event; the messages hold no line breaks.
-pub(super) fn event_text(message: &str) -> String {
-    format!("event: message\ndata: {message}\n\n")
+async fn taken_over(stream: Option<&Resumable>) {
+    match stream {
+        Some(stream) => stream.taken_over().await,
+        None => std::future::pending().await,
+    }
 }
 
 enum Frame {
     KeepAlive,
+    /// Its client comes back for the rest.
+    Pause,
     Message(String),
     Final(RpcResponse, StatusCode),
 }
@@ -184,8 +244,12 @@ struct Following {
     follower: Follower,
     view: View,
     last_progress: Option<f64>,
+    /// Where it begins.
+    began: Place,
     /// Until when a question that ends the response waits for others.
     asked: Option<Instant>,
+    /// What is shown once something else is told.
+    held: Option<Shown>,
     ended: bool,
 }
 
@@ -199,18 +263,40 @@ impl Drop for Following {
 }
 
 impl Following {
+    fn of(view: View, last_progress: Option<f64>) -> Following {
+        let follower = Follower::from(view.attachment.call().clone(), view.from_event);
+        let began = Place { next_event: view.from_event, progress: last_progress };
+        Following { follower, view, last_progress, began, asked: None, held: None, ended: false }
+    }
+
+    /// The first event of the call that is not told yet, and the progress that is.
+    fn place(&self) -> Place {
+        let next_event = match &self.held {
+            Some(Shown::Event(logged)) => logged.number,
+            Some(Shown::Asked(_) | Shown::Ended(_)) | None => self.follower.next_unshown(),
+        };
+        Place { next_event, progress: self.last_progress }
+    }
+
     /// The next frame; `None` ends the response without a result.
     async fn next_frame(&mut self) -> Option<Frame> {
         loop {
             let position = self.follower.position();
-            let shown = tokio::select! {
-                biased;
-                shown = self.follower.next() => shown,
-                () = at(self.asked) => match self.suspended(position) {
-                    Some(frame) => return Some(frame),
-                    None => continue,
+            let shown = match self.held.take() {
+                Some(shown) => shown,
+                None => tokio::select! {
+                    biased;
+                    shown = self.follower.next() => shown,
+                    () = at(self.asked) => match self.suspended(position) {
+                        Some(frame) => return Some(frame),
+                        None => continue,
+                    },
                 },
             };
+            if let Some(text) = self.lost_logs() {
+                self.held = Some(shown);
+                return Some(Frame::Message(text));
+            }
             match shown {
                 Shown::Ended(outcome) => return self.last(&outcome),
                 // It is for another one who is attached, or who comes back.
@@ -221,7 +307,7 @@ impl Following {
                 },
                 // What comes after a question is for the response that goes on with its answer.
                 Shown::Event(logged) => {
-                    if let Some(frame) = self.suspended(position) {
+                    if let Some(frame) = self.suspended(logged.number) {
                         return Some(frame);
                     }
                     if let Some(text) = self.shown(logged.event) {
@@ -239,6 +325,13 @@ impl Following {
         let result = self.view.suspend(next_event)?;
         self.ended = true;
         Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK))
+    }
+
+    /// Says that log messages are gone that this client wants: it came too late for them.
+    fn lost_logs(&mut self) -> Option<String> {
+        let level = self.follower.lost_logs(self.view.log_level?)?;
+        let params = json!({"level": level.as_str(), "logger": "asp", "data": LOST_LOGS});
+        Some(notification("notifications/message", params))
     }
 
     /// The notification for an event, if this client gets one.
@@ -274,7 +367,14 @@ impl Following {
                 }
                 Some(notification("notifications/message", params))
             }
-            Event::Chunk { .. } | Event::Artifact { .. } | Event::Asked { .. } | Event::Resumed => None,
+            Event::Visited { id } if self.view.attachment.abilities().pages => {
+                self.view.era.visited(self.view.attachment.call(), &id)
+            }
+            Event::Visited { .. }
+            | Event::Chunk { .. }
+            | Event::Artifact { .. }
+            | Event::Asked { .. }
+            | Event::Resumed => None,
         }
     }
 

@@ -19,19 +19,21 @@ use serde_json::{Map, Value, json};
 
 use super::McpRequest;
 use super::codec::{Failure, Message, RpcResponse, notification};
+use super::events::{self, COMMENT, KEEP_ALIVE};
 use super::lists;
 use super::modern::SERVER_INFO;
 use super::requests;
 use super::results;
-use super::stream::{COMMENT, KEEP_ALIVE, event_text, of_events};
+use super::resume::ResumableChanges;
 use super::tasks;
 use crate::call::ClientAbilities;
 use crate::call::outcome::Refusal;
+use crate::event_id::ChangesPosition;
 use crate::pipeline::entitlement::entitle;
 use crate::pipeline::resolve::{Target, resolve};
 use crate::sessions::Session;
 use crate::subscriptions::Listening;
-use crate::subscriptions::subscriber::{List, MAX_RESOURCES, MAX_TEXT, Notice, Profile, Subscriber};
+use crate::subscriptions::subscriber::{List, MAX_RESOURCES, MAX_TEXT, Notice, Profile, Resumed, Subscriber};
 
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// Members of a filter, in the order of [`List::ALL`].
@@ -60,18 +62,37 @@ pub(super) fn change(
     Ok(())
 }
 
-/// Opens another stream of the session.
-pub(super) fn open(request: &McpRequest, session: &Session) -> Result<Listening, Failure> {
+/// Opens another stream of the session, or goes on with one from there.
+pub(super) fn open(
+    request: &McpRequest,
+    session: &Session,
+    from: Option<ChangesPosition>,
+) -> Result<Listening, Failure> {
     let subscriber = of(request, session)?;
     let hub = request.gateway.subscriptions.clone();
-    Listening::open(hub, subscriber, &request.snapshot, &request.caller).map_err(|_| full())
+    let resumed = from.map(|from| Resumed { from, lists: listed(&lists::capabilities(request, true)) });
+    Listening::open(hub, subscriber, &request.snapshot, &request.caller, resumed).map_err(|_| full())
 }
 
 /// The session's stream as a response.
-pub(super) fn of_session(listening: Listening) -> Response {
+pub(super) fn of_session(request: &McpRequest, session: &Session, listening: Listening) -> Response {
+    let resumable = ResumableChanges::of(request, session);
     // The first comment shows intermediaries that the response has begun.
-    let first = Some(COMMENT.to_owned());
-    respond(Telling { listening, tasks: SelectAll::new(), first, tag: None, last: None, ended: false })
+    let first = resumable.primer(listening.position()).unwrap_or_else(|| COMMENT.to_owned());
+    respond(Telling {
+        listening,
+        tasks: SelectAll::new(),
+        first: Some(first),
+        resumable: Some(resumable),
+        tag: None,
+        last: None,
+        ended: false,
+    })
+}
+
+/// Which lists a server with these capabilities has, in the order of [`List::ALL`].
+fn listed(capabilities: &Value) -> [bool; 3] {
+    ["tools", "prompts", "resources"].map(|name| capabilities.get(name).is_some())
 }
 
 /// `subscriptions/listen`: one stream of what the request names.
@@ -86,10 +107,9 @@ pub(super) fn listen(
     if !asked.tasks.is_empty() && !abilities.tasks {
         return Err(requests::incapable(&[tasks::ABILITY.to_owned()], revision));
     }
-    let capabilities = lists::capabilities(request, true);
-    let has = |name: &str| capabilities.get(name).is_some();
     let [tools, prompts, resources] = asked.lists;
-    let wants = [tools && has("tools"), prompts && has("prompts"), resources && has("resources")];
+    let [has_tools, has_prompts, has_resources] = listed(&lists::capabilities(request, true));
+    let wants = [tools && has_tools, prompts && has_prompts, resources && has_resources];
     let server = request.server.message.name.clone();
     let profile = Profile { server, revision, wants, lasts: false };
     let subscriptions = &request.gateway.subscriptions;
@@ -97,7 +117,7 @@ pub(super) fn listen(
     let subscriber = subscriber.map_err(|_| full())?;
     // From here on it is ended by whoever drops the stream.
     let opened =
-        Listening::open(subscriptions.clone(), subscriber.clone(), &request.snapshot, &request.caller);
+        Listening::open(subscriptions.clone(), subscriber.clone(), &request.snapshot, &request.caller, None);
     let listening = opened.map_err(|_| full())?;
     let mut honoured = Map::new();
     for (name, _) in LISTS.into_iter().zip(wants).filter(|(_, wanted)| *wanted) {
@@ -128,9 +148,10 @@ pub(super) fn listen(
     Ok(respond(Telling {
         listening,
         tasks: changes,
-        first: Some(event_text(&first)),
+        first: Some(events::message(&first, None)),
+        resumable: None,
         tag: Some(tag),
-        last: Some(event_text(&RpcResponse::result(id, &last).text)),
+        last: Some(events::message(&RpcResponse::result(id, &last).text, None)),
         ended: false,
     }))
 }
@@ -198,6 +219,8 @@ struct Telling {
     tasks: SelectAll<tasks::Changes>,
     /// The first event.
     first: Option<String>,
+    /// Where its client can come back to it.
+    resumable: Option<ResumableChanges>,
     /// The subscription's id, which every message of it carries.
     tag: Option<Value>,
     /// The last event.
@@ -216,14 +239,17 @@ impl Telling {
         }
         tokio::select! {
             notice = self.listening.next() => match notice {
-                Some(notice) => Some(event_text(&told(&notice, self.tag.as_ref()))),
+                Some((notice, position)) => {
+                    let id = self.resumable.as_ref().and_then(|stream| stream.id(position));
+                    Some(events::message(&told(&notice, self.tag.as_ref()), id.as_deref()))
+                }
                 None => {
                     self.ended = true;
                     self.last.take()
                 }
             },
             Some(task) = self.tasks.next(), if !self.tasks.is_empty() => {
-                Some(event_text(&tagged("notifications/tasks", task.into(), self.tag.as_ref())))
+                Some(events::message(&tagged("notifications/tasks", task.into(), self.tag.as_ref()), None))
             }
             () = tokio::time::sleep(KEEP_ALIVE) => Some(COMMENT.to_owned()),
         }
@@ -231,11 +257,11 @@ impl Telling {
 }
 
 fn respond(telling: Telling) -> Response {
-    let events = stream::unfold(telling, |mut telling| async move {
+    let texts = stream::unfold(telling, |mut telling| async move {
         let text = telling.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
     });
-    of_events(Body::from_stream(events))
+    events::respond(Body::from_stream(texts))
 }
 
 /// The session's subscriber, made when the session first listens or subscribes.

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use asp_gateway::executors::delegate::endpoint::{EndpointKey, Endpoints};
+use asp_proto::plugin::server_message::Payload;
 use asp_proto::snapshot::{Binding, Protocol, ProxyOpenai, SpecLimit, TargetKind};
 use serde_json::{Value, json};
 
 use super::{Model, Once, asks, audited, read, said, sweep, told, with_delegate, with_openai};
-use crate::runtime::{Runtime, Script, Worker};
+use crate::runtime::{Runtime, Script, Worker, json_of};
 use crate::support::{Fixture, snapshot};
 
 #[tokio::test]
@@ -90,6 +91,33 @@ async fn who_answers_is_decided_by_client_spec_and_operator() {
             }
         }
         assert_eq!(model.requests(), usize::from(expected == "model"), "{can} {prefers} {has}");
+    }
+}
+
+/// What a plugin says in place of an input has not been held against the delegate's schema, and costs the operator.
+#[tokio::test]
+async fn a_conversation_never_reaches_a_model_of_the_platforms() {
+    for prefers in [false, true] {
+        let model = Model::saying("1").await;
+        let snapshot = with_delegate(|delegate| {
+            delegate.sampling_tools = true;
+            delegate.prefer_platform = prefers;
+            delegate.input_schema = r#"{"type": "integer"}"#.into();
+        });
+        let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+            let invoke = worker.begin(&[]).await;
+            let message = json!({"role": "user", "content": {"type": "text", "text": "no integer"}});
+            let mut asked = asks(&invoke.request_id, "d-1", &json!(1), Duration::ZERO);
+            if let Payload::Delegation(asked) = &mut asked {
+                asked.conversation = json_of(&json!({"messages": [message]}));
+            }
+            worker.say(asked).await;
+            let told = told(&mut worker).await;
+            worker.complete(&invoke, &json!({"ok": told.error == "unsupported"})).await;
+        }));
+        let fixture = Fixture::with_models(snapshot, 7, runtime.runtimes(), model.endpoints());
+        let result = sweep(json!({})).send(&fixture).await.json()["result"].clone();
+        assert_eq!((&result["structuredContent"], model.requests()), (&json!({"ok": true}), 0), "{result}");
     }
 }
 

@@ -89,6 +89,21 @@ async fn a_legacy_client_is_asked_for_its_roots_on_its_stream() {
 }
 
 #[tokio::test]
+async fn nobody_is_asked_in_a_batch_because_nothing_travels_there_but_the_answers() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.say(asks_roots(&invoke.request_id)).await;
+        let ok = told(&mut worker).await == Err("unsupported".into());
+        worker.complete(&invoke, &json!({"ok": ok})).await;
+    }));
+    let can = json!({"roots": {}});
+    let client = Legacy::connect(&fixture(&runtime), "plugins", "alice", "2025-03-26", can).await;
+    let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "sweep", "arguments": {}}});
+    let answer = client.post(&json!([call])).await.json();
+    assert_eq!(answer[0]["result"]["content"][0]["text"], r#"{"ok":true}"#, "{answer}");
+}
+
+#[tokio::test]
 async fn a_plugin_is_told_at_once_that_a_client_has_no_roots() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[]).await;

@@ -214,13 +214,13 @@ async fn a_result_off_its_schema_is_never_passed_on() {
 /// What a plugin gives of a resource.
 fn chunk(uri: &str, text: &str) -> Any {
     let data = Some(content_chunk::Data::Text(text.into()));
-    packed(&ContentChunk { uri: uri.into(), mime_type: "text/plain".into(), data, asked: None })
+    packed(&ContentChunk { uri: uri.into(), mime_type: "text/plain".into(), data, ..ContentChunk::default() })
 }
 
 fn prompt() -> Any {
     let content = json_of(&json!({"type": "text", "text": "Hi"}));
     let messages = vec![PromptMessage { role: "user".into(), content }];
-    packed(&GetPromptResponse { description: "d".into(), messages, asked: None })
+    packed(&GetPromptResponse { description: "d".into(), messages, ..GetPromptResponse::default() })
 }
 
 /// Reads the fixture's resource and gets its prompt.

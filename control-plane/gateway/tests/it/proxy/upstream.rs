@@ -202,8 +202,14 @@ async fn a_late_word_of_an_old_sessions_end_leaves_the_new_one() {
     let fixture = fixture(address, Mutation::ReadOnly);
     let ok =
         |answer: Value| assert_eq!(answer["result"]["structuredContent"], json!({"ok": true}), "{answer}");
-    let first = Box::pin(echo(&fixture, "a"));
-    let second = Box::pin(echo(&fixture, "b"));
+    // Calls of one session share the upstream's.
+    let client = Legacy::connect(&fixture, "demo", "alice", "2025-11-25", json!({})).await;
+    let call = |id: u64| {
+        let client = &client;
+        let params = json!({"name": "echo", "arguments": {"message": "m"}});
+        Box::pin(async move { client.request(id, "tools/call", params).await.json() })
+    };
+    let (first, second) = (call(2), call(3));
     let (answer, other) = futures::future::select(first, second).await.factor_first();
     ok(answer);
     tell.send(true).unwrap();

@@ -110,7 +110,7 @@ async fn an_org_sees_its_primitives_with_exposure_and_policy() {
     let echo = other.as_array().unwrap().iter().find(|primitive| primitive["name"] == "echo").unwrap();
     assert_eq!(
         echo["exposure"],
-        json!({ "mcp": "echo", "a2a": null, "rest": null }),
+        json!({ "mcp": "echo", "a2a": null, "rest": "echo" }),
         "what no face serves is no exposure"
     );
 }

@@ -349,7 +349,7 @@ class StatusUpdated(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., status: _Optional[_Union[StatusUpdated.Status, str]] = ..., phase: _Optional[str] = ..., metadata: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
 
 class ElicitationRequested(_message.Message):
-    __slots__ = ("request_id", "task_id", "elicitation_id", "title", "fields", "requested_schema", "message")
+    __slots__ = ("request_id", "task_id", "elicitation_id", "title", "fields", "requested_schema", "message", "url")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     ELICITATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +357,7 @@ class ElicitationRequested(_message.Message):
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     REQUESTED_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     task_id: str
     elicitation_id: str
@@ -364,7 +365,16 @@ class ElicitationRequested(_message.Message):
     fields: _containers.RepeatedCompositeFieldContainer[ElicitationField]
     requested_schema: Json
     message: str
-    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., elicitation_id: _Optional[str] = ..., title: _Optional[str] = ..., fields: _Optional[_Iterable[_Union[ElicitationField, _Mapping]]] = ..., requested_schema: _Optional[_Union[Json, _Mapping]] = ..., message: _Optional[str] = ...) -> None: ...
+    url: str
+    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., elicitation_id: _Optional[str] = ..., title: _Optional[str] = ..., fields: _Optional[_Iterable[_Union[ElicitationField, _Mapping]]] = ..., requested_schema: _Optional[_Union[Json, _Mapping]] = ..., message: _Optional[str] = ..., url: _Optional[str] = ...) -> None: ...
+
+class ElicitationCompleted(_message.Message):
+    __slots__ = ("request_id", "elicitation_id")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ELICITATION_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    elicitation_id: str
+    def __init__(self, request_id: _Optional[str] = ..., elicitation_id: _Optional[str] = ...) -> None: ...
 
 class ElicitationField(_message.Message):
     __slots__ = ("name", "type", "required", "label")
@@ -379,20 +389,22 @@ class ElicitationField(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., required: _Optional[bool] = ..., label: _Optional[str] = ...) -> None: ...
 
 class DelegationRequested(_message.Message):
-    __slots__ = ("request_id", "task_id", "correlation_id", "delegate_id", "input", "timeout")
+    __slots__ = ("request_id", "task_id", "correlation_id", "delegate_id", "input", "timeout", "conversation")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     DELEGATE_ID_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     task_id: str
     correlation_id: str
     delegate_id: str
     input: Json
     timeout: _duration_pb2.Duration
-    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., delegate_id: _Optional[str] = ..., input: _Optional[_Union[Json, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    conversation: Json
+    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., delegate_id: _Optional[str] = ..., input: _Optional[_Union[Json, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., conversation: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
 
 class LogLine(_message.Message):
     __slots__ = ("request_id", "task_id", "level", "message", "at")
@@ -455,7 +467,7 @@ class ClientMessage(_message.Message):
     def __init__(self, init: _Optional[_Union[InitRequest, _Mapping]] = ..., invoke: _Optional[_Union[InvokeRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., user_input: _Optional[_Union[DeliverUserInput, _Mapping]] = ..., delegation_result: _Optional[_Union[DeliverDelegationResult, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., checkpoint_ack: _Optional[_Union[CheckpointAck, _Mapping]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed")
+    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed", "elicitation_completed")
     INIT_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -471,6 +483,7 @@ class ServerMessage(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     ARTIFACT_DATA_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    ELICITATION_COMPLETED_FIELD_NUMBER: _ClassVar[int]
     init: InitResponse
     status: StatusUpdated
     progress: Progress
@@ -486,7 +499,8 @@ class ServerMessage(_message.Message):
     checkpoint: Checkpoint
     artifact_data: ArtifactData
     resource_changed: ResourceChanged
-    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ...) -> None: ...
+    elicitation_completed: ElicitationCompleted
+    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ...) -> None: ...
 
 class ListResourcesRequest(_message.Message):
     __slots__ = ("ctx", "request_id")
@@ -525,7 +539,7 @@ class Asked(_message.Message):
     def __init__(self, elicitations: _Optional[_Iterable[_Union[ElicitationRequested, _Mapping]]] = ..., delegations: _Optional[_Iterable[_Union[DelegationRequested, _Mapping]]] = ...) -> None: ...
 
 class ReadResourceRequest(_message.Message):
-    __slots__ = ("ctx", "primitive", "version", "uri", "arguments", "request_id", "deadline", "access_token", "attrs", "given")
+    __slots__ = ("ctx", "primitive", "version", "uri", "arguments", "request_id", "deadline", "access_token", "attrs", "given", "completing")
     class AttrsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -543,6 +557,7 @@ class ReadResourceRequest(_message.Message):
     ACCESS_TOKEN_FIELD_NUMBER: _ClassVar[int]
     ATTRS_FIELD_NUMBER: _ClassVar[int]
     GIVEN_FIELD_NUMBER: _ClassVar[int]
+    COMPLETING_FIELD_NUMBER: _ClassVar[int]
     ctx: Context
     primitive: str
     version: str
@@ -553,21 +568,34 @@ class ReadResourceRequest(_message.Message):
     access_token: str
     attrs: _containers.ScalarMap[str, str]
     given: Resume
-    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., primitive: _Optional[str] = ..., version: _Optional[str] = ..., uri: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., access_token: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., given: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+    completing: str
+    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., primitive: _Optional[str] = ..., version: _Optional[str] = ..., uri: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., access_token: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., given: _Optional[_Union[Resume, _Mapping]] = ..., completing: _Optional[str] = ...) -> None: ...
+
+class Completion(_message.Message):
+    __slots__ = ("values", "total", "has_more")
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[str]
+    total: int
+    has_more: bool
+    def __init__(self, values: _Optional[_Iterable[str]] = ..., total: _Optional[int] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class ContentChunk(_message.Message):
-    __slots__ = ("uri", "mime_type", "text", "blob", "asked")
+    __slots__ = ("uri", "mime_type", "text", "blob", "asked", "completion")
     URI_FIELD_NUMBER: _ClassVar[int]
     MIME_TYPE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
     ASKED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_FIELD_NUMBER: _ClassVar[int]
     uri: str
     mime_type: str
     text: str
     blob: bytes
     asked: Asked
-    def __init__(self, uri: _Optional[str] = ..., mime_type: _Optional[str] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ...) -> None: ...
+    completion: Completion
+    def __init__(self, uri: _Optional[str] = ..., mime_type: _Optional[str] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ..., completion: _Optional[_Union[Completion, _Mapping]] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("ctx", "primitive", "uri", "request_id")
@@ -612,7 +640,7 @@ class ListPromptsResponse(_message.Message):
     def __init__(self, prompts: _Optional[_Iterable[_Union[PromptInfo, _Mapping]]] = ...) -> None: ...
 
 class GetPromptRequest(_message.Message):
-    __slots__ = ("ctx", "name", "version", "arguments", "request_id", "deadline", "access_token", "attrs", "given")
+    __slots__ = ("ctx", "name", "version", "arguments", "request_id", "deadline", "access_token", "attrs", "given", "completing")
     class AttrsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -629,6 +657,7 @@ class GetPromptRequest(_message.Message):
     ACCESS_TOKEN_FIELD_NUMBER: _ClassVar[int]
     ATTRS_FIELD_NUMBER: _ClassVar[int]
     GIVEN_FIELD_NUMBER: _ClassVar[int]
+    COMPLETING_FIELD_NUMBER: _ClassVar[int]
     ctx: Context
     name: str
     version: str
@@ -638,7 +667,8 @@ class GetPromptRequest(_message.Message):
     access_token: str
     attrs: _containers.ScalarMap[str, str]
     given: Resume
-    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., name: _Optional[str] = ..., version: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., access_token: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., given: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+    completing: str
+    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., name: _Optional[str] = ..., version: _Optional[str] = ..., arguments: _Optional[_Union[Json, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., access_token: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., given: _Optional[_Union[Resume, _Mapping]] = ..., completing: _Optional[str] = ...) -> None: ...
 
 class PromptMessage(_message.Message):
     __slots__ = ("role", "content")
@@ -649,11 +679,13 @@ class PromptMessage(_message.Message):
     def __init__(self, role: _Optional[str] = ..., content: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
 
 class GetPromptResponse(_message.Message):
-    __slots__ = ("description", "messages", "asked")
+    __slots__ = ("description", "messages", "asked", "completion")
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     ASKED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_FIELD_NUMBER: _ClassVar[int]
     description: str
     messages: _containers.RepeatedCompositeFieldContainer[PromptMessage]
     asked: Asked
-    def __init__(self, description: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[PromptMessage, _Mapping]]] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ...) -> None: ...
+    completion: Completion
+    def __init__(self, description: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[PromptMessage, _Mapping]]] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ..., completion: _Optional[_Union[Completion, _Mapping]] = ...) -> None: ...

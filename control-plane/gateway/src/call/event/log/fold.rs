@@ -1,12 +1,13 @@
 //! What of a call's events still matters when the log has no room for the events themselves.
 //!
 //! Keeps true: whoever comes late is shown the highest progress, the last statuses and every artifact as it was shown
-//! last, each in its place and under its number; it is bounded, whatever a call says (I-4).
+//! last, each in its place and under its number, and can be told that log messages are gone; it is bounded, whatever a
+//! call says (I-4).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::Logged;
-use crate::call::event::Event;
+use crate::call::event::{Event, LogLevel};
 
 /// Most artifacts, as many as a plugin's call may have; the earliest go first.
 const MAX_ARTIFACTS: usize = 256;
@@ -23,6 +24,8 @@ pub(super) struct Folded {
     statuses: VecDeque<u64>,
     /// By their URIs.
     artifacts: HashMap<String, u64>,
+    /// The last log message of each level, of which nothing else is kept.
+    logs: BTreeMap<LogLevel, u64>,
 }
 
 impl Folded {
@@ -49,8 +52,12 @@ impl Folded {
                 self.forget(before);
                 self.bound_artifacts();
             }
+            Event::Log { level, .. } => {
+                self.logs.insert(*level, number);
+                return;
+            }
             // A part of the result comes with it; questions are the call's own to keep.
-            Event::Log { .. } | Event::Chunk { .. } | Event::Asked { .. } | Event::Resumed => return,
+            Event::Chunk { .. } | Event::Asked { .. } | Event::Visited { .. } | Event::Resumed => return,
         }
         self.events.insert(number, logged);
     }
@@ -75,6 +82,12 @@ impl Folded {
     /// The first event from number `first` on.
     pub(super) fn next_from(&self, first: u64) -> Option<&Logged> {
         self.events.range(first..).next().map(|(_, logged)| logged)
+    }
+
+    /// The highest level of the log messages from number `first` on.
+    pub(super) fn logs_from(&self, first: u64) -> Option<LogLevel> {
+        let from = |(level, last): (&LogLevel, &u64)| (*last >= first).then_some(*level);
+        self.logs.iter().rev().find_map(from)
     }
 
     /// The highest progress, where it came before event number `first`: a reader from there is shown it otherwise.

@@ -18,6 +18,7 @@ use super::super::attempt_state::{AttemptState, Delivery, Key};
 use super::super::job::Job;
 use super::AskedTwice;
 use crate::call::content::parse;
+use crate::executors::delegate::conversation;
 use crate::executors::delegate::delegation::{Delegation, Fault};
 use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::executors::delegate::record;
@@ -88,10 +89,16 @@ fn begin(
         return Err(Fault::Limited);
     }
     let input = parse(requested.input.as_ref()).map_err(|_| Fault::InvalidInput)?.unwrap_or(Value::Null);
-    if delegate.entry.input.as_ref().is_some_and(|schema| schema.check(&input).is_err()) {
+    let is_conversation = requested.conversation.is_some();
+    if !is_conversation && delegate.entry.input.as_ref().is_some_and(|schema| schema.check(&input).is_err()) {
         return Err(Fault::InvalidInput);
     }
-    let way = job.delegates.way(delegate, call.abilities())?;
+    let sampling = match parse(requested.conversation.as_ref()).map_err(|_| Fault::InvalidInput)? {
+        None => sampling(delegate, &input),
+        Some(_) if !delegate.entry.primitive.sampling_tools => return Err(Fault::Undeclared),
+        Some(given) => conversation(delegate, &given).ok_or(Fault::InvalidInput)?,
+    };
+    let way = job.delegates.way(delegate, call.abilities(), &sampling, is_conversation)?;
     let time =
         requested.timeout.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
     let began = Instant::now();
@@ -101,7 +108,8 @@ fn begin(
         platform: execution.platform.clone(),
         id: requested.delegate_id.clone(),
         correlation: requested.correlation_id,
-        sampling: sampling(delegate, &input),
+        sampling,
+        is_conversation,
         input,
         began,
         until: call.deadline().min(began + time.unwrap_or(DEFAULT_TIME)),
@@ -111,6 +119,14 @@ fn begin(
     })?;
     let delegates = job.delegates.clone();
     Ok(async move { pending.answered(&delegates).await.map(|answer| answer.result) }.boxed())
+}
+
+/// The parameters of `sampling/createMessage` for a model that may use tools: what the spec fixes stays.
+fn conversation(delegate: &Dependency, given: &Value) -> Option<Map<String, Value>> {
+    let mut params = delegate.question.clone();
+    params.extend(conversation::read(given)?);
+    params.entry("maxTokens").or_insert(json!(DEFAULT_TOKENS));
+    Some(params)
 }
 
 /// The parameters of `sampling/createMessage`: the spec's constant part and the plugin's input as one message.

@@ -61,12 +61,31 @@ public interface Context {
      */
     Answer elicit(String id, Question question);
 
+    /** Says that the user has done on the page of the question `id` what was to be done there; clients may be told. */
+    void elicitationCompleted(String id);
+
+    /**
+     * Says that a resource of the server through which the call came reads otherwise than before: who of the caller's
+     * org subscribed to it is told.
+     */
+    void resourceChanged(String uri);
+
     /**
      * Asks the declared delegate `id`, a model or another primitive, and waits for its result.
      *
      * @throws PluginException UNDECLARED; DELEGATION_FAILED with the `reason` in its details, `expired` after `timeout`
      */
     JsonNode delegate(String id, Object input, Duration timeout);
+
+    /**
+     * Asks the client's model, which may use tools, by a delegate whose spec says {@code sampling.tools}, and waits. The
+     * answer's `content` has its blocks: where its `stopReason` is `toolUse`, run what the `tool_use` blocks name, add
+     * the answer and a user message of `tool_result` blocks to the messages, and ask again.
+     *
+     * @param conversation the part {@code {messages, tools, toolChoice}} of MCP's `sampling/createMessage`
+     * @throws PluginException as {@link #delegate} does
+     */
+    JsonNode converse(String id, Object conversation, Duration timeout);
 
     /**
      * Saves the state another worker can go on from, as JSON of at most 64 KiB. Returns when it is stored.

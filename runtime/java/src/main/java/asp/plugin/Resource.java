@@ -24,4 +24,14 @@ public interface Resource {
     default void watch(String uri, Runnable updated, Context context) throws Exception {
         throw new PluginException("UNSUPPORTED", "this resource cannot be watched");
     }
+
+    /**
+     * Lists what could be meant by `value`, which somebody types for `argument`, best first. It is asked for arguments
+     * of which the spec says {@code completions: {argument: plugin}}. Not supported unless overridden.
+     *
+     * @param known the other arguments, as far as the client tells them
+     */
+    default List<String> complete(String argument, String value, Arguments known, Context context) throws Exception {
+        throw new PluginException("UNSUPPORTED", "this plugin completes nothing: it does not override `complete`");
+    }
 }

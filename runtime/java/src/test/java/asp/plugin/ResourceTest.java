@@ -84,6 +84,24 @@ class ResourceTest {
     }
 
     @Test
+    void anArgumentIsCompletedWhereThePluginSaysHow() throws Exception {
+        var asked = ReadResourceRequest.newBuilder()
+                .setCompleting("page")
+                .setArguments(WorkerProcess.json(Map.of("page", "te", "shelf", "top")))
+                .build();
+        var completion = resources(pages).read(asked).next().getCompletion();
+        assertEquals(List.of("page te top"), completion.getValuesList());
+        assertEquals(1, completion.getTotal());
+        try (WorkerProcess worker = WorkerProcess.start(Manifests.greeting())) {
+            var prompts = PromptPluginGrpc.newBlockingStub(worker.channel(WorkerProcess.TOKEN));
+            StatusRuntimeException none = assertThrows(
+                    StatusRuntimeException.class,
+                    () -> prompts.get(GetPromptRequest.newBuilder().setCompleting("name").build()));
+            assertEquals(Status.Code.UNIMPLEMENTED, none.getStatus().getCode());
+        }
+    }
+
+    @Test
     void aPromptAnswersWithItsMessages() throws Exception {
         try (WorkerProcess worker = WorkerProcess.start(Manifests.greeting())) {
             var prompts = PromptPluginGrpc.newBlockingStub(worker.channel(WorkerProcess.TOKEN));

@@ -191,6 +191,18 @@ public final class FakeContext implements Context {
     }
 
     @Override
+    public synchronized void elicitationCompleted(String id) {
+        goOn();
+        recorded.completedElicitations().add(id);
+    }
+
+    @Override
+    public synchronized void resourceChanged(String uri) {
+        goOn();
+        recorded.changedResources().add(uri);
+    }
+
+    @Override
     public synchronized Answer elicit(String id, Question question) {
         Object given = given(answers, id);
         recorded.questions().add(new Recorded.Asked(id, question));
@@ -211,6 +223,11 @@ public final class FakeContext implements Context {
             throw Reasons.noDelegation(id, word);
         }
         return Json.tree(given);
+    }
+
+    @Override
+    public JsonNode converse(String id, Object conversation, Duration timeout) {
+        return delegate(id, conversation, timeout);
     }
 
     private Object given(Map<String, Object> known, String id) {

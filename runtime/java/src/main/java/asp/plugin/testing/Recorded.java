@@ -16,7 +16,9 @@ public record Recorded(
         List<Status> statuses,
         List<JsonNode> checkpoints,
         List<Asked> questions,
-        List<Delegated> delegations) {
+        List<Delegated> delegations,
+        List<String> changedResources,
+        List<String> completedElicitations) {
 
     public record Progress(double percent, String message, Map<String, Double> gauges) {}
 
@@ -34,6 +36,8 @@ public record Recorded(
 
     Recorded() {
         this(
+                new CopyOnWriteArrayList<>(),
+                new CopyOnWriteArrayList<>(),
                 new CopyOnWriteArrayList<>(),
                 new CopyOnWriteArrayList<>(),
                 new CopyOnWriteArrayList<>(),

@@ -128,6 +128,19 @@ final class CallContext implements Context {
 
     @Override
     public JsonNode delegate(String id, Object input, java.time.Duration timeout) {
+        return delegate(id, input, timeout, DelegationRequested.Builder::setInput);
+    }
+
+    @Override
+    public JsonNode converse(String id, Object conversation, java.time.Duration timeout) {
+        return delegate(id, conversation, timeout, DelegationRequested.Builder::setConversation);
+    }
+
+    private JsonNode delegate(
+            String id,
+            Object input,
+            java.time.Duration timeout,
+            java.util.function.BiConsumer<DelegationRequested.Builder, asp.plugin.v1.Json> put) {
         declared(manifest.delegations().contains(id), id);
         events();
         byte[] json = Json.bytes(input);
@@ -136,17 +149,16 @@ final class CallContext implements Context {
         DeliverDelegationResult given = replay.result(correlation);
         if (given == null) {
             CompletableFuture<DeliverDelegationResult> answer = call.delegations().open(correlation);
-            call.send(ServerMessage.newBuilder()
-                    .setDelegation(DelegationRequested.newBuilder()
-                            .setRequestId(request().requestId())
-                            .setTaskId(request().taskId())
-                            .setCorrelationId(correlation)
-                            .setDelegateId(id)
-                            .setInput(Events.json(json))
-                            .setTimeout(Duration.newBuilder()
-                                    .setSeconds(timeout.getSeconds())
-                                    .setNanos(timeout.getNano())))
-                    .build());
+            DelegationRequested.Builder asked = DelegationRequested.newBuilder()
+                    .setRequestId(request().requestId())
+                    .setTaskId(request().taskId())
+                    .setCorrelationId(correlation)
+                    .setDelegateId(id)
+                    .setTimeout(Duration.newBuilder()
+                            .setSeconds(timeout.getSeconds())
+                            .setNanos(timeout.getNano()));
+            put.accept(asked, Events.json(json));
+            call.send(ServerMessage.newBuilder().setDelegation(asked).build());
             given = call.delegations().await(correlation, answer, Math.max(1, timeout.toMillis()));
         }
         if (given == null) {
@@ -188,6 +200,16 @@ final class CallContext implements Context {
         byte[] json = Json.bytes(metadata);
         bounded(json.length, "status");
         send(Events.status(request(), phase, json));
+    }
+
+    @Override
+    public void elicitationCompleted(String id) {
+        send(Events.visited(request(), id));
+    }
+
+    @Override
+    public void resourceChanged(String uri) {
+        send(Events.changed(request(), uri));
     }
 
     @Override

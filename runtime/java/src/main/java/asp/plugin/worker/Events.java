@@ -3,11 +3,13 @@ package asp.plugin.worker;
 import asp.plugin.Json;
 import asp.plugin.Result;
 import asp.plugin.v1.Completed;
+import asp.plugin.v1.ElicitationCompleted;
 import asp.plugin.v1.ElicitationField;
 import asp.plugin.v1.ElicitationRequested;
 import asp.plugin.v1.Failed;
 import asp.plugin.v1.LogLine;
 import asp.plugin.v1.Progress;
+import asp.plugin.v1.ResourceChanged;
 import asp.plugin.v1.ResultChunk;
 import asp.plugin.v1.ServerMessage;
 import asp.plugin.v1.StatusUpdated;
@@ -89,10 +91,28 @@ final class Events {
                     .setRequired(field.required())
                     .setLabel(cut(field.label())));
         }
+        if (question.url() != null) {
+            asked.setUrl(question.url());
+        }
         if (question.schema() != null) {
             asked.setRequestedSchema(json(Json.bytes(question.schema())));
         }
         return ServerMessage.newBuilder().setElicitation(asked).build();
+    }
+
+    static ServerMessage visited(Request request, String id) {
+        return ServerMessage.newBuilder()
+                .setElicitationCompleted(ElicitationCompleted.newBuilder()
+                        .setRequestId(request.requestId())
+                        .setElicitationId(id))
+                .build();
+    }
+
+    static ServerMessage changed(Request request, String uri) {
+        return ServerMessage.newBuilder()
+                .setResourceChanged(
+                        ResourceChanged.newBuilder().setRequestId(request.requestId()).setUri(uri))
+                .build();
     }
 
     /** @param output JSON text, or null for none */

@@ -1,8 +1,10 @@
 package asp.plugin.worker;
 
+import asp.plugin.Context;
 import asp.plugin.Json;
 import asp.plugin.Prompt;
 import asp.plugin.PromptMessages;
+import asp.plugin.v1.Completion;
 import asp.plugin.v1.GetPromptRequest;
 import asp.plugin.v1.GetPromptResponse;
 import asp.plugin.v1.ListPromptsRequest;
@@ -40,9 +42,14 @@ final class PromptService extends PromptPluginGrpc.PromptPluginImplBase {
             if (prompt == null) {
                 throw new Failure("UNSUPPORTED", "this plugin is no prompt");
             }
-            PromptMessages made =
-                    prompt.get(serving.arguments(call.request()), new CallContext(call, serving.manifest()));
-            outbox.push(response(made));
+            Context context = new CallContext(call, serving.manifest());
+            if (!request.getCompleting().isEmpty()) {
+                Completion completion = Completing.of(call.request(), request.getCompleting(),
+                        (argument, value, known) -> prompt.complete(argument, value, known, context));
+                outbox.push(GetPromptResponse.newBuilder().setCompletion(completion).build());
+                return null;
+            }
+            outbox.push(response(prompt.get(serving.arguments(call.request()), context)));
             return null;
         });
     }

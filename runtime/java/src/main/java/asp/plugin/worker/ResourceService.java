@@ -4,6 +4,7 @@ import asp.plugin.Arguments;
 import asp.plugin.Content;
 import asp.plugin.Context;
 import asp.plugin.Resource;
+import asp.plugin.v1.Completion;
 import asp.plugin.v1.ContentChunk;
 import asp.plugin.v1.ListResourcesRequest;
 import asp.plugin.v1.ListResourcesResponse;
@@ -45,6 +46,12 @@ final class ResourceService extends ResourcePluginGrpc.ResourcePluginImplBase {
     public void read(ReadResourceRequest request, StreamObserver<ContentChunk> answer) {
         Call call = new Call(Request.of(request), null);
         serve(call, answer, outbox -> {
+            if (!request.getCompleting().isEmpty()) {
+                Completion completion = Completing.of(call.request(), request.getCompleting(),
+                        (argument, value, known) -> resource().complete(argument, value, known, context(call)));
+                outbox.push(ContentChunk.newBuilder().setCompletion(completion).build());
+                return;
+            }
             Arguments variables = serving.arguments(call.request());
             List<Content> contents = resource().read(request.getUri(), variables, context(call));
             for (Content content : contents) {

@@ -4,6 +4,7 @@ import asp.plugin.Arguments;
 import asp.plugin.Json;
 import asp.plugin.v1.InitResponse;
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.google.protobuf.ByteString;
 import java.io.IOException;
 import java.util.List;
@@ -27,7 +28,7 @@ record Serving(Plugin plugin, Schema input, Schema output, Calls calls) {
 
     /** Parses and checks the arguments; runs on the call's thread. */
     Arguments arguments(Request request) throws Failure {
-        JsonNode json = tree(request.arguments());
+        JsonNode json = object(request.arguments());
         List<Schema.Fault> faults = input.check(json);
         if (!faults.isEmpty()) {
             String message = Schema.sentence("the arguments do not fit", faults);
@@ -36,14 +37,15 @@ record Serving(Plugin plugin, Schema input, Schema output, Calls calls) {
         return Arguments.of(json);
     }
 
-    private static JsonNode tree(ByteString text) throws Failure {
+    /** Parses the arguments and leaves them unchecked. */
+    static ObjectNode object(ByteString text) throws Failure {
         if (text.isEmpty()) {
             return Json.mapper().createObjectNode();
         }
         try {
             JsonNode json = Json.parse(text.toByteArray());
-            if (json.isObject()) {
-                return json;
+            if (json instanceof ObjectNode object) {
+                return object;
             }
         } catch (IOException fault) {
             throw new Failure("INVALID_ARGUMENT", "the arguments are no JSON");

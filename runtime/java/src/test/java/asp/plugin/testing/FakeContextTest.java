@@ -38,6 +38,8 @@ class FakeContextTest {
         context.chunk(Map.of("row", 1));
         context.log(System.Logger.Level.WARNING, "careful");
         context.status("reading", Map.of("step", 1));
+        context.resourceChanged("x://a");
+        context.elicitationCompleted("card");
         String uri = context.artifact(ABOUT, "x,y".getBytes(StandardCharsets.UTF_8));
         context.artifact(new Artifact("b", "link", "", ""), URI.create("https://example.com/b"));
         context.checkpoint(Map.of("done", 1));
@@ -49,6 +51,8 @@ class FakeContextTest {
         assertEquals("report://task-1/a.csv", uri);
         assertEquals("x,y", new String(recorded.artifacts().get(0).data(), StandardCharsets.UTF_8));
         assertNull(recorded.artifacts().get(1).data());
+        assertEquals(List.of("x://a"), recorded.changedResources());
+        assertEquals(List.of("card"), recorded.completedElicitations());
         assertEquals(List.of(Json.tree(Map.of("done", 1))), recorded.checkpoints());
     }
 

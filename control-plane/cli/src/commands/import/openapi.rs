@@ -1,0 +1,164 @@
+//! An OpenAPI document (3.0 and 3.1) as specs of `proxy.http`, one tool an operation.
+//!
+//! Owns: how the document is got, which operations are wanted, and the spec that each becomes. Keeps true: what cannot be
+//! proxied as it is described is left out and told; the document chooses no host but its own server's.
+
+mod document;
+mod operation;
+mod schema;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, anyhow};
+use serde_json::{Map, Value, json};
+
+use document::Document;
+use document::Found;
+use operation::Tool;
+
+use super::{Imported, free_id, server_file, spec_path};
+use crate::args::ImportArgs;
+use crate::failure::Failure;
+use crate::print;
+
+/// Largest document in bytes: the largest public ones have 12 MB.
+const MAX_BYTES: usize = 32 << 20;
+
+/// What requests to places that the operator names are made with.
+pub(super) fn http() -> Result<reqwest::Client, Failure> {
+    let client = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(std::time::Duration::from_secs(5))
+        .read_timeout(std::time::Duration::from_secs(30))
+        .build()
+        .context("build the HTTP client")?;
+    Ok(client)
+}
+
+/// The document's text, from a file or a URL.
+pub(super) async fn read(place: &str) -> Result<Vec<u8>, Failure> {
+    let is_url = place.starts_with("http://") || place.starts_with("https://");
+    if !is_url {
+        let length = std::fs::metadata(place).with_context(|| format!("read {place}"))?.len();
+        if length > MAX_BYTES as u64 {
+            return Err(too_large(place));
+        }
+        return Ok(std::fs::read(place).with_context(|| format!("read {place}"))?);
+    }
+    let mut response = http()?.get(place).send().await.with_context(|| format!("get {place}"))?;
+    if !response.status().is_success() {
+        return Err(anyhow!("get {place}: {}", response.status()).into());
+    }
+    let mut text = Vec::new();
+    while let Some(chunk) = response.chunk().await.with_context(|| format!("get {place}"))? {
+        if text.len() + chunk.len() > MAX_BYTES {
+            return Err(too_large(place));
+        }
+        text.extend_from_slice(&chunk);
+    }
+    Ok(text)
+}
+
+fn too_large(place: &str) -> Failure {
+    anyhow!("{place} has more than {} MiB", MAX_BYTES >> 20).into()
+}
+
+/// The specs of the wanted operations.
+pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure> {
+    let document = Document::parse(text).map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
+    let base = match &args.proxy_url {
+        Some(url) => url.clone(),
+        None => document.server().ok_or_else(|| {
+            Failure::bad(
+                "--proxy-url",
+                "the document names no server of its own; write where the operations are",
+            )
+        })?,
+    };
+    let found = document.operations().map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
+    let mut specs = Specs { args, base: base.trim_end_matches('/'), files: BTreeMap::new(), ids: Vec::new() };
+    let mut taken = BTreeSet::new();
+    let mut left_out = 0;
+    for operation in found.iter().filter(|operation| is_wanted(args, operation)) {
+        match operation::tool(&document, operation) {
+            Ok(tool) => {
+                for note in &tool.notes {
+                    print::line(&format!("note: {}: {note}", tool.name));
+                }
+                specs.add(tool, &mut taken);
+            }
+            Err(why) => {
+                left_out += 1;
+                print::line(&format!("left out: {} {}: {why}", operation.method, operation.path));
+            }
+        }
+    }
+    let Specs { mut files, ids, .. } = specs;
+    if ids.is_empty() {
+        return Err(anyhow!("no operation of {} can be imported", place(args)).into());
+    }
+    let description = "What an HTTP service offers, as its OpenAPI document says.";
+    files.insert(format!("{}/server.yaml", args.server), server_file(&args.server, description, &ids));
+    let said = format!("{} operations ({left_out} left out) from {}", ids.len(), place(args));
+    Ok(Imported { files, ids, said, dropped: Vec::new() })
+}
+
+fn place(args: &ImportArgs) -> &str {
+    args.openapi.as_deref().unwrap_or_default()
+}
+
+fn is_wanted(args: &ImportArgs, operation: &Found<'_>) -> bool {
+    let named = |names: &[String], name: &str| names.iter().any(|other| other == name);
+    let tags = operation.tags();
+    (args.tags.is_empty() || tags.iter().any(|tag| named(&args.tags, tag)))
+        && (args.operations.is_empty() || named(&args.operations, operation.id()))
+        && !named(&args.except, operation.id())
+}
+
+struct Specs<'a> {
+    args: &'a ImportArgs,
+    base: &'a str,
+    files: BTreeMap<String, String>,
+    ids: Vec<String>,
+}
+
+impl Specs<'_> {
+    fn add(&mut self, tool: Tool, taken: &mut BTreeSet<String>) {
+        let server = &self.args.server;
+        let id = free_id(server, &tool.name, taken);
+        let exposed = id.strip_prefix(&format!("{server}.")).unwrap_or(&id).to_owned();
+        let risk = if tool.mutation == "read_only" { "low" } else { "medium" };
+        let mut http = Map::new();
+        http.insert("method".into(), tool.method.into());
+        http.insert("url".into(), format!("{}{}", self.base, tool.path).into());
+        for (name, value) in [("query", tool.query), ("headers", tool.headers)] {
+            if !value.is_empty() {
+                http.insert(name.into(), Value::Object(value));
+            }
+        }
+        if let Some(body) = tool.body {
+            http.insert("body".into(), body);
+        }
+        let spec = json!({
+            "id": id,
+            "name": tool.title,
+            "type": "tool",
+            "version": "1.0.0",
+            "owner": self.args.owner,
+            "summary": tool.summary,
+            "security": {"riskClass": risk},
+            "mutation": tool.mutation,
+            "annotations": {"openWorldHint": true},
+            "primitiveSchema": {"input_schema": tool.input},
+            "exposure": {"mcp": {"tool": {"enabled": true, "name": exposed}}},
+            "runtime": {"mode": "proxy", "http": http},
+        });
+        let text = serde_json::to_string_pretty(&spec).unwrap_or_default();
+        self.files.insert(spec_path(server, &id), text + "\n");
+        self.ids.push(id);
+    }
+}
+
+#[cfg(test)]
+#[path = "openapi/tests.rs"]
+mod tests;

@@ -1,0 +1,132 @@
+//! An OpenAPI document as JSON: its server, its operations, and what its references stand for.
+//!
+//! Refuses: other formats and versions, references to elsewhere, and what refers to itself without end. Keeps true: no
+//! reference is followed further than 16 steps; operations are bounded.
+
+use serde_json::{Map, Value};
+
+/// Most operations of a document.
+const MAX_OPERATIONS: usize = 5_000;
+/// Most references that stand for one another in turn.
+const MAX_STEPS: usize = 16;
+/// OpenAPI 3.1, Path Item Object; `trace` and `options` are no tools.
+const METHODS: [&str; 6] = ["get", "put", "post", "delete", "patch", "head"];
+
+/// Why a document is not read, or a part of it has no meaning here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("this is no JSON ({0}); an OpenAPI document in YAML has to be converted first")]
+    Syntax(String),
+    #[error("this is no OpenAPI document of version 3.0 or 3.1")]
+    Version,
+    #[error("the document has more than {MAX_OPERATIONS} operations")]
+    TooMany,
+    #[error("{0} refers to nothing in the document")]
+    Reference(String),
+    #[error("{0} leads to further references without end")]
+    Loop(String),
+}
+
+/// A document of version 3.
+pub(super) struct Document {
+    root: Map<String, Value>,
+}
+
+/// An operation of a document.
+pub(super) struct Found<'a> {
+    pub(super) path: &'a str,
+    pub(super) method: &'a str,
+    pub(super) operation: &'a Map<String, Value>,
+    /// The parameters of all operations of the path.
+    pub(super) shared: Option<&'a Value>,
+}
+
+impl Found<'_> {
+    pub(super) fn id(&self) -> &str {
+        self.text("operationId")
+    }
+
+    pub(super) fn tags(&self) -> Vec<&str> {
+        let tags = self.operation.get("tags").and_then(Value::as_array);
+        tags.into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.operation.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+impl Document {
+    pub(super) fn parse(text: &[u8]) -> Result<Document, Fault> {
+        // serde_json bounds the depth.
+        let root: Value = serde_json::from_slice(text).map_err(|error| Fault::Syntax(error.to_string()))?;
+        let Value::Object(root) = root else { return Err(Fault::Version) };
+        let version = root.get("openapi").and_then(Value::as_str).unwrap_or_default();
+        if !(version.starts_with("3.0") || version.starts_with("3.1")) {
+            return Err(Fault::Version);
+        }
+        Ok(Document { root })
+    }
+
+    /// The first server's URL, its variables at their defaults; `None` for one that is relative.
+    pub(super) fn server(&self) -> Option<String> {
+        let server = self.root.get("servers")?.as_array()?.first()?;
+        let mut url = server.get("url")?.as_str()?.to_owned();
+        for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
+            let default = variable.get("default").and_then(Value::as_str)?;
+            url = url.replace(&format!("{{{name}}}"), default);
+        }
+        let is_whole =
+            (url.starts_with("https://") || url.starts_with("http://")) && !url.contains(['{', '}']);
+        is_whole.then_some(url)
+    }
+
+    /// Every operation, in the document's order.
+    pub(super) fn operations(&self) -> Result<Vec<Found<'_>>, Fault> {
+        let mut found = Vec::new();
+        for (path, item) in self.root.get("paths").and_then(Value::as_object).into_iter().flatten() {
+            let Some(item) = self.resolved(item)?.as_object() else { continue };
+            for (method, operation) in METHODS.iter().filter_map(|method| Some((*method, item.get(*method)?)))
+            {
+                let Some(operation) = operation.as_object() else { continue };
+                if found.len() >= MAX_OPERATIONS {
+                    return Err(Fault::TooMany);
+                }
+                found.push(Found { path, method, operation, shared: item.get("parameters") });
+            }
+        }
+        Ok(found)
+    }
+
+    /// What a value stands for, where it is a reference; else the value.
+    pub(super) fn resolved<'a>(&'a self, mut value: &'a Value) -> Result<&'a Value, Fault> {
+        for _ in 0..MAX_STEPS {
+            let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return Ok(value) };
+            value = self.find(reference)?;
+        }
+        Err(Fault::Loop(value.get("$ref").and_then(Value::as_str).unwrap_or_default().to_owned()))
+    }
+
+    /// What `#/…` names (RFC 6901, as a URI fragment).
+    pub(super) fn find(&self, reference: &str) -> Result<&Value, Fault> {
+        let unknown = || Fault::Reference(reference.to_owned());
+        let pointer = reference.strip_prefix("#/").ok_or_else(unknown)?;
+        let mut parts = pointer.split('/').map(part);
+        let first = parts.next().ok_or_else(unknown)?;
+        let mut found = self.root.get(&first).ok_or_else(unknown)?;
+        for part in parts {
+            let next = match found {
+                Value::Array(items) => part.parse::<usize>().ok().and_then(|index| items.get(index)),
+                other => other.get(&part),
+            };
+            found = next.ok_or_else(unknown)?;
+        }
+        Ok(found)
+    }
+}
+
+/// A part of a pointer; the escapes of a URI that names of components and paths need.
+fn part(written: &str) -> String {
+    let plain = written.replace("%7B", "{").replace("%7D", "}").replace("%20", " ");
+    plain.replace("~1", "/").replace("~0", "~")
+}

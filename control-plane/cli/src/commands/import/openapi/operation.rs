@@ -1,0 +1,291 @@
+//! One operation as a tool: its arguments, and the one HTTP request that they become.
+//!
+//! Refuses: what one request of JSON cannot carry (forms, files, arrays in a query) where the operation needs it; what is
+//! optional is left out and told. Keeps true: a credential is never an argument; each argument has one place.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::document::{Document, Fault, Found};
+use super::schema::Schemas;
+
+/// Longest summary in bytes.
+const MAX_SUMMARY: usize = 4 * 1024;
+/// Longest name of a tool in bytes.
+const MAX_NAME: usize = 100;
+/// Most parameters of one operation.
+const MAX_PARAMETERS: usize = 200;
+/// Names of parameters that carry credentials: letters alone, in lower case.
+const SECRETS: [&str; 9] = [
+    "apikey",
+    "accesstoken",
+    "authtoken",
+    "authorization",
+    "token",
+    "secret",
+    "clientsecret",
+    "password",
+    "key",
+];
+/// Headers that belong to the request itself or to the platform.
+const FRAMING: [&str; 4] = ["accept", "content-type", "host", "idempotency-key"];
+
+/// A tool, and the request of a call.
+#[derive(Debug, PartialEq)]
+pub(super) struct Tool {
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) summary: String,
+    pub(super) mutation: &'static str,
+    pub(super) input: Value,
+    pub(super) method: String,
+    /// Templates over the arguments, as `proxy.http` has them.
+    pub(super) path: String,
+    pub(super) query: Map<String, Value>,
+    pub(super) headers: Map<String, Value>,
+    pub(super) body: Option<Value>,
+    /// What was left out.
+    pub(super) notes: Vec<String>,
+}
+
+/// Why an operation is no tool.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unfit {
+    #[error(transparent)]
+    Document(#[from] Fault),
+    #[error("parameter {0} cannot be written into a request here")]
+    Parameter(String),
+    #[error("it has more than {MAX_PARAMETERS} parameters")]
+    TooMany,
+    #[error("its path has a place that no parameter fills: {0}")]
+    Path(String),
+    #[error("its body is not JSON")]
+    Body,
+}
+
+/// What the operation becomes.
+pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit> {
+    let name = match found.id() {
+        "" => format!("{}-{}", found.method, found.path.replace(['{', '}'], "")),
+        id => id.to_owned(),
+    };
+    let name: String = name.chars().take(MAX_NAME).collect();
+    let said = [found.text("summary"), found.text("description")];
+    let title =
+        said.iter().find(|text| !text.is_empty() && text.len() <= 100).map_or(name.as_str(), |text| text);
+    let mut summary = said.iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join(". ");
+    if summary.is_empty() {
+        summary = format!("{} {}", found.method.to_uppercase(), found.path);
+    }
+    let mut building = Building {
+        document,
+        schemas: Schemas::of(document),
+        names: BTreeSet::new(),
+        properties: Map::new(),
+        required: Vec::new(),
+        tool: Tool {
+            title: one_line(title),
+            summary: cut(&summary),
+            mutation: mutation(found.method),
+            input: Value::Null,
+            method: found.method.to_uppercase(),
+            path: found.path.to_owned(),
+            query: Map::new(),
+            headers: Map::new(),
+            body: None,
+            notes: Vec::new(),
+            name,
+        },
+    };
+    building.parameters(found)?;
+    building.body(found)?;
+    building.done()
+}
+
+/// By the semantics of methods (RFC 9110 section 9.2); what deletes needs an approval or an explicit allow.
+fn mutation(method: &str) -> &'static str {
+    match method {
+        "get" | "head" => "read_only",
+        "put" => "idempotent",
+        "delete" => "destructive",
+        _ => "non_idempotent",
+    }
+}
+
+struct Building<'a> {
+    document: &'a Document,
+    schemas: Schemas<'a>,
+    names: BTreeSet<String>,
+    properties: Map<String, Value>,
+    required: Vec<Value>,
+    tool: Tool,
+}
+
+impl<'a> Building<'a> {
+    fn parameters(&mut self, found: &Found<'a>) -> Result<(), Unfit> {
+        let own = found.operation.get("parameters");
+        let mut seen = BTreeSet::new();
+        // An operation's own parameter replaces one of its path (OpenAPI 3.1, Operation Object).
+        for list in [own, found.shared].into_iter().flatten() {
+            for written in list.as_array().into_iter().flatten() {
+                let parameter = self.document.resolved(written)?;
+                let text = |name: &str| parameter.get(name).and_then(Value::as_str).unwrap_or_default();
+                let (name, place) = (text("name"), text("in"));
+                if seen.insert((name.to_owned(), place.to_owned())) {
+                    self.parameter(parameter, name, place)?;
+                }
+                if seen.len() > MAX_PARAMETERS {
+                    return Err(Unfit::TooMany);
+                }
+            }
+        }
+        let path = &self.tool.path;
+        let open = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+        let unfilled = open.into_iter().find(|name| !self.properties.contains_key(*name)).map(str::to_owned);
+        unfilled.map_or(Ok(()), |name| Err(Unfit::Path(name)))
+    }
+
+    fn parameter(&mut self, parameter: &'a Value, name: &str, place: &str) -> Result<(), Unfit> {
+        let is_required = place == "path" || parameter.get("required") == Some(&Value::Bool(true));
+        let lower = name.to_ascii_lowercase();
+        let schema = match parameter.get("schema") {
+            Some(schema) => self.schemas.take(schema)?,
+            None => Value::Null,
+        };
+        let fits = match place {
+            "path" => is_scalar(&schema) && self.tool.path.contains(&format!("{{{name}}}")),
+            "query" => is_scalar(&schema) && !is_secret(&lower),
+            "header" => is_scalar(&schema) && !is_secret(&lower) && !FRAMING.contains(&lower.as_str()),
+            _ => false,
+        };
+        if !fits || name.is_empty() {
+            let is_own = place == "header" && FRAMING.contains(&lower.as_str());
+            if is_required && !is_own {
+                return Err(Unfit::Parameter(one_line(name)));
+            }
+            self.tool.notes.push(format!("its {place} parameter {} is left out", one_line(name)));
+            return Ok(());
+        }
+        let argument = self.argument(name);
+        let template = format!("{{{argument}}}");
+        match place {
+            "path" => self.tool.path = self.tool.path.replace(&format!("{{{name}}}"), &template),
+            "query" => drop(self.tool.query.insert(name.to_owned(), template.into())),
+            _ => drop(self.tool.headers.insert(lower, template.into())),
+        }
+        let mut schema = schema;
+        if let (Some(text), Value::Object(members)) = (parameter.get("description"), &mut schema) {
+            members.insert("description".into(), text.clone());
+        }
+        self.properties.insert(argument.clone(), schema);
+        if is_required {
+            self.required.push(argument.into());
+        }
+        Ok(())
+    }
+
+    /// A free name for an argument, of what templates allow (RFC 6570 section 2.3).
+    fn argument(&mut self, name: &str) -> String {
+        let plain: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' })
+            .take(64)
+            .collect();
+        let mut argument = plain.clone();
+        let mut next = 2;
+        while !self.names.insert(argument.clone()) {
+            argument = format!("{plain}_{next}");
+            next += 1;
+        }
+        argument
+    }
+
+    fn body(&mut self, found: &Found<'a>) -> Result<(), Unfit> {
+        let Some(written) = found.operation.get("requestBody") else { return Ok(()) };
+        let body = self.document.resolved(written)?;
+        let is_required = body.get("required") == Some(&Value::Bool(true));
+        let content = body.get("content").and_then(Value::as_object);
+        let is_json = |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim().ends_with("json"));
+        let json = content.into_iter().flatten().find(|(kind, _)| is_json(kind));
+        let Some(schema) = json.and_then(|(_, media)| media.get("schema")) else {
+            if is_required || content.is_some_and(|content| !content.is_empty()) {
+                return Err(Unfit::Body);
+            }
+            return Ok(());
+        };
+        let schema = self.schemas.take(schema)?;
+        let members = schema.get("properties").and_then(Value::as_object);
+        let pointers: Map<String, Value> = members
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| {
+                (name.clone(), format!("/body/{}", name.replace('~', "~0").replace('/', "~1")).into())
+            })
+            .collect();
+        if pointers.is_empty() {
+            // Without members that are known by name only the whole of the arguments can be the body.
+            if !self.properties.is_empty() || schema.get("type") != Some(&json!("object")) {
+                return Err(Unfit::Body);
+            }
+            self.tool.body = Some("args".into());
+            self.tool.input = schema;
+            return Ok(());
+        }
+        let argument = self.argument("body");
+        if argument != "body" {
+            return Err(Unfit::Parameter("body".into()));
+        }
+        self.tool.body = Some(Value::Object(pointers));
+        self.properties.insert(argument.clone(), schema);
+        if is_required {
+            self.required.push(argument.into());
+        }
+        Ok(())
+    }
+
+    fn done(mut self) -> Result<Tool, Unfit> {
+        if self.tool.input.is_null() {
+            self.tool.input = json!({"type": "object", "properties": self.properties});
+            if let (false, Value::Object(input)) = (self.required.is_empty(), &mut self.tool.input) {
+                input.insert("required".into(), Value::Array(self.required));
+            }
+        }
+        Ok(self.tool)
+    }
+}
+
+/// Whether its values are written as one text.
+fn is_scalar(schema: &Value) -> bool {
+    let scalar = |kind: &Value| matches!(kind.as_str(), Some("string" | "number" | "integer" | "boolean"));
+    match schema.get("type") {
+        Some(Value::Array(kinds)) => {
+            !kinds.is_empty() && kinds.iter().all(|kind| scalar(kind) || kind == "null")
+        }
+        Some(kind) => scalar(kind),
+        None => schema
+            .get("enum")
+            .and_then(Value::as_array)
+            .is_some_and(|values| values.iter().all(Value::is_string)),
+    }
+}
+
+fn is_secret(lower: &str) -> bool {
+    let letters: String = lower.chars().filter(char::is_ascii_alphabetic).collect();
+    SECRETS.iter().any(|secret| letters == *secret || letters.ends_with(secret) && *secret != "key")
+        || letters.ends_with("apikey")
+}
+
+/// Text without line ends and other controls.
+fn one_line(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    plain.trim().to_owned()
+}
+
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(MAX_SUMMARY);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().trim().to_owned()
+}

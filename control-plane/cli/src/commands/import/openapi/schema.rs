@@ -1,0 +1,171 @@
+//! A schema of an OpenAPI document as JSON Schema 2020-12 that stands by itself.
+//!
+//! Owns: the dialects of 3.0 (`nullable`, boolean `exclusiveMinimum`) and of 3.1. Keeps true: references are replaced by
+//! what they stand for; one that leads back to itself, and what lies beyond the bounds, accepts anything, since the
+//! service judges it itself; nothing but what clients need to write arguments is taken over.
+
+use serde_json::{Map, Value, json};
+
+use super::document::{Document, Fault};
+
+/// Deepest nesting that is taken over.
+const MAX_DEPTH: usize = 24;
+/// Most schemas within one operation.
+const MAX_NODES: usize = 2_000;
+/// Taken over as they are.
+const PLAIN: [&str; 13] = [
+    "title",
+    "description",
+    "enum",
+    "const",
+    "multipleOf",
+    "maximum",
+    "minimum",
+    "maxLength",
+    "minLength",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "required",
+];
+/// Formats that mean something to whoever writes an argument.
+const FORMATS: [&str; 6] = ["date-time", "date", "time", "email", "uri", "uuid"];
+
+/// Takes schemas over, for one operation.
+pub(super) struct Schemas<'a> {
+    document: &'a Document,
+    nodes: usize,
+    /// The references that lead to where we are.
+    within: Vec<&'a str>,
+}
+
+impl<'a> Schemas<'a> {
+    pub(super) fn of(document: &'a Document) -> Schemas<'a> {
+        Schemas { document, nodes: 0, within: Vec::new() }
+    }
+
+    /// `schema` by itself.
+    pub(super) fn take(&mut self, schema: &'a Value) -> Result<Value, Fault> {
+        self.schema(schema, 0)
+    }
+
+    fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<Value, Fault> {
+        self.nodes += 1;
+        if depth > MAX_DEPTH || self.nodes > MAX_NODES {
+            return Ok(json!({}));
+        }
+        let Value::Object(members) = schema else {
+            // 3.1: `true` and `false`.
+            return Ok(if schema.is_boolean() { schema.clone() } else { json!({}) });
+        };
+        let Some(reference) = members.get("$ref").and_then(Value::as_str) else {
+            return self.members(members, depth);
+        };
+        if self.within.contains(&reference) {
+            return Ok(json!({}));
+        }
+        let found = self.document.find(reference)?;
+        self.within.push(reference);
+        let taken = self.schema(found, depth + 1);
+        self.within.pop();
+        taken
+    }
+
+    fn members(&mut self, members: &'a Map<String, Value>, depth: usize) -> Result<Value, Fault> {
+        let mut taken = Map::new();
+        for name in PLAIN {
+            if let Some(value) = members.get(name) {
+                taken.insert(name.into(), value.clone());
+            }
+        }
+        kind(members, &mut taken);
+        bounds(members, &mut taken);
+        if let Some(format) =
+            members.get("format").filter(|format| FORMATS.iter().any(|known| *format == known))
+        {
+            taken.insert("format".into(), format.clone());
+        }
+        if let Some(Value::Object(properties)) = members.get("properties") {
+            let mut kept = Map::new();
+            for (name, property) in properties {
+                // What only the service writes is no argument.
+                if property.get("readOnly") != Some(&Value::Bool(true)) {
+                    kept.insert(name.clone(), self.schema(property, depth + 1)?);
+                }
+            }
+            required(&mut taken, &kept);
+            taken.insert("properties".into(), Value::Object(kept));
+        }
+        for name in ["items", "additionalProperties"] {
+            if let Some(inner) = members.get(name) {
+                taken.insert(name.into(), self.schema(inner, depth + 1)?);
+            }
+        }
+        for name in ["oneOf", "anyOf", "allOf"] {
+            if let Some(Value::Array(choices)) = members.get(name).filter(|choices| **choices != json!([])) {
+                let choices: Result<Vec<Value>, Fault> =
+                    choices.iter().map(|choice| self.schema(choice, depth + 1)).collect();
+                taken.insert(name.into(), Value::Array(choices?));
+            }
+        }
+        Ok(Value::Object(taken))
+    }
+}
+
+/// `type`, and `nullable` of 3.0.
+fn kind(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
+    let known = |name: &Value| {
+        matches!(
+            name.as_str(),
+            Some("string" | "number" | "integer" | "boolean" | "array" | "object" | "null")
+        )
+    };
+    let mut kinds: Vec<Value> = match members.get("type") {
+        Some(Value::Array(kinds)) => kinds.clone(),
+        Some(kind) => vec![kind.clone()],
+        None => return,
+    };
+    kinds.retain(known);
+    if members.get("nullable") == Some(&Value::Bool(true)) && !kinds.contains(&json!("null")) {
+        kinds.push("null".into());
+        // An enumeration would refuse it all the same.
+        if let Some(Value::Array(values)) = members.get("enum")
+            && !values.contains(&Value::Null)
+        {
+            let values = values.iter().cloned().chain([Value::Null]).collect();
+            taken.insert("enum".into(), Value::Array(values));
+        }
+    }
+    match kinds.as_slice() {
+        [] => {}
+        [only] => drop(taken.insert("type".into(), only.clone())),
+        _ => drop(taken.insert("type".into(), Value::Array(kinds))),
+    }
+}
+
+/// In 3.0 a bound is exclusive by a word beside it (JSON Schema draft 4), later it is a bound of its own.
+fn bounds(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
+    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+        match members.get(exclusive) {
+            Some(Value::Bool(true)) => {
+                if let Some(bound) = taken.remove(bound) {
+                    taken.insert(exclusive.into(), bound);
+                }
+            }
+            Some(value @ Value::Number(_)) => drop(taken.insert(exclusive.into(), value.clone())),
+            _ => {}
+        }
+    }
+}
+
+/// Only what is there can be required.
+fn required(taken: &mut Map<String, Value>, kept: &Map<String, Value>) {
+    let Some(Value::Array(names)) = taken.get_mut("required") else {
+        taken.remove("required");
+        return;
+    };
+    names.retain(|name| name.as_str().is_some_and(|name| kept.contains_key(name)));
+    if names.is_empty() {
+        taken.remove("required");
+    }
+}

@@ -1,0 +1,117 @@
+//! What a client can do when a call asks for something.
+
+use asp_snapshot::mcp_revision::Revision;
+
+use super::question::Ask;
+use super::sampling::needs_tools;
+
+/// What a client can do, each by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientAbilities {
+    /// Answers form elicitations.
+    pub elicitation: bool,
+    /// Sends its user to a page (elicitation mode `url`).
+    pub pages: bool,
+    /// Answers sampling requests.
+    pub sampling: bool,
+    /// Its model may use tools.
+    pub sampling_tools: bool,
+    /// Its model may be shown the context of its servers.
+    pub sampling_context: bool,
+    /// Tells its roots.
+    pub roots: bool,
+    /// Comes back for what a call has come to.
+    pub tasks: bool,
+}
+
+/// How many there are.
+pub(crate) const ABILITIES: usize = 7;
+
+impl ClientAbilities {
+    /// Each by its place, which is that of its bit in a sealed session: it never changes.
+    pub(crate) const fn flags(self) -> [bool; ABILITIES] {
+        let ClientAbilities { elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks } =
+            self;
+        [elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks]
+    }
+
+    pub(crate) const fn of_flags(flags: [bool; ABILITIES]) -> ClientAbilities {
+        let [elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks] = flags;
+        ClientAbilities { elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks }
+    }
+
+    /// Whether a client that can do this can answer.
+    pub fn answers(self, ask: &Ask) -> bool {
+        match ask {
+            Ask::Form { .. } => self.elicitation,
+            Ask::Page { .. } => self.pages,
+            Ask::Sampling(params) => self.sampling && (self.sampling_tools || !needs_tools(params)),
+            Ask::Roots => self.roots,
+        }
+    }
+
+    /// What of it a revision has: elicitation came with 2025-06-18; pages, and tools of a model, with 2025-11-25, which
+    /// also made the context of servers something that a client declares.
+    #[must_use]
+    pub fn within(self, revision: Revision) -> ClientAbilities {
+        let latest = revision >= Revision::V2025_11_25;
+        ClientAbilities {
+            elicitation: self.elicitation && revision >= Revision::V2025_06_18,
+            pages: self.pages && latest,
+            sampling_tools: self.sampling_tools && latest,
+            sampling_context: if latest { self.sampling_context } else { self.sampling },
+            ..self
+        }
+    }
+
+    /// What one of two clients can do.
+    #[must_use]
+    pub fn or(self, other: ClientAbilities) -> ClientAbilities {
+        let other = other.flags();
+        let mut flags = self.flags();
+        flags.iter_mut().zip(other).for_each(|(flag, other)| *flag |= other);
+        ClientAbilities::of_flags(flags)
+    }
+
+    /// What it can answer and another client cannot.
+    #[must_use]
+    pub fn without(self, other: ClientAbilities) -> ClientAbilities {
+        let other = other.flags();
+        let mut flags = self.flags();
+        flags.iter_mut().zip(other).for_each(|(flag, other)| *flag &= !other);
+        // To come back is no answer.
+        ClientAbilities { tasks: false, ..ClientAbilities::of_flags(flags) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> ClientAbilities {
+        ClientAbilities::of_flags([true; ABILITIES])
+    }
+
+    #[test]
+    fn a_client_is_never_asked_what_only_a_later_revision_has() {
+        let can = |revision| all().within(revision).flags()[..6].to_vec();
+        assert_eq!(can(Revision::V2025_03_26), [false, true, true, false, false, true]);
+        assert_eq!(can(Revision::V2025_06_18), [true, true, true, false, false, true]);
+        for revision in [Revision::V2025_11_25, Revision::V2026_07_28] {
+            assert_eq!(can(revision), [true; 6]);
+        }
+        let undeclared = ClientAbilities { sampling: true, ..ClientAbilities::default() };
+        assert!(undeclared.within(Revision::V2025_06_18).sampling_context);
+        assert!(!undeclared.within(Revision::V2025_11_25).sampling_context);
+    }
+
+    #[test]
+    fn a_model_without_tools_is_not_asked_to_use_any() {
+        let params = |text: &str| serde_json::from_str(text).map(Ask::Sampling).unwrap();
+        let plain = ClientAbilities { sampling: true, ..ClientAbilities::default() };
+        assert!(plain.answers(&params("{}")) && !plain.answers(&params(r#"{"tools": []}"#)));
+        assert!(all().answers(&params(r#"{"tools": []}"#)));
+        let history = r#"{"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}"#;
+        assert!(!plain.answers(&params(history)) && all().answers(&params(history)));
+    }
+}

@@ -1,0 +1,97 @@
+//! The identity of a call whose id its client chose, as over REST: the same id of the same principal at the same server
+//! is the same call, at every gateway and however often it is put.
+//!
+//! Keeps true: nobody else's id, and none at another server, comes to be the same call; what an id was first put with
+//! can be told from everything else.
+
+use asp_edge::Caller;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::principal::principal;
+use crate::clock::unix_ms;
+use crate::digest;
+
+/// What makes a call the one that its client means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chosen {
+    id: [u8; 16],
+    /// Of the arguments, as they were sent.
+    arguments: [u8; 32],
+    /// Unix milliseconds; a chosen id says nothing of the time.
+    pub began_ms: u64,
+}
+
+impl Chosen {
+    /// What `caller` calls `name` at `server`, put with `arguments`.
+    pub fn of(caller: &Caller, server: &str, name: &str, arguments: &Value) -> Chosen {
+        Chosen {
+            id: id(caller, server, name).into_bytes(),
+            arguments: digest::of_parts(&[&digest::canonical(arguments)]),
+            began_ms: unix_ms(),
+        }
+    }
+
+    pub fn id(&self) -> Uuid {
+        Uuid::from_bytes(self.id)
+    }
+
+    /// Whether both were put with the same arguments; the order of members does not count.
+    pub fn asks_the_same(&self, other: &Chosen) -> bool {
+        self.arguments == other.arguments
+    }
+}
+
+/// The id of the call that `caller` calls `name` at `server` (UUID version 8, RFC 9562 section 5.8).
+pub fn id(caller: &Caller, server: &str, name: &str) -> Uuid {
+    let principal = Uuid::from_bytes(principal(caller)).to_string();
+    let digest = digest::shortened(&["a call by its client's name", &principal, server, name]);
+    uuid::Builder::from_custom_bytes(digest).into_uuid()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn caller(user: &str, client: &str) -> Caller {
+        Caller {
+            org: "acme".into(),
+            user: user.into(),
+            groups: Vec::new(),
+            scopes: Vec::new(),
+            client: client.into(),
+            wcit: String::new(),
+            digest: [0; 32],
+            issuer: "i".into(),
+            issued_at: 0,
+            expires_at: 0,
+        }
+    }
+
+    #[test]
+    fn an_id_belongs_to_one_principal_at_one_server() {
+        let alice = caller("alice", "cli");
+        let own = id(&alice, "demo", "1");
+        assert_eq!(own, id(&alice, "demo", "1"));
+        assert_eq!(own.get_version_num(), 8);
+        for other in [
+            id(&caller("bob", "cli"), "demo", "1"),
+            id(&caller("alice", "app"), "demo", "1"),
+            id(&alice, "shop", "1"),
+            id(&alice, "demo", "2"),
+        ] {
+            assert_ne!(own, other);
+        }
+    }
+
+    #[test]
+    fn the_same_arguments_are_the_same_request_whatever_their_order() {
+        let put = |arguments: Value| Chosen::of(&caller("alice", "cli"), "demo", "1", &arguments);
+        let first = put(json!({"a": 1, "b": [2]}));
+        assert!(first.asks_the_same(&put(json!({"b": [2], "a": 1}))));
+        assert!(!first.asks_the_same(&put(json!({"a": 1, "b": [3]}))));
+    }
+}

@@ -1,0 +1,194 @@
+//! What an upstream says until it has answered one request: events, its own requests, the result.
+//!
+//! Keeps true: what the upstream asks is answered beside the reading, so that neither waits for the other; it is silent
+//! for a bounded time, unless it waits for our client; a stream that ends before its result is gone on with where the
+//! server has said from where.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::reading::{Messages, lost};
+use super::session::At;
+use super::{Client, Exchange, Fault, SILENCE};
+use crate::executors::proxy::mcp::downstream::{Downstream, RpcError};
+use crate::executors::proxy::mcp::message::{self, Message};
+
+/// Most requests of an upstream that are open in one stream; more are refused.
+const MAX_OPEN: usize = 16;
+/// The pause before a stream is gone on with, where the server names none.
+const RETRY: Duration = Duration::from_secs(1);
+/// The longest that a server can ask for within a call.
+const MAX_RETRY: Duration = Duration::from_secs(30);
+/// How often in a row it is tried without a new event.
+const TRIES: u32 = 3;
+
+/// The result of `exchange`, whose response begins with `messages`.
+pub(super) async fn answered(
+    client: &Client,
+    at: &At,
+    mut messages: Messages,
+    exchange: &Exchange<'_>,
+) -> Result<Map<String, Value>, Fault> {
+    let mut asks = Asks::of(client.clone(), at.clone());
+    let mut place = None;
+    let mut tries = 0;
+    loop {
+        let broken = match until_answered(&mut messages, &mut asks, exchange).await {
+            Ok(Some(result)) => return result,
+            Ok(None) => lost("the service ended its stream without a result"),
+            Err(fault) => fault,
+        };
+        // What did not come is still to be had, where the server keeps it (2025-11-25, resumability).
+        let Some((id, pause)) = messages.resumable().filter(|_| matches!(broken, Fault::Lost(_))) else {
+            return Err(broken);
+        };
+        tries = if place.as_ref() == Some(&id) { tries + 1 } else { 1 };
+        if tries > TRIES {
+            return Err(broken);
+        }
+        tokio::time::sleep(pause.unwrap_or(RETRY).min(MAX_RETRY)).await;
+        let response =
+            client.get(at, Some(&id)).await.map_err(|_| lost("the service broke off its answer"))?;
+        messages = messages.go_on(response)?;
+        place = Some(id);
+    }
+}
+
+async fn until_answered(
+    messages: &mut Messages,
+    asks: &mut Asks,
+    exchange: &Exchange<'_>,
+) -> Result<Option<Result<Map<String, Value>, Fault>>, Fault> {
+    let mut waits_since = Instant::now();
+    loop {
+        let silent_at = messages.heard().max(waits_since) + SILENCE;
+        let message = tokio::select! {
+            message = messages.next() => message?,
+            () = asks.next(), if !asks.is_empty() => {
+                waits_since = Instant::now();
+                continue;
+            }
+            () = tokio::time::sleep_until(silent_at), if asks.is_empty() => {
+                // A comment keeps a stream from being silent.
+                if messages.heard() + SILENCE > silent_at {
+                    continue;
+                }
+                return Err(lost("the service did not answer"));
+            }
+        };
+        match message {
+            None => return Ok(None),
+            Some(Message::Answer { id, outcome }) if id == exchange.id => {
+                return Ok(Some(
+                    outcome.map_err(|failure| Fault::Error { code: failure.code, message: failure.message }),
+                ));
+            }
+            Some(Message::Answer { .. }) => {}
+            Some(Message::Request { id, method, params }) => {
+                asks.begin(Some(exchange.downstream.clone()), id, method, params).await;
+            }
+            Some(Message::Notification { method, params }) if method == CANCELLED => asks.take_back(&params),
+            Some(Message::Notification { method, params }) => {
+                // The progress of another request is told where that is read.
+                if let Some((token, event)) = message::event(&method, params)
+                    && token.is_none_or(|token| token == exchange.id)
+                {
+                    exchange.downstream.heard(event);
+                }
+            }
+        }
+    }
+}
+
+/// How an upstream takes a request of its own back.
+pub(super) const CANCELLED: &str = "notifications/cancelled";
+
+/// The requests of an upstream that are open in one stream.
+pub(super) struct Asks {
+    client: Client,
+    at: At,
+    open: FuturesUnordered<BoxFuture<'static, Value>>,
+    by_id: Vec<(Value, CancellationToken)>,
+}
+
+impl Asks {
+    pub(super) fn of(client: Client, at: At) -> Asks {
+        Asks { client, at, open: FuturesUnordered::new(), by_id: Vec::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Begins to ask; `None` where it is nobody's.
+    pub(super) async fn begin(
+        &mut self,
+        downstream: Option<Arc<dyn Downstream>>,
+        id: Value,
+        method: String,
+        params: Map<String, Value>,
+    ) {
+        let (client, at) = (self.client.clone(), self.at.clone());
+        if method == "ping" {
+            return reply(&client, &at, &id, Ok(json!({}))).await;
+        }
+        let downstream = match downstream {
+            Some(downstream) if self.open.len() < MAX_OPEN => downstream,
+            Some(_) => return reply(&client, &at, &id, refused("too many requests are open")).await,
+            None => {
+                return reply(&client, &at, &id, refused("no call is under way that this belongs to")).await;
+            }
+        };
+        let taken_back = CancellationToken::new();
+        self.by_id.push((id.clone(), taken_back.clone()));
+        self.open.push(Box::pin(async move {
+            let answer = tokio::select! {
+                answer = downstream.asked(&method, params) => Some(answer),
+                () = taken_back.cancelled() => None,
+            };
+            if let Some(answer) = answer {
+                reply(&client, &at, &id, answer).await;
+            }
+            id
+        }));
+    }
+
+    /// Waits until one more is answered.
+    pub(super) async fn next(&mut self) {
+        if let Some(id) = self.open.next().await {
+            self.by_id.retain(|(open, _)| *open != id);
+        }
+    }
+
+    /// The upstream does not want an answer any more.
+    pub(super) fn take_back(&self, params: &Map<String, Value>) {
+        let Some(id) = params.get("requestId") else { return };
+        if let Some((_, token)) = self.by_id.iter().find(|(open, _)| open == id) {
+            token.cancel();
+        }
+    }
+}
+
+const fn refused(message: &'static str) -> Result<Value, RpcError> {
+    // JSON-RPC 2.0: implementation-defined server errors.
+    Err(RpcError { code: -32000, message })
+}
+
+async fn reply(client: &Client, at: &At, id: &Value, answer: Result<Value, RpcError>) {
+    let reply = match answer {
+        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+        Err(RpcError { code, message }) => {
+            json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+        }
+    };
+    if client.post(at, &reply).await.is_err() {
+        tracing::debug!("an upstream MCP server did not take the answer to its request; it has to ask again");
+    }
+}

@@ -1,0 +1,156 @@
+//! The messages of one HTTP response of an upstream: a JSON body, or server-sent events as they come.
+//!
+//! Keeps true: an event, a body and all that a request is answered with are bounded; what is no JSON in a stream is
+//! skipped; where a stream could be gone on with is known (MCP 2025-11-25, resumability).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use asp_platform::event_stream::Frames;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Fault;
+use crate::executors::outbound::refused::retry_after;
+use crate::executors::proxy::mcp::message::Message;
+
+/// Largest JSON body, and most bytes of a stream that answers a request.
+const MAX_RESPONSE: usize = 16 << 20;
+
+/// The messages of one response.
+pub(super) struct Messages {
+    response: Response,
+    /// `None`: one JSON body.
+    frames: Option<Frames>,
+    body: Vec<u8>,
+    ready: VecDeque<Message>,
+    /// Bytes of the body or of the stream that may still come; `None` without a bound.
+    left: Option<usize>,
+    ended: bool,
+    heard: Instant,
+}
+
+impl Messages {
+    /// What answers one request.
+    pub(super) fn answering(response: Response) -> Messages {
+        Messages::of(response, Some(MAX_RESPONSE))
+    }
+
+    /// A stream that is open for as long as its session.
+    pub(super) fn listening(response: Response) -> Messages {
+        Messages::of(response, None)
+    }
+
+    fn of(response: Response, left: Option<usize>) -> Messages {
+        let is_stream = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
+        Messages {
+            response,
+            frames: is_stream.then(Frames::default),
+            body: Vec::new(),
+            ready: VecDeque::new(),
+            left,
+            ended: false,
+            heard: Instant::now(),
+        }
+    }
+
+    /// The same stream, gone on with in another response; what came before counts.
+    pub(super) fn go_on(&self, response: Response) -> Result<Messages, Fault> {
+        let mut next = Messages::of(response, self.left);
+        let Some(frames) = next.frames.as_mut() else {
+            return Err(lost("the service broke off its answer"));
+        };
+        if let Some(place) = &self.frames {
+            frames.go_on_from(place);
+        }
+        Ok(next)
+    }
+
+    pub(super) fn is_stream(&self) -> bool {
+        self.frames.is_some()
+    }
+
+    /// When something came last, be it a comment.
+    pub(super) fn heard(&self) -> Instant {
+        self.heard
+    }
+
+    /// The id of the last event that had one, and after how long the service wants to be asked again.
+    pub(super) fn resumable(&self) -> Option<(String, Option<Duration>)> {
+        let frames = self.frames.as_ref()?;
+        Some((frames.last_id()?.to_owned(), frames.retry()))
+    }
+
+    /// The next message; `None` at the end. Dropped while it waits, it loses nothing.
+    pub(super) async fn next(&mut self) -> Result<Option<Message>, Fault> {
+        loop {
+            if let Some(message) = self.ready.pop_front() {
+                return Ok(Some(message));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            let chunk = self.response.chunk().await.map_err(|_| lost("the service broke off its answer"))?;
+            self.heard = Instant::now();
+            match chunk {
+                Some(chunk) => self.take(&chunk)?,
+                None => self.end()?,
+            }
+        }
+    }
+
+    fn take(&mut self, chunk: &[u8]) -> Result<(), Fault> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(chunk.len()).ok_or_else(|| lost("the service's answer is too large"))?;
+        }
+        let Some(frames) = &mut self.frames else {
+            self.body.extend_from_slice(chunk);
+            return Ok(());
+        };
+        for text in frames.push(chunk).map_err(|_| lost("the service's answer is too large"))? {
+            if let Ok(message) = serde_json::from_str(&text) {
+                self.ready.extend(messages(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), Fault> {
+        self.ended = true;
+        if self.frames.is_some() {
+            return Ok(());
+        }
+        let status = self.response.status();
+        let found = serde_json::from_slice(&self.body).map(messages).unwrap_or_default();
+        let is_answer = |message: &Message| matches!(message, Message::Answer { .. });
+        if found.iter().any(is_answer) {
+            self.ready.extend(found);
+            return Ok(());
+        }
+        // A redirect is not followed.
+        if !status.is_success() {
+            return Err(Fault::Refused { status, wait: retry_after(self.response.headers()) });
+        }
+        match status {
+            StatusCode::ACCEPTED => Ok(()),
+            status => Err(lost(&format!("the service answered {} without a result", status.as_u16()))),
+        }
+    }
+}
+
+/// One message, or those of a batch (MCP 2025-03-26).
+fn messages(value: Value) -> Vec<Message> {
+    match value {
+        Value::Array(batch) => batch.into_iter().filter_map(Message::of).collect(),
+        one => Message::of(one).into_iter().collect(),
+    }
+}
+
+pub(super) fn lost(why: &str) -> Fault {
+    Fault::Lost(why.to_owned())
+}

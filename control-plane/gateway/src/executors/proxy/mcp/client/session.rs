@@ -1,0 +1,217 @@
+//! One session with an upstream: what runs in it, and what its server says by itself.
+//!
+//! Keeps true: dropped, it is ended at its server, if that keeps any; what the server asks outside of any request is
+//! asked of the only call that runs in the session, else of nobody.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, HeaderValue};
+use tokio::sync::{Notify, oneshot};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::exchange::{Asks, CANCELLED};
+use super::reading::Messages;
+use super::{Client, Fault};
+use crate::executors::proxy::mcp::downstream::Downstream;
+use crate::executors::proxy::mcp::message::{self, Message};
+
+pub(in crate::executors::proxy::mcp) const SESSION_ID: &str = "mcp-session-id";
+const PROTOCOL_VERSION: &str = "mcp-protocol-version";
+/// How long a call waits for the stream of what the server says by itself, so that its first questions have a way.
+const LISTENS_WITHIN: Duration = Duration::from_secs(1);
+/// The pause after that stream ended, doubled after each that brought nothing.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// An open upstream session. Dropped, it is ended at its server too, if that keeps any.
+pub struct Session {
+    client: Client,
+    pub(in crate::executors::proxy::mcp) at: At,
+    /// The server ended it first.
+    is_over: AtomicBool,
+    pub(in crate::executors::proxy::mcp) running: Arc<Running>,
+    listening: Option<AbortOnDropHandle<()>>,
+}
+
+/// What a request of a session carries; `id` is absent when the server keeps none.
+#[derive(Clone)]
+pub(in crate::executors::proxy::mcp) struct At {
+    pub id: Option<HeaderValue>,
+    pub revision: HeaderValue,
+}
+
+impl At {
+    pub(in crate::executors::proxy::mcp) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Some(id) = &self.id {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        headers.insert(PROTOCOL_VERSION, self.revision.clone());
+        headers
+    }
+}
+
+impl Session {
+    pub(in crate::executors::proxy::mcp) fn made(client: Client, at: At) -> Session {
+        Session { client, at, is_over: AtomicBool::new(false), running: Arc::default(), listening: None }
+    }
+
+    pub(in crate::executors::proxy::mcp) fn ended_at_its_server(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Listens to what the server says by itself, where it keeps sessions. Returns when it can say something, or does
+    /// not take long enough to be waited for.
+    pub(in crate::executors::proxy::mcp) async fn listen(&mut self) {
+        if self.at.id.is_none() {
+            return;
+        }
+        let (opened, is_open) = oneshot::channel();
+        let listener =
+            Listener { client: self.client.clone(), at: self.at.clone(), running: self.running.clone() };
+        self.listening = Some(AbortOnDropHandle::new(tokio::spawn(listener.run(opened))));
+        // Closed: this server says nothing by itself.
+        drop(tokio::time::timeout(LISTENS_WITHIN, is_open).await);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.at.id.is_none() || self.is_over.load(Ordering::Acquire) {
+            return;
+        }
+        let request = self.client.http.delete(self.client.url.clone()).headers(self.at.headers());
+        self.client.bid_farewell(async move {
+            // 405: this server ends its sessions by itself (MCP, session management).
+            if let Err(error) = request.send().await {
+                tracing::debug!(error = %error.without_url(), "an upstream MCP server was not told that a session ended");
+            }
+        });
+    }
+}
+
+/// The requests that run in a session, by their numbers; as many as there are calls.
+#[derive(Default)]
+pub(in crate::executors::proxy::mcp) struct Running {
+    by_id: Mutex<HashMap<u64, Arc<dyn Downstream>>>,
+    /// The server said that one of its lists has changed.
+    lists_changed: Arc<Notify>,
+}
+
+/// A request that runs until this is dropped.
+pub(in crate::executors::proxy::mcp) struct Entered<'a> {
+    running: &'a Running,
+    id: u64,
+}
+
+impl Running {
+    pub(in crate::executors::proxy::mcp) fn enter(
+        &self,
+        id: u64,
+        downstream: Arc<dyn Downstream>,
+    ) -> Entered<'_> {
+        self.by_id.lock().insert(id, downstream);
+        Entered { running: self, id }
+    }
+
+    /// Told when the server says that one of its lists has changed.
+    pub(in crate::executors::proxy::mcp) fn lists_changed(&self) -> Arc<Notify> {
+        self.lists_changed.clone()
+    }
+
+    fn only(&self) -> Option<Arc<dyn Downstream>> {
+        let by_id = self.by_id.lock();
+        let mut all = by_id.values();
+        match (all.next(), all.next()) {
+            (Some(only), None) => Some(only.clone()),
+            _ => None,
+        }
+    }
+
+    fn find(&self, id: u64) -> Option<Arc<dyn Downstream>> {
+        self.by_id.lock().get(&id).cloned()
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.running.by_id.lock().remove(&self.id);
+    }
+}
+
+/// Reads the session's own stream for as long as there is one.
+struct Listener {
+    client: Client,
+    at: At,
+    running: Arc<Running>,
+}
+
+impl Listener {
+    async fn run(self, opened: oneshot::Sender<()>) {
+        let mut opened = Some(opened);
+        let mut after: Option<String> = None;
+        let mut pause = PAUSE;
+        loop {
+            let response = self.client.get(&self.at, after.as_deref()).await;
+            match response {
+                Ok(response) if response.status() == StatusCode::OK => {
+                    opened.take().map(|opened| opened.send(()));
+                    let mut messages = Messages::listening(response);
+                    if !messages.is_stream() {
+                        return;
+                    }
+                    let heard = self.hear(&mut messages).await;
+                    let place = messages.resumable();
+                    let asked = place.as_ref().and_then(|(_, pause)| *pause);
+                    after = place.map(|(id, _)| id).or(after);
+                    pause = if heard { asked.unwrap_or(PAUSE) } else { pause * 2 };
+                }
+                // It has none (405), or the session is over.
+                Ok(_) | Err(Fault::SessionEnded) => return,
+                Err(_) => pause *= 2,
+            }
+            pause = pause.clamp(PAUSE, LONGEST_PAUSE);
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Reads one stream to its end; whether anything was said in it.
+    async fn hear(&self, messages: &mut Messages) -> bool {
+        let mut asks = Asks::of(self.client.clone(), self.at.clone());
+        let mut heard = false;
+        loop {
+            let message = tokio::select! {
+                message = messages.next() => message,
+                () = asks.next(), if !asks.is_empty() => continue,
+            };
+            let Ok(Some(message)) = message else { return heard };
+            heard = true;
+            match message {
+                // The answer to a request comes where that was made.
+                Message::Answer { .. } => {}
+                Message::Request { id, method, params } => {
+                    asks.begin(self.running.only(), id, method, params).await;
+                }
+                Message::Notification { method, params } if method == CANCELLED => asks.take_back(&params),
+                Message::Notification { method, .. } if method.ends_with("/list_changed") => {
+                    self.running.lists_changed.notify_one();
+                }
+                Message::Notification { method, params } => {
+                    let Some((token, event)) = message::event(&method, params) else { continue };
+                    let whose = match token {
+                        Some(id) => self.running.find(id),
+                        None => self.running.only(),
+                    };
+                    if let Some(whose) = whose {
+                        whose.heard(event);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Whom an upstream speaks to through us: the client of the call that a request belongs to.
+//!
+//! Owns: what an upstream may ask of a call, as questions of that call, and the answers in JSON-RPC. Refuses: what the
+//! client that is attached cannot do, forms beyond MCP's restricted schema, and requests above their size. Keeps true: an
+//! upstream gets an answer or an error to each request; a question that it takes back is open no longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+use crate::call::event::Event;
+use crate::call::outcome::Refusal;
+use crate::call::question::{self, Answer, Ask, Question, put};
+use crate::call::{Call, ClientAbilities, form};
+
+/// Largest form in bytes, as JSON text.
+const MAX_FORM: usize = 64 << 10;
+/// Largest sampling request in bytes, as JSON text: it may hold an image.
+const MAX_SAMPLING: usize = 1 << 20;
+/// Most messages of one sampling request.
+const MAX_MESSAGES: usize = 256;
+/// JSON-RPC 2.0, error object.
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+const INTERNAL: i64 = -32603;
+/// What MCP's own examples say where a user refuses (2025-11-25, sampling, error handling).
+const REJECTED: i64 = -1;
+
+/// An error as JSON-RPC has it.
+#[derive(Debug, PartialEq)]
+pub struct RpcError {
+    pub code: i64,
+    pub message: &'static str,
+}
+
+/// Who hears what an upstream says besides its results, and answers what it asks.
+#[async_trait]
+pub trait Downstream: Send + Sync {
+    fn heard(&self, event: Event);
+    /// Dropped, what was asked is taken back.
+    async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Value, RpcError>;
+}
+
+/// Nobody: a request of a server is an unknown method.
+pub struct Nobody;
+
+#[async_trait]
+impl Downstream for Nobody {
+    fn heard(&self, _: Event) {}
+
+    async fn asked(&self, _: &str, _: Map<String, Value>) -> Result<Value, RpcError> {
+        Err(unknown())
+    }
+}
+
+/// The clients of one call.
+pub(super) struct Clients {
+    call: Arc<Call>,
+    asked: AtomicU64,
+}
+
+impl Clients {
+    pub(super) fn of(call: Arc<Call>) -> Clients {
+        Clients { call, asked: AtomicU64::new(0) }
+    }
+}
+
+#[async_trait]
+impl Downstream for Clients {
+    fn heard(&self, event: Event) {
+        self.call.emit(event);
+    }
+
+    async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Value, RpcError> {
+        let ask = ask(method, params)?;
+        let call = &self.call;
+        if !call.abilities().answers(&ask) {
+            return Err(unknown());
+        }
+        let is_form = matches!(ask, Ask::Form { .. });
+        let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = format!("upstream.{number}");
+        let open = Open { call, id: &id };
+        let asked = put(call, Question { id: id.clone(), ask })
+            .map_err(|_| RpcError { code: INTERNAL, message: "too many requests are open" })?;
+        let answered = asked.answered(call).await;
+        drop(open);
+        said(answered, is_form)
+    }
+}
+
+/// A question that is taken back when nobody waits for its answer any more.
+struct Open<'a> {
+    call: &'a Call,
+    id: &'a str,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        question::take_back(self.call, self.id);
+    }
+}
+
+/// The capabilities that a client with these abilities is declared with upstream.
+pub(super) fn capabilities(abilities: ClientAbilities) -> Value {
+    let mut model = Map::new();
+    for (name, can) in [("tools", abilities.sampling_tools), ("context", abilities.sampling_context)] {
+        if can {
+            model.insert(name.into(), json!({}));
+        }
+    }
+    let can = [
+        // Without a mode, forms are meant; an upstream sends nobody to a page that no spec names.
+        ("elicitation", abilities.elicitation, json!({})),
+        ("roots", abilities.roots, json!({})),
+        ("sampling", abilities.sampling, Value::Object(model)),
+    ];
+    let declared = can.into_iter().filter(|(_, can, _)| *can).map(|(name, _, what)| (name.to_owned(), what));
+    Value::Object(declared.collect())
+}
+
+const fn unknown() -> RpcError {
+    RpcError { code: METHOD_NOT_FOUND, message: "the client does not support this" }
+}
+
+const fn invalid(message: &'static str) -> RpcError {
+    RpcError { code: INVALID_PARAMS, message }
+}
+
+fn ask(method: &str, mut params: Map<String, Value>) -> Result<Ask, RpcError> {
+    match method {
+        "elicitation/create" => user_form(params),
+        "sampling/createMessage" => {
+            // Tokens of progress and of tasks are of the upstream's own connection.
+            params.remove("_meta");
+            params.remove("task");
+            sampling(params).map(Ask::Sampling)
+        }
+        "roots/list" => Ok(Ask::Roots),
+        _ => Err(unknown()),
+    }
+}
+
+fn user_form(mut params: Map<String, Value>) -> Result<Ask, RpcError> {
+    if params.get("mode").is_some_and(|mode| mode != "form") {
+        return Err(invalid("this mode of elicitation was not declared"));
+    }
+    let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
+    let (Some(message), Some(requested_schema)) = (message, params.remove("requestedSchema")) else {
+        return Err(invalid("a form has a message and a requestedSchema"));
+    };
+    if message.len() + requested_schema.to_string().len() > MAX_FORM {
+        return Err(invalid("the form is too large"));
+    }
+    form::check(&requested_schema)
+        .map_err(|_| invalid("the form is not a flat object of strings, numbers, booleans and choices"))?;
+    Ok(Ask::Form { message, requested_schema })
+}
+
+fn sampling(params: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+    let is_message = |message: &Value| {
+        matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))
+            && message.get("content").is_some_and(|content| content.is_object() || content.is_array())
+    };
+    let messages = params.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    if messages.is_empty() || messages.len() > MAX_MESSAGES || !messages.iter().all(is_message) {
+        return Err(invalid("a sampling request has 1 to 256 messages with role and content"));
+    }
+    if !params.get("maxTokens").is_some_and(Value::is_number) {
+        return Err(invalid("a sampling request has maxTokens"));
+    }
+    if crate::call::outcome::written_size(&params) > MAX_SAMPLING {
+        return Err(invalid("the sampling request is too large"));
+    }
+    Ok(params)
+}
+
+/// What the upstream is told. A form that nobody fills in time is one that was closed.
+fn said(answered: Result<Answer, Refusal>, is_form: bool) -> Result<Value, RpcError> {
+    match answered {
+        Ok(Answer::Accepted(content)) => Ok(json!({"action": "accept", "content": content})),
+        Ok(Answer::Declined) => Ok(json!({"action": "decline"})),
+        Ok(Answer::Sampled(result)) => Ok(result),
+        Ok(Answer::Roots(roots)) => Ok(json!({"roots": roots})),
+        Ok(Answer::Failed(_)) => Err(RpcError { code: REJECTED, message: "the client refused the request" }),
+        Ok(Answer::Cancelled) => Ok(json!({"action": "cancel"})),
+        Err(_) if is_form => Ok(json!({"action": "cancel"})),
+        Err(_) => Err(RpcError { code: REJECTED, message: "the client did not answer" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &str, params: Value) -> Result<Ask, i64> {
+        let Value::Object(params) = params else { panic!("no parameters") };
+        ask(method, params).map_err(|error| error.code)
+    }
+
+    #[test]
+    fn a_request_that_is_none_gets_its_error_and_no_question() {
+        let message = json!({"role": "user", "content": {"type": "text", "text": "x"}});
+        let form = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        let nested = json!({"type": "object", "properties": {"a": {"type": "object"}}});
+        for (method, params, code) in [
+            ("elicitation/create", json!({}), INVALID_PARAMS),
+            ("elicitation/create", json!({"message": 1, "requestedSchema": form}), INVALID_PARAMS),
+            ("elicitation/create", json!({"message": "m", "requestedSchema": nested}), INVALID_PARAMS),
+            ("elicitation/create", json!({"message": "m", "requestedSchema": 7}), INVALID_PARAMS),
+            (
+                "elicitation/create",
+                json!({"mode": "url", "message": "m", "url": "https://a"}),
+                INVALID_PARAMS,
+            ),
+            (
+                "elicitation/create",
+                json!({"message": "m".repeat(MAX_FORM), "requestedSchema": form}),
+                INVALID_PARAMS,
+            ),
+            ("sampling/createMessage", json!({}), INVALID_PARAMS),
+            ("sampling/createMessage", json!({"messages": [], "maxTokens": 1}), INVALID_PARAMS),
+            ("sampling/createMessage", json!({"messages": [message]}), INVALID_PARAMS),
+            (
+                "sampling/createMessage",
+                json!({"messages": [{"role": "system"}], "maxTokens": 1}),
+                INVALID_PARAMS,
+            ),
+            (
+                "sampling/createMessage",
+                json!({"messages": vec![message.clone(); MAX_MESSAGES + 1], "maxTokens": 1}),
+                INVALID_PARAMS,
+            ),
+            (
+                "sampling/createMessage",
+                json!({"messages": [message], "maxTokens": 1, "systemPrompt": "x".repeat(MAX_SAMPLING)}),
+                INVALID_PARAMS,
+            ),
+            ("tools/call", json!({}), METHOD_NOT_FOUND),
+            ("", json!({}), METHOD_NOT_FOUND),
+        ] {
+            assert_eq!(asked(method, params.clone()), Err(code), "{method} {}", params.to_string().len());
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_the_upstreams_without_what_belongs_to_its_connection() {
+        let message = json!({"role": "user", "content": {"type": "text", "text": "x"}});
+        let params =
+            json!({"messages": [message], "maxTokens": 9, "_meta": {"progressToken": 1}, "task": {}});
+        let expected = json!({"messages": [message], "maxTokens": 9}).as_object().unwrap().clone();
+        assert_eq!(asked("sampling/createMessage", params), Ok(Ask::Sampling(expected)));
+        assert_eq!(asked("roots/list", json!({})), Ok(Ask::Roots));
+    }
+
+    #[test]
+    fn a_client_is_declared_with_what_it_can_do_and_nothing_else() {
+        let abilities = ClientAbilities { elicitation: true, roots: true, ..ClientAbilities::default() };
+        assert_eq!(capabilities(abilities), json!({"elicitation": {}, "roots": {}}));
+        let model = ClientAbilities {
+            sampling: true,
+            sampling_tools: true,
+            pages: true,
+            ..ClientAbilities::default()
+        };
+        assert_eq!(capabilities(model), json!({"sampling": {"tools": {}}}));
+        assert_eq!(capabilities(ClientAbilities::default()), json!({}));
+    }
+
+    #[test]
+    fn every_answer_has_its_result_or_its_error() {
+        let cancelled = json!({"action": "cancel"});
+        for (answered, is_form, expected) in [
+            (
+                Ok(Answer::Accepted(json!({"a": 1}))),
+                true,
+                Ok(json!({"action": "accept", "content": {"a": 1}})),
+            ),
+            (Ok(Answer::Declined), true, Ok(json!({"action": "decline"}))),
+            (Ok(Answer::Cancelled), true, Ok(cancelled.clone())),
+            (Err(Refusal::InputExpired), true, Ok(cancelled)),
+            (Ok(Answer::Roots(json!([]))), false, Ok(json!({"roots": []}))),
+            (Ok(Answer::Sampled(json!({"m": 1}))), false, Ok(json!({"m": 1}))),
+            (Ok(Answer::Failed("Bearer x".into())), false, Err(REJECTED)),
+            (Err(Refusal::InputExpired), false, Err(REJECTED)),
+        ] {
+            assert_eq!(said(answered, is_form).map_err(|error| error.code), expected);
+        }
+    }
+}

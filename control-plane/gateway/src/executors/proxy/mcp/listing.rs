@@ -1,0 +1,81 @@
+//! All that an upstream lists: tools, prompts, resources and templates, page by page.
+//!
+//! Keeps true: pages and items are bounded; a server without a method lists nothing by it.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
+
+use super::client::session::Session;
+use super::client::{Client, Exchange, Fault};
+use super::downstream::Nobody;
+
+/// Most pages of one list that are followed.
+const MAX_PAGES: u64 = 100;
+/// Most items of one list.
+const MAX_ITEMS: usize = 10_000;
+/// JSON-RPC 2.0: the server does not have the method.
+const METHOD_NOT_FOUND: i64 = -32601;
+
+/// What one server lists.
+#[derive(Default)]
+pub struct Lists {
+    pub tools: Vec<Value>,
+    pub prompts: Vec<Value>,
+    pub resources: Vec<Value>,
+    pub templates: Vec<Value>,
+}
+
+/// Lists everything; `next_id` numbers the requests of the session.
+pub async fn list(
+    client: &Client,
+    session: &Session,
+    mut next_id: impl FnMut() -> u64,
+) -> Result<Lists, Fault> {
+    let mut pages = async |method, member| pages(client, session, (method, member), &mut next_id).await;
+    Ok(Lists {
+        tools: pages("tools/list", "tools").await?,
+        prompts: pages("prompts/list", "prompts").await?,
+        resources: pages("resources/list", "resources").await?,
+        templates: pages("resources/templates/list", "resourceTemplates").await?,
+    })
+}
+
+async fn pages(
+    client: &Client,
+    session: &Session,
+    (method, member): (&str, &str),
+    next_id: &mut impl FnMut() -> u64,
+) -> Result<Vec<Value>, Fault> {
+    let mut found = Vec::new();
+    let mut cursor = None;
+    for page in 0..MAX_PAGES {
+        let mut params = Map::new();
+        if let Some(cursor) = cursor.take() {
+            params.insert("cursor".into(), cursor);
+        }
+        let exchange = Exchange {
+            id: next_id(),
+            method,
+            params: Value::Object(params),
+            downstream: Arc::new(Nobody),
+            cancelled: &CancellationToken::new(),
+        };
+        let mut result = match client.request(session, exchange).await {
+            Err(Fault::Error { code: METHOD_NOT_FOUND, .. }) if page == 0 => return Ok(found),
+            answered => answered?,
+        };
+        if let Some(Value::Array(items)) = result.remove(member) {
+            found.extend(items);
+        }
+        cursor = result.remove("nextCursor").filter(Value::is_string);
+        if found.len() > MAX_ITEMS {
+            return Err(Fault::Lost(format!("{method}: more than {MAX_ITEMS} items")));
+        }
+        if cursor.is_none() {
+            return Ok(found);
+        }
+    }
+    Err(Fault::Lost(format!("{method}: more than {MAX_PAGES} pages")))
+}

@@ -1,0 +1,166 @@
+//! What one JSON-RPC message of an upstream is: an answer, a request, a notification, or nothing that MCP knows.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::call::event::{Event, LogLevel};
+use crate::executors::outbound::said::shown;
+
+/// A message by its kind.
+#[derive(Debug, PartialEq)]
+pub(super) enum Message {
+    /// To our request with this number.
+    Answer {
+        id: u64,
+        outcome: Result<Map<String, Value>, Failure>,
+    },
+    /// To be answered under this id, a text or a number.
+    Request {
+        id: Value,
+        method: String,
+        params: Map<String, Value>,
+    },
+    Notification {
+        method: String,
+        params: Map<String, Value>,
+    },
+}
+
+/// The upstream's own JSON-RPC error, fit to be shown.
+#[derive(Debug, PartialEq)]
+pub(super) struct Failure {
+    pub code: i64,
+    pub message: String,
+}
+
+impl Message {
+    /// `None` for what is no message: it is skipped, as other clients do.
+    pub(super) fn of(message: Value) -> Option<Message> {
+        let Value::Object(mut members) = message else { return None };
+        let id = members.remove("id").filter(|id| !id.is_null());
+        let Some(method) = members.remove("method") else {
+            // Nobody else's answer comes here.
+            let id = id.as_ref().and_then(Value::as_u64)?;
+            let outcome = match (members.remove("result"), members.remove("error")) {
+                (Some(Value::Object(result)), None) => Ok(result),
+                (_, Some(error)) => Err(failure(&error)),
+                _ => return None,
+            };
+            return Some(Message::Answer { id, outcome });
+        };
+        let Value::String(method) = method else { return None };
+        let params = match members.remove("params") {
+            Some(Value::Object(params)) => params,
+            None => Map::new(),
+            Some(_) => return None,
+        };
+        match id {
+            None => Some(Message::Notification { method, params }),
+            Some(id) if id.is_string() || id.is_i64() || id.is_u64() => {
+                Some(Message::Request { id, method, params })
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+fn failure(error: &Value) -> Failure {
+    let said = error.get("message").and_then(Value::as_str).map(shown).filter(|said| !said.is_empty());
+    Failure {
+        code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
+        message: said.unwrap_or_else(|| "the service answered with an error".into()),
+    }
+}
+
+/// What a notification tells of a request: its progress, by the number that we gave as its token, or a log message.
+pub(super) fn event(method: &str, mut params: Map<String, Value>) -> Option<(Option<u64>, Event)> {
+    let text =
+        |params: &Map<String, Value>, name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
+    match method {
+        "notifications/progress" => {
+            let event = Event::Progress {
+                progress: params.get("progress").and_then(Value::as_f64)?,
+                total: params.get("total").and_then(Value::as_f64),
+                message: text(&params, "message"),
+                gauges: BTreeMap::new(),
+            };
+            Some((Some(params.get("progressToken").and_then(Value::as_u64)?), event))
+        }
+        "notifications/message" => {
+            let level = params.get("level").and_then(Value::as_str).and_then(LogLevel::parse);
+            let logger = text(&params, "logger");
+            let data = params.remove("data").unwrap_or(Value::Null);
+            Some((None, Event::Log { level: level.unwrap_or(LogLevel::Info), logger, data }))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_message_is_none() {
+        for bad in [
+            json!(null),
+            json!([]),
+            json!("x"),
+            json!({}),
+            json!({"id": 1}),
+            json!({"id": "1", "result": {}}),
+            json!({"id": -1, "result": {}}),
+            json!({"id": 1, "result": 7}),
+            json!({"id": 1, "result": null}),
+            json!({"method": 1}),
+            json!({"method": "m", "params": []}),
+            json!({"method": "m", "id": {}}),
+            json!({"method": "m", "id": 1.5}),
+            json!({"method": "m", "id": true}),
+        ] {
+            assert_eq!(Message::of(bad.clone()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        let is = |message: Value| Message::of(message).unwrap();
+        assert_eq!(
+            is(json!({"jsonrpc": "2.0", "id": 3, "result": {"a": 1}})),
+            Message::Answer { id: 3, outcome: Ok(json!({"a": 1}).as_object().unwrap().clone()) }
+        );
+        let error = json!({"code": -5, "message": "no\nsecond line"});
+        let failed = Failure { code: -5, message: "no".into() };
+        assert_eq!(is(json!({"id": 3, "error": error})), Message::Answer { id: 3, outcome: Err(failed) });
+        let plain = Failure { code: -32603, message: "the service answered with an error".into() };
+        assert_eq!(is(json!({"id": 3, "error": 0})), Message::Answer { id: 3, outcome: Err(plain) });
+        for id in [json!("a"), json!(1), json!(-1)] {
+            let (method, params) = ("ping".to_owned(), Map::new());
+            assert_eq!(is(json!({"id": id, "method": "ping"})), Message::Request { id, method, params });
+        }
+        let (method, params) = ("n".to_owned(), Map::new());
+        assert_eq!(is(json!({"id": null, "method": "n"})), Message::Notification { method, params });
+    }
+
+    #[test]
+    fn progress_names_its_request_and_a_log_names_none() {
+        let told = |method: &str, params: Value| event(method, params.as_object().unwrap().clone());
+        let (token, _) =
+            told("notifications/progress", json!({"progressToken": 4, "progress": 0.5})).unwrap();
+        assert_eq!(token, Some(4));
+        for bad in [
+            json!({"progressToken": "4", "progress": 1}),
+            json!({"progressToken": 4}),
+            json!({"progress": 1}),
+        ] {
+            assert_eq!(told("notifications/progress", bad.clone()), None, "{bad}");
+        }
+        let (token, log) = told("notifications/message", json!({"level": "loud", "data": {"a": 1}})).unwrap();
+        assert_eq!(token, None);
+        assert_eq!(log, Event::Log { level: LogLevel::Info, logger: None, data: json!({"a": 1}) });
+        assert_eq!(told("notifications/tools/list_changed", json!({})), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! The upstream sessions of one gateway: which one a call uses, and how long one is kept.
+//!
+//! Keeps true: a session is of one principal, one downstream session and one set of abilities, and a call without a
+//! session has one to itself while it runs; a user's and an org's share of the table is bounded, so that nobody pushes
+//! everybody else's out; what nobody used for 10 minutes is ended at its server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::client::session::Session;
+use crate::call::Call;
+use crate::call::principal::user;
+use crate::digest;
+use crate::shares::{Bounds, Owner, Share, Shares};
+
+const BOUNDS: Bounds = Bounds { whole: Share::of(10_000), of_org: Share::of(2_500), of_user: Share::of(256) };
+/// A session that nobody used for this long is ended.
+const IDLE: Duration = Duration::from_secs(600);
+/// How often it is looked for such.
+const BETWEEN: Duration = Duration::from_secs(60);
+/// Most calls without a session of one principal that keep their upstream session for the next one.
+const LANES: u8 = 32;
+
+/// Held while one call opens the session, so that concurrent calls do not open it twice.
+pub(super) type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+
+/// The table.
+pub(super) struct Sessions {
+    slots: Mutex<Shares<Slot>>,
+    /// A task looks for idle ones.
+    is_swept: AtomicBool,
+}
+
+impl Default for Sessions {
+    fn default() -> Sessions {
+        Sessions { slots: Mutex::new(Shares::new(BOUNDS)), is_swept: AtomicBool::new(false) }
+    }
+}
+
+impl Sessions {
+    /// The place of the call's session at `url`, declared with these capabilities.
+    pub(super) fn slot(self: &Arc<Self>, url: &str, call: &Call, capabilities: &str) -> Slot {
+        let caller = &call.caller;
+        let owner = Owner { user: user(caller), org: digest::shortened(&[&caller.org]) };
+        let id = |lane: &str| {
+            let client = &caller.client;
+            digest::shortened(&[
+                url,
+                &caller.issuer,
+                &caller.org,
+                &caller.user,
+                client,
+                &call.session,
+                capabilities,
+                lane,
+            ])
+        };
+        let mut slots = self.slots.lock();
+        let mut found = None;
+        for lane in 0..LANES {
+            let id = id(&lane.to_string());
+            match slots.touch(&id) {
+                // In a session calls are told apart by their client; without one they would not be.
+                Some(slot) if !call.session.is_empty() || Arc::strong_count(slot) == 1 => {
+                    return slot.clone();
+                }
+                Some(_) => {}
+                None => {
+                    found = Some(id);
+                    break;
+                }
+            }
+        }
+        let slot = Slot::default();
+        if let Some(id) = found {
+            slots.replace(id, owner, slot.clone());
+            drop(slots);
+            self.sweep();
+        }
+        slot
+    }
+
+    /// Forgets every session; those that no call uses are ended.
+    pub(super) fn clear(&self) {
+        let all = std::mem::replace(&mut *self.slots.lock(), Shares::new(BOUNDS));
+        drop(all);
+    }
+
+    fn sweep(self: &Arc<Self>) {
+        if self.is_swept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let table = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(BETWEEN).await;
+                let Some(table) = table.upgrade() else { return };
+                let mut slots = table.slots.lock();
+                slots.forget_idle(IDLE);
+                if slots.len() == 0 {
+                    // Under the lock: whoever adds one next begins anew.
+                    table.is_swept.store(false, Ordering::Release);
+                    return;
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,159 @@
+//! Who looks at what the upstreams list: one session at each upstream of which something was accepted.
+//!
+//! Keeps true: it lists as a client that can do everything, as `asp import` does, so that what a server lists to some
+//! clients only is not taken for removed; what the server asks it refuses. It looks when the server says that a list has
+//! changed, when a call opens a session, with a server without sessions at each call, at most every second, and at least
+//! every minute; after 10 minutes without a call it ends. Bound: one for each URL that specs name.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::client::{Client, Fault};
+use super::listing::list;
+use super::pinned::PinnedItems;
+
+/// How often it is looked at the latest.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How often at most.
+const BETWEEN: Duration = Duration::from_secs(1);
+/// How long the first call of an upstream waits for the first look.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// After so long without a call nobody looks any more.
+const IDLE: Duration = Duration::from_secs(600);
+/// The pause after an upstream could not be looked at.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The looks at all upstreams of one gateway.
+pub(super) struct Watches {
+    pub items: Arc<PinnedItems>,
+    by_url: Mutex<HashMap<String, Arc<Watch>>>,
+    next_id: Arc<AtomicU64>,
+}
+
+struct Watch {
+    /// Somebody wants it to be looked at.
+    wanted: Notify,
+    used: Mutex<Instant>,
+    is_over: AtomicBool,
+    /// The server keeps no session, so that it cannot say what has changed.
+    is_mute: AtomicBool,
+    /// Whether it was looked at, or could not be.
+    looked: watch::Sender<bool>,
+    task: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+impl Watches {
+    pub(super) fn of(items: PinnedItems, next_id: Arc<AtomicU64>) -> Watches {
+        Watches { items: Arc::new(items), by_url: Mutex::default(), next_id }
+    }
+
+    /// A call goes to the upstream that specs name `url`. Returns when it was looked at once; `again`: the call opens a
+    /// session.
+    pub(super) async fn enter(&self, url: &str, client: &Client, again: bool) {
+        if !self.items.has_pins_of(url) {
+            return;
+        }
+        let (watch, is_new) = {
+            let mut by_url = self.by_url.lock();
+            by_url.retain(|_, watch| !watch.is_over.load(Ordering::Acquire));
+            match by_url.get(url) {
+                Some(watch) => (watch.clone(), false),
+                None => {
+                    let watch = self.begin(url, client);
+                    by_url.insert(url.to_owned(), watch.clone());
+                    (watch, true)
+                }
+            }
+        };
+        *watch.used.lock() = Instant::now();
+        if !is_new && (again || watch.is_mute.load(Ordering::Acquire)) {
+            watch.wanted.notify_one();
+        }
+        let mut looked = watch.looked.subscribe();
+        // An upstream that cannot be listed cannot be called either.
+        drop(tokio::time::timeout(FIRST_LOOK, looked.wait_for(|looked| *looked)).await);
+    }
+
+    /// Nobody looks any more.
+    pub(super) fn clear(&self) {
+        let all = std::mem::take(&mut *self.by_url.lock());
+        drop(all);
+    }
+
+    fn begin(&self, url: &str, client: &Client) -> Arc<Watch> {
+        let watch = Arc::new(Watch {
+            wanted: Notify::new(),
+            used: Mutex::new(Instant::now()),
+            is_over: AtomicBool::new(false),
+            is_mute: AtomicBool::new(false),
+            looked: watch::Sender::new(false),
+            task: Mutex::default(),
+        });
+        let looking = Looking {
+            watch: Arc::downgrade(&watch),
+            url: url.to_owned(),
+            client: client.clone(),
+            items: self.items.clone(),
+            next_id: self.next_id.clone(),
+        };
+        *watch.task.lock() = Some(AbortOnDropHandle::new(tokio::spawn(looking.run())));
+        watch
+    }
+}
+
+/// The task that looks at one upstream.
+struct Looking {
+    watch: Weak<Watch>,
+    url: String,
+    client: Client,
+    items: Arc<PinnedItems>,
+    next_id: Arc<AtomicU64>,
+}
+
+impl Looking {
+    async fn run(self) {
+        while let Err(fault) = self.look_on().await {
+            let Some(watch) = self.watch.upgrade() else { return };
+            tracing::debug!(url = self.url, %fault, "what an upstream lists could not be compared with what was accepted of it");
+            watch.looked.send_replace(true);
+            drop(watch);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Looks in one session until nobody needs it any more.
+    async fn look_on(&self) -> Result<(), Fault> {
+        let everything =
+            json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
+        let id = || self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut session = self.client.initialize(id(), everything).await?;
+        session.listen().await;
+        let changed = session.running.lists_changed();
+        loop {
+            let lists = list(&self.client, &session, id).await?;
+            self.items.learn(&self.url, &lists);
+            let Some(watch) = self.watch.upgrade() else { return Ok(()) };
+            watch.is_mute.store(session.at.id.is_none(), Ordering::Release);
+            watch.looked.send_replace(true);
+            if watch.used.lock().elapsed() > IDLE {
+                watch.is_over.store(true, Ordering::Release);
+                return Ok(());
+            }
+            tokio::select! {
+                () = changed.notified() => {}
+                () = watch.wanted.notified() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            drop(watch);
+            tokio::time::sleep(BETWEEN).await;
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A client that comes back to a stream with `Last-Event-ID` (2025-11-25 transports, resumability and redelivery; the same
+//! since 2025-03-26).
+//!
+//! Keeps true: it is told what came after the event it names, and nothing twice, by the stream of that event alone; what
+//! is gone of it is said; an id that is foreign, altered, or of a call that is not kept any more is refused as one that
+//! never was.
+
+use std::sync::Arc;
+
+use asp_edge::Reason;
+use axum::response::Response;
+use http::{HeaderValue, StatusCode};
+use uuid::Uuid;
+
+use super::McpRequest;
+use super::codec::{self, Failure};
+use super::legacy::{Legacy, abilities};
+use super::requests;
+use super::results::Asked;
+use super::stream::{self, View};
+use super::subscriptions;
+use crate::call::authority::Attachment;
+use crate::event_id::{self, CallPosition, Holder, Position};
+use crate::sessions::Session;
+
+/// Goes on with the stream on which the event with this id was the last that the client got.
+pub(super) async fn reconnect(
+    request: &McpRequest,
+    session: &Arc<Session>,
+    last: &HeaderValue,
+) -> Result<Response, Failure> {
+    let holder = Holder::of(&request.caller, &request.server.message.name, session.sid());
+    let position =
+        last.to_str().ok().and_then(|id| event_id::open(&request.gateway.sealer, &holder, id.trim()));
+    match position.ok_or_else(unknown)? {
+        Position::Call(position) => call(request, session, position).await,
+        Position::Changes(position) => {
+            let listening = subscriptions::open(request, session, Some(position))?;
+            Ok(subscriptions::of_session(request, session, listening))
+        }
+    }
+}
+
+async fn call(
+    request: &McpRequest,
+    session: &Arc<Session>,
+    position: CallPosition,
+) -> Result<Response, Failure> {
+    let Some(next_event) = position.next_event else {
+        // It has its answer.
+        return Ok(codec::status(StatusCode::NO_CONTENT));
+    };
+    let gateway = &request.gateway;
+    let id = Uuid::from_bytes(position.call);
+    let attached = gateway.pipeline.attach(id, &request.caller, &request.server.message.name).await;
+    let unsaid =
+        |_| Failure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: come back again");
+    let call = attached.map_err(unsaid)?.ok_or_else(unknown)?;
+    requests::has_scopes(request, &call)?;
+    gateway.pipeline.running.attend(&call, &request.caller);
+    let is_same_log = position.log == call.events.stream();
+    let token = position.progress_token.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let view = View {
+        asked: Asked::of(&call),
+        revision: session.profile.revision,
+        id: call.protocol_request_id.clone(),
+        progress_token: token,
+        log_level: Some(session.log_level()),
+        accepts_stream: true,
+        // One that went on elsewhere counts anew; its client is told all of it.
+        from_event: if is_same_log { next_event } else { 0 },
+        attachment: Attachment::to(call, abilities(request, session)),
+        era: Box::new(Legacy::of(request, session)),
+    };
+    Ok(stream::resume(view, position.progress))
+}
+
+fn unknown() -> Failure {
+    Failure::with(
+        Reason::InvalidRequest,
+        "Last-Event-ID names no event of this session whose stream is still kept: send the request again if it may be \
+         repeated, or listen without the header",
+    )
+}

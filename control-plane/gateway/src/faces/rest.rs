@@ -1,0 +1,211 @@
+//! The REST face: calls as resources under ids that their clients choose, the mirror of what services speak that host
+//! calls (docs/rest.md, docs/http-calls.md).
+//!
+//! Owns: paths, methods, headers and the shape of every answer. Keeps true: what is wrong with a request tells nothing of
+//! a tool that its caller cannot see (I-10); every refusal is a problem document.
+
+use std::sync::Arc;
+
+use asp_edge::{Admitted, Caller, Reason};
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use serde_json::{Map, Value};
+
+use crate::call::outcome::Refusal;
+use crate::gateway::Gateway;
+use crate::pipeline::entitlement::{View, entitle};
+
+mod begin;
+mod calls;
+pub mod conditions;
+pub mod event_id;
+mod events;
+mod list;
+pub mod openapi;
+pub mod path;
+mod problem;
+mod resource;
+mod waiting;
+
+use conditions::{Preferences, Tags};
+use path::{Part, Resource};
+use problem::Problem;
+
+/// One admitted HTTP request of a known caller.
+pub struct RestRequest {
+    pub gateway: Arc<Gateway>,
+    pub snapshot: Arc<Snapshot>,
+    pub server: Arc<VirtualServer>,
+    pub caller: Arc<Caller>,
+    pub admitted: Admitted,
+    pub method: Method,
+    pub path: String,
+    pub query: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// Answers one request.
+pub async fn serve(request: RestRequest) -> Response {
+    let trace = request.admitted.trace;
+    answer(&request).await.unwrap_or_else(|problem| problem.respond(trace))
+}
+
+/// Refuses a request that has not come to this face's own rules.
+pub fn refuse(reason: Reason, trace: asp_edge::Trace) -> Response {
+    let status = StatusCode::from_u16(reason.http_status(asp_edge::Era::Legacy));
+    Problem::new(status.unwrap_or(StatusCode::BAD_REQUEST), reason, reason.message()).respond(trace)
+}
+
+async fn answer(request: &RestRequest) -> Result<Response, Problem> {
+    request.check_headers()?;
+    let resource = path::parse(&request.path).ok_or_else(|| Problem::not_found("no such path"))?;
+    let method = match &request.method {
+        // What is not sent of its answer is the server's affair (RFC 9110 section 9.3.2).
+        method if method == Method::HEAD => &Method::GET,
+        method => method,
+    };
+    match resource {
+        Resource::OpenApi => match *method {
+            Method::GET => openapi::get(request),
+            _ => Err(Problem::no_method("GET, HEAD")),
+        },
+        Resource::Calls { tool } => match *method {
+            Method::GET => list::list(request, tool).await,
+            _ => Err(Problem::no_method("GET, HEAD")),
+        },
+        Resource::Call { tool, id, part } => match (part, method) {
+            (Part::Whole, &Method::PUT) => begin::put(request, tool, id).await,
+            (Part::Whole, &Method::GET) => calls::get(request, tool, id).await,
+            (Part::Advance, &Method::POST) => calls::advance(request, tool, id).await,
+            (Part::Cancel, &Method::POST) => calls::cancel(request, tool, id).await,
+            (Part::Events, &Method::GET) => events::follow(request, tool, id).await,
+            (Part::Whole, _) => Err(Problem::no_method("GET, HEAD, PUT")),
+            (Part::Events, _) => Err(Problem::no_method("GET, HEAD")),
+            (Part::Advance | Part::Cancel, _) => Err(Problem::no_method("POST")),
+        },
+    }
+}
+
+/// The headers that this face reads.
+const READ: [&str; 7] = [
+    "content-type",
+    "idempotency-key",
+    "if-match",
+    "if-none-match",
+    "last-event-id",
+    "prefer",
+    "x-deadline-ms",
+];
+
+impl RestRequest {
+    /// What could be read in two ways is not read.
+    fn check_headers(&self) -> Result<(), Problem> {
+        let unreadable =
+            |name: &&&str| self.headers.get_all(**name).iter().any(|value| value.to_str().is_err());
+        match READ.iter().find(unreadable) {
+            None => Ok(()),
+            Some(name) => {
+                let detail = format!("the header {name} is not visible ASCII");
+                Err(Problem::unreadable(StatusCode::BAD_REQUEST, &detail))
+            }
+        }
+    }
+
+    /// The tool that the caller calls by this name.
+    fn tool(&self, name: &str) -> Result<Arc<ListedPrimitive>, Problem> {
+        let unknown = || Problem::not_found("no such tool");
+        let entry = self.server.rest_tool(name).ok_or_else(unknown)?;
+        let mut view = View::of(&self.snapshot, &self.server, &self.caller, Protocol::Rest);
+        if !view.shows(entry) || !self.gateway.pipeline.offers(entry) {
+            return Err(unknown());
+        }
+        match entitle(&self.snapshot, &self.server, &self.caller, entry, Protocol::Rest) {
+            Err(Refusal::MissingScopes { required }) => Err(self.step_up(&required)),
+            Ok(_) | Err(_) => Ok(entry.clone()),
+        }
+    }
+
+    /// A missing scope is a challenge with every scope of the operation, so that the client can step up (RFC 6750
+    /// section 3).
+    fn step_up(&self, required: &[String]) -> Problem {
+        let missing = Refusal::MissingScopes { required: required.to_vec() };
+        let public_url = &self.gateway.config.public_url;
+        let challenge = asp_edge::reply::challenge(
+            Reason::InsufficientScope,
+            public_url,
+            &self.server.message.name,
+            required,
+        );
+        Problem::of(&missing).header(header::WWW_AUTHENTICATE, &challenge)
+    }
+
+    /// The body as a JSON object; none at all is an empty one.
+    fn object(&self) -> Result<Map<String, Value>, Problem> {
+        if self.body.is_empty() {
+            return Ok(Map::new());
+        }
+        let media_type = self.header("content-type").and_then(|value| value.split(';').next());
+        if !media_type.is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json")) {
+            let detail = "a body is application/json";
+            return Err(Problem::unreadable(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
+        match serde_json::from_slice(&self.body) {
+            Ok(Value::Object(object)) => Ok(object),
+            Ok(_) => Err(Problem::unreadable(StatusCode::BAD_REQUEST, "the body must be a JSON object")),
+            Err(_) => {
+                Err(Problem::new(StatusCode::BAD_REQUEST, Reason::ParseError, "the body is not valid JSON"))
+            }
+        }
+    }
+
+    /// A header's value, when it is there and is visible ASCII; OWS is trimmed.
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok().map(str::trim)
+    }
+
+    fn preferences(&self) -> Preferences {
+        let values = self.headers.get_all("prefer").iter();
+        conditions::preferences(values.filter_map(|value| value.to_str().ok()))
+    }
+
+    /// The entity tags of a condition; `None` where the request has none.
+    fn tags(&self, name: &HeaderName) -> Result<Option<Tags<'_>>, Problem> {
+        let malformed = || {
+            let detail = format!("{name} must be a list of entity tags, or *");
+            Problem::unreadable(StatusCode::BAD_REQUEST, &detail)
+        };
+        let mut values = self.headers.get_all(name).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        if values.next().is_some() {
+            return Err(malformed());
+        }
+        value.to_str().ok().and_then(conditions::tags).ok_or_else(malformed).map(Some)
+    }
+
+    /// The parameter of the query with this name; the last one counts.
+    fn parameter(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.rfind(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+}
+
+/// An answer as JSON, which nobody may keep.
+fn json(status: StatusCode, body: &Value) -> Response {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Sets a header; a value that is none is left out.
+fn set(response: &mut Response, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}

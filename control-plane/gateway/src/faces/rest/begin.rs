@@ -1,0 +1,192 @@
+//! `PUT` of a call: begins it, or is told of the one that has the id.
+//!
+//! Keeps true: one id is one call of one principal at one server, at whichever gateway and however often it is put; what
+//! is refused before anything is begun leaves the id free; a client that goes away loses nothing, because it can put the
+//! same again; the store knows of a call that runs on before its client is told that it does (I-3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::ListedPrimitive;
+use axum::response::Response;
+use http::{StatusCode, header};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::RestRequest;
+use super::calls::told;
+use super::problem::Problem;
+use super::waiting::Place;
+use crate::call::chosen::Chosen;
+use crate::call::outcome::{Outcome, Refusal};
+use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
+use crate::clock;
+use crate::durable::active::told::kept_for;
+use crate::durable::record::Put;
+
+/// Longest idempotency key in characters, as over MCP.
+const MAX_KEY: usize = 255;
+/// How long a client waits to learn whether a call is begun at all; later it is told by the call.
+const BEGINS_WITHIN: Duration = Duration::from_secs(2);
+
+/// What is put.
+struct Asked {
+    entry: Arc<ListedPrimitive>,
+    name: String,
+    key: String,
+    arguments: Value,
+    chosen: Chosen,
+    deadline: Option<Instant>,
+}
+
+pub(super) async fn put(request: &RestRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+    let asked = asked(request, tool, name)?;
+    if let Some(known) = request.find(asked.chosen.id()).await? {
+        return joined(request, &asked, known).await;
+    }
+    let invocation = invocation(request, &asked);
+    let pipeline = &request.gateway.pipeline;
+    let begun =
+        pipeline.begin_once(request.snapshot.clone(), invocation).map_err(|refusal| match refusal {
+            // It is hidden by now.
+            Refusal::Unknown => Problem::not_found("no such tool"),
+            Refusal::MissingScopes { required } => request.step_up(&required),
+            refusal => Problem::of(&refusal),
+        })?;
+    if !begun.is_new {
+        return joined(request, &asked, Place::Here(begun.call)).await;
+    }
+    let call = begun.call;
+    let stored = keep(request, &call);
+    began(&call).await?;
+    // The store's own time bounds this; where it does not take the call, other gateways do not see it.
+    let _ = stored.await;
+    if call.ownership.is_passed_on() {
+        // Another gateway was faster.
+        let known = request.find(asked.chosen.id()).await?.ok_or_else(Problem::elsewhere)?;
+        return joined(request, &asked, known).await;
+    }
+    let mut response = told(request, asked.chosen.id(), Place::Here(call), StatusCode::CREATED).await?;
+    super::set(&mut response, header::LOCATION, &request.path);
+    Ok(response)
+}
+
+fn asked(request: &RestRequest, tool: &str, name: &str) -> Result<Asked, Problem> {
+    let entry = request.tool(tool)?;
+    let arguments = Value::Object(request.object()?);
+    let deadline = deadline(request)?;
+    let chosen = Chosen::of(&request.caller, &request.server.message.name, name, &arguments);
+    let given = request.header("idempotency-key").or_else(|| {
+        let argument = entry.primitive.idempotency_argument.as_str();
+        if argument.is_empty() { None } else { arguments.get(argument)?.as_str() }
+    });
+    let key = match given {
+        Some(key) if key.is_empty() || key.chars().count() > MAX_KEY => {
+            let detail = format!("an idempotency key has 1 to {MAX_KEY} characters");
+            return Err(Problem::invalid(StatusCode::BAD_REQUEST, &detail));
+        }
+        Some(key) => key.to_owned(),
+        // One id is one call, also for whoever executes it.
+        None => chosen.id().to_string(),
+    };
+    Ok(Asked { entry, name: name.into(), key, arguments, chosen, deadline })
+}
+
+/// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.
+fn deadline(request: &RestRequest) -> Result<Option<Instant>, Problem> {
+    let Some(at) = request.header("x-deadline-ms") else { return Ok(None) };
+    if at.is_empty() || !at.bytes().all(|byte| byte.is_ascii_digit()) {
+        let detail = "X-Deadline-Ms is a time in Unix milliseconds";
+        return Err(Problem::invalid(StatusCode::BAD_REQUEST, detail));
+    }
+    // More than a clock can say is no deadline.
+    Ok(at.parse().ok().and_then(clock::instant))
+}
+
+fn invocation(request: &RestRequest, asked: &Asked) -> Invocation {
+    let sampling = request.preferences().sampling;
+    Invocation {
+        caller: request.caller.clone(),
+        server: request.server.clone(),
+        protocol: Protocol::Rest,
+        entry: asked.entry.clone(),
+        arguments: asked.arguments.clone(),
+        completing: None,
+        chosen: Some(asked.chosen),
+        protocol_request_id: asked.name.clone(),
+        idempotency_key: Some(IdempotencyKey::Explicit(asked.key.clone())),
+        deadline: asked.deadline,
+        abilities: ClientAbilities {
+            elicitation: true,
+            pages: true,
+            sampling,
+            sampling_tools: sampling,
+            sampling_context: sampling,
+            roots: false,
+            tasks: true,
+        },
+        session: String::new(),
+        trace: request.admitted.trace,
+        bytes_in: request.body.len(),
+        parent: None,
+    }
+}
+
+/// From now on the call is there for whoever comes back for it, whether this client stays or not. What is returned ends
+/// when the store knows of it.
+fn keep(request: &RestRequest, call: &Arc<Call>) -> tokio::task::JoinHandle<()> {
+    let pipeline = request.gateway.pipeline.clone();
+    call.authority.keep();
+    call.authority.leave();
+    pipeline.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
+    let call = call.clone();
+    tokio::spawn(async move {
+        if call.void().is_some() {
+            return;
+        }
+        if call.outcome().is_some() {
+            return pipeline.active.tell(&call);
+        }
+        if let Err(error) = pipeline.active.announce(&call).await {
+            tracing::warn!(call = %call.id, trace = %call.trace, %error, "the store does not take the record of a call: other gateways do not see it");
+        }
+    })
+}
+
+/// Returns when the call is begun, or has ended before that for a reason of its own.
+async fn began(call: &Call) -> Result<(), Problem> {
+    call.begins_or_ends(BEGINS_WITHIN).await;
+    match call.void().as_deref() {
+        Some(Outcome::Refused(refusal)) => Err(Problem::of(refusal)),
+        _ => Ok(()),
+    }
+}
+
+/// The answer where the id is of a call that is there.
+async fn joined(request: &RestRequest, asked: &Asked, known: Place) -> Result<Response, Problem> {
+    let taken = || Problem::invalid(StatusCode::CONFLICT, "the id is of another call: choose another one");
+    let put = known.put().ok_or_else(taken)?;
+    let own = Put {
+        name: &asked.name,
+        primitive: &asked.entry.primitive.id,
+        key: Some(&asked.key),
+        chosen: &asked.chosen,
+    };
+    if put.primitive != own.primitive {
+        return Err(taken());
+    }
+    if !put.chosen.asks_the_same(own.chosen) {
+        let detail = "the id is of a call with other arguments: choose another one";
+        return Err(Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
+    if put.key != own.key {
+        return Err(taken());
+    }
+    if let Place::Here(call) = &known {
+        request.gateway.pipeline.running.attend(call, &request.caller);
+        call.authority.leave();
+        began(call).await?;
+    }
+    told(request, asked.chosen.id(), known, StatusCode::OK).await
+}

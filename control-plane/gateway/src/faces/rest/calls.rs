@@ -1,0 +1,134 @@
+//! A call that is there: how it is, the answer to what it asks, its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{StatusCode, header};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::problem::Problem;
+use super::resource;
+use super::waiting::Place;
+use super::{RestRequest, json, set};
+use crate::call::{Call, chosen};
+use crate::faces::mcp::questions;
+
+/// How long a cancel waits for the call to end.
+const ENDS_WITHIN: Duration = Duration::from_millis(200);
+
+/// How the call is: at once, or when it has changed, as the client prefers.
+pub(super) async fn get(request: &RestRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+    let (id, place) = find(request, tool, name).await?;
+    let Some(known) = request.tags(&header::IF_NONE_MATCH)? else {
+        return told(request, id, place, StatusCode::OK).await;
+    };
+    let changed = |view: &resource::View| !known.match_weakly(&view.etag);
+    let (_, view) = request.view_once(id, place, changed).await?;
+    if changed(&view) {
+        return Ok(respond(request, view, StatusCode::OK));
+    }
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    set(&mut response, header::ETAG, &format!("\"{}\"", view.etag));
+    set(&mut response, header::CACHE_CONTROL, "no-store");
+    preferred(request, &mut response);
+    Ok(response)
+}
+
+/// Brings the answer to what the call asks: `{serverData?, result?, error?}`.
+pub(super) async fn advance(request: &RestRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+    let (id, call) = here(request, tool, name).await?;
+    let body = request.object()?;
+    let view = resource::of(&call);
+    if request.tags(&header::IF_MATCH)?.is_some_and(|tags| !tags.match_strongly(&view.etag)) {
+        let detail = "the call has changed since: get it again";
+        return Err(Problem::unreadable(StatusCode::PRECONDITION_FAILED, detail));
+    }
+    let waits_not =
+        || Problem::invalid(StatusCode::CONFLICT, "the call does not wait for this answer: get it again");
+    let shown = view.members.get("serverData").and_then(Value::as_str);
+    let asked = match body.get("serverData") {
+        None | Some(Value::Null) => shown,
+        Some(asked) => asked.as_str(),
+    };
+    let question = asked.and_then(|asked| call.questions.find(asked)).ok_or_else(waits_not)?;
+    let misfit = |detail: &str| Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail);
+    let answer = match (body.get("result"), body.get("error")) {
+        (Some(result), _) => questions::answer(&question, result),
+        (None, Some(error)) => Some(questions::no_answer(&question, Some(error))),
+        (None, None) => return Err(misfit("the answer has a `result`, or an `error`")),
+    };
+    let answer = answer.ok_or_else(|| misfit("the result is none of what was asked"))?;
+    request.gateway.pipeline.running.attend(&call, &request.caller);
+    call.authority.leave();
+    if !call.questions.answer(&question.id, answer) {
+        return match call.questions.find(&question.id) {
+            Some(_) => Err(misfit("the result does not fit what was asked")),
+            None => Err(waits_not()),
+        };
+    }
+    told(request, id, Place::Here(call), StatusCode::OK).await
+}
+
+/// Asks the call to end; one that has ended stays as it is.
+pub(super) async fn cancel(request: &RestRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+    let (_, call) = here(request, tool, name).await?;
+    call.cancel();
+    // What takes longer is seen later.
+    let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
+    Ok(respond(request, resource::of(&call), StatusCode::OK))
+}
+
+/// The caller's call of this tool with this id; a foreign one is as unknown as none (I-10).
+async fn find(request: &RestRequest, tool: &str, name: &str) -> Result<(Uuid, Place), Problem> {
+    let entry = request.tool(tool)?;
+    let id = chosen::id(&request.caller, &request.server.message.name, name);
+    let place = request.find(id).await?;
+    let is_it = |place: &Place| place.put().is_some_and(|put| put.primitive == entry.primitive.id);
+    let place = place.filter(is_it).ok_or_else(|| Problem::not_found("no such call"))?;
+    Ok((id, place))
+}
+
+/// The same, where only the gateway that runs it will do.
+pub(super) async fn here(
+    request: &RestRequest,
+    tool: &str,
+    name: &str,
+) -> Result<(Uuid, Arc<Call>), Problem> {
+    match find(request, tool, name).await? {
+        (id, Place::Here(call)) => Ok((id, call)),
+        (_, Place::Elsewhere(_)) => Err(Problem::elsewhere()),
+    }
+}
+
+/// The call, once it has ended or waits for somebody, as long as the client waits for that.
+pub(super) async fn told(
+    request: &RestRequest,
+    id: Uuid,
+    place: Place,
+    status: StatusCode,
+) -> Result<Response, Problem> {
+    let (place, view) = request.view_once(id, place, resource::View::waits_or_has_ended).await?;
+    drop(place);
+    Ok(respond(request, view, status))
+}
+
+fn respond(request: &RestRequest, view: resource::View, status: StatusCode) -> Response {
+    let path = request.path.strip_suffix("/advance").or_else(|| request.path.strip_suffix("/cancel"));
+    let etag = format!("\"{}\"", view.etag);
+    let mut response = json(status, &view.body(path.unwrap_or(&request.path)));
+    set(&mut response, header::ETAG, &etag);
+    preferred(request, &mut response);
+    response
+}
+
+/// Says which preference counted (RFC 7240 section 3).
+fn preferred(request: &RestRequest, response: &mut Response) {
+    if let Some(wait) = request.preferences().wait {
+        let applied = http::HeaderName::from_static("preference-applied");
+        set(response, applied, &format!("wait={}", wait.as_secs()));
+    }
+}

@@ -1,0 +1,65 @@
+//! The ids of a call's events, by which a client says how far it has come.
+//!
+//! Refuses: everything that is not written as these are. Uses nothing else of this crate, so that it can be fuzzed alone.
+
+/// What stands for a position after the end.
+pub const END: &str = "end";
+
+/// Where a client has come to in the events of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// Event number of a log.
+    Event(u32, u64),
+    /// It was told the end.
+    End,
+}
+
+/// Reads a `Last-Event-ID`, as [`Reached`]'s `Display` writes it.
+pub fn reached(id: &str) -> Option<Reached> {
+    if id == END {
+        return Some(Reached::End);
+    }
+    let (stream, number) = id.split_once('.')?;
+    let is_hex = stream.len() == 8 && stream.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    (is_hex && is_number).then_some(())?;
+    Some(Reached::Event(u32::from_str_radix(stream, 16).ok()?, number.parse().ok()?))
+}
+
+impl std::fmt::Display for Reached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Reached::Event(stream, number) => write!(f, "{stream:08x}.{number}"),
+            Reached::End => f.write_str(END),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_was_written_and_nothing_else_is_one() {
+        for place in [Reached::Event(u32::MAX, u64::MAX), Reached::Event(0, 0), Reached::End] {
+            assert_eq!(reached(&place.to_string()), Some(place));
+        }
+        assert_eq!(reached("0000002a.7"), Some(Reached::Event(42, 7)));
+        assert_eq!(reached("end"), Some(Reached::End));
+        for bad in [
+            "",
+            "end ",
+            "2a.7",
+            "0000002A.7",
+            "0000002a.",
+            "0000002a.-1",
+            "0000002a.+1",
+            "0000002a",
+            ".7",
+            "0000002a.7.8",
+            "0000002a.99999999999999999999",
+        ] {
+            assert_eq!(reached(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The constant parts of the document, and the paths of one tool.
+
+use serde_json::{Map, Value, json};
+
+/// What of a tool is put into its paths.
+pub(super) struct Tool<'a> {
+    pub name: &'a str,
+    pub summary: &'a str,
+    pub description: &'a str,
+    /// References to schemas.
+    pub call: &'a str,
+    pub arguments: &'a str,
+}
+
+fn parameter(name: &str) -> Value {
+    json!({"$ref": format!("#/components/parameters/{name}")})
+}
+
+/// A response that holds the call.
+fn told(description: &str, tool: &Tool<'_>) -> Value {
+    json!({
+        "description": description,
+        "headers": {"ETag": {"schema": {"type": "string"}}},
+        "content": {"application/json": {"schema": {"$ref": tool.call}}},
+    })
+}
+
+/// The same, and what can be done with the call from there on.
+fn put(description: &str, tool: &Tool<'_>) -> Value {
+    let mut told = told(description, tool);
+    let link = |verb: &str| {
+        let operation = format!("{}.{verb}", tool.name);
+        (verb.to_owned(), json!({"operationId": operation, "parameters": {"id": "$request.path.id"}}))
+    };
+    let links: Map<String, Value> = ["get", "advance", "cancel", "events"].map(link).into_iter().collect();
+    if let Some(told) = told.as_object_mut() {
+        told.insert("links".into(), links.into());
+    }
+    told
+}
+
+fn problem() -> Value {
+    json!({"$ref": "#/components/responses/Problem"})
+}
+
+pub(super) fn paths(tool: &Tool<'_>) -> [(String, Value); 5] {
+    let path = |end: &str| format!("/tools/{}/calls{end}", tool.name);
+    let operation = |verb: &str| format!("{}.{verb}", tool.name);
+    [
+        (path(""), list(tool, &operation("list"))),
+        (path("/{id}"), call(tool, &operation("put"), &operation("get"))),
+        (path("/{id}/advance"), advance(tool, &operation("advance"))),
+        (path("/{id}/cancel"), cancel(tool, &operation("cancel"))),
+        (path("/{id}/events"), events(tool, &operation("events"))),
+    ]
+}
+
+fn list(tool: &Tool<'_>, operation: &str) -> Value {
+    json!({"get": {
+        "operationId": operation,
+        "summary": format!("{}: your calls, the latest first", tool.summary),
+        "parameters": [parameter("limit"), parameter("cursor")],
+        "responses": {
+            "200": {
+                "description": "A page, which may show fewer calls than asked for.",
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Calls"}}},
+            },
+            "default": problem(),
+        },
+    }})
+}
+
+fn call(tool: &Tool<'_>, to_put: &str, to_get: &str) -> Value {
+    json!({
+        "parameters": [parameter("id")],
+        "put": {
+            "operationId": to_put,
+            "summary": tool.summary,
+            "description": tool.description,
+            "parameters": [parameter("idempotencyKey"), parameter("prefer"), parameter("deadline")],
+            "requestBody": {
+                "content": {"application/json": {"schema": {"$ref": tool.arguments}}},
+            },
+            "responses": {
+                "200": put("The call was there already.", tool),
+                "201": put("The call has begun.", tool),
+                "default": problem(),
+            },
+        },
+        "get": {
+            "operationId": to_get,
+            "summary": format!("{}: how a call is", tool.summary),
+            "parameters": [parameter("ifNoneMatch"), parameter("prefer")],
+            "responses": {
+                "200": told("The call.", tool),
+                "304": {"description": "The call is as it was."},
+                "default": problem(),
+            },
+        },
+    })
+}
+
+fn advance(tool: &Tool<'_>, operation: &str) -> Value {
+    json!({"parameters": [parameter("id")], "post": {
+        "operationId": operation,
+        "summary": format!("{}: answer what a call asks", tool.summary),
+        "parameters": [parameter("ifMatch"), parameter("prefer")],
+        "requestBody": {
+            "required": true,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}},
+        },
+        "responses": {"200": told("The call goes on.", tool), "default": problem()},
+    }})
+}
+
+fn cancel(tool: &Tool<'_>, operation: &str) -> Value {
+    json!({"parameters": [parameter("id")], "post": {
+        "operationId": operation,
+        "summary": format!("{}: end a call", tool.summary),
+        "responses": {"200": told("The call, which ends if it has not.", tool), "default": problem()},
+    }})
+}
+
+fn events(tool: &Tool<'_>, operation: &str) -> Value {
+    json!({"parameters": [parameter("id")], "get": {
+        "operationId": operation,
+        "summary": format!("{}: follow a call", tool.summary),
+        "parameters": [parameter("lastEventId")],
+        "responses": {
+            "200": {
+                "description": "Server-sent events: progress, status, log, chunk, artifact, asked, gap, and end.",
+                "content": {"text/event-stream": {}},
+            },
+            "204": {"description": "The end was told."},
+            "default": problem(),
+        },
+    }})
+}
+
+pub(super) fn own_path() -> Value {
+    json!({"get": {
+        "operationId": "openapi",
+        "summary": "This document",
+        "parameters": [parameter("ifNoneMatch")],
+        "responses": {
+            "200": {
+                "description": "What you may call.",
+                "content": {"application/json": {"schema": {"type": "object", "required": ["openapi"]}}},
+            },
+            "304": {"description": "It is as it was."},
+            "default": problem(),
+        },
+    }})
+}
+
+pub(super) fn parameters() -> Value {
+    let header = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "header", "description": description, "schema": schema});
+    let visible =
+        |most: u32| json!({"type": "string", "pattern": "^[!-~]+$", "minLength": 1, "maxLength": most});
+    let tags = json!({"type": "string", "pattern": "^(\\*|(W/)?\"[!#-~]*\")$"});
+    json!({
+        "id": {
+            "name": "id", "in": "path", "required": true,
+            "description": "Chosen by you; one id is one call of yours at this server.",
+            "schema": {"type": "string", "pattern": "^[A-Za-z0-9_.~-]{1,128}$", "not": {"enum": [".", ".."]}},
+        },
+        "limit": {
+            "name": "limit", "in": "query",
+            "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 100},
+        },
+        "cursor": {
+            "name": "cursor", "in": "query", "description": "`nextCursor` of the page before.",
+            "schema": {"type": "string"},
+        },
+        "idempotencyKey": header("Idempotency-Key", "The call's id where it is left out.", visible(255)),
+        "prefer": header("Prefer", "`wait=N`: hold the response open for N seconds, 60 at most, until there is something to tell. `sampling`: you answer what the call asks a model.", json!({"type": "string"})),
+        "deadline": header("X-Deadline-Ms", "When the call ends at the latest, in Unix milliseconds.", json!({"type": "integer", "minimum": 0})),
+        "ifMatch": header("If-Match", "Only in this state.", tags.clone()),
+        "ifNoneMatch": header("If-None-Match", "Only in another state.", tags),
+        "lastEventId": header("Last-Event-ID", "Go on after this event.", json!({"type": "string", "pattern": "^(end|[0-9a-f]{8}\\.[0-9]{1,19})$"})),
+    })
+}
+
+pub(super) fn responses() -> Value {
+    json!({"Problem": {
+        "description": "A refusal (RFC 9457); `reason` is one of a closed set.",
+        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }})
+}
+
+pub(super) fn schemas() -> Map<String, Value> {
+    let mut schemas = Map::new();
+    for part in [of_calls(), of_answers(), of_problems()] {
+        if let Value::Object(part) = part {
+            schemas.extend(part);
+        }
+    }
+    schemas
+}
+
+fn of_calls() -> Value {
+    json!({
+        "Status": {"enum": [
+            "submitted", "running", "awaitingElicitationResult", "awaitingSamplingResult", "success", "failed", "canceled",
+        ]},
+        "Call": {
+            "type": "object",
+            "required": ["id", "etag", "status", "createdAt", "updatedAt", "links"],
+            "properties": {
+                "id": {"type": "string"},
+                "etag": {"type": "string"},
+                "status": {"$ref": "#/components/schemas/Status"},
+                "createdAt": {"type": "string", "format": "date-time"},
+                "updatedAt": {"type": "string", "format": "date-time"},
+                "progress": {
+                    "type": "object", "required": ["progress"],
+                    "properties": {
+                        "progress": {"type": "number"}, "total": {"type": "number"}, "message": {"type": "string"},
+                    },
+                },
+                "partial": {"type": "string"},
+                "elicitationRequest": {"type": "object"},
+                "samplingRequest": {"type": "object"},
+                "serverData": {},
+                "result": {"type": "object"},
+                "error": {
+                    "type": "object", "required": ["code", "message"],
+                    "properties": {"code": {"type": "string"}, "message": {"type": "string"}},
+                },
+                "links": {
+                    "type": "object", "required": ["self", "events"],
+                    "properties": {"self": {"type": "string"}, "events": {"type": "string"}},
+                },
+            },
+        },
+    })
+}
+
+/// What is in a call, what is sent to it, and a list of calls.
+fn of_answers() -> Value {
+    json!({
+        "Result": {
+            "type": "object",
+            "required": ["content", "isError"],
+            "properties": {
+                "content": {"type": "array", "items": {"type": "object", "required": ["type"]}},
+                "isError": {"type": "boolean"},
+                "_meta": {"type": "object"},
+            },
+        },
+        "Answer": {
+            "type": "object",
+            "properties": {"serverData": {}, "result": {"type": "object"}, "error": {"type": "object"}},
+            "anyOf": [{"required": ["result"]}, {"required": ["error"]}],
+        },
+        "Calls": {
+            "type": "object",
+            "required": ["calls"],
+            "properties": {
+                "calls": {"type": "array", "items": {
+                    "type": "object",
+                    "required": ["id", "status", "createdAt", "updatedAt", "links"],
+                    "properties": {"id": {"type": "string"}, "status": {"$ref": "#/components/schemas/Status"}},
+                }},
+                "nextCursor": {"type": "string"},
+            },
+        },
+    })
+}
+
+fn of_problems() -> Value {
+    let text = || json!({"type": "string"});
+    json!({
+        "Problem": {
+            "type": "object",
+            "required": ["type", "title", "status", "reason", "code"],
+            "properties": {
+                "type": text(), "title": text(), "detail": text(), "reason": text(), "recovery_hint": text(),
+                "traceId": text(), "status": {"type": "integer"}, "code": {"type": "integer"},
+            },
+        },
+    })
+}

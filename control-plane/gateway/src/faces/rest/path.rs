@@ -1,0 +1,119 @@
+//! What a path below `/{server}/rest/` names.
+//!
+//! Refuses: every name and id outside its alphabet; the edge has refused percent-encoding and empty segments before
+//! (ADR 4), so that there is one spelling of each. Uses nothing else of this crate, so that it can be fuzzed alone.
+
+/// Longest name of a tool, as specs bound it.
+const MAX_TOOL: usize = 128;
+/// Longest id of a call.
+pub const MAX_ID: usize = 128;
+
+/// Something of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource<'a> {
+    /// `openapi.json`
+    OpenApi,
+    /// `tools/{tool}/calls`
+    Calls { tool: &'a str },
+    /// `tools/{tool}/calls/{id}`, and what is below it.
+    Call { tool: &'a str, id: &'a str, part: Part },
+}
+
+/// A part of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Whole,
+    /// `advance`
+    Advance,
+    /// `cancel`
+    Cancel,
+    /// `events`
+    Events,
+}
+
+/// Reads the path of a request, without its query.
+pub fn parse(path: &str) -> Option<Resource<'_>> {
+    let mut segments = path.strip_prefix('/')?.split('/').skip(1);
+    if segments.next() != Some("rest") {
+        return None;
+    }
+    match segments.next()? {
+        "openapi.json" if segments.next().is_none() => return Some(Resource::OpenApi),
+        "tools" => {}
+        _ => return None,
+    }
+    let tool = segments.next().filter(|tool| is_tool(tool))?;
+    if segments.next() != Some("calls") {
+        return None;
+    }
+    let Some(id) = segments.next() else { return Some(Resource::Calls { tool }) };
+    let part = match segments.next() {
+        None => Part::Whole,
+        Some("advance") => Part::Advance,
+        Some("cancel") => Part::Cancel,
+        Some("events") => Part::Events,
+        Some(_) => return None,
+    };
+    (is_id(id) && segments.next().is_none()).then_some(Resource::Call { tool, id, part })
+}
+
+fn is_tool(name: &str) -> bool {
+    is_of(name, MAX_TOOL, b"_.-")
+}
+
+/// The unreserved characters of RFC 3986, section 2.3: none of them is ever encoded.
+fn is_id(id: &str) -> bool {
+    is_of(id, MAX_ID, b"_.-~")
+}
+
+fn is_of(text: &str, most: usize, more: &[u8]) -> bool {
+    (1..=most).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_resource_has_one_path() {
+        let call = |part| Some(Resource::Call { tool: "a.b", id: "x~1", part });
+        assert_eq!(parse("/demo/rest/openapi.json"), Some(Resource::OpenApi));
+        assert_eq!(parse("/demo/rest/tools/a.b/calls"), Some(Resource::Calls { tool: "a.b" }));
+        for (path, part) in [
+            ("", Part::Whole),
+            ("/advance", Part::Advance),
+            ("/cancel", Part::Cancel),
+            ("/events", Part::Events),
+        ] {
+            assert_eq!(parse(&format!("/demo/rest/tools/a.b/calls/x~1{path}")), call(part));
+        }
+    }
+
+    #[test]
+    fn everything_else_is_nothing() {
+        let long = format!("/demo/rest/tools/a/calls/{}", "x".repeat(MAX_ID + 1));
+        for path in [
+            "",
+            "/",
+            "/demo/rest",
+            "/demo/mcp/tools/a/calls/1",
+            "/demo/rest/openapi.json/x",
+            "/demo/rest/openapi",
+            "/demo/rest/tools",
+            "/demo/rest/tools/a",
+            "/demo/rest/tools/a/call/1",
+            "/demo/rest/tools/a:b/calls/1",
+            "/demo/rest/tools//calls/1",
+            "/demo/rest/tools/a/calls/",
+            "/demo/rest/tools/a/calls/1/",
+            "/demo/rest/tools/a/calls/1/advance/2",
+            "/demo/rest/tools/a/calls/1/delete",
+            "/demo/rest/tools/a/calls/a:b",
+            "/demo/rest/tools/a/calls/ü",
+            long.as_str(),
+        ] {
+            assert_eq!(parse(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Refusals as problem documents (RFC 9457), with the closed set of reasons.
+//!
+//! Keeps true: each reason has one HTTP status wherever it stands alone; a document says nothing that the reason, the
+//! refusal's public message and the trace do not say (I-11).
+
+use asp_edge::{Reason, Trace, reply};
+use axum::body::Body;
+use axum::response::Response;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde_json::{Map, Value};
+
+use crate::call::outcome::Refusal;
+use crate::durable::active::ActiveFault;
+
+/// Why a request gets nothing else.
+#[derive(Debug)]
+pub(super) struct Problem {
+    status: StatusCode,
+    reason: Reason,
+    detail: String,
+    members: Map<String, Value>,
+    headers: Vec<(HeaderName, String)>,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, reason: Reason, detail: &str) -> Problem {
+        Problem { status, reason, detail: detail.into(), members: Map::new(), headers: Vec::new() }
+    }
+
+    /// What is not there, and what is hidden from who asks (I-10).
+    pub(super) fn not_found(detail: &str) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, Reason::UnknownPrimitive, detail)
+    }
+
+    /// The path is there, and has no such method.
+    pub(super) fn no_method(allowed: &str) -> Problem {
+        let problem = Problem::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            Reason::UnknownMethod,
+            "the path has no such method",
+        );
+        problem.header(header::ALLOW, allowed)
+    }
+
+    /// A header or a body that cannot be read.
+    pub(super) fn unreadable(status: StatusCode, detail: &str) -> Problem {
+        Problem::new(status, Reason::InvalidRequest, detail)
+    }
+
+    pub(super) fn invalid(status: StatusCode, detail: &str) -> Problem {
+        Problem::new(status, Reason::InvalidParams, detail)
+    }
+
+    /// Only the gateway that runs the call can do it.
+    pub(super) fn elsewhere() -> Problem {
+        let detail = "the call runs at another gateway, which does not hear of this: send it again";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
+    }
+
+    pub(super) fn of_store(_: ActiveFault) -> Problem {
+        let detail = "the store of calls does not answer: send this again";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
+    }
+
+    /// A call that was refused before it was begun.
+    pub(super) fn of(refusal: &Refusal) -> Problem {
+        let problem = Problem::new(status(refusal), refusal.reason(), &refusal.public_message());
+        match refusal {
+            Refusal::Limited { limit, retry_after_ms } => problem
+                .retry_after(retry_after_ms.div_ceil(1000).max(1))
+                .member("retryAfterMs", (*retry_after_ms).into())
+                .member("limit", (*limit).into()),
+            Refusal::InvalidArguments { pointer, .. } => problem.member("pointer", pointer.as_str().into()),
+            Refusal::Upstream(_) | Refusal::InFlight => problem.retry_after(1),
+            _ => problem,
+        }
+    }
+
+    pub(super) fn header(mut self, name: HeaderName, value: &str) -> Problem {
+        self.headers.push((name, value.to_owned()));
+        self
+    }
+
+    fn retry_after(self, seconds: u64) -> Problem {
+        self.header(header::RETRY_AFTER, &seconds.to_string())
+    }
+
+    fn member(mut self, name: &str, value: Value) -> Problem {
+        self.members.insert(name.into(), value);
+        self
+    }
+
+    pub(super) fn respond(self, trace: Trace) -> Response {
+        let mut document = reply::problem(self.reason, title(self.reason), self.status.as_u16());
+        if let Some(document) = document.as_object_mut() {
+            document.insert("detail".into(), self.detail.into());
+            document.extend(self.members);
+            document.insert("traceId".into(), trace.to_string().into());
+        }
+        let mut response = Response::new(Body::from(document.to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        for (name, value) in self.headers {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                headers.insert(name, value);
+            }
+        }
+        response
+    }
+}
+
+/// The sentence of the reason, where that is not one of JSON-RPC.
+const fn title(reason: Reason) -> &'static str {
+    match reason {
+        Reason::InvalidRequest => "the request is not valid",
+        Reason::UnknownMethod => "no such method",
+        reason => reason.message(),
+    }
+}
+
+const fn status(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::Unknown | Refusal::UnknownResource { .. } => StatusCode::NOT_FOUND,
+        Refusal::MissingScopes { .. } | Refusal::NotApproved(_) | Refusal::Barred(_) => StatusCode::FORBIDDEN,
+        Refusal::MissingCapabilities { .. } => StatusCode::BAD_REQUEST,
+        Refusal::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::InvalidArguments { .. } | Refusal::KeyConflict => StatusCode::UNPROCESSABLE_ENTITY,
+        Refusal::DuplicateId | Refusal::InFlight => StatusCode::CONFLICT,
+        Refusal::InputExpired | Refusal::Deadline => StatusCode::REQUEST_TIMEOUT,
+        Refusal::Cancelled | Refusal::Withdrawn(_) => StatusCode::CONFLICT,
+        Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Relayed { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        Refusal::Withheld(_)
+        | Refusal::OutcomeUnknown
+        | Refusal::InvalidOutput { .. }
+        | Refusal::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

@@ -1,0 +1,227 @@
+//! A call as REST shows it: the mirror of what a service says of a call it hosts (docs/http-calls.md), so that a server
+//! can be such a service.
+//!
+//! Keeps true: of one state there is one entity tag, and another one of every other; one question is shown at a time, the
+//! one that was asked first.
+
+use serde_json::{Map, Value, json};
+
+use crate::call::event::Event;
+use crate::call::event::log::Logged;
+use crate::call::follower::Standing;
+use crate::call::outcome::{Outcome, Output, Refusal};
+use crate::call::question::Question;
+use crate::call::{Call, State};
+use crate::clock::rfc3339;
+use crate::digest;
+use crate::durable::active::told::Seen;
+use crate::faces::mcp::questions;
+
+/// Most of a partial result that is shown, in bytes: its end.
+const MAX_PARTIAL: usize = 64 * 1024;
+/// What is told of a call that waits for answers at another gateway.
+const ASKS_ELSEWHERE: &str =
+    "the call waits for an answer at another gateway, which alone knows what it asks: ask again";
+
+/// One state of a call.
+pub(super) struct View {
+    /// Without quotes.
+    pub etag: String,
+    pub status: &'static str,
+    pub members: Map<String, Value>,
+}
+
+impl View {
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.status, "success" | "failed" | "canceled")
+    }
+
+    /// Whether nothing happens until somebody answers, or at all.
+    pub(super) fn waits_or_has_ended(&self) -> bool {
+        self.has_ended() || self.status.starts_with("awaiting")
+    }
+
+    /// As the members of an object; `path` is the call's.
+    pub(super) fn body(mut self, path: &str) -> Value {
+        self.members.insert("links".into(), json!({"self": path, "events": format!("{path}/events")}));
+        Value::Object(self.members)
+    }
+}
+
+/// A call that is here, as its client sees it.
+pub(super) fn of(call: &Call) -> View {
+    let Standing { state, shown, questions, outcome, next_event } = Standing::of(call);
+    let asked = match &outcome {
+        Some(_) => None,
+        None => questions.iter().find_map(|question| Some((question, asked(question)?))),
+    };
+    let status = match (&outcome, &asked) {
+        (Some(_), _) => ended(state),
+        (None, Some((_, asked))) => asked.status,
+        (None, None) if state == State::Submitted => "submitted",
+        (None, None) => "running",
+    };
+    let open: Vec<&str> = questions.iter().map(|question| question.id.as_str()).collect();
+    let at = match &outcome {
+        // At every gateway the same.
+        Some(_) => "the end".to_owned(),
+        None => format!("{:08x} {next_event} {}", call.events.stream(), open.join(" ")),
+    };
+    let mut view = View::new(call.id.as_bytes(), &call.protocol_request_id, status, &at);
+    view.times(call.began_ms(), call.changed_ms());
+    match outcome {
+        Some(outcome) => view.end(call, &outcome),
+        None => {
+            view.progress(&shown);
+            let partial = call.events.partial(MAX_PARTIAL);
+            if !partial.is_empty() {
+                view.put("partial", partial.into());
+            }
+            if let Some((question, asked)) = asked {
+                view.put(asked.member, asked.request);
+                view.put("serverData", question.id.as_str().into());
+            }
+        }
+    }
+    view
+}
+
+/// A call that another gateway runs: where it stands, and not what it asks.
+pub(super) fn elsewhere(id: &[u8], name: &str, seen: &Seen) -> View {
+    let status = if seen.state == State::Submitted { "submitted" } else { "running" };
+    let at = format!("{} {}", seen.state.as_str(), seen.updated_ms);
+    let mut view = View::new(id, name, status, &at);
+    view.times(seen.created_ms, seen.updated_ms);
+    if seen.state == State::InputRequired {
+        view.put("progress", json!({"progress": 0, "message": ASKS_ELSEWHERE}));
+    }
+    view
+}
+
+/// The status of a call that is listed.
+pub(super) const fn listed(state: State) -> &'static str {
+    match state {
+        State::Submitted => "submitted",
+        State::Working | State::InputRequired | State::AuthRequired => "running",
+        state => ended(state),
+    }
+}
+
+const fn ended(state: State) -> &'static str {
+    match state {
+        State::Completed => "success",
+        State::Cancelled => "canceled",
+        _ => "failed",
+    }
+}
+
+/// A question, in the words of the call resource.
+pub(super) struct Asked {
+    pub status: &'static str,
+    pub member: &'static str,
+    /// MCP's request, whole.
+    pub request: Value,
+}
+
+/// `None` for what this protocol has no words for.
+pub(super) fn asked(question: &Question) -> Option<Asked> {
+    let (method, params) = questions::request(question, None);
+    let (status, member) = match method {
+        "elicitation/create" => ("awaitingElicitationResult", "elicitationRequest"),
+        "sampling/createMessage" => ("awaitingSamplingResult", "samplingRequest"),
+        _ => return None,
+    };
+    Some(Asked { status, member, request: json!({"method": method, "params": params}) })
+}
+
+impl View {
+    fn new(id: &[u8], name: &str, status: &'static str, at: &str) -> View {
+        let id = id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let tag = digest::shortened(&[&id, status, at]);
+        let etag: String = tag.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let mut view = View { etag: etag.clone(), status, members: Map::new() };
+        view.put("id", name.into());
+        view.put("etag", etag.into());
+        view.put("status", status.into());
+        view
+    }
+
+    fn put(&mut self, name: &str, value: Value) {
+        self.members.insert(name.into(), value);
+    }
+
+    fn times(&mut self, began_ms: u64, changed_ms: u64) {
+        self.put("createdAt", rfc3339(began_ms).into());
+        self.put("updatedAt", rfc3339(changed_ms).into());
+    }
+
+    fn progress(&mut self, shown: &[Logged]) {
+        let last = |of: fn(&Event) -> Option<Value>| shown.iter().rev().find_map(|logged| of(&logged.event));
+        if let Some(progress) = last(progress).or_else(|| last(phase)) {
+            self.put("progress", progress);
+        }
+    }
+
+    fn end(&mut self, call: &Call, outcome: &Outcome) {
+        match outcome {
+            Outcome::Done { output, replayed } => self.put("result", result(output, *replayed)),
+            Outcome::Refused(refusal) => self.put("error", error(call, refusal)),
+        }
+    }
+}
+
+pub(super) fn progress(event: &Event) -> Option<Value> {
+    let Event::Progress { progress, total, message, gauges } = event else { return None };
+    let mut told = json!({"progress": number(*progress)});
+    if let Some(object) = told.as_object_mut() {
+        object.extend(total.map(|total| ("total".to_owned(), number(total))));
+        object.extend(message.clone().map(|message| ("message".to_owned(), message.into())));
+        if !gauges.is_empty() {
+            object.insert("gauges".into(), json!(gauges));
+        }
+    }
+    Some(told)
+}
+
+/// A call that has shown no progress yet shows its phase.
+fn phase(event: &Event) -> Option<Value> {
+    let Event::Status { phase, message } = event else { return None };
+    Some(json!({"progress": 0, "message": message.as_ref().unwrap_or(phase)}))
+}
+
+/// Whole numbers are written without a fraction.
+fn number(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!(value) }
+}
+
+/// An MCP `CallToolResult`, as services that host calls give it.
+fn result(output: &Output, replayed: bool) -> Value {
+    let Output::Tool { content, structured, is_error, meta } = output else { return json!(output) };
+    let mut result = json!({"content": content, "isError": is_error});
+    let mut meta = meta.clone();
+    if replayed {
+        meta.insert("asp/replayed".into(), true.into());
+    }
+    if let Some(result) = result.as_object_mut() {
+        let structured = structured.clone().filter(|_| !is_error);
+        result.extend(structured.map(|structured| ("structuredContent".to_owned(), structured)));
+        if !meta.is_empty() {
+            result.insert("_meta".into(), meta.into());
+        }
+    }
+    result
+}
+
+fn error(call: &Call, refusal: &Refusal) -> Value {
+    let reason = refusal.reason();
+    let mut error = json!({
+        "code": reason.as_str(),
+        "message": refusal.public_message(),
+        "recoveryHint": reason.recovery_hint(),
+        "traceId": call.trace.to_string(),
+    });
+    if let (Some(error), Refusal::InvalidArguments { pointer, .. }) = (error.as_object_mut(), refusal) {
+        error.insert("pointer".into(), pointer.as_str().into());
+    }
+    error
+}

@@ -1,0 +1,91 @@
+//! One id is one call.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::json;
+
+use super::{Rest, asking, reason, refused, with_plugins};
+use crate::runtime::{Runtime, Script, Worker};
+use crate::support::{Fixture, token};
+
+#[tokio::test]
+async fn the_same_id_is_the_same_call_and_runs_once() {
+    let fixture = Fixture::new();
+    let call = Rest::of(&fixture, "policy.once", "1");
+    let first = call.put(&json!({"message": "a", "to": 1})).await;
+    let again = call.put(&json!({"to": 1, "message": "a"})).await;
+    assert_eq!((first.status, again.status), (StatusCode::CREATED, StatusCode::OK));
+    assert_eq!(first.json(), again.json(), "the clock is read once");
+    assert_eq!(reason(&call.put(&json!({"message": "b"})).await), refused(422, "invalid_params"));
+    let keyed = call.with("idempotency-key", "k");
+    assert_eq!(reason(&keyed.put(&json!({"message": "a", "to": 1})).await), refused(409, "invalid_params"));
+    let other_tool = Rest::of(&fixture, "policy.open", "1").put(&json!({"message": "a", "to": 1})).await;
+    assert_eq!(reason(&other_tool), refused(409, "invalid_params"));
+    assert_eq!(Rest::of(&fixture, "policy.open", "1").get().await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn an_id_is_its_principals_and_its_servers() {
+    let fixture = Fixture::new();
+    let own = Rest::of(&fixture, "policy.once", "1");
+    let first = own.put(&json!({})).await.json();
+    let stranger = own.with("authorization", &format!("Bearer {}", token("bob")));
+    assert_eq!(reason(&stranger.get().await), refused(404, "unknown_primitive"));
+    let theirs = stranger.put(&json!({"message": "b"})).await;
+    assert_eq!(theirs.status, StatusCode::CREATED, "{}", theirs.text);
+    let elsewhere = Rest::at(&fixture, "/demo/rest/tools/echo/calls/1").put(&json!({"message": "m"})).await;
+    assert_eq!(elsewhere.status, StatusCode::CREATED);
+    assert_eq!(own.get().await.json(), first);
+}
+
+#[tokio::test]
+async fn a_key_that_was_used_under_another_id_is_answered_as_the_ledger_says() {
+    let fixture = Fixture::new();
+    let keyed = |id: &str| Rest::of(&fixture, "policy.once", id).with("idempotency-key", "k");
+    let first = keyed("1").put(&json!({})).await.json();
+    let replayed = keyed("2").put(&json!({})).await.json();
+    assert_eq!(replayed["result"]["structuredContent"], first["result"]["structuredContent"]);
+    assert_eq!(replayed["result"]["_meta"]["asp/replayed"], true);
+    let conflict = keyed("3").put(&json!({"message": "other"})).await;
+    assert_eq!(reason(&conflict), refused(422, "invalid_params"));
+}
+
+/// The same id at the same moment, many times.
+#[tokio::test]
+async fn of_many_that_put_an_id_at_once_one_begins_the_call() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let fixture = Arc::new(with_plugins(&runtime));
+    let putting = (0..16).map(|_| {
+        let fixture = fixture.clone();
+        tokio::spawn(async move {
+            let call = Rest::at(&fixture, "/plugins/rest/tools/order/calls/1").with("prefer", "wait=20");
+            call.put(&json!({})).await
+        })
+    });
+    let mut created = 0;
+    for put in futures::future::join_all(putting).await {
+        let put = put.unwrap();
+        created += usize::from(put.status == StatusCode::CREATED);
+        assert_eq!(put.json()["result"]["structuredContent"], json!({"ok": true}), "{}", put.text);
+    }
+    assert_eq!((created, runtime.told.allocations.lock().len()), (1, 1));
+}
+
+/// I-3: what is put at two gateways runs once.
+#[tokio::test]
+async fn a_call_that_waits_for_its_user_is_not_begun_again_elsewhere() {
+    let runtime = asking();
+    let fixture = with_plugins(&runtime);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let other = fixture.beside(runtime.runtimes());
+    let call = Rest::at(&fixture, "/plugins/rest/tools/book/calls/1");
+    let asks = call.with("prefer", "wait=20").put(&json!({})).await.json();
+    assert_eq!(asks["status"], "awaitingElicitationResult", "{asks}");
+    let elsewhere = call.on(&other).put(&json!({})).await;
+    assert_eq!((elsewhere.status, &elsewhere.json()["status"]), (StatusCode::OK, &json!("running")));
+    assert_eq!(runtime.told.allocations.lock().len(), 1);
+}

@@ -1,0 +1,130 @@
+//! What of an upstream's tool, prompt or resource is pinned: the words and schemas that clients and models act by.
+//!
+//! Owns: the digest that `asp import` writes into a spec, by which an upstream's list is compared with what was accepted.
+//! Keeps true: the order of members and whatever clients do not act by (`_meta`, icons) make no other digest.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::diff::accepts_less;
+
+/// What is pinned of an item, whatever its kind: MCP's `Tool`, `Prompt`, `Resource` and `ResourceTemplate`.
+const PINNED: [&str; 8] = [
+    "title",
+    "description",
+    "inputSchema",
+    "outputSchema",
+    "annotations",
+    "arguments",
+    "mimeType",
+    "execution",
+];
+
+/// The digest of an item as a list has it: SHA-256 in hex.
+pub fn pin(item: &Value) -> String {
+    let mut hasher = Sha256::new();
+    for name in PINNED {
+        let Some(value) = item.get(name) else { continue };
+        hasher.update(name.as_bytes());
+        hash(value, &mut hasher);
+    }
+    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether arguments that fit `pinned` may not fit `now`; what cannot be proved counts as that.
+pub fn refuses_what_fitted(pinned: &Value, now: &Value) -> bool {
+    accepts_less(pinned, now)
+}
+
+/// Each text is closed by a byte that JSON text cannot hold, so that no two values hash alike. serde_json bounds the
+/// depth of what it reads.
+fn hash(value: &Value, hasher: &mut Sha256) {
+    match value {
+        Value::Object(members) => {
+            let mut names: Vec<&String> = members.keys().collect();
+            names.sort();
+            hasher.update([0, b'{']);
+            for name in names {
+                hasher.update(name.as_bytes());
+                hasher.update([0]);
+                hash(members.get(name).unwrap_or(&Value::Null), hasher);
+            }
+            hasher.update([0, b'}']);
+        }
+        Value::Array(items) => {
+            hasher.update([0, b'[']);
+            items.iter().for_each(|item| hash(item, hasher));
+            hasher.update([0, b']']);
+        }
+        plain => {
+            hasher.update([0]);
+            hasher.update(plain.to_string().as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pin_changes_with_what_clients_act_by_and_with_nothing_else() {
+        let tool = json!({"name": "t", "title": "T", "description": "d", "annotations": {"readOnlyHint": true},
+            "inputSchema": {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}}});
+        let same = json!({"inputSchema": {"properties": {"b": {}, "a": {"type": "string"}}, "type": "object"},
+            "annotations": {"readOnlyHint": true}, "title": "T", "description": "d", "name": "t",
+            "_meta": {"x": 1}, "icons": []});
+        assert_eq!(pin(&tool), pin(&same));
+        assert_eq!(pin(&tool).len(), 64);
+        for (pointer, value) in [
+            ("/title", json!("U")),
+            ("/description", json!("d\u{200b}")),
+            ("/annotations/readOnlyHint", json!(false)),
+            ("/inputSchema/properties/a/type", json!("number")),
+            ("/inputSchema/properties/b", json!({"description": "x"})),
+        ] {
+            let mut other = tool.clone();
+            *other.pointer_mut(pointer).unwrap() = value;
+            assert_ne!(pin(&tool), pin(&other), "{pointer}");
+        }
+        for name in PINNED {
+            let mut other = tool.clone();
+            other[name] = json!("another");
+            assert_ne!(pin(&tool), pin(&other), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_two_values_have_one_pin() {
+        let of = |value: Value| pin(&json!({"arguments": value}));
+        let values = [
+            json!([]),
+            json!([[]]),
+            json!([1, 2]),
+            json!([12]),
+            json!(["1", 2]),
+            json!({"a": {}}),
+            json!({"a": 1}),
+        ];
+        let pins: std::collections::BTreeSet<String> = values.into_iter().map(of).collect();
+        assert_eq!(pins.len(), 7);
+    }
+
+    #[test]
+    fn a_schema_may_accept_more_and_not_less() {
+        let pinned = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+        let more =
+            json!({"type": "object", "properties": {"a": {"type": "string", "description": "x"}, "b": {}}});
+        assert!(!refuses_what_fitted(&pinned, &pinned));
+        assert!(!refuses_what_fitted(&pinned, &more));
+        let mut needs = pinned.clone();
+        needs["required"] = json!(["a"]);
+        assert!(refuses_what_fitted(&pinned, &needs));
+        let other = json!({"type": "object", "properties": {"a": {"type": "number"}}});
+        assert!(refuses_what_fitted(&pinned, &other));
+        let closed = json!({"type": "object", "properties": {}, "additionalProperties": false});
+        assert!(refuses_what_fitted(&pinned, &closed));
+    }
+}

@@ -1,0 +1,84 @@
+//! The end of a run: what was wrong, and what of each revision nobody has used.
+
+use std::fmt::Write as _;
+
+use super::{Record, Sender};
+
+/// What a record comes to.
+pub struct Verdict {
+    /// For people.
+    pub report: String,
+    pub holds: bool,
+}
+
+/// What a revision knows and the platform does not serve: of these revisions (of all, if none), by this sender. A method
+/// that ends with `/` stands for all that begin so.
+const NOT_SERVED: &[(&[&str], Sender, &str, &str)] = &[
+    (
+        &["2025-11-25"],
+        Sender::Client,
+        "tasks/",
+        "the experimental tasks of the core became an extension (SEP-2663)",
+    ),
+    (&["2025-11-25"], Sender::Server, "tasks/", "likewise"),
+    (&["2025-11-25"], Sender::Client, "notifications/tasks/", "likewise"),
+    (&["2025-11-25"], Sender::Server, "notifications/tasks/", "likewise"),
+    (
+        &[],
+        Sender::Server,
+        "ping",
+        "whether a client is there shows in its connection, and comments keep that",
+    ),
+    (
+        &[],
+        Sender::Server,
+        "notifications/cancelled",
+        "a question that is open when its call ends goes with the response",
+    ),
+];
+
+impl Record {
+    /// `whole`: every test ran, so that everything that is served must have been seen.
+    pub fn verdict(&self, whole: bool) -> Verdict {
+        let state = self.state.lock();
+        let mut report = format!(
+            "the wire: {} messages of {} methods and directions held against their schemas; {} connections not read\n",
+            state.messages,
+            state.seen.len(),
+            state.unread
+        );
+        for fault in state.faults.values() {
+            let _ = writeln!(report, "  {} times: {}", fault.times, fault.text);
+        }
+        let missing: Vec<String> =
+            self.served().filter(|served| !state.seen.contains_key(served)).map(named).collect();
+        if whole && !missing.is_empty() {
+            let _ = writeln!(report, "  served, and never seen in this run:");
+            missing.iter().for_each(|line| {
+                let _ = writeln!(report, "    {line}");
+            });
+        }
+        let holds = state.faults.is_empty() && (!whole || (missing.is_empty() && state.messages > 0));
+        Verdict { report, holds }
+    }
+
+    /// Every method of every revision, less what is not served.
+    fn served(&self) -> impl Iterator<Item = super::Served> {
+        let all = self.schemas.all().iter().flat_map(|dictionary| {
+            let methods = dictionary.requests.keys().chain(dictionary.notifications.keys());
+            methods.map(|(sender, method)| (dictionary.revision, *sender, method.clone()))
+        });
+        all.filter(|served| !is_left_out(served))
+    }
+}
+
+fn is_left_out((revision, sender, method): &super::Served) -> bool {
+    NOT_SERVED.iter().any(|(revisions, who, name, _)| {
+        let same = if name.ends_with('/') { method.starts_with(name) } else { method == name };
+        same && who == sender && (revisions.is_empty() || revisions.contains(revision))
+    })
+}
+
+fn named((revision, sender, method): super::Served) -> String {
+    format!("{revision}: {method} of the {sender:?}")
+}
