@@ -24,6 +24,14 @@ pub(crate) fn instant(epoch_ms: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_millis(epoch_ms.saturating_sub(unix_ms())))
 }
 
+/// Waits until a moment that may never come.
+pub(crate) async fn wait_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// RFC 3339 in UTC with milliseconds. Days are counted from 0000-03-01, so that leap days come last in a year.
 pub(crate) fn rfc3339(epoch_ms: u64) -> String {
     let seconds = epoch_ms / 1000;

@@ -18,7 +18,7 @@ use http::{HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::clock::unix_ms;
-use crate::faces::{mcp, rest, wellknown};
+use crate::faces::{FaceRequest, mcp, rest, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
 
@@ -253,9 +253,19 @@ async fn serve(
                 Ok(caller) => caller,
                 Err(reason) => return reply(asp_edge::refuse(reason, admitted.era, None, trace)),
             };
-            let Parts { method, headers, .. } = parts;
-            mcp::serve(mcp::McpRequest { gateway, snapshot, server, caller, admitted, method, headers, body })
-                .await
+            let Parts { method, headers, uri, .. } = parts;
+            mcp::serve(FaceRequest {
+                gateway,
+                snapshot,
+                server,
+                caller,
+                admitted,
+                method,
+                uri,
+                headers,
+                body,
+            })
+            .await
         }
         Face::Rest => {
             let trace = admitted.trace;
@@ -267,21 +277,18 @@ async fn serve(
                 Err(reason) => return rest::refuse(reason, trace),
             };
             let Parts { method, headers, uri, .. } = parts;
-            let path = uri.path().to_owned();
-            let query = uri.query().unwrap_or_default().to_owned();
-            let request = rest::RestRequest {
+            rest::serve(FaceRequest {
                 gateway,
                 snapshot,
                 server,
                 caller,
                 admitted,
                 method,
-                path,
-                query,
+                uri,
                 headers,
                 body,
-            };
-            rest::serve(request).await
+            })
+            .await
         }
         // No face for these paths is built yet: they do not exist.
         Face::A2a => not_found(),

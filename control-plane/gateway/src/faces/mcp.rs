@@ -3,17 +3,13 @@
 //! Owns: the choice of era (MCP 2026-07-28, "Versioning") and the shape of every message. The
 //! legacy and the modern half share lists, calls and streams, and differ in handshake and envelope.
 
-use std::sync::Arc;
-
-use asp_edge::{Admitted, Caller, EnvelopeKind, Reason};
+use asp_edge::{EnvelopeKind, Reason};
 use asp_snapshot::mcp_revision;
 use asp_snapshot::mcp_revision::Revision;
-use asp_snapshot::{Snapshot, VirtualServer};
-use axum::body::Bytes;
 use axum::response::Response;
-use http::{HeaderMap, Method};
+use http::Method;
 
-use crate::gateway::Gateway;
+use crate::faces::FaceRequest;
 
 pub mod codec;
 mod completion;
@@ -32,20 +28,8 @@ mod tasks;
 
 use codec::{Failure, RpcResponse};
 
-/// One admitted HTTP request of a known caller.
-pub struct McpRequest {
-    pub gateway: Arc<Gateway>,
-    pub snapshot: Arc<Snapshot>,
-    pub server: Arc<VirtualServer>,
-    pub caller: Arc<Caller>,
-    pub admitted: Admitted,
-    pub method: Method,
-    pub headers: HeaderMap,
-    pub body: Bytes,
-}
-
 /// Answers one request.
-pub async fn serve(request: McpRequest) -> Response {
+pub async fn serve(request: FaceRequest) -> Response {
     match request.method {
         Method::POST => post(request).await,
         Method::DELETE => legacy::delete(&request),
@@ -55,7 +39,7 @@ pub async fn serve(request: McpRequest) -> Response {
     }
 }
 
-async fn post(request: McpRequest) -> Response {
+async fn post(request: FaceRequest) -> Response {
     let Some(envelope) = request.admitted.envelope.clone() else {
         return Failure::of(Reason::InvalidRequest).respond(None, request.admitted.trace);
     };
@@ -69,7 +53,7 @@ async fn post(request: McpRequest) -> Response {
 }
 
 /// Modern when the body says so, or when the header names 2026-07-28 or no revision that has a handshake.
-fn is_modern(request: &McpRequest, meta_version: Option<&str>) -> bool {
+fn is_modern(request: &FaceRequest, meta_version: Option<&str>) -> bool {
     if meta_version.is_some() {
         return true;
     }

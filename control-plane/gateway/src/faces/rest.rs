@@ -6,16 +6,16 @@
 
 use std::sync::Arc;
 
-use asp_edge::{Admitted, Caller, Reason};
+use asp_edge::Reason;
 use asp_proto::snapshot::Protocol;
-use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
-use axum::body::{Body, Bytes};
+use asp_snapshot::ListedPrimitive;
+use axum::body::Body;
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
-use crate::gateway::Gateway;
+use crate::faces::FaceRequest;
 use crate::pipeline::entitlement::{View, entitle};
 
 mod begin;
@@ -34,22 +34,8 @@ use conditions::{Preferences, Tags};
 use path::{Part, Resource};
 use problem::Problem;
 
-/// One admitted HTTP request of a known caller.
-pub struct RestRequest {
-    pub gateway: Arc<Gateway>,
-    pub snapshot: Arc<Snapshot>,
-    pub server: Arc<VirtualServer>,
-    pub caller: Arc<Caller>,
-    pub admitted: Admitted,
-    pub method: Method,
-    pub path: String,
-    pub query: String,
-    pub headers: HeaderMap,
-    pub body: Bytes,
-}
-
 /// Answers one request.
-pub async fn serve(request: RestRequest) -> Response {
+pub async fn serve(request: FaceRequest) -> Response {
     let trace = request.admitted.trace;
     answer(&request).await.unwrap_or_else(|problem| problem.respond(trace))
 }
@@ -60,9 +46,9 @@ pub fn refuse(reason: Reason, trace: asp_edge::Trace) -> Response {
     Problem::new(status.unwrap_or(StatusCode::BAD_REQUEST), reason, reason.message()).respond(trace)
 }
 
-async fn answer(request: &RestRequest) -> Result<Response, Problem> {
+async fn answer(request: &FaceRequest) -> Result<Response, Problem> {
     request.check_headers()?;
-    let resource = path::parse(&request.path).ok_or_else(|| Problem::not_found("no such path"))?;
+    let resource = path::parse(request.uri.path()).ok_or_else(|| Problem::not_found("no such path"))?;
     let method = match &request.method {
         // What is not sent of its answer is the server's affair (RFC 9110 section 9.3.2).
         method if method == Method::HEAD => &Method::GET,
@@ -101,7 +87,7 @@ const READ: [&str; 7] = [
     "x-deadline-ms",
 ];
 
-impl RestRequest {
+impl FaceRequest {
     /// What could be read in two ways is not read.
     fn check_headers(&self) -> Result<(), Problem> {
         let unreadable =
@@ -188,7 +174,7 @@ impl RestRequest {
 
     /// The parameter of the query with this name; the last one counts.
     fn parameter(&self, name: &str) -> Option<&str> {
-        let mut pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        let mut pairs = self.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
         pairs.rfind(|(known, _)| *known == name).map(|(_, value)| value)
     }
 }

@@ -27,6 +27,7 @@ use super::saved::Saved;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
 use crate::call::event::Event;
 use crate::call::outcome::Refusal;
+use crate::clock::wait_until;
 use crate::executors::plugin::reference::STDIO;
 
 /// How long a worker may be silent after it was told that nobody answered, before the call ends so.
@@ -101,11 +102,11 @@ impl Session<'_> {
                 }
                 () = call.cancelled(), if !self.cancelling => self.cancel().await,
                 () = call.ownership.preempted(), if !self.preempting && !self.cancelling => self.preempt().await,
-                () = at(self.soften), if !self.cancelling => {
+                () = wait_until(self.soften), if !self.cancelling => {
                     self.soften = None;
                     self.send_cancel("the deadline is near", Mode::Soft).await
                 }
-                () = at(self.expires) => {
+                () = wait_until(self.expires) => {
                     self.cancelling = true;
                     let _ = self.send_cancel("a question was not answered in time", Mode::Hard).await;
                     Err(AttemptOutcome::Refused(Refusal::InputExpired))
@@ -423,12 +424,4 @@ fn soften_at(job: &Job<'_>) -> Option<Instant> {
     let call = job.call();
     let whole = call.deadline().saturating_duration_since(call.runs_since());
     call.deadline().checked_sub((whole / 10).min(SOFT_LEAD))
-}
-
-/// Waits until a moment that may never come.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
 }

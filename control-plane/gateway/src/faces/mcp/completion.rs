@@ -14,11 +14,12 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::codec::{Failure, Message};
+use super::lists;
 use super::requests::{self, Answer, Context};
 use super::results::Asked;
-use super::{McpRequest, lists};
 use crate::call::outcome::Refusal;
 use crate::call::{ClientAbilities, Invocation};
+use crate::faces::FaceRequest;
 
 /// Most values of one answer (MCP `CompleteResult`).
 const MAX_VALUES: usize = 100;
@@ -33,7 +34,7 @@ pub(super) fn is_served(server: &VirtualServer) -> bool {
 
 /// The answer to `message`.
 pub(super) fn complete(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Message,
     context: &Context,
 ) -> Result<Answer, Failure> {
@@ -72,7 +73,7 @@ pub(super) fn complete(
 
 /// The call that asks the plugin: what is known of the other arguments goes along (`params.context.arguments`).
 fn invocation(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Message,
     context: &Context,
     entry: &Arc<ListedPrimitive>,

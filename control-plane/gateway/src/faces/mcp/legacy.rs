@@ -22,16 +22,17 @@ use super::results::{self, CallResult};
 use super::resume::Resumable;
 use super::stream::{self, Era, View};
 use super::subscriptions;
-use super::{McpRequest, json as json_response, lists};
+use super::{json as json_response, lists};
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
+use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
 use crate::sessions::{Profile, Session};
 
 /// A single message.
-pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
+pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     let message: Message = match serde_json::from_slice(&request.body) {
         Ok(message) => message,
         Err(_) => {
@@ -60,7 +61,7 @@ pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
 }
 
 /// A batch (2025-03-26 only): every message on its own, the answers as one array.
-pub(super) async fn batch(request: McpRequest) -> Response {
+pub(super) async fn batch(request: FaceRequest) -> Response {
     let trace = request.admitted.trace;
     let session = match session(&request) {
         Ok(session) if session.profile.revision == Revision::V2025_03_26 => session,
@@ -82,7 +83,7 @@ pub(super) async fn batch(request: McpRequest) -> Response {
     json_response(RpcResponse { text: format!("[{}]", texts.join(",")) })
 }
 
-async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
+async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
     let trace = requests::trace(request, message);
     let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
         notified(session, message);
@@ -107,7 +108,7 @@ async fn batched(request: &McpRequest, session: &Arc<Session>, message: &Message
 }
 
 /// The HTTP methods that there are: streams and their end belong to sessions.
-pub(super) fn methods(request: &McpRequest) -> &'static str {
+pub(super) fn methods(request: &FaceRequest) -> &'static str {
     match request.server.sessions() {
         SessionMode::Stateless => "POST",
         _ => "GET, POST, DELETE",
@@ -115,7 +116,7 @@ pub(super) fn methods(request: &McpRequest) -> &'static str {
 }
 
 /// The session's stream of what no request of its own causes (2025-11-25 transports, listening for messages).
-pub(super) async fn listen(request: &McpRequest) -> Response {
+pub(super) async fn listen(request: &FaceRequest) -> Response {
     let trace = request.admitted.trace;
     if request.server.sessions() == SessionMode::Stateless {
         return codec::method_not_allowed(methods(request));
@@ -138,7 +139,7 @@ pub(super) async fn listen(request: &McpRequest) -> Response {
 }
 
 /// The stream that the client had, where it names one.
-async fn open(request: &McpRequest, session: &Arc<Session>) -> Result<Response, Failure> {
+async fn open(request: &FaceRequest, session: &Arc<Session>) -> Result<Response, Failure> {
     if let Some(last) = request.headers.get("last-event-id") {
         return reconnection::reconnect(request, session, last).await;
     }
@@ -147,7 +148,7 @@ async fn open(request: &McpRequest, session: &Arc<Session>) -> Result<Response, 
 }
 
 /// Ends a session and its streams.
-pub(super) fn delete(request: &McpRequest) -> Response {
+pub(super) fn delete(request: &FaceRequest) -> Response {
     let trace = request.admitted.trace;
     if request.server.sessions() == SessionMode::Stateless {
         return codec::method_not_allowed(methods(request));
@@ -174,7 +175,7 @@ pub(super) fn delete(request: &McpRequest) -> Response {
     }
 }
 
-fn initialize(request: &McpRequest, message: &Message) -> Response {
+fn initialize(request: &FaceRequest, message: &Message) -> Response {
     let trace = requests::trace(request, message);
     let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
     let Some(asked) = message.text_param("protocolVersion") else {
@@ -205,7 +206,7 @@ fn initialize(request: &McpRequest, message: &Message) -> Response {
 }
 
 /// Mints the session and its affinity cookie (ADR 2).
-fn open_session(request: &McpRequest, profile: Profile, response: &mut Response) -> Result<(), Failure> {
+fn open_session(request: &FaceRequest, profile: Profile, response: &mut Response) -> Result<(), Failure> {
     let hint = codec::header(&request.headers, "x-asp-affinity");
     let minted = request
         .gateway
@@ -224,7 +225,7 @@ fn open_session(request: &McpRequest, profile: Profile, response: &mut Response)
 }
 
 /// The session of a request; one of its own where the server allows requests without.
-fn session(request: &McpRequest) -> Result<Arc<Session>, Failure> {
+fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
     let revision = match codec::header(&request.headers, "mcp-protocol-version") {
         None => None,
         Some(text) => {
@@ -266,7 +267,7 @@ enum Handled {
     Call(Arc<Call>, results::Asked),
 }
 
-async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message) -> Response {
+async fn handle(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Response {
     let trace = requests::trace(request, message);
     let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
     let abilities = abilities(request, session);
@@ -291,7 +292,7 @@ async fn handle(request: &McpRequest, session: &Arc<Session>, message: &Message)
 }
 
 fn simple(
-    request: &McpRequest,
+    request: &FaceRequest,
     session: &Arc<Session>,
     message: &Message,
     abilities: ClientAbilities,
@@ -321,13 +322,13 @@ fn simple(
 }
 
 /// A question needs a stream to travel on and a session to come back to.
-pub(super) fn abilities(request: &McpRequest, session: &Session) -> ClientAbilities {
+pub(super) fn abilities(request: &FaceRequest, session: &Session) -> ClientAbilities {
     let can_be_asked = session.is_kept() && accepts_stream(request);
     if can_be_asked { session.profile.abilities } else { ClientAbilities::default() }
 }
 
 /// A shared request; an id of a request that is still running in the session is refused.
-fn dispatch(request: &McpRequest, session: &Session, message: &Message, context: &Context) -> Handled {
+fn dispatch(request: &FaceRequest, session: &Session, message: &Message, context: &Context) -> Handled {
     let id = message.id_text().unwrap_or_default();
     if !session.reserve(id) {
         return Handled::Failed(
@@ -347,7 +348,7 @@ fn dispatch(request: &McpRequest, session: &Session, message: &Message, context:
     handled
 }
 
-fn accepts_stream(request: &McpRequest) -> bool {
+fn accepts_stream(request: &FaceRequest) -> bool {
     request
         .headers
         .get_all(header::ACCEPT)
@@ -390,7 +391,7 @@ pub(super) struct Legacy {
 }
 
 impl Legacy {
-    pub(super) fn of(request: &McpRequest, session: &Arc<Session>) -> Legacy {
+    pub(super) fn of(request: &FaceRequest, session: &Arc<Session>) -> Legacy {
         Legacy { gateway: request.gateway.clone(), session: session.clone() }
     }
 }

@@ -8,9 +8,9 @@ use asp_snapshot::mcp_revision::Revision;
 use asp_snapshot::{ListedPrimitive, VirtualServer};
 use serde_json::{Map, Value, json};
 
-use super::McpRequest;
 use super::codec::{Failure, Message};
 use super::completion;
+use crate::faces::FaceRequest;
 use crate::pipeline::entitlement::View;
 use crate::seal::Purpose;
 
@@ -59,7 +59,7 @@ impl List {
 
 /// The list's page that `message` asks for.
 pub(super) fn page(
-    request: &McpRequest,
+    request: &FaceRequest,
     list: List,
     revision: Revision,
     message: &Message,
@@ -103,16 +103,16 @@ pub(super) fn page(
 }
 
 /// Whether the caller can see `entry`.
-pub(super) fn shows(request: &McpRequest, entry: &ListedPrimitive) -> bool {
+pub(super) fn shows(request: &FaceRequest, entry: &ListedPrimitive) -> bool {
     view(request).shows(entry) && request.gateway.pipeline.offers(entry)
 }
 
-fn view(request: &McpRequest) -> View<'_> {
+fn view(request: &FaceRequest) -> View<'_> {
     View::of(&request.snapshot, &request.server, &request.caller, Protocol::Mcp)
 }
 
 /// A cursor holds for one list of one server, for one org and user.
-fn cursor_context(request: &McpRequest, list: List) -> Vec<u8> {
+fn cursor_context(request: &FaceRequest, list: List) -> Vec<u8> {
     let caller = &request.caller;
     [list.member(), &request.server.message.name, &caller.issuer, &caller.org, &caller.user]
         .join("\u{0}")
@@ -128,7 +128,7 @@ pub(super) fn has_resources(server: &VirtualServer) -> bool {
 
 /// The capabilities of a server: the kinds it serves, whoever asks, so that they never vary by caller. `listens`: its
 /// clients can be told of changes.
-pub(super) fn capabilities(request: &McpRequest, listens: bool) -> Value {
+pub(super) fn capabilities(request: &FaceRequest, listens: bool) -> Value {
     let kind = || if listens { json!({"listChanged": true}) } else { json!({}) };
     let mut capabilities = Map::new();
     for entry in request.server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty()) {

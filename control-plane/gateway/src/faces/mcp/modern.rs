@@ -22,11 +22,12 @@ use super::results::{Asked, CallResult, server_info, set_meta};
 use super::stream::{self, Era, View};
 use super::subscriptions;
 use super::tasks;
-use super::{McpRequest, json as json_response, lists};
+use super::{json as json_response, lists};
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
+use crate::faces::FaceRequest;
 use crate::request_state::RequestState;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -40,7 +41,7 @@ const ASKS_WITHIN: Duration = Duration::from_secs(20);
 const REVISION: Revision = Revision::V2026_07_28;
 
 /// One message.
-pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
+pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     let id = envelope.id.as_deref();
     let trace = request.admitted.trace;
     match envelope.kind {
@@ -65,7 +66,7 @@ pub(super) async fn post(request: McpRequest, envelope: Envelope) -> Response {
 }
 
 async fn answer(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Arc<Message>,
     version: Option<&str>,
 ) -> Result<Response, Failure> {
@@ -137,7 +138,7 @@ fn abilities(message: &Message) -> Result<ClientAbilities, Failure> {
 }
 
 /// Header and body must name the same revision, and one we speak.
-fn check_version(request: &McpRequest, in_body: Option<&str>) -> Result<(), Failure> {
+fn check_version(request: &FaceRequest, in_body: Option<&str>) -> Result<(), Failure> {
     let in_header = codec::header(&request.headers, "mcp-protocol-version");
     let version = match (in_header, in_body) {
         (Some(header), Some(body)) if header == body => body,
@@ -154,7 +155,7 @@ fn check_version(request: &McpRequest, in_body: Option<&str>) -> Result<(), Fail
 }
 
 /// `Mcp-Method` and `Mcp-Name` must mirror the body (SEP-2243).
-fn check_mirrors(request: &McpRequest, message: &Message) -> Result<(), Failure> {
+fn check_mirrors(request: &FaceRequest, message: &Message) -> Result<(), Failure> {
     let method = message.method.as_deref().unwrap_or_default();
     if codec::header(&request.headers, "mcp-method") != Some(method) {
         return Err(mismatch("Mcp-Method"));
@@ -181,7 +182,7 @@ fn missing_meta(name: &str) -> Failure {
         .status(StatusCode::BAD_REQUEST)
 }
 
-fn discover(request: &McpRequest) -> Map<String, Value> {
+fn discover(request: &FaceRequest) -> Map<String, Value> {
     let supported: Vec<&str> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
     let mut result = Map::new();
     result.insert("supportedVersions".into(), json!(supported));
@@ -213,7 +214,7 @@ struct Resumed {
 }
 
 /// The suspended call a retry continues, after it got the answers the retry brings.
-async fn resumed(request: &McpRequest, message: &Message) -> Result<Option<Resumed>, Failure> {
+async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resumed>, Failure> {
     let Some(state) = message.param("requestState") else { return Ok(None) };
     let invalid =
         || Failure::with(Reason::InvalidParams, "requestState is not valid or has expired").in_call();
@@ -266,7 +267,7 @@ struct Modern {
 }
 
 impl Modern {
-    fn of(request: &McpRequest, message: &Arc<Message>) -> Modern {
+    fn of(request: &FaceRequest, message: &Arc<Message>) -> Modern {
         Modern { gateway: request.gateway.clone(), server: request.server.clone(), message: message.clone() }
     }
 

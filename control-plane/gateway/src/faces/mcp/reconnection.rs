@@ -12,7 +12,6 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode};
 use uuid::Uuid;
 
-use super::McpRequest;
 use super::codec::{self, Failure};
 use super::legacy::{Legacy, abilities};
 use super::requests;
@@ -21,11 +20,12 @@ use super::stream::{self, View};
 use super::subscriptions;
 use crate::call::authority::Attachment;
 use crate::event_id::{self, CallPosition, Holder, Position};
+use crate::faces::FaceRequest;
 use crate::sessions::Session;
 
 /// Goes on with the stream on which the event with this id was the last that the client got.
 pub(super) async fn reconnect(
-    request: &McpRequest,
+    request: &FaceRequest,
     session: &Arc<Session>,
     last: &HeaderValue,
 ) -> Result<Response, Failure> {
@@ -42,7 +42,7 @@ pub(super) async fn reconnect(
 }
 
 async fn call(
-    request: &McpRequest,
+    request: &FaceRequest,
     session: &Arc<Session>,
     position: CallPosition,
 ) -> Result<Response, Failure> {

@@ -10,7 +10,6 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::McpRequest;
 use super::codec::{Failure, Message, header};
 use super::completion;
 use super::lists::{self, List};
@@ -19,6 +18,7 @@ use super::tasks;
 use crate::call::outcome::Refusal;
 use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
 use crate::clock;
+use crate::faces::FaceRequest;
 use crate::pipeline::entitlement::entitle;
 use crate::pipeline::resolve::{Target, resolve};
 
@@ -45,7 +45,7 @@ pub(super) enum Answer {
 
 /// Dispatches a request; `None` when the method is none of the shared ones.
 pub(super) fn dispatch(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Message,
     context: &Context,
 ) -> Option<Result<Answer, Failure>> {
@@ -71,7 +71,7 @@ pub(super) fn dispatch(
 }
 
 fn begin(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Message,
     context: &Context,
     what: &str,
@@ -110,7 +110,7 @@ struct Named<'a> {
 
 /// The call that a request asks for, as far as its form goes.
 fn invocation(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Message,
     context: &Context,
     named: Named<'_>,
@@ -158,7 +158,7 @@ fn invocation(
 
 /// `Mcp-Param-*` must mirror the arguments that the tool marks (SEP-2243).
 pub(super) fn check_param_headers(
-    request: &McpRequest,
+    request: &FaceRequest,
     entry: &ListedPrimitive,
     arguments: &Value,
 ) -> Result<(), Failure> {
@@ -169,7 +169,7 @@ pub(super) fn check_param_headers(
 
 /// A missing scope is a 403 challenge with every scope of the operation, so that the client can step up
 /// (MCP authorization, scope challenge handling).
-pub(super) fn step_up(request: &McpRequest, required: &[String]) -> Failure {
+pub(super) fn step_up(request: &FaceRequest, required: &[String]) -> Failure {
     let mut failure = Failure::of(Reason::InsufficientScope).status(StatusCode::FORBIDDEN);
     failure.challenge = Some(format!(
         r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}/.well-known/oauth-protected-resource/{}/mcp""#,
@@ -181,7 +181,7 @@ pub(super) fn step_up(request: &McpRequest, required: &[String]) -> Failure {
 }
 
 /// Whoever comes back for a call needs the scopes that it needed; whether they see it is the pipeline's to say.
-pub(super) fn has_scopes(request: &McpRequest, call: &Call) -> Result<(), Failure> {
+pub(super) fn has_scopes(request: &FaceRequest, call: &Call) -> Result<(), Failure> {
     match entitle(&request.snapshot, &request.server, &request.caller, &call.entry, Protocol::Mcp) {
         Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
         Ok(_) | Err(_) => Ok(()),
@@ -220,7 +220,7 @@ pub(super) fn incapable(required: &[String], revision: Revision) -> Failure {
 /// The explicit key (`_meta`, `Idempotency-Key`, the argument the spec names), else the JSON-RPC id within a
 /// legacy session.
 fn idempotency_key(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Message,
     context: &Context,
     argument: &str,
@@ -246,12 +246,12 @@ fn idempotency_key(
 }
 
 /// The trace of one message: what its `_meta` says (SEP-414) comes before the request's.
-pub(super) fn trace(request: &McpRequest, message: &Message) -> Trace {
+pub(super) fn trace(request: &FaceRequest, message: &Message) -> Trace {
     let own = message.meta("traceparent").and_then(Value::as_str);
     own.and_then(|text| Trace::parse(text.as_bytes())).unwrap_or(request.admitted.trace)
 }
 
 /// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.
-fn deadline(request: &McpRequest) -> Option<Instant> {
+fn deadline(request: &FaceRequest) -> Option<Instant> {
     clock::instant(header(&request.headers, "x-deadline-ms")?.parse().ok()?)
 }

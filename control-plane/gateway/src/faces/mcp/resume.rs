@@ -11,10 +11,10 @@ use std::time::Duration;
 use asp_snapshot::mcp_revision::Revision;
 use serde_json::Value;
 
-use super::McpRequest;
 use super::events;
 use crate::call::Call;
 use crate::event_id::{self, CallPosition, ChangesPosition, Holder, MAX_TOKEN, Position};
+use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
 use crate::sessions::Session;
 use crate::sessions::session::Following;
@@ -113,7 +113,7 @@ pub(super) struct ResumableChanges {
 }
 
 impl ResumableChanges {
-    pub(super) fn of(request: &McpRequest, session: &Session) -> ResumableChanges {
+    pub(super) fn of(request: &FaceRequest, session: &Session) -> ResumableChanges {
         ResumableChanges {
             gateway: request.gateway.clone(),
             holder: Holder::of(&request.caller, &request.server.message.name, session.sid()),

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::codec::{Message, RpcResponse, accepted, notification, status};
-use super::events::{self, COMMENT, KEEP_ALIVE};
+use super::events;
 use super::results::{self, Asked, CallResult};
 use super::resume::{Place, Resumable};
 use crate::call::Call;
@@ -26,6 +26,8 @@ use crate::call::event::{Event, LogLevel};
 use crate::call::follower::{Follower, Shown};
 use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::Question;
+use crate::clock::wait_until;
+use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
 
 /// How long a call may stay silent before its response becomes a stream.
 const STREAM_AFTER: Duration = Duration::from_secs(5);
@@ -159,7 +161,7 @@ fn event_stream(following: Following, first: Option<Frame>) -> Response {
         let text = events.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), events))
     });
-    events::respond(Body::from_stream(texts))
+    respond_with(Body::from_stream(texts))
 }
 
 /// What a call's stream says, as text.
@@ -219,7 +221,7 @@ impl Events {
                 None
             }
             frame = self.following.next_frame() => frame,
-            () = at(pauses) => Some(Frame::Pause),
+            () = wait_until(pauses) => Some(Frame::Pause),
             () = tokio::time::sleep(KEEP_ALIVE) => Some(Frame::KeepAlive),
         }
     }
@@ -287,7 +289,7 @@ impl Following {
                 None => tokio::select! {
                     biased;
                     shown = self.follower.next() => shown,
-                    () = at(self.asked) => match self.suspended(position) {
+                    () = wait_until(self.asked) => match self.suspended(position) {
                         Some(frame) => return Some(frame),
                         None => continue,
                     },
@@ -407,14 +409,6 @@ impl Following {
                 Frame::Final(RpcResponse::failure(Some(id), &failure, trace), status)
             }
         })
-    }
-}
-
-/// Waits until a moment that may never come.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

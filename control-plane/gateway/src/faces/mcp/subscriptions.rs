@@ -17,9 +17,8 @@ use axum::response::Response;
 use futures::stream::{self, SelectAll, StreamExt};
 use serde_json::{Map, Value, json};
 
-use super::McpRequest;
 use super::codec::{Failure, Message, RpcResponse, notification};
-use super::events::{self, COMMENT, KEEP_ALIVE};
+use super::events;
 use super::lists;
 use super::modern::SERVER_INFO;
 use super::requests;
@@ -29,6 +28,8 @@ use super::tasks;
 use crate::call::ClientAbilities;
 use crate::call::outcome::Refusal;
 use crate::event_id::ChangesPosition;
+use crate::faces::FaceRequest;
+use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
 use crate::pipeline::entitlement::entitle;
 use crate::pipeline::resolve::{Target, resolve};
 use crate::sessions::Session;
@@ -41,7 +42,7 @@ const LISTS: [&str; 3] = ["toolsListChanged", "promptsListChanged", "resourcesLi
 
 /// `resources/subscribe`, else `resources/unsubscribe`.
 pub(super) fn change(
-    request: &McpRequest,
+    request: &FaceRequest,
     session: &Session,
     message: &Message,
     subscribes: bool,
@@ -64,7 +65,7 @@ pub(super) fn change(
 
 /// Opens another stream of the session, or goes on with one from there.
 pub(super) fn open(
-    request: &McpRequest,
+    request: &FaceRequest,
     session: &Session,
     from: Option<ChangesPosition>,
 ) -> Result<Listening, Failure> {
@@ -75,7 +76,7 @@ pub(super) fn open(
 }
 
 /// The session's stream as a response.
-pub(super) fn of_session(request: &McpRequest, session: &Session, listening: Listening) -> Response {
+pub(super) fn of_session(request: &FaceRequest, session: &Session, listening: Listening) -> Response {
     let resumable = ResumableChanges::of(request, session);
     // The first comment shows intermediaries that the response has begun.
     let first = resumable.primer(listening.position()).unwrap_or_else(|| COMMENT.to_owned());
@@ -97,7 +98,7 @@ fn listed(capabilities: &Value) -> [bool; 3] {
 
 /// `subscriptions/listen`: one stream of what the request names.
 pub(super) fn listen(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Message,
     id: &str,
     abilities: ClientAbilities,
@@ -158,7 +159,7 @@ pub(super) fn listen(
 
 /// Adds the changes of those tasks that the caller has here; their ids.
 fn follow(
-    request: &McpRequest,
+    request: &FaceRequest,
     ids: &[&str],
     abilities: ClientAbilities,
     changes: &mut SelectAll<tasks::Changes>,
@@ -261,11 +262,11 @@ fn respond(telling: Telling) -> Response {
         let text = telling.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
     });
-    events::respond(Body::from_stream(texts))
+    respond_with(Body::from_stream(texts))
 }
 
 /// The session's subscriber, made when the session first listens or subscribes.
-fn of(request: &McpRequest, session: &Session) -> Result<Arc<Subscriber>, Failure> {
+fn of(request: &FaceRequest, session: &Session) -> Result<Arc<Subscriber>, Failure> {
     let profile = Profile {
         server: request.server.message.name.clone(),
         revision: session.profile.revision,
@@ -293,7 +294,7 @@ fn too_many() -> Failure {
 }
 
 /// The digest of what is behind a resource that the caller may read.
-fn readable(request: &McpRequest, revision: Revision, uri: &str) -> Result<u64, Failure> {
+fn readable(request: &FaceRequest, revision: Revision, uri: &str) -> Result<u64, Failure> {
     let unknown = || results::unknown("resource", uri, revision);
     if uri.starts_with(artifact::SCHEME) {
         let never = "an artifact never changes: nobody subscribes to one";

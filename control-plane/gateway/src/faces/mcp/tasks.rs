@@ -17,13 +17,14 @@ use uuid::Uuid;
 
 use super::codec::{Failure, Message, error_object};
 use super::results::{self, Asked};
-use super::{McpRequest, questions, requests};
+use super::{questions, requests};
 use crate::call::authority::Attachment;
 use crate::call::event::log::EventReader;
 use crate::call::follower::Standing;
 use crate::call::{self, Call, ClientAbilities, State};
 use crate::clock::rfc3339;
 use crate::durable::active::told::{Seen, kept_for};
+use crate::faces::FaceRequest;
 use crate::pipeline::takeover::Found;
 
 pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
@@ -71,7 +72,7 @@ impl Drop for Announcing {
 
 /// The call as a task; where the store does not take it, the client stays attached and waits for the answer.
 pub(super) async fn create(
-    request: &McpRequest,
+    request: &FaceRequest,
     call: &Arc<Call>,
     abilities: ClientAbilities,
 ) -> Result<Map<String, Value>, Attachment> {
@@ -91,7 +92,7 @@ pub(super) async fn create(
 pub(super) type Changes = BoxStream<'static, Map<String, Value>>;
 
 /// The changes of the caller's task with this id that this gateway has; of every other one none.
-pub(super) fn changes(request: &McpRequest, id: &str, abilities: ClientAbilities) -> Option<Changes> {
+pub(super) fn changes(request: &FaceRequest, id: &str, abilities: ClientAbilities) -> Option<Changes> {
     let id = Uuid::parse_str(id).ok().filter(|_| abilities.tasks)?;
     let registry = &request.gateway.pipeline.registry;
     let call = registry.attach(id, &request.caller, &request.server.message.name)?;
@@ -134,7 +135,7 @@ impl Following {
 
 /// The answer to a request of the extension; `None` for any other one.
 pub(super) async fn answer(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Message,
     abilities: ClientAbilities,
 ) -> Option<Result<Map<String, Value>, Failure>> {
@@ -147,7 +148,7 @@ pub(super) async fn answer(
 }
 
 async fn of_task(
-    request: &McpRequest,
+    request: &FaceRequest,
     message: &Message,
     abilities: ClientAbilities,
     method: &str,
@@ -227,7 +228,7 @@ fn described(call: &Call, status: &str) -> Map<String, Value> {
 }
 
 /// Whether a call that runs elsewhere is of a task primitive.
-fn is_task(request: &McpRequest, seen: &Seen) -> bool {
+fn is_task(request: &FaceRequest, seen: &Seen) -> bool {
     let mut entries = request.server.entries.iter();
     entries.any(|entry| entry.primitive.kind() == Kind::Task && seen.is_of(&entry.primitive))
 }

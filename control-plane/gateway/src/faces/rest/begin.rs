@@ -14,7 +14,6 @@ use http::{StatusCode, header};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::RestRequest;
 use super::calls::told;
 use super::problem::Problem;
 use super::waiting::Place;
@@ -24,6 +23,7 @@ use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
 use crate::clock;
 use crate::durable::active::told::kept_for;
 use crate::durable::record::Put;
+use crate::faces::FaceRequest;
 
 /// Longest idempotency key in characters, as over MCP.
 const MAX_KEY: usize = 255;
@@ -40,7 +40,7 @@ struct Asked {
     deadline: Option<Instant>,
 }
 
-pub(super) async fn put(request: &RestRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let asked = asked(request, tool, name)?;
     if let Some(known) = request.find(asked.chosen.id()).await? {
         return joined(request, &asked, known).await;
@@ -68,11 +68,11 @@ pub(super) async fn put(request: &RestRequest, tool: &str, name: &str) -> Result
         return joined(request, &asked, known).await;
     }
     let mut response = told(request, asked.chosen.id(), Place::Here(call), StatusCode::CREATED).await?;
-    super::set(&mut response, header::LOCATION, &request.path);
+    super::set(&mut response, header::LOCATION, request.uri.path());
     Ok(response)
 }
 
-fn asked(request: &RestRequest, tool: &str, name: &str) -> Result<Asked, Problem> {
+fn asked(request: &FaceRequest, tool: &str, name: &str) -> Result<Asked, Problem> {
     let entry = request.tool(tool)?;
     let arguments = Value::Object(request.object()?);
     let deadline = deadline(request)?;
@@ -94,7 +94,7 @@ fn asked(request: &RestRequest, tool: &str, name: &str) -> Result<Asked, Problem
 }
 
 /// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.
-fn deadline(request: &RestRequest) -> Result<Option<Instant>, Problem> {
+fn deadline(request: &FaceRequest) -> Result<Option<Instant>, Problem> {
     let Some(at) = request.header("x-deadline-ms") else { return Ok(None) };
     if at.is_empty() || !at.bytes().all(|byte| byte.is_ascii_digit()) {
         let detail = "X-Deadline-Ms is a time in Unix milliseconds";
@@ -104,7 +104,7 @@ fn deadline(request: &RestRequest) -> Result<Option<Instant>, Problem> {
     Ok(at.parse().ok().and_then(clock::instant))
 }
 
-fn invocation(request: &RestRequest, asked: &Asked) -> Invocation {
+fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {
     let sampling = request.preferences().sampling;
     Invocation {
         caller: request.caller.clone(),
@@ -135,7 +135,7 @@ fn invocation(request: &RestRequest, asked: &Asked) -> Invocation {
 
 /// From now on the call is there for whoever comes back for it, whether this client stays or not. What is returned ends
 /// when the store knows of it.
-fn keep(request: &RestRequest, call: &Arc<Call>) -> tokio::task::JoinHandle<()> {
+fn keep(request: &FaceRequest, call: &Arc<Call>) -> tokio::task::JoinHandle<()> {
     let pipeline = request.gateway.pipeline.clone();
     call.authority.keep();
     call.authority.leave();
@@ -164,7 +164,7 @@ async fn began(call: &Call) -> Result<(), Problem> {
 }
 
 /// The answer where the id is of a call that is there.
-async fn joined(request: &RestRequest, asked: &Asked, known: Place) -> Result<Response, Problem> {
+async fn joined(request: &FaceRequest, asked: &Asked, known: Place) -> Result<Response, Problem> {
     let taken = || Problem::invalid(StatusCode::CONFLICT, "the id is of another call: choose another one");
     let put = known.put().ok_or_else(taken)?;
     let own = Put {

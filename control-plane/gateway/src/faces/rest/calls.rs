@@ -12,15 +12,16 @@ use uuid::Uuid;
 use super::problem::Problem;
 use super::resource;
 use super::waiting::Place;
-use super::{RestRequest, json, set};
+use super::{json, set};
 use crate::call::{Call, chosen};
+use crate::faces::FaceRequest;
 use crate::faces::mcp::questions;
 
 /// How long a cancel waits for the call to end.
 const ENDS_WITHIN: Duration = Duration::from_millis(200);
 
 /// How the call is: at once, or when it has changed, as the client prefers.
-pub(super) async fn get(request: &RestRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+pub(super) async fn get(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let (id, place) = find(request, tool, name).await?;
     let Some(known) = request.tags(&header::IF_NONE_MATCH)? else {
         return told(request, id, place, StatusCode::OK).await;
@@ -39,7 +40,7 @@ pub(super) async fn get(request: &RestRequest, tool: &str, name: &str) -> Result
 }
 
 /// Brings the answer to what the call asks: `{serverData?, result?, error?}`.
-pub(super) async fn advance(request: &RestRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let (id, call) = here(request, tool, name).await?;
     let body = request.object()?;
     let view = resource::of(&call);
@@ -74,7 +75,7 @@ pub(super) async fn advance(request: &RestRequest, tool: &str, name: &str) -> Re
 }
 
 /// Asks the call to end; one that has ended stays as it is.
-pub(super) async fn cancel(request: &RestRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+pub(super) async fn cancel(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let (_, call) = here(request, tool, name).await?;
     call.cancel();
     // What takes longer is seen later.
@@ -83,7 +84,7 @@ pub(super) async fn cancel(request: &RestRequest, tool: &str, name: &str) -> Res
 }
 
 /// The caller's call of this tool with this id; a foreign one is as unknown as none (I-10).
-async fn find(request: &RestRequest, tool: &str, name: &str) -> Result<(Uuid, Place), Problem> {
+async fn find(request: &FaceRequest, tool: &str, name: &str) -> Result<(Uuid, Place), Problem> {
     let entry = request.tool(tool)?;
     let id = chosen::id(&request.caller, &request.server.message.name, name);
     let place = request.find(id).await?;
@@ -94,7 +95,7 @@ async fn find(request: &RestRequest, tool: &str, name: &str) -> Result<(Uuid, Pl
 
 /// The same, where only the gateway that runs it will do.
 pub(super) async fn here(
-    request: &RestRequest,
+    request: &FaceRequest,
     tool: &str,
     name: &str,
 ) -> Result<(Uuid, Arc<Call>), Problem> {
@@ -106,7 +107,7 @@ pub(super) async fn here(
 
 /// The call, once it has ended or waits for somebody, as long as the client waits for that.
 pub(super) async fn told(
-    request: &RestRequest,
+    request: &FaceRequest,
     id: Uuid,
     place: Place,
     status: StatusCode,
@@ -116,17 +117,18 @@ pub(super) async fn told(
     Ok(respond(request, view, status))
 }
 
-fn respond(request: &RestRequest, view: resource::View, status: StatusCode) -> Response {
-    let path = request.path.strip_suffix("/advance").or_else(|| request.path.strip_suffix("/cancel"));
+fn respond(request: &FaceRequest, view: resource::View, status: StatusCode) -> Response {
+    let path =
+        request.uri.path().strip_suffix("/advance").or_else(|| request.uri.path().strip_suffix("/cancel"));
     let etag = format!("\"{}\"", view.etag);
-    let mut response = json(status, &view.body(path.unwrap_or(&request.path)));
+    let mut response = json(status, &view.body(path.unwrap_or(request.uri.path())));
     set(&mut response, header::ETAG, &etag);
     preferred(request, &mut response);
     response
 }
 
 /// Says which preference counted (RFC 7240 section 3).
-fn preferred(request: &RestRequest, response: &mut Response) {
+fn preferred(request: &FaceRequest, response: &mut Response) {
     if let Some(wait) = request.preferences().wait {
         let applied = http::HeaderName::from_static("preference-applied");
         set(response, applied, &format!("wait={}", wait.as_secs()));

@@ -6,16 +6,14 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::stream;
-use http::{HeaderValue, StatusCode, header};
+use http::{StatusCode, header};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::RestRequest;
 use super::calls::here;
 use super::event_id::{END, Reached, reached};
 use super::problem::Problem;
@@ -24,13 +22,13 @@ use crate::call::Call;
 use crate::call::authority::ends_at;
 use crate::call::event::Event;
 use crate::call::follower::{Follower, Shown};
+use crate::clock::wait_until;
+use crate::faces::FaceRequest;
+use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
 use crate::gateway::Gateway;
 use crate::pipeline::admission::Admitted;
 
-/// Envoy and other proxies close what stays silent for longer; and how late a revoked token is seen in a quiet stream.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-const COMMENT: &str = ":\n\n";
-pub(super) async fn follow(request: &RestRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+pub(super) async fn follow(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let (_, call) = here(request, tool, name).await?;
     let last = match request.header("last-event-id") {
         None => None,
@@ -57,7 +55,7 @@ pub(super) async fn follow(request: &RestRequest, tool: &str, name: &str) -> Res
         follower: Follower::from(call.clone(), if last.is_none() { 0 } else { first }),
         position: first,
         missed,
-        path: request.path.strip_suffix("/events").unwrap_or(&request.path).to_owned(),
+        path: request.uri.path().strip_suffix("/events").unwrap_or(request.uri.path()).to_owned(),
         call,
         begun: false,
         ended: false,
@@ -67,11 +65,8 @@ pub(super) async fn follow(request: &RestRequest, tool: &str, name: &str) -> Res
         let text = telling.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
     });
-    let mut response = Response::new(Body::from_stream(events));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    let mut response = respond_with(Body::from_stream(events));
+    super::set(&mut response, header::CACHE_CONTROL, "no-store");
     Ok(response)
 }
 
@@ -114,7 +109,7 @@ impl Telling {
             biased;
             shown = self.follower.next() => shown,
             () = tokio::time::sleep(KEEP_ALIVE) => return Some(COMMENT.to_owned()),
-            () = at(until) => return None,
+            () = wait_until(until) => return None,
         };
         if self.is_over() {
             return None;
@@ -170,12 +165,4 @@ fn named(event: &Event) -> Option<(&'static str, Value)> {
         Event::Status { phase, message } => ("status", json!({"phase": phase, "message": message})),
         Event::Asked { .. } | Event::Resumed | Event::Visited { .. } => return None,
     })
-}
-
-/// Waits until a moment that may never come.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
 }

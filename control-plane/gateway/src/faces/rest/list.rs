@@ -7,17 +7,18 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::json as respond;
 use super::problem::Problem;
 use super::resource;
-use super::{RestRequest, json as respond};
 use crate::clock::rfc3339;
 use crate::durable::active::listed::{Listed, Place};
+use crate::faces::FaceRequest;
 use crate::seal::Purpose;
 
 /// Most records that one page looks at, and how many it looks at where the client does not say.
 const MOST: u32 = 100;
 
-pub(super) async fn list(request: &RestRequest, tool: &str) -> Result<Response, Problem> {
+pub(super) async fn list(request: &FaceRequest, tool: &str) -> Result<Response, Problem> {
     let entry = request.tool(tool)?;
     let limit = match request.parameter("limit") {
         None => MOST,
@@ -52,18 +53,18 @@ pub(super) async fn list(request: &RestRequest, tool: &str) -> Result<Response, 
     Ok(respond(StatusCode::OK, &body))
 }
 
-fn call(request: &RestRequest, listed: &Listed) -> Option<Value> {
+fn call(request: &FaceRequest, listed: &Listed) -> Option<Value> {
     let name = listed.record.put()?.name;
     Some(json!({
         "id": name,
         "status": resource::listed(listed.state),
         "createdAt": rfc3339(listed.created_ms),
         "updatedAt": rfc3339(listed.updated_ms),
-        "links": {"self": format!("{}/{name}", request.path)},
+        "links": {"self": format!("{}/{name}", request.uri.path())},
     }))
 }
 
-fn context(request: &RestRequest, tool: &str) -> Vec<u8> {
+fn context(request: &FaceRequest, tool: &str) -> Vec<u8> {
     let caller = &request.caller;
     let server = &request.server.message.name;
     ["rest calls", tool, server, &caller.issuer, &caller.org, &caller.user, &caller.client]

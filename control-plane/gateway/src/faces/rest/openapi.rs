@@ -11,8 +11,9 @@ use http::{StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::problem::Problem;
-use super::{RestRequest, set};
+use super::set;
 use crate::digest;
+use crate::faces::FaceRequest;
 use crate::pipeline::entitlement::View;
 
 #[path = "openapi/parts.rs"]
@@ -21,7 +22,7 @@ mod parts;
 pub mod references;
 
 /// The document, or nothing where the client has it.
-pub(super) fn get(request: &RestRequest) -> Result<Response, Problem> {
+pub(super) fn get(request: &FaceRequest) -> Result<Response, Problem> {
     let text = document(request).to_string();
     let digest = digest::shortened(&["openapi", &text]);
     let etag: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -35,7 +36,7 @@ pub(super) fn get(request: &RestRequest) -> Result<Response, Problem> {
     Ok(response)
 }
 
-fn document(request: &RestRequest) -> Value {
+fn document(request: &FaceRequest) -> Value {
     let server = &request.server.message;
     let mut view = View::of(&request.snapshot, &request.server, &request.caller, Protocol::Rest);
     let mut paths = Map::new();

@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::RestRequest;
 use super::problem::Problem;
 use super::resource::{self, View};
 use crate::call::Call;
 use crate::durable::active::told::Seen;
 use crate::durable::record::Put;
+use crate::faces::FaceRequest;
 use crate::pipeline::admission::Admitted;
 use crate::pipeline::takeover::Found;
 
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-impl RestRequest {
+impl FaceRequest {
     /// The caller's call with this id, wherever it is.
     pub(super) async fn find(&self, id: Uuid) -> Result<Option<Place>, Problem> {
         let found = self.gateway.pipeline.find(id, &self.caller, &self.server.message.name).await;
