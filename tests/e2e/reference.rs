@@ -30,7 +30,8 @@ async fn all() -> Result<()> {
     let tap = Tap::start(address, Link::UPSTREAM, record).await?;
     let environment = vec![("ASP_UPSTREAMS", format!("everything.internal=http://{}", tap.address))];
     let stack = Stack::start(Options { environment, ..Options::repository()? }).await?;
-    let (url, token) = (stack.mcp_url("everything"), stack.alice().await?);
+    let url = stack.mcp_url("everything");
+    let token = stack.alice().await?;
     clients::all_at(&Place::everything(&url, &token)).await.with_context(|| everything.tail())?;
     stack.stop(&[]).await?;
     everything.stop().await?;

@@ -131,7 +131,8 @@ async fn bridge(shared: &Shared) -> Result<()> {
 /// A tool whose stream is closed while it goes on.
 async fn polled(shared: &Shared) -> Result<()> {
     let stack = shared.plugin_stack().await?;
-    let (url, token) = (stack.mcp_url("conformance"), stack.alice().await?);
+    let url = stack.mcp_url("conformance");
+    let token = stack.alice().await?;
     let place = Place { url: &url, token: &token, tools: &["test_reconnection"], environment: &[] };
     let tool = "test_reconnection";
     let mut one = node_program("node-v1/client.mjs")?;

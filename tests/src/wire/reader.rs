@@ -120,7 +120,8 @@ impl Reader {
             let httparse::Status::Complete(length) = request.parse(&self.buffer)? else {
                 return self.incomplete();
             };
-            let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
+            let method = request.method.unwrap_or_default();
+            let target = request.path.unwrap_or_default();
             let headers = texts(request.headers);
             (Head { method: method.into(), target: target.into(), status: 0, headers }, length)
         } else {

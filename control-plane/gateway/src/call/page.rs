@@ -16,7 +16,8 @@ pub fn address(declared: &str, asked: &str) -> Option<String> {
     if asked.len() > MAX_URL {
         return None;
     }
-    let (base, url) = (Url::parse(declared).ok()?, Url::parse(asked).ok()?);
+    let base = Url::parse(declared).ok()?;
+    let url = Url::parse(asked).ok()?;
     let is_plain = url.username().is_empty() && url.password().is_none();
     let same_origin = base.origin() == url.origin() && base.scheme() == url.scheme();
     let folder = base.path().trim_end_matches('/');

@@ -160,7 +160,8 @@ async fn a_session_of_another_is_refused_in_the_bytes_of_none() {
     let elsewhere = Legacy::connect(&other_key, "demo", "alice", "2025-11-25", json!({})).await;
     let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     let ask = |method: Method, server: &'static str, user: &'static str, session: String| {
-        let (fixture, ping) = (fixture.clone(), ping.clone());
+        let fixture = fixture.clone();
+        let ping = ping.clone();
         async move {
             let bearer = format!("Bearer {}", token(user));
             let headers = [

@@ -14,7 +14,8 @@ use super::{Imported, free_id, server_file, spec_path};
 use crate::args::ImportArgs;
 
 pub(super) fn convert(args: &ImportArgs, url: &str, lists: &Lists) -> Imported {
-    let (files, taken) = (BTreeMap::new(), BTreeSet::new());
+    let files = BTreeMap::new();
+    let taken = BTreeSet::new();
     let mut import = Import { args, url, files, taken, ids: Vec::new(), dropped: Vec::new() };
     for tool in &lists.tools {
         import.tool(tool);

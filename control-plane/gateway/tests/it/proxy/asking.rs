@@ -131,7 +131,8 @@ impl Server {
             }
             Some("tools/call") => {
                 let (sender, receiver) = mpsc::unbounded_channel();
-                let (id, params) = (message["id"].clone(), message["params"].clone());
+                let id = message["id"].clone();
+                let params = message["params"].clone();
                 let heard = self.heard.subscribe();
                 tokio::spawn((self.script)(Talk {
                     id,
@@ -377,7 +378,8 @@ async fn with_two_calls_in_a_session_nobody_is_asked_outside_of_them() {
     })
     .await;
     let client = connect(&fixture(address), json!({"roots": {}})).await;
-    let (first, second) = (call(2), call(3));
+    let first = call(2);
+    let second = call(3);
     let (one, two) = futures::join!(client.post(&first), client.post(&second));
     for answer in [one, two] {
         let result =

@@ -209,7 +209,8 @@ async fn a_late_word_of_an_old_sessions_end_leaves_the_new_one() {
         let params = json!({"name": "echo", "arguments": {"message": "m"}});
         Box::pin(async move { client.request(id, "tools/call", params).await.json() })
     };
-    let (first, second) = (call(2), call(3));
+    let first = call(2);
+    let second = call(3);
     let (answer, other) = futures::future::select(first, second).await.factor_first();
     ok(answer);
     tell.send(true).unwrap();

@@ -131,7 +131,8 @@ impl<'a> Building<'a> {
             for written in list.as_array().into_iter().flatten() {
                 let parameter = self.document.resolved(written)?;
                 let text = |name: &str| parameter.get(name).and_then(Value::as_str).unwrap_or_default();
-                let (name, place) = (text("name"), text("in"));
+                let name = text("name");
+                let place = text("in");
                 if seen.insert((name.to_owned(), place.to_owned())) {
                     self.parameter(parameter, name, place)?;
                 }

@@ -138,10 +138,12 @@ mod tests {
         let plain = Failure { code: -32603, message: "the service answered with an error".into() };
         assert_eq!(is(json!({"id": 3, "error": 0})), Message::Answer { id: 3, outcome: Err(plain) });
         for id in [json!("a"), json!(1), json!(-1)] {
-            let (method, params) = ("ping".to_owned(), Map::new());
+            let method = "ping".to_owned();
+            let params = Map::new();
             assert_eq!(is(json!({"id": id, "method": "ping"})), Message::Request { id, method, params });
         }
-        let (method, params) = ("n".to_owned(), Map::new());
+        let method = "n".to_owned();
+        let params = Map::new();
         assert_eq!(is(json!({"id": null, "method": "n"})), Message::Notification { method, params });
     }
 

@@ -126,7 +126,9 @@ impl PinnedItems {
     fn evaluate(&self, known: &mut Known) {
         let Known { items, listed } = known;
         let mut off = HashSet::new();
-        let (mut changed, mut incompatible, mut removed) = (0, 0, 0);
+        let mut changed = 0;
+        let mut incompatible = 0;
+        let mut removed = 0;
         for (item, (accepted, standing)) in items.iter_mut() {
             let now = listed.get(&item.url).map_or(Standing::Same, |listed| compare(item, accepted, listed));
             if std::mem::replace(standing, now) != now {
@@ -163,7 +165,8 @@ fn compare(item: &Item, accepted: &str, listed: &Listed) -> Standing {
 }
 
 fn tell(item: &Item, now: Standing) {
-    let (url, name) = (&item.url, &item.name);
+    let url = &item.url;
+    let name = &item.name;
     match now {
         Standing::Same => tracing::info!(url, name, "an upstream lists an item as it was accepted again"),
         Standing::Changed => tracing::warn!(

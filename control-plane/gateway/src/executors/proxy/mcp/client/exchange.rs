@@ -135,7 +135,8 @@ impl Asks {
         method: String,
         params: Map<String, Value>,
     ) {
-        let (client, at) = (self.client.clone(), self.at.clone());
+        let client = self.client.clone();
+        let at = self.at.clone();
         if method == "ping" {
             return reply(&client, &at, &id, Ok(json!({}))).await;
         }
