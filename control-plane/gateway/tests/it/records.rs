@@ -343,18 +343,14 @@ async fn what_a_ledger_does_not_say_when_a_call_is_taken_over_it_says_later() {
 #[tokio::test]
 async fn a_state_that_was_not_stored_does_not_keep_the_next_from_it() {
     let base = Fixture::new();
-    let (go, went) = tokio::sync::oneshot::channel::<()>();
-    let went = std::sync::Mutex::new(Some(went));
-    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
-        let went = went.lock().unwrap().take().unwrap();
-        async move {
-            let invoke = worker.begin(&[]).await;
-            worker.say(asks_name(&invoke.request_id)).await;
-            user_input(&mut worker).await;
-            went.await.unwrap();
-            worker.complete(&invoke, &json!({"ok": true})).await;
-        }
-    }));
+    let (script, go) = Script::until_told(move |mut worker: Worker, went| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        user_input(&mut worker).await;
+        went.await.unwrap();
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let runtime = Runtime::start(script);
     let flaky = Flaky::once(&base);
     let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.active = flaky.clone());
     let request = |extra: Value| with_token(modern("sweep", extra).capabilities(json!({"elicitation": {}})));

@@ -21,7 +21,7 @@ use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Any, Struct};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStream};
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
@@ -77,6 +77,18 @@ impl Script {
         let play: Play = Arc::new(move |n, worker| Box::pin(play(n, worker)));
         let ensure: Ensure = Arc::new(|_| Box::pin(async { Ok(()) }));
         Script { admit: Arc::new(admitted), play, ensure, delay: Duration::ZERO, at_once: None }
+    }
+
+    /// Plays once, and is told by the sender when it may go on.
+    pub(crate) fn until_told<F, Played>(play: F) -> (Script, oneshot::Sender<()>)
+    where
+        F: Fn(Worker, oneshot::Receiver<()>) -> Played + Send + Sync + 'static,
+        Played: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, told) = oneshot::channel();
+        let told = Mutex::new(Some(told));
+        let script = Script::of(move |_, worker| play(worker, told.lock().take().expect("one allocation")));
+        (script, sender)
     }
 
     /// Answers every call with the only frame of its tunnel.

@@ -102,19 +102,15 @@ async fn what_has_no_session_has_no_event_ids() {
 
 /// A call that asks, and answers once it may.
 fn asks() -> (Runtime, oneshot::Sender<()>) {
-    let (go, went) = oneshot::channel();
-    let went = std::sync::Mutex::new(Some(went));
-    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
-        let went = went.lock().unwrap().take().unwrap();
-        async move {
-            let invoke = worker.begin(&[]).await;
-            worker.say(asks_name(&invoke.request_id)).await;
-            let answered = String::from_utf8(user_input(&mut worker).await.fields.unwrap().value).unwrap();
-            assert_eq!(answered, r#"{"name":"Ada"}"#);
-            went.await.unwrap();
-            worker.complete(&invoke, &json!({"ok": true})).await;
-        }
-    }));
+    let (script, go) = Script::until_told(move |mut worker: Worker, went| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        let answered = String::from_utf8(user_input(&mut worker).await.fields.unwrap().value).unwrap();
+        assert_eq!(answered, r#"{"name":"Ada"}"#);
+        went.await.unwrap();
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let runtime = Runtime::start(script);
     (runtime, go)
 }
 
@@ -274,22 +270,18 @@ async fn a_quiet_stream_of_a_primitive_whose_clients_poll_is_closed_for_those_wh
 
 /// A call that logs, and answers once it may.
 fn says_and_waits() -> (Runtime, oneshot::Sender<()>) {
-    let (go, went) = oneshot::channel();
-    let went = std::sync::Mutex::new(Some(went));
-    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
-        let went = went.lock().unwrap().take().unwrap();
-        async move {
-            let invoke = worker.begin(&[]).await;
-            let line = LogLine {
-                request_id: invoke.request_id.clone(),
-                level: log_line::Level::Info.into(),
-                message: "working".into(),
-                ..LogLine::default()
-            };
-            worker.say(Payload::Log(line)).await;
-            went.await.unwrap();
-            worker.complete(&invoke, &json!({"ok": true})).await;
-        }
-    }));
+    let (script, go) = Script::until_told(move |mut worker: Worker, went| async move {
+        let invoke = worker.begin(&[]).await;
+        let line = LogLine {
+            request_id: invoke.request_id.clone(),
+            level: log_line::Level::Info.into(),
+            message: "working".into(),
+            ..LogLine::default()
+        };
+        worker.say(Payload::Log(line)).await;
+        went.await.unwrap();
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let runtime = Runtime::start(script);
     (runtime, go)
 }

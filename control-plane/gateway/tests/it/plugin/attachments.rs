@@ -12,23 +12,19 @@ use crate::support::{Fixture, Modern};
 
 /// A call that asks, shows progress, and waits to be told before it asks `again` or ends.
 fn asks_and_waits(again: bool) -> (Runtime, oneshot::Sender<()>) {
-    let (go, went) = oneshot::channel();
-    let went = std::sync::Mutex::new(Some(went));
-    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
-        let went = went.lock().unwrap().take().unwrap();
-        async move {
-            let invoke = worker.begin(&[]).await;
+    let (script, go) = Script::until_told(move |mut worker: Worker, went| async move {
+        let invoke = worker.begin(&[]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        user_input(&mut worker).await;
+        worker.say(progress(&invoke.request_id, 50.0)).await;
+        went.await.unwrap();
+        if again {
             worker.say(asks_name(&invoke.request_id)).await;
             user_input(&mut worker).await;
-            worker.say(progress(&invoke.request_id, 50.0)).await;
-            went.await.unwrap();
-            if again {
-                worker.say(asks_name(&invoke.request_id)).await;
-                user_input(&mut worker).await;
-            }
-            worker.complete(&invoke, &json!({"ok": true})).await;
         }
-    }));
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let runtime = Runtime::start(script);
     (runtime, go)
 }
 
