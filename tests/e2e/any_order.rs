@@ -60,14 +60,14 @@ async fn fuzz(stack: &Stack) -> Result<()> {
     }
     let warm = async {
         tokio::time::sleep(length / 3).await;
-        resident(stack)
+        stack.asp.resident()
     };
     let before = warm.await?;
     let mut steps = 0;
     while let Some(done) = clients.join_next().await {
         steps += done?.with_context(|| format!("ASP_FUZZ_SEED={seed}"))?;
     }
-    let grown = resident(stack)?.saturating_sub(before);
+    let grown = stack.asp.resident()?.saturating_sub(before);
     eprintln!("any order: {steps} messages in {} s, seed {seed}, {grown} bytes more", length.as_secs());
     ensure!(grown <= GROWTH, "it has grown by {grown} bytes");
     let answer = http1::get(stack.edge(), "/healthz", &[]).await?;
@@ -212,12 +212,4 @@ fn some_answer(method: &str) -> Value {
         "roots/list" => json!({"roots": []}),
         _ => json!({"action": "decline"}),
     }
-}
-
-fn resident(stack: &Stack) -> Result<u64> {
-    let process = stack.asp.id().context("asp runs")?;
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib * 1024)
 }

@@ -31,9 +31,9 @@ async fn idle() -> Result<()> {
     let stack = Stack::start(Options::repository()?).await?;
     let token = caller(&stack, "waiting").await?;
     drop(open(&stack, &token, BEFORE).await?);
-    let before = resident(&stack)?;
+    let before = stack.asp.resident()?;
     let streams = open(&stack, &token, CLIENTS).await?;
-    let after = resident(&stack)?;
+    let after = stack.asp.resident()?;
     let each = after.saturating_sub(before) / CLIENTS as u64;
     eprintln!("{CLIENTS} idle streams: {each} bytes each in the gateway");
     let mut quiet = Vec::new();
@@ -45,7 +45,7 @@ async fn idle() -> Result<()> {
         }
         quiet.push(begun);
     }
-    let later = resident(&stack)?.saturating_sub(before) / CLIENTS as u64;
+    let later = stack.asp.resident()?.saturating_sub(before) / CLIENTS as u64;
     ensure!(each.max(later) <= MOST, "a stream costs {each} bytes, and {later} when it has waited");
     let deny = json!({
         "target": {"type": "user", "idOrPattern": "*"},
@@ -76,13 +76,4 @@ async fn open(stack: &Stack, token: &str, clients: usize) -> Result<Vec<Opened>>
         streams.push(http1::open(stack.edge(), &request, "text/event-stream").await?);
     }
     Ok(streams)
-}
-
-/// Bytes of memory that `asp` has.
-fn resident(stack: &Stack) -> Result<u64> {
-    let process = stack.asp.id().context("asp runs")?;
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib * 1024)
 }

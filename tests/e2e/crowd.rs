@@ -125,7 +125,7 @@ async fn stalled() -> Result<()> {
     let mut gateway = connect(&stack).await?;
     // What is made once is there before it is measured.
     drop(open(&stack, &mut gateway, &token, BEFORE).await?);
-    let before = resident(&stack)?;
+    let before = stack.asp.resident()?;
     let silent = open(&stack, &mut gateway, &token, STALLED).await?;
     let mut slowest = Duration::ZERO;
     for _ in 0..100 {
@@ -137,7 +137,7 @@ async fn stalled() -> Result<()> {
         ensure!(String::from_utf8_lossy(&body.to_bytes()).contains("\"hi\""), "an answer");
         slowest = slowest.max(began.elapsed());
     }
-    let held = resident(&stack)?.saturating_sub(before) / STALLED as u64;
+    let held = stack.asp.resident()?.saturating_sub(before) / STALLED as u64;
     eprintln!("{STALLED} streams that nobody reads: {held} bytes each; others wait {slowest:?} at most");
     ensure!(held <= MOST_HELD, "a stream that nobody reads costs {held} bytes");
     ensure!(slowest < Duration::from_secs(2), "others wait {slowest:?}");
@@ -186,13 +186,4 @@ fn over_http2(stack: &Stack, request: Request) -> Result<http::Request<Full<Byte
         made = made.header(name, value);
     }
     Ok(made.body(Full::new(Bytes::from(request.body)))?)
-}
-
-/// Bytes of memory that `asp` has.
-fn resident(stack: &Stack) -> Result<u64> {
-    let process = stack.asp.id().context("asp runs")?;
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib * 1024)
 }

@@ -84,6 +84,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Bytes of memory that it has.
+    pub fn resident(&self) -> Result<u64> {
+        resident(self.id().with_context(|| format!("{} has ended", self.name))?)
+    }
+
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -143,4 +148,12 @@ async fn collect(output: impl AsyncRead + Unpin, log: Log) {
         log.push(String::from_utf8_lossy(&line).trim_end().to_string());
         line.clear();
     }
+}
+
+/// Bytes of memory that a process has (`VmRSS`).
+pub fn resident(process: u32) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is a number of kB")?;
+    Ok(kib * 1024)
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result};
+use asp_e2e::process::resident;
 
 /// The processes behind a row.
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,10 +65,7 @@ fn reading(pid: u32) -> Result<Reading> {
         let nanos = text.split_whitespace().next().and_then(|nanos| nanos.parse().ok());
         cpu_nanos.insert(thread.file_name().to_string_lossy().into_owned(), nanos.context("schedstat")?);
     }
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    let rss_kib = rss.trim().trim_end_matches(" kB").parse().context("VmRSS is a number of kB")?;
-    Ok(Reading { cpu_nanos, rss_kib })
+    Ok(Reading { cpu_nanos, rss_kib: resident(pid)? / 1024 })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use asp_e2e::process::resident;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -130,10 +131,7 @@ pub(crate) fn threads(processes: &[Known]) -> usize {
 }
 
 pub(crate) fn rss_mib(pid: u32) -> Result<f64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("a process has an RSS")?;
-    let kib: f64 = line.split_whitespace().next().context("VmRSS has a value")?.parse()?;
-    Ok(kib / 1024.0)
+    Ok(resident(pid)? as f64 / f64::from(1 << 20))
 }
 
 /// Seconds of processor time: its own, and of the children it has reaped.
