@@ -1,14 +1,17 @@
 //! What is another's, forged or over is refused in the very bytes in which what never was is refused (I-10): cursors,
 //! request states, tasks and sessions, as tables.
 
+use asp_gateway::call::principal::principal;
+use asp_gateway::request_state::RequestState;
 use asp_gateway::seal::Purpose;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::plugin::{asks_name, modern};
+use crate::registry::caller;
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::{Answer, Fixture, Legacy, Modern, snapshot, token};
+use crate::support::{Answer, Fixture, Legacy, Modern, now, snapshot, token};
 
 /// Everything that a caller can tell answers apart by; their trace is the request's own.
 fn said(answer: &Answer) -> (StatusCode, Vec<(String, String)>, String) {
@@ -76,6 +79,16 @@ fn retry(server: &str, user: &str, arguments: Value, state: &str) -> Modern {
     Modern::new(server, &token(user), "tools/call", params).capabilities(json!({"elicitation": {}}))
 }
 
+/// Alice's state of `wipe` at `policy`, as the gateway itself would have sealed it with another moment of its end.
+fn ending_at(fixture: &Fixture, state: &str, arguments: &Value, unix_seconds: u64) -> String {
+    let params = json!({"name": "policy.wipe", "arguments": arguments});
+    let digest = RequestState::digest("tools/call", Some(&params));
+    let context = [&principal(&caller("alice"))[..], &digest[..], b"policy"].concat();
+    let mut plain = fixture.gateway.sealer.open(Purpose::RequestState, &context, state).unwrap();
+    plain[16..24].copy_from_slice(&unix_seconds.to_be_bytes());
+    fixture.gateway.sealer.seal(Purpose::RequestState, &context, &plain).unwrap()
+}
+
 #[tokio::test]
 async fn a_request_state_goes_on_with_its_own_request_and_is_spent_once() {
     let fixture = Fixture::new();
@@ -106,8 +119,14 @@ async fn a_request_state_goes_on_with_its_own_request_and_is_spent_once() {
     let other_key = Fixture::sealed_with(snapshot(), 8);
     let elsewhere = retry("policy", "alice", arguments.clone(), &state).send(&other_key).await;
     assert_eq!(said(&elsewhere), nothing, "a gateway with another key");
+    for over in [0, now() - 1] {
+        let state = ending_at(&fixture, &state, &arguments, over);
+        let answer = retry("policy", "alice", arguments.clone(), &state).send(&fixture).await;
+        assert_eq!(said(&answer), nothing, "over at {over}");
+    }
     // Its own user may send it again, as one does whose answer was lost: the call has run once, and says the same.
-    let done = retry("policy", "alice", arguments.clone(), &state).send(&fixture).await;
+    let lasting = ending_at(&fixture, &state, &arguments, now() + 60);
+    let done = retry("policy", "alice", arguments.clone(), &lasting).send(&fixture).await;
     assert_eq!(done.json()["result"]["isError"], false, "{}", done.text);
     fixture.gateway.flush().await;
     let ran = fixture.audit.events().len();
