@@ -177,7 +177,11 @@ async fn serve(
 
 /// A gateway whose plugins' primitives are hosted by the service at `url`.
 fn fixture_at(url: &str, mutation: Mutation) -> Fixture {
-    fixture_with(url, |primitive| primitive.set_mutation(mutation))
+    fixture_with(url, |primitive| {
+        primitive.set_mutation(mutation);
+        // What ends such a call is its service, not a machine that stood still for a minute.
+        primitive.max_runtime_seconds = 3600;
+    })
 }
 
 fn fixture_with(url: &str, change: impl Fn(&mut Primitive)) -> Fixture {
