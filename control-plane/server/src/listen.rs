@@ -8,6 +8,7 @@
 mod batch;
 mod connections;
 mod in_place;
+mod unread;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -35,6 +36,8 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_STREAMS_PER_CONNECTION: u32 = 10_000;
 /// Most bytes of one response that wait for a client that does not read: what is beyond is not asked for.
 const MAX_UNSENT: usize = 64 * 1024;
+/// What is given to such a client waits for so long. Envoy stops reading where its own client does.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a failed accept (out of file descriptors): long enough for some to be closed.
@@ -53,6 +56,8 @@ pub struct Limits {
     pub connections: usize,
     /// From accept to the headers of the first request.
     pub first_request: Duration,
+    /// How long a client may take nothing of a response that is there for it, over HTTP/2.
+    pub unread: Duration,
 }
 
 impl Limits {
@@ -62,7 +67,7 @@ impl Limits {
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let share = files.map_or(u64::MAX, |files| files.saturating_sub(SPARE_FILES) / 3);
         let connections = usize::try_from(share.clamp(64, 10_000)).unwrap_or(10_000);
-        Limits { connections, first_request: HEADER_TIMEOUT }
+        Limits { connections, first_request: HEADER_TIMEOUT, unread: UNREAD_TIMEOUT }
     }
 }
 
@@ -89,7 +94,7 @@ pub async fn serve_within(
     limits: Limits,
 ) {
     let connections = Connections::new(limits.connections);
-    let builder = Arc::new(builder());
+    let builder = Arc::new(builder(limits));
     let graceful = GracefulShutdown::new();
     loop {
         let (stream, peer) = tokio::select! {
@@ -172,8 +177,8 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-fn builder() -> Builder<InPlace> {
-    let mut builder = Builder::new(InPlace);
+fn builder(limits: Limits) -> Builder<InPlace> {
+    let mut builder = Builder::new(InPlace { unread: limits.unread });
     builder
         .http1()
         .timer(TokioTimer::new())

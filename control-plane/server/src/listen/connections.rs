@@ -17,6 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::unread;
+
 /// While every place has an open request, how often it is looked whether one has become idle.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -170,7 +172,9 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        unread::asked(matches!(frame, Poll::Ready(Some(_))) && !self.body.is_end_stream());
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -6,20 +6,26 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use hyper::rt::Executor;
 use tokio::task::coop;
+
+use super::unread::WhileRead;
 
 /// What a request takes of the budget that tokio gives a task until it lets others run, 128 at the time of writing.
 const BUDGET: usize = 4;
 
 /// The executor of a listener's HTTP/2 connections.
 #[derive(Clone, Copy)]
-pub(super) struct InPlace;
+pub(super) struct InPlace {
+    /// How long nothing of a response may be read.
+    pub unread: Duration,
+}
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for InPlace {
     fn execute(&self, request: F) {
-        let mut request = Box::pin(request);
+        let mut request = Box::pin(WhileRead::new(request, self.unread));
         let mut context = Context::from_waker(Waker::noop());
         let has_time = (0..BUDGET).all(|_| take_one(&mut context));
         // Whoever is waited for learns of the task's waker when the task begins, which is at once. What has ended is

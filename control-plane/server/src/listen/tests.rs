@@ -14,9 +14,12 @@ struct Server {
 }
 
 async fn start(router: Router, connections: usize, first_request: Duration) -> Server {
+    start_within(router, Limits { connections, first_request, unread: UNREAD_TIMEOUT }).await
+}
+
+async fn start_within(router: Router, limits: Limits) -> Server {
     let (listener, address) = bind("127.0.0.1".parse().unwrap(), 0, "test").await.unwrap();
     let stop = CancellationToken::new();
-    let limits = Limits { connections, first_request };
     let task = tokio::spawn(serve_within(listener, router, stop.clone(), Duration::from_secs(20), limits));
     Server { address, stop, task }
 }
@@ -186,4 +189,83 @@ async fn more_requests_than_a_turn_has_time_for_are_all_answered() {
     let [_, client] = both();
     let asked = (0..200).map(|_| ask(&client, server.address));
     assert!(futures::future::join_all(asked).await.iter().all(|answer| answer == "hello"));
+}
+
+/// Says on a channel that it was dropped.
+struct Held(tokio::sync::mpsc::UnboundedSender<()>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// A stream of 16 KiB parts without an end, with `pause` before each.
+fn endless(pause: Duration, dropped: tokio::sync::mpsc::UnboundedSender<()>) -> Body {
+    Body::from_stream(futures::stream::unfold(Held(dropped), move |held| async move {
+        tokio::time::sleep(pause).await;
+        Some((Ok::<_, std::convert::Infallible>(bytes::Bytes::from(vec![b'x'; 16 << 10])), held))
+    }))
+}
+
+#[tokio::test]
+async fn a_response_that_nobody_reads_is_reset_and_its_neighbours_are_not() {
+    let unread = Duration::from_secs(2);
+    let (dropped, mut drops) = tokio::sync::mpsc::unbounded_channel();
+    let (kept, mut kept_drops) = tokio::sync::mpsc::unbounded_channel();
+    let fast = move || {
+        let dropped = dropped.clone();
+        async move { endless(Duration::ZERO, dropped) }
+    };
+    // Says nothing for longer than a client may read nothing.
+    let quiet = {
+        let kept = kept.clone();
+        move || {
+            let kept = kept.clone();
+            async move { endless(UNREAD_TIMEOUT, kept) }
+        }
+    };
+    let steady = move || {
+        let kept = kept.clone();
+        async move { endless(Duration::from_millis(1), kept) }
+    };
+    let router = hello().route("/fast", get(fast)).route("/quiet", get(quiet)).route("/steady", get(steady));
+    let server = start_within(router, Limits { connections: 100, first_request: GUARD, unread }).await;
+    let client = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .http2_initial_stream_window_size(65_535)
+        .http2_initial_connection_window_size(64 << 20)
+        .build()
+        .unwrap();
+    let url = |path: &str| format!("http://{}{path}", server.address);
+    let quiet = client.get(url("/quiet")).send().await.unwrap();
+    let mut slow = client.get(url("/steady")).send().await.unwrap();
+    let mut silent = client.get(url("/fast")).send().await.unwrap();
+    let began = tokio::time::Instant::now();
+    let given_up = tokio::time::timeout(GUARD, drops.recv());
+    let reads = async {
+        loop {
+            // Slowly, but more often than a client has to.
+            tokio::time::sleep(unread / 100).await;
+            slow.chunk().await.unwrap().unwrap();
+        }
+    };
+    tokio::select! {
+        ended = given_up => assert!(ended.unwrap().is_some()),
+        () = reads => unreachable!(),
+    }
+    assert!(began.elapsed() >= unread);
+    // What was on its way comes, then the reset instead of an end.
+    let error = loop {
+        match silent.chunk().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("it ended as if it were whole"),
+            Err(error) => break error,
+        }
+    };
+    assert!(!error.is_timeout(), "{error}");
+    assert_eq!(ask(&client, server.address).await, "hello");
+    assert!(slow.chunk().await.unwrap().is_some());
+    assert!(kept_drops.try_recv().is_err(), "a quiet stream and a slow reader are kept");
+    drop(quiet);
 }
