@@ -16,9 +16,41 @@ use crate::trial::Shared;
 const UNSERVED: [&str; 1] = ["a2a"];
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("advertised::whatever_is_shown_to_an_org_answers", |shared| async move {
-        walk(shared.stack().await?).await
-    })]
+    vec![
+        shared.trial("advertised::whatever_is_shown_to_an_org_answers", |shared| async move {
+            walk(shared.stack().await?).await
+        }),
+        shared.trial("advertised::whatever_the_registry_lists_answers", |shared| async move {
+            registry(shared.stack().await?).await
+        }),
+    ]
+}
+
+/// A browser of anybody's reads which servers there are and what each is, and they answer at the URLs that it finds.
+async fn registry(stack: &Stack) -> Result<()> {
+    let token = stack.alice().await?;
+    let origin = [("origin", "https://anywhere.example")];
+    let listed = http1::get(stack.edge(), "/v0.1/servers?limit=100", &origin).await?;
+    ensure!(listed.header("access-control-allow-origin").is_some(), "{:?}", listed.headers);
+    let listed = listed.json()?;
+    let mut found = Vec::new();
+    for entry in listed["servers"].as_array().context("a list")? {
+        let name = text(entry, "/server/name").replace('/', "%2F");
+        let single = http1::get(stack.edge(), &format!("/v0.1/servers/{name}/versions/latest"), &[]).await?;
+        ensure!(single.status == 200 && single.json()? == *entry, "{}", single.text());
+        let url = text(entry, "/server/remotes/0/url");
+        let server = url.strip_suffix("/mcp").and_then(|url| url.rsplit('/').next()).context("a server")?;
+        let mut discover = modern(&token, "server/discover", json!({}), &[]);
+        discover.target = format!("/{server}/mcp");
+        let answer = http1::send(stack.edge(), &discover).await?;
+        ensure!(answer.status == 200, "{url}: {}", answer.text());
+        let updated = "/_meta/io.modelcontextprotocol.registry~1official/updatedAt";
+        ensure!(text(entry, updated).ends_with('Z'), "{entry}");
+        found.push(server.to_owned());
+    }
+    ensure!(found.contains(&"demo".to_owned()), "{found:?}");
+    ensure!(!found.contains(&"webex-compliance".to_owned()), "it is exposed to nobody by default: {found:?}");
+    Ok(())
 }
 
 /// The admin API, with one token for all questions.

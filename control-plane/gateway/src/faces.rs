@@ -11,6 +11,7 @@ use crate::gateway::Gateway;
 
 mod events;
 pub mod mcp;
+pub mod registry;
 pub mod rest;
 pub mod wellknown;
 

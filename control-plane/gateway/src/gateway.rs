@@ -65,6 +65,8 @@ pub struct Config {
     /// The origin clients use, no trailing slash.
     pub public_url: String,
     pub dev: bool,
+    /// Whether everybody may list the servers that are exposed to all.
+    pub registry: bool,
     pub stores: Stores,
     /// What signs the tokens of plugins; the same on every replica.
     pub token_keys: Arc<TokenKeys>,
@@ -109,6 +111,7 @@ impl Stores {
 pub struct Settings {
     pub public_url: String,
     pub dev: bool,
+    pub registry: bool,
 }
 
 /// One replica.
@@ -179,7 +182,7 @@ impl Gateway {
         // It is set here alone.
         let _ = pipeline.listener.set(listener);
         Ok(Arc::new(Gateway {
-            config: Settings { public_url: config.public_url, dev: config.dev },
+            config: Settings { public_url: config.public_url, dev: config.dev, registry: config.registry },
             sessions: Sessions::new(sealer.clone()),
             subscriptions,
             minter,

@@ -18,7 +18,7 @@ use http::{HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::clock::unix_ms;
-use crate::faces::{FaceRequest, mcp, rest, wellknown};
+use crate::faces::{FaceRequest, mcp, registry, rest, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
 
@@ -244,9 +244,9 @@ async fn serve(
     let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
     match admitted.face {
         Face::Health => Response::new(Body::from("ok\n")),
-        Face::WellKnown => {
-            wellknown::serve(&gateway, &snapshot, &parts.method, parts.uri.path()).unwrap_or_else(not_found)
-        }
+        Face::Public => registry::serve(&gateway, &snapshot, &parts.method, &parts.uri)
+            .or_else(|| wellknown::serve(&gateway, &snapshot, &parts.method, parts.uri.path()))
+            .unwrap_or_else(|| rest::refuse(Reason::UnknownServer, admitted.trace)),
         Face::Mcp => {
             let Some(server) = snapshot.server(&admitted.server).cloned() else { return not_found() };
             let caller = match identity::identify(&admitted, &server) {

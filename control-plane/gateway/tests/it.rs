@@ -60,6 +60,8 @@ mod rest;
 mod revocation;
 #[path = "it/search.rs"]
 mod search;
+#[path = "it/server_list.rs"]
+mod server_list;
 #[path = "it/subscriptions.rs"]
 mod subscriptions;
 #[path = "it/trace.rs"]

@@ -135,7 +135,10 @@ impl Compiler {
         let evaluated = compiled.and_then(|server| self.accepts(&server).map(|()| server));
         let revision = record.revision;
         match evaluated {
-            Ok(server) => Compiled { revision, good: Some(server), fault: None },
+            Ok(mut server) => {
+                server.server.updated_unix_ms = record.updated_at;
+                Compiled { revision, good: Some(server), fault: None }
+            }
             Err(fault) => Compiled { revision, good: before, fault: Some(fault) },
         }
     }

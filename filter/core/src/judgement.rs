@@ -51,7 +51,7 @@ impl Judgement<'_> {
         let server = server.ok_or_else(|| voice.refuse(Reason::UnknownServer))?;
         check_caller_headers(&target, server, headers, &mut voice)?;
         let mut admitted = admitted(&target, &voice, server.max_body);
-        if target.face != Face::WellKnown {
+        if target.face != Face::Public {
             self.identify(server, headers, &voice, &mut admitted)?;
         }
         self.charge(&admitted, Stage::Every, None, &voice)?;
@@ -155,7 +155,7 @@ impl Judgement<'_> {
         primitive: Option<&str>,
         voice: &Voice,
     ) -> Result<(), Reply> {
-        if self.role == Role::Gateway || admitted.face == Face::WellKnown {
+        if self.role == Role::Gateway || admitted.face == Face::Public {
             return Ok(());
         }
         let caller = admitted.caller.as_deref();
@@ -184,7 +184,7 @@ impl Judgement<'_> {
     }
 
     fn route(&self, admitted: &Admitted, method: Option<&str>, primitive: Option<&str>) -> Option<&str> {
-        let routed = self.role == Role::Filter && admitted.face != Face::WellKnown;
+        let routed = self.role == Role::Filter && admitted.face != Face::Public;
         routed.then(|| self.snapshot.routes().find(&admitted.server, method, primitive)).flatten()
     }
 }
@@ -227,7 +227,7 @@ fn check_caller_headers(
         return Err(voice.refuse(Reason::HostDenied));
     }
     // Public documents are readable from everywhere.
-    let allowed = |origin: &[u8]| target.face == Face::WellKnown || server.origins.allow(origin);
+    let allowed = |origin: &[u8]| target.face == Face::Public || server.origins.allow(origin);
     if headers.origin.is_some_and(|origin| !allowed(origin)) {
         return Err(voice.refuse(Reason::OriginDenied));
     }

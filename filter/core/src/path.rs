@@ -2,7 +2,8 @@
 //!
 //! Owns the exact path rules; refuses whatever is not spelled one way only: percent-encoding, dot segments,
 //! empty segments, backslashes, control bytes and everything outside ASCII. A path that passes here means the
-//! same to every component behind the edge, because there is nothing left to normalise.
+//! same to every component behind the edge, because there is nothing left to normalise. The one exception are the names
+//! of the MCP registry API, whose slash and plus are escaped.
 
 /// The part of the platform a path belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,8 +11,8 @@ pub enum Face {
     Mcp,
     A2a,
     Rest,
-    /// `/<server>/.well-known/…` and `/.well-known/*`: public, no token.
-    WellKnown,
+    /// `/<server>/.well-known/…`, `/.well-known/*` and the MCP registry API `/v0.1/*`: public, no token.
+    Public,
     /// `/healthz`
     Health,
 }
@@ -31,6 +32,9 @@ const MAX_SERVER_NAME: usize = 63;
 /// Reads a `:path` value; the query is allowed and ignored.
 pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
     let path = without_query(path);
+    if let Some(path) = path.strip_prefix(b"/v0.1/") {
+        return is_of_registry(path).then_some(Target { face: Face::Public, server: "", jsonrpc: false });
+    }
     if !path.iter().copied().all(is_plain) {
         return None;
     }
@@ -46,7 +50,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
     let second = segments.next()?;
     let more = segments.next().is_some();
     if first == ".well-known" {
-        return Some(Target { face: Face::WellKnown, server: "", jsonrpc: false });
+        return Some(Target { face: Face::Public, server: "", jsonrpc: false });
     }
     if !is_server_name(first) {
         return None;
@@ -56,7 +60,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
         ("a2a", false) => (Face::A2a, true),
         ("a2a", true) => (Face::A2a, false),
         ("rest", true) => (Face::Rest, false),
-        (".well-known", true) => (Face::WellKnown, false),
+        (".well-known", true) => (Face::Public, false),
         _ => return None,
     };
     Some(Target { face, server: first, jsonrpc })
@@ -80,6 +84,20 @@ fn without_query(path: &[u8]) -> &[u8] {
     path.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 
+/// What stands behind `/v0.1/`: plain segments, in which `/` and `+` may be escaped.
+fn is_of_registry(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').all(|segment| {
+        let mut pieces = segment.split(|byte| *byte == b'%');
+        let is_plain = |piece: &[u8]| piece.iter().copied().all(is_plain);
+        !matches!(segment, b"" | b"." | b"..")
+            && pieces.next().is_some_and(is_plain)
+            && pieces.all(|piece| {
+                let rest = [b"2F", b"2f", b"2B", b"2b"].iter().find_map(|known| piece.strip_prefix(*known));
+                rest.is_some_and(is_plain)
+            })
+    })
+}
+
 /// The characters of a path segment (RFC 3986 section 3.3) and the slash, without percent-encoding.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
@@ -100,12 +118,41 @@ mod tests {
         assert_eq!(face("/d-3/a2a"), Some((Face::A2a, "d-3", true)));
         assert_eq!(face("/demo/a2a/tasks/T1:cancel"), Some((Face::A2a, "demo", false)));
         assert_eq!(face("/demo/rest/echo"), Some((Face::Rest, "demo", false)));
-        assert_eq!(face("/demo/.well-known/agent-card.json"), Some((Face::WellKnown, "demo", false)));
-        assert_eq!(
-            face("/.well-known/oauth-protected-resource/demo/mcp"),
-            Some((Face::WellKnown, "", false))
-        );
+        assert_eq!(face("/demo/.well-known/agent-card.json"), Some((Face::Public, "demo", false)));
+        assert_eq!(face("/.well-known/oauth-protected-resource/demo/mcp"), Some((Face::Public, "", false)));
         assert_eq!(face("/healthz"), Some((Face::Health, "", false)));
+    }
+
+    #[test]
+    fn the_registry_has_the_escapes_of_its_names_and_no_others() {
+        let registry = Some((Face::Public, "", false));
+        for path in [
+            "/v0.1/servers",
+            "/v0.1/servers?cursor=%00&search=../x",
+            "/v0.1/servers/com.example%2Fdemo/versions/latest",
+            "/v0.1/servers/com.example%2fdemo/versions/1.0.0%2Bbuild",
+        ] {
+            assert_eq!(face(path), registry, "{path:?}");
+        }
+        for path in [
+            "/v0.1",
+            "/v0.1/",
+            "/v0.1//servers",
+            "/v0.1/servers/",
+            "/v0.1/../demo/mcp",
+            "/v0.1/./servers",
+            "/v0.1/%2e%2e/demo/mcp",
+            "/v0.1/servers/a%5Cb",
+            "/v0.1/servers/a%2",
+            "/v0.1/servers/a%",
+            "/v0.1/servers/%%2F2F",
+            "/v0.1/servers/a%00",
+            "/v0.1/servers/a b",
+            "/v0.1/servers/\u{435}",
+            "/v0.2/servers",
+        ] {
+            assert_eq!(face(path), None, "{path:?}");
+        }
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub(crate) fn protocol(face: Face) -> Option<Protocol> {
         Face::Mcp => Some(Protocol::Mcp),
         Face::A2a => Some(Protocol::A2a),
         Face::Rest => Some(Protocol::Rest),
-        Face::WellKnown | Face::Health => None,
+        Face::Public | Face::Health => None,
     }
 }
 

@@ -27,6 +27,7 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         file with the key before, or its public JWK: published until its tokens have died
   ASP_ISSUERS           JSON file of the issuers whose tokens clients and admins bring (docs/identity.md)
   ASP_UPSTREAMS         name=http(s)://host[:port],... private hosts that proxied specs may name
+  ASP_REGISTRY          `public`: anybody may list the servers that are exposed to all, at /v0.1/servers [off; public with --dev]
   ASP_XDS_URL           the control plane, for a process with the gateway role alone
   ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener]
   ASP_POOL              the Envoy cluster this gateway belongs to [gateway]

@@ -58,6 +58,7 @@ pub(super) async fn start(
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
         public_url: process.public_url.clone(),
         dev: settings.dev,
+        registry: settings.dev || settings.gateway.registry,
         stores: Stores {
             ledger: calls.clone(),
             audit: audit.clone(),

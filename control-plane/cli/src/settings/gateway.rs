@@ -15,6 +15,7 @@ pub const ENV_TOKEN_KEY: &str = "ASP_TOKEN_KEY";
 pub const ENV_TOKEN_KEY_PREVIOUS: &str = "ASP_TOKEN_KEY_PREVIOUS";
 pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
 pub const ENV_POOL: &str = "ASP_POOL";
+pub const ENV_REGISTRY: &str = "ASP_REGISTRY";
 pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
 
 /// Of a seal key; it is hashed to an AES-256 key.
@@ -43,6 +44,8 @@ pub struct GatewaySection {
     pub pool: String,
     /// The control plane's xDS server; this process's own by default.
     pub xds_url: Option<String>,
+    /// Whether everybody may list the servers that are exposed to all.
+    pub registry: bool,
     /// `None`: a key of this machine's own, in its state directory; only with `--dev`.
     pub seal: Option<SealKeys>,
     /// The file of the key that signs plugins' tokens; `None`: one of this machine's own.
@@ -66,10 +69,22 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
         advertise: reader.socket_address(ENV_ADVERTISE),
         pool: reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned()),
         xds_url: reader.optional(ENV_XDS_URL),
+        registry: registry(reader),
         seal: current.map(|current| SealKeys { current, previous }),
         token_key: token_key(reader),
         runtimes: runtimes::read(reader),
         delegates: delegates::read(reader),
+    }
+}
+
+fn registry(reader: &mut Reader<'_>) -> bool {
+    match reader.optional(ENV_REGISTRY).as_deref() {
+        None | Some("off") => false,
+        Some("public") => true,
+        Some(text) => {
+            reader.fault(ENV_REGISTRY, format!("must be `public` or `off`, not `{text}`"));
+            false
+        }
     }
 }
 

@@ -132,6 +132,7 @@ struct Parts {
     stores: Stores,
     runtimes: Runtimes,
     delegates: Endpoints,
+    registry: bool,
     bounds: Bounds,
     subscriptions: subscriptions::Bounds,
     inspections: Inspections,
@@ -157,6 +158,7 @@ impl Parts {
             stores,
             runtimes: Runtimes::none(),
             delegates: Endpoints::default(),
+            registry: true,
             bounds: Bounds::default(),
             subscriptions: subscriptions::Bounds::default(),
             inspections: Inspections::default(),
@@ -172,6 +174,7 @@ impl Parts {
             seal_keys: SealKeys { current: vec![self.key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,
+            registry: self.registry,
             stores: self.stores,
             runtimes: self.runtimes,
             delegates: self.delegates,
@@ -220,6 +223,11 @@ impl Fixture {
 
     pub(crate) fn of(snapshot: GatewaySnapshot) -> Fixture {
         Fixture::sealed_with(snapshot, 7)
+    }
+
+    /// A gateway whose servers not everybody may list.
+    pub(crate) fn without_registry(snapshot: GatewaySnapshot) -> Fixture {
+        Parts { registry: false, ..Parts::new(snapshot) }.start()
     }
 
     /// A gateway that opens nothing another key sealed.

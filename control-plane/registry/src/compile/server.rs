@@ -41,6 +41,7 @@ pub(crate) fn compile_server(
         instructions: file.instructions.clone().unwrap_or_default(),
         listings,
         a2a_card: String::new(),
+        updated_unix_ms: 0,
     };
     let speaks_a2a = file.protocols.contains(&Protocol::A2a);
     let agent_card = match speaks_a2a {
