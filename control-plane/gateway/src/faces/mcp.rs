@@ -13,7 +13,9 @@ use crate::faces::FaceRequest;
 
 pub mod codec;
 mod completion;
+mod context;
 mod events;
+mod lacking;
 mod legacy;
 mod lists;
 mod modern;

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use asp_edge::Reason;
 use asp_proto::snapshot::{Kind, Protocol};
-use asp_snapshot::{ListedPrimitive, VirtualServer};
+use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::codec::{Failure, Message};
+use super::context::{Answer, Context, trace_of};
+use super::lacking::step_up;
 use super::lists;
-use super::requests::{self, Answer, Context};
 use super::results::Asked;
 use crate::call::outcome::Refusal;
 use crate::call::{ClientAbilities, Invocation};
@@ -25,12 +26,6 @@ use crate::faces::FaceRequest;
 const MAX_VALUES: usize = 100;
 /// How long a plugin may take, a start of its worker included: nobody waits longer with a list open.
 const LONGEST: Duration = Duration::from_secs(10);
-
-/// Whether the server has anything to offer, whoever asks: then it names the capability.
-pub(super) fn is_served(server: &VirtualServer) -> bool {
-    let mut listed = server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty());
-    listed.any(|entry| !entry.primitive.completions.is_empty())
-}
 
 /// The answer to `message`.
 pub(super) fn complete(
@@ -54,7 +49,7 @@ pub(super) fn complete(
         let invocation = invocation(request, message, context, entry, (argument, typed))?;
         return match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
             Ok(call) => Ok(Answer::Call(call, Asked::Other)),
-            Err(Refusal::MissingScopes { required }) => Err(requests::step_up(request, &required)),
+            Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
             Err(_) => Err(unknown()),
         };
     }
@@ -100,7 +95,7 @@ fn invocation(
         deadline: Some(Instant::now() + LONGEST),
         abilities: ClientAbilities::default(),
         session: context.session.clone(),
-        trace: requests::trace(request, message),
+        trace: trace_of(request, message),
         bytes_in: request.body.len(),
         parent: None,
     })

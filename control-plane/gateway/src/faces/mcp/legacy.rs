@@ -15,9 +15,10 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
 use super::codec::{self, Failure, Message, RpcResponse, accepted, notification, server_request};
+use super::context::{Answer, Context, trace_of};
 use super::questions;
 use super::reconnection;
-use super::requests::{self, Answer, Context};
+use super::requests;
 use super::results::{self, CallResult};
 use super::resume::Resumable;
 use super::stream::{self, Era, View};
@@ -84,7 +85,7 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
 }
 
 async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
-    let trace = requests::trace(request, message);
+    let trace = trace_of(request, message);
     let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
         notified(session, message);
         answered(session, message);
@@ -176,7 +177,7 @@ pub(super) fn delete(request: &FaceRequest) -> Response {
 }
 
 fn initialize(request: &FaceRequest, message: &Message) -> Response {
-    let trace = requests::trace(request, message);
+    let trace = trace_of(request, message);
     let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
     let Some(asked) = message.text_param("protocolVersion") else {
         return Failure::with(Reason::InvalidParams, "params.protocolVersion must be a string")
@@ -268,7 +269,7 @@ enum Handled {
 }
 
 async fn handle(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Response {
-    let trace = requests::trace(request, message);
+    let trace = trace_of(request, message);
     let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
     let abilities = abilities(request, session);
     match simple(request, session, message, abilities) {

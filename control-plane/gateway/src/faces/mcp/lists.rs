@@ -9,7 +9,6 @@ use asp_snapshot::{ListedPrimitive, VirtualServer};
 use serde_json::{Map, Value, json};
 
 use super::codec::{Failure, Message};
-use super::completion;
 use crate::faces::FaceRequest;
 use crate::pipeline::entitlement::View;
 use crate::seal::Purpose;
@@ -126,6 +125,12 @@ pub(super) fn has_resources(server: &VirtualServer) -> bool {
     server.entries.iter().filter(listed).any(|entry| is_resource(entry.primitive.kind()))
 }
 
+/// Whether the server has anything to offer for arguments, whoever asks.
+pub(super) fn has_completions(server: &VirtualServer) -> bool {
+    let mut listed = server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty());
+    listed.any(|entry| !entry.primitive.completions.is_empty())
+}
+
 /// The capabilities of a server: the kinds it serves, whoever asks, so that they never vary by caller. `listens`: its
 /// clients can be told of changes.
 pub(super) fn capabilities(request: &FaceRequest, listens: bool) -> Value {
@@ -149,7 +154,7 @@ pub(super) fn capabilities(request: &FaceRequest, listens: bool) -> Value {
     {
         resources.insert("subscribe".into(), true.into());
     }
-    if completion::is_served(&request.server) {
+    if has_completions(&request.server) {
         capabilities.insert("completions".into(), json!({}));
     }
     capabilities.insert("logging".into(), json!({}));

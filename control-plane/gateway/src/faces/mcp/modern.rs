@@ -15,9 +15,11 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::codec::{self, Failure, Message, RpcResponse, accepted};
+use super::context::{Answer, Context, trace_of};
+use super::lacking::{TASKS_EXTENSION, has_scopes};
 use super::lists::List;
 use super::questions;
-use super::requests::{self, Answer, Context};
+use super::requests;
 use super::results::{Asked, CallResult, server_info, set_meta};
 use super::stream::{self, Era, View};
 use super::subscriptions;
@@ -61,7 +63,7 @@ pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     };
     match answer(&request, &message, envelope.meta_version.as_deref()).await {
         Ok(response) => response,
-        Err(failure) => failure.respond(id, requests::trace(&request, &message)),
+        Err(failure) => failure.respond(id, trace_of(&request, &message)),
     }
 }
 
@@ -190,7 +192,7 @@ fn discover(request: &FaceRequest) -> Map<String, Value> {
     if request.server.entries.iter().any(|entry| entry.primitive.kind() == Kind::Task)
         && let Some(capabilities) = capabilities.as_object_mut()
     {
-        capabilities.insert("extensions".into(), json!({tasks::EXTENSION: {}}));
+        capabilities.insert("extensions".into(), json!({TASKS_EXTENSION: {}}));
     }
     result.insert("capabilities".into(), capabilities);
     if !request.server.message.instructions.is_empty() {
@@ -233,7 +235,7 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
     let unsaid =
         |_| Failure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: send this again");
     let call = attached.map_err(unsaid)?.ok_or_else(invalid)?;
-    requests::has_scopes(request, &call)?;
+    has_scopes(request, &call)?;
     requests::check_param_headers(request, &call.entry, message.param("arguments").unwrap_or(&Value::Null))?;
     let from_event = match opened.next_event(&call) {
         Some(next_event) => next_event,

@@ -13,8 +13,8 @@ use http::{HeaderValue, StatusCode};
 use uuid::Uuid;
 
 use super::codec::{self, Failure};
+use super::lacking::has_scopes;
 use super::legacy::{Legacy, abilities};
-use super::requests;
 use super::results::Asked;
 use super::stream::{self, View};
 use super::subscriptions;
@@ -56,7 +56,7 @@ async fn call(
     let unsaid =
         |_| Failure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: come back again");
     let call = attached.map_err(unsaid)?.ok_or_else(unknown)?;
-    requests::has_scopes(request, &call)?;
+    has_scopes(request, &call)?;
     gateway.pipeline.running.attend(&call, &request.caller);
     let is_same_log = position.log == call.events.stream();
     let token = position.progress_token.as_deref().and_then(|text| serde_json::from_str(text).ok());

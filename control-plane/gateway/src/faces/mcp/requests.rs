@@ -2,46 +2,28 @@
 
 use std::sync::Arc;
 
-use asp_edge::{Reason, Trace};
+use asp_edge::Reason;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
-use asp_snapshot::mcp_revision::Revision;
-use http::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::codec::{Failure, Message, header};
 use super::completion;
+use super::context::{Answer, Context, trace_of};
+use super::lacking::{incapable, step_up};
 use super::lists::{self, List};
 use super::results::{self, Asked};
-use super::tasks;
 use crate::call::outcome::Refusal;
-use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
+use crate::call::{IdempotencyKey, Invocation};
 use crate::clock;
 use crate::faces::FaceRequest;
-use crate::pipeline::entitlement::entitle;
 use crate::pipeline::resolve::{Target, resolve};
 
 /// Longest idempotency key in characters (as Stripe's).
 const MAX_KEY: usize = 255;
 /// `_meta` member with an explicit idempotency key.
 const META_KEY: &str = "asp/idempotencyKey";
-
-/// What the era's half knows about a request.
-pub(super) struct Context {
-    pub revision: Revision,
-    pub abilities: ClientAbilities,
-    /// The legacy session's id, else empty.
-    pub session: String,
-}
-
-/// A request is answered at once or by a call.
-pub(super) enum Answer {
-    Page(Map<String, Value>),
-    /// No list: nobody keeps it.
-    Completion(Map<String, Value>),
-    Call(Arc<Call>, Asked),
-}
 
 /// Dispatches a request; `None` when the method is none of the shared ones.
 pub(super) fn dispatch(
@@ -54,7 +36,7 @@ pub(super) fn dispatch(
         return Some(lists::page(request, list, context.revision, message).map(Answer::Page));
     }
     let (what, name) = match method {
-        "completion/complete" if completion::is_served(&request.server) => {
+        "completion/complete" if lists::has_completions(&request.server) => {
             return Some(completion::complete(request, message, context));
         }
         "tools/call" => ("tool", "name"),
@@ -150,7 +132,7 @@ fn invocation(
         deadline: deadline(request),
         abilities: context.abilities,
         session: context.session.clone(),
-        trace: trace(request, message),
+        trace: trace_of(request, message),
         bytes_in: request.body.len(),
         parent: None,
     })
@@ -165,56 +147,6 @@ pub(super) fn check_param_headers(
     entry.param_headers.check(&request.headers, arguments).map_err(|header| {
         Failure::with(Reason::HeaderMismatch, &format!("header {header} does not match the body"))
     })
-}
-
-/// A missing scope is a 403 challenge with every scope of the operation, so that the client can step up
-/// (MCP authorization, scope challenge handling).
-pub(super) fn step_up(request: &FaceRequest, required: &[String]) -> Failure {
-    let mut failure = Failure::of(Reason::InsufficientScope).status(StatusCode::FORBIDDEN);
-    failure.challenge = Some(format!(
-        r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}/.well-known/oauth-protected-resource/{}/mcp""#,
-        required.join(" "),
-        request.gateway.config.public_url,
-        request.server.message.name,
-    ));
-    failure
-}
-
-/// Whoever comes back for a call needs the scopes that it needed; whether they see it is the pipeline's to say.
-pub(super) fn has_scopes(request: &FaceRequest, call: &Call) -> Result<(), Failure> {
-    match entitle(&request.snapshot, &request.server, &request.caller, &call.entry, Protocol::Mcp) {
-        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
-        Ok(_) | Err(_) => Ok(()),
-    }
-}
-
-/// What the client would have to declare, as it would declare it; revisions with a handshake have no code for that.
-pub(super) fn incapable(required: &[String], revision: Revision) -> Failure {
-    let message = Refusal::MissingCapabilities { required: required.to_vec() }.public_message();
-    let mut capabilities = Map::new();
-    for name in required {
-        match (name.as_str(), name.split_once('.')) {
-            (tasks::ABILITY, _) => {
-                capabilities.insert("extensions".into(), json!({tasks::EXTENSION: {}}));
-            }
-            // A part of a capability, such as a mode of elicitation.
-            (_, Some((whole, part))) => {
-                let whole = capabilities.entry(whole).or_insert_with(|| json!({}));
-                if let Some(whole) = whole.as_object_mut() {
-                    whole.insert(part.into(), json!({}));
-                }
-            }
-            (name, None) => {
-                capabilities.insert(name.into(), json!({}));
-            }
-        }
-    }
-    let failure = Failure::with(Reason::MissingCapability, &message)
-        .data("requiredCapabilities", Value::Object(capabilities));
-    if revision.is_modern() {
-        return failure;
-    }
-    Failure { code: Reason::InvalidRequest.jsonrpc_code(), ..failure }.in_call()
 }
 
 /// The explicit key (`_meta`, `Idempotency-Key`, the argument the spec names), else the JSON-RPC id within a
@@ -243,12 +175,6 @@ fn idempotency_key(
             .id_text()
             .map(|id| IdempotencyKey::SessionRequest { session: context.session.clone(), id: id.into() })),
     }
-}
-
-/// The trace of one message: what its `_meta` says (SEP-414) comes before the request's.
-pub(super) fn trace(request: &FaceRequest, message: &Message) -> Trace {
-    let own = message.meta("traceparent").and_then(Value::as_str);
-    own.and_then(|text| Trace::parse(text.as_bytes())).unwrap_or(request.admitted.trace)
 }
 
 /// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.

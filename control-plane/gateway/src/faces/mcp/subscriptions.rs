@@ -19,9 +19,9 @@ use serde_json::{Map, Value, json};
 
 use super::codec::{Failure, Message, RpcResponse, notification};
 use super::events;
+use super::lacking::{TASKS, incapable, step_up};
 use super::lists;
 use super::modern::SERVER_INFO;
-use super::requests;
 use super::results;
 use super::resume::ResumableChanges;
 use super::tasks;
@@ -106,7 +106,7 @@ pub(super) fn listen(
     let asked = Asked::of(message)?;
     let revision = Revision::V2026_07_28;
     if !asked.tasks.is_empty() && !abilities.tasks {
-        return Err(requests::incapable(&[tasks::ABILITY.to_owned()], revision));
+        return Err(incapable(&[TASKS.to_owned()], revision));
     }
     let [tools, prompts, resources] = asked.lists;
     let [has_tools, has_prompts, has_resources] = listed(&lists::capabilities(request, true));
@@ -306,7 +306,7 @@ fn readable(request: &FaceRequest, revision: Revision, uri: &str) -> Result<u64,
     }
     match entitle(&request.snapshot, &request.server, &request.caller, &entry, Protocol::Mcp) {
         Ok(_) => Ok(entry.digest),
-        Err(Refusal::MissingScopes { required }) => Err(requests::step_up(request, &required)),
+        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
         Err(_) => Err(unknown()),
     }
 }

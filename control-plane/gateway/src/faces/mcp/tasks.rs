@@ -16,8 +16,9 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::codec::{Failure, Message, error_object};
+use super::lacking::{TASKS, TASKS_EXTENSION, has_scopes, incapable};
+use super::questions;
 use super::results::{self, Asked};
-use super::{questions, requests};
 use crate::call::authority::Attachment;
 use crate::call::event::log::EventReader;
 use crate::call::follower::Standing;
@@ -27,9 +28,6 @@ use crate::durable::active::told::{Seen, kept_for};
 use crate::faces::FaceRequest;
 use crate::pipeline::takeover::Found;
 
-pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// How a refusal names it among the abilities of clients.
-pub(super) const ABILITY: &str = "tasks";
 /// Most tasks that one stream tells of.
 pub(super) const MAX_WATCHED: usize = 100;
 /// How often a client should ask.
@@ -42,7 +40,7 @@ const REVISION: Revision = Revision::V2026_07_28;
 /// Whether a client that declares `capabilities` knows tasks.
 pub(super) fn is_declared(capabilities: &Value) -> bool {
     let extensions = capabilities.get("extensions");
-    extensions.and_then(|extensions| extensions.get(EXTENSION)).is_some_and(Value::is_object)
+    extensions.and_then(|extensions| extensions.get(TASKS_EXTENSION)).is_some_and(Value::is_object)
 }
 
 /// Whether a request for a call is answered with a task. `again`: questions were answered in it.
@@ -96,7 +94,7 @@ pub(super) fn changes(request: &FaceRequest, id: &str, abilities: ClientAbilitie
     let id = Uuid::parse_str(id).ok().filter(|_| abilities.tasks)?;
     let registry = &request.gateway.pipeline.registry;
     let call = registry.attach(id, &request.caller, &request.server.message.name)?;
-    requests::has_scopes(request, &call).ok()?;
+    has_scopes(request, &call).ok()?;
     let events = call.events.reader_from(call.events.next_number());
     let following = Following { call, abilities, events, told: None, over: false };
     let is_task = following.call.entry.primitive.kind() == Kind::Task;
@@ -154,7 +152,7 @@ async fn of_task(
     method: &str,
 ) -> Result<Map<String, Value>, Failure> {
     if !abilities.tasks {
-        return Err(requests::incapable(&[ABILITY.to_owned()], REVISION));
+        return Err(incapable(&[TASKS.to_owned()], REVISION));
     }
     let unknown = || Failure::with(Reason::InvalidParams, "unknown task").in_call();
     let id = message.text_param("taskId").and_then(|id| Uuid::parse_str(id).ok()).ok_or_else(unknown)?;
@@ -174,7 +172,7 @@ async fn of_task(
             return Err(Failure::with(Reason::UpstreamUnavailable, message).in_call());
         }
     };
-    requests::has_scopes(request, &call)?;
+    has_scopes(request, &call)?;
     match method {
         "tasks/get" => return Ok(detailed(&call, abilities)),
         "tasks/cancel" => call.cancel(),

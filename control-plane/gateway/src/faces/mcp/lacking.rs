@@ -1,0 +1,68 @@
+//! What a request's client is told that it lacks: scopes, which it can step up to, and capabilities.
+
+use asp_edge::Reason;
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::mcp_revision::Revision;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::codec::Failure;
+use crate::call::Call;
+use crate::call::outcome::Refusal;
+use crate::faces::FaceRequest;
+use crate::pipeline::entitlement::entitle;
+
+/// The tasks extension, as clients and servers declare it.
+pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
+/// How a refusal names it among the abilities of clients.
+pub(super) const TASKS: &str = "tasks";
+
+/// A missing scope is a 403 challenge with every scope of the operation, so that the client can step up
+/// (MCP authorization, scope challenge handling).
+pub(super) fn step_up(request: &FaceRequest, required: &[String]) -> Failure {
+    let mut failure = Failure::of(Reason::InsufficientScope).status(StatusCode::FORBIDDEN);
+    failure.challenge = Some(format!(
+        r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}/.well-known/oauth-protected-resource/{}/mcp""#,
+        required.join(" "),
+        request.gateway.config.public_url,
+        request.server.message.name,
+    ));
+    failure
+}
+
+/// Whoever comes back for a call needs the scopes that it needed; whether they see it is the pipeline's to say.
+pub(super) fn has_scopes(request: &FaceRequest, call: &Call) -> Result<(), Failure> {
+    match entitle(&request.snapshot, &request.server, &request.caller, &call.entry, Protocol::Mcp) {
+        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// What the client would have to declare, as it would declare it; revisions with a handshake have no code for that.
+pub(super) fn incapable(required: &[String], revision: Revision) -> Failure {
+    let message = Refusal::MissingCapabilities { required: required.to_vec() }.public_message();
+    let mut capabilities = Map::new();
+    for name in required {
+        match (name.as_str(), name.split_once('.')) {
+            (TASKS, _) => {
+                capabilities.insert("extensions".into(), json!({TASKS_EXTENSION: {}}));
+            }
+            // A part of a capability, such as a mode of elicitation.
+            (_, Some((whole, part))) => {
+                let whole = capabilities.entry(whole).or_insert_with(|| json!({}));
+                if let Some(whole) = whole.as_object_mut() {
+                    whole.insert(part.into(), json!({}));
+                }
+            }
+            (name, None) => {
+                capabilities.insert(name.into(), json!({}));
+            }
+        }
+    }
+    let failure = Failure::with(Reason::MissingCapability, &message)
+        .data("requiredCapabilities", Value::Object(capabilities));
+    if revision.is_modern() {
+        return failure;
+    }
+    Failure { code: Reason::InvalidRequest.jsonrpc_code(), ..failure }.in_call()
+}
