@@ -147,7 +147,7 @@ pub(crate) struct Open(Usage);
 impl Open {
     /// The request is open until its response has been sent.
     pub(crate) fn until_the_end_of(self, body: Body) -> Body {
-        Body::new(Answer { body, _open: self })
+        Body::new(Answer { body, rest: Bytes::new(), _open: self })
     }
 }
 
@@ -159,9 +159,32 @@ impl Drop for Open {
     }
 }
 
+/// The largest part of a response that is handed on at once: how much of it a client has read shows when the next one is
+/// asked for, and one that reads a large part slowly reads all the same.
+const MAX_PART: usize = 16 << 10;
+
 struct Answer {
     body: Body,
+    /// Of the part that the body gave last.
+    rest: Bytes,
     _open: Open,
+}
+
+impl Answer {
+    fn next_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.rest.is_empty() {
+            let frame = Pin::new(&mut self.body).poll_frame(context);
+            match frame {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                other => return other,
+            }
+        }
+        let part = self.rest.split_to(self.rest.len().min(MAX_PART));
+        Poll::Ready(Some(Ok(Frame::data(part))))
+    }
 }
 
 impl HttpBody for Answer {
@@ -172,16 +195,23 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        unread::asked(matches!(frame, Poll::Ready(Some(_))) && !self.body.is_end_stream());
+        let frame = self.next_frame(context);
+        unread::asked(matches!(frame, Poll::Ready(Some(_))) && !self.is_end_stream());
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let rest = u64::try_from(self.rest.len()).unwrap_or(u64::MAX);
+        let of_body = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        if let Some(upper) = of_body.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint.set_lower(of_body.lower().saturating_add(rest));
+        hint
     }
 }

@@ -200,6 +200,34 @@ impl Drop for Held {
     }
 }
 
+/// One large part, and something after it.
+#[tokio::test]
+async fn a_large_part_that_is_read_slowly_arrives_whole() {
+    let unread = Duration::from_secs(2);
+    let large = || async {
+        let parts = [vec![b'x'; 1 << 20], vec![b'y'; 1]];
+        let parts = parts.map(|part| Ok::<_, std::convert::Infallible>(bytes::Bytes::from(part)));
+        Body::from_stream(futures::stream::iter(parts))
+    };
+    let router = hello().route("/large", get(large));
+    let server = start_within(router, Limits { connections: 100, first_request: GUARD, unread }).await;
+    let client = reqwest::Client::builder()
+        .http2_prior_knowledge()
+        .http2_initial_stream_window_size(65_535)
+        .build()
+        .unwrap();
+    let mut response = client.get(format!("http://{}/large", server.address)).send().await.unwrap();
+    let began = tokio::time::Instant::now();
+    let mut read = 0;
+    while let Some(part) = response.chunk().await.unwrap() {
+        read += part.len();
+        // At no moment as slow as one that is given up, and three times as long in all.
+        tokio::time::sleep(unread / 20).await;
+    }
+    assert_eq!(read, (1 << 20) + 1);
+    assert!(began.elapsed() > unread);
+}
+
 /// A stream of 16 KiB parts without an end, with `pause` before each.
 fn endless(pause: Duration, dropped: tokio::sync::mpsc::UnboundedSender<()>) -> Body {
     Body::from_stream(futures::stream::unfold(Held(dropped), move |held| async move {
