@@ -60,12 +60,18 @@ pub(super) enum Unfit {
     TooMany,
     #[error("its path has a place that no parameter fills: {0}")]
     Path(String),
+    #[error("its path does not begin with a slash, so that it would be a part of the host's name")]
+    NoPath,
     #[error("its body is not JSON")]
     Body,
 }
 
 /// What the operation becomes.
 pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit> {
+    // A document chooses no host (OpenAPI 3.1, Paths Object: a path begins with a slash).
+    if !found.path.starts_with('/') {
+        return Err(Unfit::NoPath);
+    }
     let name = match found.id() {
         "" => format!("{}-{}", found.method, found.path.replace(['{', '}'], "")),
         id => id.to_owned(),

@@ -54,6 +54,16 @@ fn a_server_is_whole_or_none() {
     }
 }
 
+/// A document's author would choose the host.
+#[test]
+fn a_path_that_would_be_a_part_of_the_hosts_name_is_left_out() {
+    for path in [".evil.test/x", "-admin.internal/x", ":8443/x", "@evil.test/x", "x", ""] {
+        let document = document(json!({path: {"get": {"operationId": "a"}}}), json!({}));
+        let operations = document.operations().unwrap();
+        assert!(matches!(tool(&document, &operations[0]), Err(Unfit::NoPath)), "{path}");
+    }
+}
+
 #[test]
 fn an_operation_becomes_one_request() {
     let tool = only(json!({"operationId": "change thing", "summary": "Changes it", "tags": ["t"],
