@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Caller, Trace};
-use asp_proto::snapshot::Protocol;
+use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -154,17 +154,25 @@ impl Record {
         self.deadline_ms <= unix_ms()
     }
 
-    fn trace(&self) -> Trace {
+    /// The caller's, or a new one where the record has none.
+    pub fn trace(&self) -> Trace {
         let sent = self.traceparent.as_deref().and_then(|text| Trace::parse(text.as_bytes()));
         sent.unwrap_or_else(|| Trace::new(rand::random()))
     }
 
-    /// The call as a face would ask for it again; `None` where `snapshot` does not have what it calls.
+    /// The call as a face would ask for it again; `None` where `snapshot` does not have what it calls, in its version.
     pub fn invocation(&self, snapshot: &Snapshot) -> Option<Invocation> {
+        self.asked_of(snapshot, |primitive| primitive.version == self.version)
+    }
+
+    /// The same of one that has ended, which is told whatever version is there by now.
+    pub fn ended(&self, snapshot: &Snapshot) -> Option<Invocation> {
+        self.invocation(snapshot).or_else(|| self.asked_of(snapshot, |_| true))
+    }
+
+    fn asked_of(&self, snapshot: &Snapshot, fits: impl Fn(&Primitive) -> bool) -> Option<Invocation> {
         let server = snapshot.server(&self.server)?.clone();
-        let called = |primitive: &asp_proto::snapshot::Primitive| {
-            primitive.id == self.primitive && primitive.version == self.version
-        };
+        let called = |primitive: &Primitive| primitive.id == self.primitive && fits(primitive);
         let entry = server.entries.iter().find(|entry| called(&entry.primitive))?.clone();
         let left = Duration::from_millis(self.deadline_ms.saturating_sub(unix_ms()));
         Some(Invocation {

@@ -43,26 +43,11 @@ impl CallRecords for SqliteCalls {
         state: State,
         record: Bytes,
     ) -> Result<Saved, RecordError> {
-        let changed = sqlx::query(
-            "INSERT INTO active_calls (call_id, org, principal, user_digest, server, plugin, context, created_ms, \
-             expires_ms, resumable, state, updated_ms, record, owner, seq) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0) \
-             ON CONFLICT (call_id) DO UPDATE SET state = excluded.state, updated_ms = excluded.updated_ms, \
-             expires_ms = MAX(active_calls.expires_ms, excluded.expires_ms), \
-             record = CASE WHEN excluded.resumable >= active_calls.resumable THEN excluded.record \
-             ELSE active_calls.record END, \
-             resumable = CASE WHEN excluded.resumable = 1 THEN 1 ELSE active_calls.resumable END \
-             WHERE active_calls.owner = excluded.owner",
-        );
-        let changed = bound(changed, key)
-            .bind(state.as_str())
-            .bind(now_ms())
-            .bind(record.to_vec())
-            .bind(owner.0.to_vec())
-            .execute(&self.write)
-            .await
-            .map_err(unavailable)?;
-        Ok(if changed.rows_affected() == 1 { Saved::Stored } else { Saved::NotOwner })
+        let mut stored = self.upsert(key, owner, state, &record).await.map_err(unavailable)?;
+        if !stored && self.forget_past(key.call).await.map_err(unavailable)? {
+            stored = self.upsert(key, owner, state, &record).await.map_err(unavailable)?;
+        }
+        Ok(if stored { Saved::Stored } else { Saved::NotOwner })
     }
 
     async fn save_capsule(
@@ -136,30 +121,11 @@ impl CallRecords for SqliteCalls {
     }
 
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
-        let now = now_ms();
-        let bytes = end.record.len().saturating_add(end.outcome.len());
-        let finished = sqlx::query(
-            "INSERT INTO active_calls (call_id, org, principal, user_digest, server, plugin, context, created_ms, \
-             expires_ms, resumable, state, updated_ms, record, outcome, bytes, seq) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0) \
-             ON CONFLICT (call_id) DO UPDATE SET user_digest = excluded.user_digest, expires_ms = excluded.expires_ms, resumable = 0, \
-             state = excluded.state, updated_ms = excluded.updated_ms, record = excluded.record, \
-             outcome = excluded.outcome, bytes = excluded.bytes, owner = NULL, capsule = NULL, answers = NULL \
-             WHERE active_calls.owner = $16",
-        );
-        let expires_ms = now.saturating_add(milliseconds(end.keep.min(MAX_KEEP)));
-        let ended = RecordKey { expires_ms, resumes: false, ..key.clone() };
-        let finished = bound(finished, &ended)
-            .bind(end.state.as_str())
-            .bind(now)
-            .bind(end.record.to_vec())
-            .bind(end.outcome.to_vec())
-            .bind(i64::try_from(bytes).unwrap_or(i64::MAX))
-            .bind(owner.0.to_vec())
-            .execute(&self.write)
-            .await
-            .map_err(unavailable)?;
-        if finished.rows_affected() != 1 {
+        let mut stored = self.upsert_ended(key, owner, &end).await.map_err(unavailable)?;
+        if !stored && self.forget_past(key.call).await.map_err(unavailable)? {
+            stored = self.upsert_ended(key, owner, &end).await.map_err(unavailable)?;
+        }
+        if !stored {
             return Ok(Saved::NotOwner);
         }
         self.make_room(key).await?;
@@ -215,6 +181,78 @@ impl CallRecords for SqliteCalls {
         .await
         .map_err(unavailable)?;
         Ok(taken.rows_affected() == 1)
+    }
+}
+
+impl SqliteCalls {
+    /// Writes the record of a call that runs; false where its row is another owner's, or nobody's any more.
+    async fn upsert(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: &Bytes,
+    ) -> Result<bool, sqlx::Error> {
+        let changed = sqlx::query(
+            "INSERT INTO active_calls (call_id, org, principal, user_digest, server, plugin, context, created_ms, \
+             expires_ms, resumable, state, updated_ms, record, owner, seq) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0) \
+             ON CONFLICT (call_id) DO UPDATE SET state = excluded.state, updated_ms = excluded.updated_ms, \
+             expires_ms = MAX(active_calls.expires_ms, excluded.expires_ms), \
+             record = CASE WHEN excluded.resumable >= active_calls.resumable THEN excluded.record \
+             ELSE active_calls.record END, \
+             resumable = CASE WHEN excluded.resumable = 1 THEN 1 ELSE active_calls.resumable END \
+             WHERE active_calls.owner = excluded.owner",
+        );
+        let changed = bound(changed, key)
+            .bind(state.as_str())
+            .bind(now_ms())
+            .bind(record.to_vec())
+            .bind(owner.0.to_vec())
+            .execute(&self.write)
+            .await?;
+        Ok(changed.rows_affected() == 1)
+    }
+
+    /// The same, of a call that has ended.
+    async fn upsert_ended(&self, key: &RecordKey, owner: OwnerId, end: &End) -> Result<bool, sqlx::Error> {
+        let now = now_ms();
+        let bytes = end.record.len().saturating_add(end.outcome.len());
+        let finished = sqlx::query(
+            "INSERT INTO active_calls (call_id, org, principal, user_digest, server, plugin, context, created_ms, \
+             expires_ms, resumable, state, updated_ms, record, outcome, bytes, seq) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0) \
+             ON CONFLICT (call_id) DO UPDATE SET user_digest = excluded.user_digest, expires_ms = excluded.expires_ms, resumable = 0, \
+             state = excluded.state, updated_ms = excluded.updated_ms, record = excluded.record, \
+             outcome = excluded.outcome, bytes = excluded.bytes, owner = NULL, capsule = NULL, answers = NULL \
+             WHERE active_calls.owner = $16",
+        );
+        let expires_ms = now.saturating_add(milliseconds(end.keep.min(MAX_KEEP)));
+        let ended = RecordKey { expires_ms, resumes: false, ..key.clone() };
+        let finished = bound(finished, &ended)
+            .bind(end.state.as_str())
+            .bind(now)
+            .bind(end.record.to_vec())
+            .bind(end.outcome.to_vec())
+            .bind(i64::try_from(bytes).unwrap_or(i64::MAX))
+            .bind(owner.0.to_vec())
+            .execute(&self.write)
+            .await?;
+        Ok(finished.rows_affected() == 1)
+    }
+
+    /// Deletes the row of a call whose time is over and that nobody runs, before the sweep does: its id may be taken
+    /// again by a client that chose it. Whether there was one.
+    async fn forget_past(&self, call: CallId) -> Result<bool, sqlx::Error> {
+        let forgotten = sqlx::query(
+            "DELETE FROM active_calls WHERE call_id = $1 AND expires_ms <= $2 \
+             AND (owner IS NULL OR owner NOT IN (SELECT owner FROM living WHERE lease_ms > $2))",
+        )
+        .bind(call.as_slice())
+        .bind(now_ms())
+        .execute(&self.write)
+        .await?;
+        Ok(forgotten.rows_affected() == 1)
     }
 }
 

@@ -46,6 +46,19 @@ impl Inner {
         CallRecord { is_left, ..record.clone() }
     }
 
+    /// Forgets a record that is not the owner's, whose time is over and that nobody runs.
+    fn forget_past(&mut self, call: CallId, owner: OwnerId) {
+        let now = now_ms();
+        let is_past = |record: &CallRecord| {
+            record.owner != Some(owner)
+                && record.expires_ms <= now
+                && (record.owner.is_none() || self.has_no_lease(record, now))
+        };
+        if self.records.get(&call).is_some_and(is_past) {
+            self.records.remove(&call);
+        }
+    }
+
     /// A place for another record: what is past its time goes first, then what ended first.
     fn has_room(&mut self) -> bool {
         if self.records.len() >= MAX_RECORDS {
@@ -129,6 +142,7 @@ impl CallRecords for MemoryRecords {
         record: Bytes,
     ) -> Result<Saved, RecordError> {
         let mut inner = self.inner.lock();
+        inner.forget_past(key.call, owner);
         if let Some(known) = inner.records.get_mut(&key.call) {
             if known.owner != Some(owner) {
                 return Ok(Saved::NotOwner);
@@ -196,6 +210,7 @@ impl CallRecords for MemoryRecords {
 
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
         let mut inner = self.inner.lock();
+        inner.forget_past(key.call, owner);
         let known = inner.records.get(&key.call);
         let created_ms = known.map_or(key.created_ms, |record| record.created_ms);
         if known.is_some_and(|record| record.owner != Some(owner)) {

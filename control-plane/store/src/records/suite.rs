@@ -62,6 +62,32 @@ pub async fn run(records: &dyn CallRecords) {
     what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records).await;
     what_has_ended_is_found_and_never_changes_again(records).await;
     lists_a_principals_calls_at_a_server_the_latest_first(records).await;
+    an_id_whose_time_is_over_may_be_taken_again(records).await;
+}
+
+/// Also before anything has swept: who chose the id comes with another call.
+async fn an_id_whose_time_is_over_may_be_taken_again(records: &dyn CallRecords) {
+    let over = |n| End { keep: Duration::ZERO, ..end(n) };
+    let gone = OwnerId([9; 16]);
+    let past = RecordKey { expires_ms: 1, ..key(41) };
+    assert_eq!(records.finish(&key(40), OTHER, over("first")).await.unwrap(), Saved::Stored);
+    records.put(&past, gone, State::Working, text("first")).await.unwrap();
+    for n in [40, 41] {
+        let key = RecordKey { created_ms: 9, ..key(n) };
+        assert_eq!(records.put(&key, LIVING, State::Working, text("again")).await.unwrap(), Saved::Stored);
+        let found = records.find(key.call).await.unwrap().unwrap();
+        assert_eq!((found.created_ms, found.record, found.outcome), (9, text("again"), Bytes::new()));
+        records.drop_record(key.call, LIVING).await.unwrap();
+    }
+    assert_eq!(records.finish(&key(42), OTHER, over("first")).await.unwrap(), Saved::Stored);
+    assert_eq!(records.finish(&key(42), LIVING, end("again")).await.unwrap(), Saved::Stored);
+    // Whoever has a lease still runs it.
+    let runs = RecordKey { expires_ms: 1, ..key(43) };
+    records.put(&runs, LIVING, State::Working, text("runs")).await.unwrap();
+    assert_eq!(records.put(&runs, gone, State::Working, text("x")).await.unwrap(), Saved::NotOwner);
+    for n in [42, 43] {
+        records.drop_record(key(n).call, LIVING).await.unwrap();
+    }
 }
 
 async fn keeps_the_newest_capsule_and_the_memory_beside_it(records: &dyn CallRecords) {
