@@ -38,6 +38,7 @@ use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::registry::CallRegistry;
 use crate::call::{Call, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
+use crate::durable::active::told::kept_for;
 use crate::durable::record::Record;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
@@ -185,7 +186,7 @@ impl Pipeline {
         let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
         if entitled.is_ok()
             && call.chosen.is_some()
-            && let Err(call) = self.registry.enter_new(&call)
+            && let Err(call) = self.registry.enter_new(&call, started + kept_for(&entry.primitive))
         {
             return Ok(Begun { call, is_new: false });
         }

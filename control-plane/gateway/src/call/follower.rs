@@ -74,6 +74,11 @@ impl Follower {
         self.missed.front().map_or(self.position(), |(number, _)| *number)
     }
 
+    /// The oldest event that the log had when it was read last.
+    pub fn kept_from(&self) -> u64 {
+        self.reader.kept_from()
+    }
+
     /// The highest level of the log messages that are gone unseen, where that is `lowest` or above; said once.
     pub fn lost_logs(&mut self, lowest: LogLevel) -> Option<LogLevel> {
         self.reader.lost_logs(lowest)

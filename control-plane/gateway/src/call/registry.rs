@@ -60,14 +60,15 @@ impl CallRegistry {
         table.running.insert(call.id, Entry { call: call.clone(), promised: None });
     }
 
-    /// A call begins under an id that its client chose; `Err` is the call that has it.
-    pub fn enter_new(&self, call: &Arc<Call>) -> Result<(), Arc<Call>> {
+    /// A call begins under an id that its client chose, and is promised until then, so that one which ends at once has
+    /// the id too; `Err` is the call that has it.
+    pub fn enter_new(&self, call: &Arc<Call>, until: Instant) -> Result<(), Arc<Call>> {
         let mut table = self.table.lock();
         let known = table.running.get(&call.id).or_else(|| table.ended.get(call.id.as_bytes()));
         if let Some(known) = known {
             return Err(known.call.clone());
         }
-        table.running.insert(call.id, Entry { call: call.clone(), promised: None });
+        table.running.insert(call.id, Entry { call: call.clone(), promised: Some(until) });
         Ok(())
     }
 

@@ -191,6 +191,11 @@ impl EventReader {
         self.next
     }
 
+    /// The oldest event that was kept when it looked last: those between are gone, but for what still matters.
+    pub fn kept_from(&self) -> u64 {
+        self.looked
+    }
+
     /// The highest level of the log messages that were dropped before this reader came to them, where that is `lowest` or
     /// above; said once, where the events begin that are kept, so that who reads on from there knows.
     pub fn lost_logs(&mut self, lowest: LogLevel) -> Option<LogLevel> {

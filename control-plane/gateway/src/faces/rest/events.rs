@@ -58,6 +58,7 @@ pub(super) async fn follow(request: &FaceRequest, tool: &str, name: &str) -> Res
         path: request.uri.path().strip_suffix("/events").unwrap_or(request.uri.path()).to_owned(),
         call,
         begun: false,
+        held: None,
         ended: false,
         _place: request.waits()?,
     };
@@ -84,6 +85,8 @@ struct Telling {
     path: String,
     call: Arc<Call>,
     begun: bool,
+    /// What is told after a gap.
+    held: Option<Shown>,
     ended: bool,
     _place: Admitted,
 }
@@ -100,19 +103,26 @@ impl Telling {
         }
         let oldest = self.call.events.oldest();
         if std::mem::take(&mut self.missed) || self.position < oldest {
-            let lost = oldest.saturating_sub(self.position);
-            self.position = self.position.max(oldest);
-            return Some(self.text("gap", &json!({"lost": lost})));
+            return Some(self.gap(oldest));
         }
         let until = self.until;
-        let shown = tokio::select! {
-            biased;
-            shown = self.follower.next() => shown,
-            () = tokio::time::sleep(KEEP_ALIVE) => return Some(COMMENT.to_owned()),
-            () = wait_until(until) => return None,
+        let shown = match self.held.take() {
+            Some(shown) => shown,
+            None => tokio::select! {
+                biased;
+                shown = self.follower.next() => shown,
+                () = tokio::time::sleep(KEEP_ALIVE) => return Some(COMMENT.to_owned()),
+                () = wait_until(until) => return None,
+            },
         };
         if self.is_over() {
             return None;
+        }
+        // More came since the last look than the log keeps.
+        let oldest = self.follower.kept_from();
+        if self.position < oldest {
+            self.held = Some(shown);
+            return Some(self.gap(oldest));
         }
         self.position = self.position.max(self.follower.position());
         Some(match shown {
@@ -133,6 +143,13 @@ impl Telling {
                 format!("id: {END}\nevent: end\ndata: {call}\n\n")
             }
         })
+    }
+
+    /// Says that events are missing before number `oldest`.
+    fn gap(&mut self, oldest: u64) -> String {
+        let lost = oldest.saturating_sub(self.position);
+        self.position = self.position.max(oldest);
+        self.text("gap", &json!({"lost": lost}))
     }
 
     /// Whether the token may see no more.
@@ -163,6 +180,8 @@ fn named(event: &Event) -> Option<(&'static str, Value)> {
             ("artifact", json!({"uri": uri, "mimeType": content_type, "description": description}))
         }
         Event::Status { phase, message } => ("status", json!({"phase": phase, "message": message})),
-        Event::Asked { .. } | Event::Resumed | Event::Visited { .. } => return None,
+        Event::Asked { .. } | Event::TakenBack { .. } | Event::Resumed | Event::Visited { .. } => {
+            return None;
+        }
     })
 }

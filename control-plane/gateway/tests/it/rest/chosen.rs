@@ -75,6 +75,27 @@ async fn of_many_that_put_an_id_at_once_one_begins_the_call() {
     assert_eq!((created, runtime.told.allocations.lock().len()), (1, 1));
 }
 
+/// Also where the call ends before anybody waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_put_different_arguments_under_an_id_at_once_one_begins_the_call() {
+    let fixture = Arc::new(Fixture::new());
+    for id in 0..20 {
+        let putting = (0..16).map(|n| {
+            let fixture = fixture.clone();
+            tokio::spawn(async move {
+                let call = Rest::at(&fixture, &format!("/demo/rest/tools/echo/calls/{id}"));
+                call.put(&json!({"message": n.to_string()})).await.status
+            })
+        });
+        let mut answers: Vec<StatusCode> =
+            futures::future::join_all(putting).await.into_iter().map(Result::unwrap).collect();
+        answers.sort();
+        let mut expected = vec![StatusCode::UNPROCESSABLE_ENTITY; 15];
+        expected.insert(0, StatusCode::CREATED);
+        assert_eq!(answers, expected);
+    }
+}
+
 /// I-3: what is put at two gateways runs once.
 #[tokio::test]
 async fn a_call_that_waits_for_its_user_is_not_begun_again_elsewhere() {

@@ -1,5 +1,6 @@
 //! A call as a stream of events.
 
+use asp_gateway::call::event::{Event, LogLevel};
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, StatusCode};
@@ -65,6 +66,30 @@ async fn what_the_log_has_dropped_is_told_as_a_gap() {
     let mut body = open(&call, Some("00000000.3")).await.into_body();
     let (_, name, _) = event(&mut body).await;
     assert_eq!(name, "gap");
+}
+
+#[tokio::test]
+async fn what_is_dropped_while_a_stream_waits_is_told_as_a_gap_too() {
+    let runtime = asking();
+    let fixture = with_plugins(&runtime);
+    let call = Rest::at(&fixture, "/plugins/rest/tools/sweep/calls/1");
+    call.with("prefer", "wait=20").put(&json!({})).await;
+    let mut body = open(&call, None).await.into_body();
+    while event(&mut body).await.1 != "asked" {}
+    {
+        let mut waiting = std::pin::pin!(event(&mut body));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        let running = fixture.gateway.pipeline.registry.running().pop().unwrap();
+        for n in 0..300 {
+            running.emit(Event::Log { level: LogLevel::Info, logger: None, data: n.into() });
+        }
+        let (_, name, data) = waiting.await;
+        assert_eq!(name, "gap", "{data}");
+        assert!(data["lost"].as_u64().unwrap() >= 44, "{data}");
+    }
+    let (_, name, data) = event(&mut body).await;
+    assert_eq!((name.as_str(), data["data"].as_u64().unwrap() >= 44), ("log", true), "{data}");
+    call.part("cancel").send(Method::POST, "").await;
 }
 
 #[tokio::test]
