@@ -254,7 +254,7 @@ impl ActiveTable {
         let Some(row) = in_time(self.store.find(orphan.call)).await? else { return Ok(None) };
         let abandoned = self.open(orphan, &row);
         if abandoned.is_none() {
-            tracing::warn!(plugin = %row.plugin, "the record of a call whose gateway is gone cannot be opened: it was sealed with another key, and its outcome will be unknown; gateways that share a store need the same ASP_SEAL_KEY");
+            tracing::warn!(call = %uuid::Uuid::from_bytes(orphan.call), plugin = %row.plugin, "the record of a call whose gateway is gone cannot be opened: it was sealed with another key, and its outcome will be unknown; gateways that share a store need the same ASP_SEAL_KEY");
         }
         Ok(abandoned)
     }

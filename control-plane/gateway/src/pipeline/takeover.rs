@@ -54,6 +54,14 @@ pub enum Found {
     Elsewhere(Seen),
 }
 
+/// What comes of attaching to a call.
+pub enum Attached {
+    Here(Arc<Call>),
+    /// It still runs at another gateway, which alone can say more.
+    Elsewhere,
+    Unknown,
+}
+
 impl Pipeline {
     /// Takes over what was abandoned; bounded work, run from time to time.
     pub async fn take_over(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Result<(), ActiveFault> {
@@ -68,7 +76,7 @@ impl Pipeline {
             }
             let Some(abandoned) = self.active.open_abandoned(orphan).await? else { continue };
             let Some(invocation) = abandoned.record.invocation(snapshot) else {
-                tracing::warn!(call = %Uuid::from_bytes(abandoned.call), "a call whose gateway is gone cannot be taken over here: its server or primitive is not in this gateway's snapshot");
+                tracing::warn!(call = %Uuid::from_bytes(abandoned.call), trace = %abandoned.record.trace(), "a call whose gateway is gone cannot be taken over here: its server or primitive is not in this gateway's snapshot");
                 continue;
             };
             if self.executor.runs(&invocation.entry.primitive) && self.active.take(&abandoned).await? {
@@ -179,19 +187,18 @@ impl Pipeline {
 
     /// The call with this id for `caller` at `server`, also one that has ended at another gateway; one that runs there
     /// is waited for until it is taken over or ends. Who may not begin it any more is told of none that has ended.
-    pub async fn attach(
-        &self,
-        id: Uuid,
-        caller: &Caller,
-        server: &str,
-    ) -> Result<Option<Arc<Call>>, ActiveFault> {
+    pub async fn attach(&self, id: Uuid, caller: &Caller, server: &str) -> Result<Attached, ActiveFault> {
         let until = Instant::now() + TAKE_OVER_WITHIN;
         loop {
-            match self.find(id, caller, server).await? {
-                Some(Found::Here(call)) => return Ok(Some(call)),
-                Some(Found::Elsewhere(_)) if Instant::now() < until => {}
+            let otherwise = match self.find(id, caller, server).await? {
+                Some(Found::Here(call)) => return Ok(Attached::Here(call)),
+                Some(Found::Elsewhere(_)) if Instant::now() < until => None,
+                Some(Found::Elsewhere(_)) => Some(Attached::Elsewhere),
+                None => Some(Attached::Unknown),
+            };
+            if let Some(otherwise) = otherwise {
                 // It may have come and gone in between.
-                Some(Found::Elsewhere(_)) | None => return Ok(self.here(id, caller, server)),
+                return Ok(self.here(id, caller, server).map_or(otherwise, Attached::Here));
             }
             self.taken_over.changed_within(LOOK_EVERY).await;
         }
@@ -212,7 +219,8 @@ impl Pipeline {
         })
     }
 
-    fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
+    /// The same, where this gateway has it.
+    pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let call = self.registry.attach(id, caller, server)?;
         (call.outcome().is_none() || self.running.shows(&call, caller)).then_some(call)
     }
@@ -226,7 +234,7 @@ impl Pipeline {
         server: &str,
     ) -> Result<Option<Arc<Call>>, ActiveFault> {
         let snapshot = self.running.snapshot();
-        let invocation = snapshot.and_then(|snapshot| ended.record.invocation(&snapshot));
+        let invocation = snapshot.and_then(|snapshot| ended.record.ended(&snapshot));
         let is_theirs = |invocation: &Invocation| {
             principal::is_same(&invocation.caller, caller) && invocation.server.message.name == server
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use asp_gateway::call::principal::principal;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_gateway::pipeline::takeover::Found;
+use asp_gateway::pipeline::takeover::{Attached, Found};
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use asp_registry::{Inputs, assemble};
 use asp_store::records::{
@@ -191,7 +191,7 @@ async fn nobody_but_its_principal_at_its_server_is_told_of_a_call() {
         [("bob", "policy", false), ("alice", "demo", false), ("alice", "policy", true)]
     {
         let attached = other.pipeline.attach(call, &caller(user), server).await.unwrap();
-        assert_eq!(attached.is_some(), is_told, "{user} at {server}");
+        assert_eq!(matches!(attached, Attached::Here(_)), is_told, "{user} at {server}");
     }
 }
 
@@ -216,6 +216,23 @@ async fn who_may_not_call_it_any_more_is_told_of_no_ended_call() {
         let told = retry.send(gateway).await;
         assert_eq!(told.reason(), "invalid_params", "{}", told.text);
     }
+}
+
+#[tokio::test]
+async fn how_a_call_ended_is_told_also_when_its_primitive_has_another_version() {
+    let fixture = Fixture::new();
+    let retry = asked(&fixture, "gone", None, "accept").await;
+    let first = retry.send(&fixture).await.json()["result"].clone();
+    fixture.gateway.flush().await;
+    let mut newer = Inputs { revision: 2, ..inputs() };
+    for server in &mut newer.servers {
+        server.primitives.iter_mut().for_each(|primitive| primitive.version = "9.9.9".into());
+        server.server.listings.iter_mut().for_each(|listing| listing.version = "9.9.9".into());
+    }
+    let other = other(&fixture);
+    other.gateway.apply(assemble(newer)).unwrap();
+    let told = retry.send(&other).await.json();
+    assert_eq!(told["result"], first, "{told}");
 }
 
 #[tokio::test]

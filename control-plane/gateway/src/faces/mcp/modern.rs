@@ -30,6 +30,7 @@ use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
 use crate::faces::FaceRequest;
+use crate::pipeline::takeover::Attached;
 use crate::request_state::RequestState;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -232,9 +233,14 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
     let opened = opened.ok_or_else(invalid)?;
     let attached = gateway.pipeline.attach(opened.call, &request.caller, server).await;
     // The client keeps its answers, and sends them again.
-    let unsaid =
-        |_| Failure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: send this again");
-    let call = attached.map_err(unsaid)?.ok_or_else(invalid)?;
+    let later = |why: &str| Failure::with(Reason::UpstreamUnavailable, why);
+    let call = match attached.map_err(|_| later("the store of calls does not answer: send this again"))? {
+        Attached::Here(call) => call,
+        Attached::Elsewhere => {
+            return Err(later("the call runs at another gateway, which waits for this: send it again"));
+        }
+        Attached::Unknown => return Err(invalid()),
+    };
     has_scopes(request, &call)?;
     requests::check_param_headers(request, &call.entry, message.param("arguments").unwrap_or(&Value::Null))?;
     let from_event = match opened.next_event(&call) {

@@ -21,6 +21,7 @@ use super::subscriptions;
 use crate::call::authority::Attachment;
 use crate::event_id::{self, CallPosition, Holder, Position};
 use crate::faces::FaceRequest;
+use crate::pipeline::takeover::Attached;
 use crate::sessions::Session;
 
 /// Goes on with the stream on which the event with this id was the last that the client got.
@@ -53,9 +54,14 @@ async fn call(
     let gateway = &request.gateway;
     let id = Uuid::from_bytes(position.call);
     let attached = gateway.pipeline.attach(id, &request.caller, &request.server.message.name).await;
-    let unsaid =
-        |_| Failure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: come back again");
-    let call = attached.map_err(unsaid)?.ok_or_else(unknown)?;
+    let later = |why: &str| Failure::with(Reason::UpstreamUnavailable, why);
+    let call = match attached.map_err(|_| later("the store of calls does not answer: come back again"))? {
+        Attached::Here(call) => call,
+        Attached::Elsewhere => {
+            return Err(later("the call runs at another gateway, which has its stream: come back again"));
+        }
+        Attached::Unknown => return Err(unknown()),
+    };
     has_scopes(request, &call)?;
     gateway.pipeline.running.attend(&call, &request.caller);
     let is_same_log = position.log == call.events.stream();
