@@ -20,7 +20,8 @@ use super::lacking::{TASKS, TASKS_EXTENSION, has_scopes, incapable};
 use super::questions;
 use super::results::{self, Asked};
 use crate::call::authority::Attachment;
-use crate::call::event::log::EventReader;
+use crate::call::event::Event;
+use crate::call::event::log::{EventReader, Logged};
 use crate::call::follower::Standing;
 use crate::call::{self, Call, ClientAbilities, State};
 use crate::clock::rfc3339;
@@ -92,8 +93,7 @@ pub(super) type Changes = BoxStream<'static, Map<String, Value>>;
 /// The changes of the caller's task with this id that this gateway has; of every other one none.
 pub(super) fn changes(request: &FaceRequest, id: &str, abilities: ClientAbilities) -> Option<Changes> {
     let id = Uuid::parse_str(id).ok().filter(|_| abilities.tasks)?;
-    let registry = &request.gateway.pipeline.registry;
-    let call = registry.attach(id, &request.caller, &request.server.message.name)?;
+    let call = request.gateway.pipeline.here(id, &request.caller, &request.server.message.name)?;
     has_scopes(request, &call).ok()?;
     let events = call.events.reader_from(call.events.next_number());
     let following = Following { call, abilities, events, told: None, over: false };
@@ -191,14 +191,17 @@ async fn of_task(
 
 /// A task as one who asks for it sees it.
 fn detailed(call: &Call, abilities: ClientAbilities) -> Map<String, Value> {
-    let Standing { state, questions: mut asked, outcome, .. } = Standing::of(call);
+    let Standing { state, shown, questions: mut asked, outcome, .. } = Standing::of(call);
     asked.retain(|question| abilities.answers(&question.ask));
     let Some(outcome) = outcome else {
-        if asked.is_empty() {
-            return described(call, "working");
+        let status = if asked.is_empty() { "working" } else { "input_required" };
+        let mut task = described(call, status);
+        if let Some(said) = last_status(&shown) {
+            task.insert("statusMessage".into(), said.into());
         }
-        let mut task = described(call, "input_required");
-        task.insert("inputRequests".into(), questions::requests(&asked));
+        if !asked.is_empty() {
+            task.insert("inputRequests".into(), questions::requests(&asked));
+        }
         return task;
     };
     if state == State::Cancelled {
@@ -219,6 +222,14 @@ fn detailed(call: &Call, abilities: ClientAbilities) -> Map<String, Value> {
             task
         }
     }
+}
+
+/// What the call said last of where it is.
+fn last_status(shown: &[Logged]) -> Option<&str> {
+    shown.iter().rev().find_map(|logged| match &logged.event {
+        Event::Status { phase, message } => Some(message.as_deref().unwrap_or(phase)),
+        _ => None,
+    })
 }
 
 fn described(call: &Call, status: &str) -> Map<String, Value> {

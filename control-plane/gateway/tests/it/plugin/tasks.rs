@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_proto::plugin::{Failed, server_message::Payload};
-use asp_registry::assemble;
+use asp_proto::plugin::{Failed, StatusUpdated, server_message::Payload};
+use asp_proto::snapshot::{Binding, Protocol, TargetKind};
+use asp_registry::{Inputs, assemble};
 use asp_store::records::CallRecords;
 use axum::body::Body;
 use http_body_util::BodyExt;
@@ -341,6 +342,50 @@ async fn the_name_of_a_task_stands_in_its_header() {
         let answer = of_task(method, &task, &json!({})).send(&fixture).await;
         assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (404, &json!(-32601)));
     }
+}
+
+#[tokio::test]
+async fn where_a_task_is_stands_in_its_message() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        let status = StatusUpdated {
+            request_id: invoke.request_id.clone(),
+            phase: "counting the pages".into(),
+            ..StatusUpdated::default()
+        };
+        worker.say(Payload::Status(status)).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        user_input(&mut worker).await;
+    }));
+    let fixture = fixture(&runtime);
+    let task = begun(&fixture).await;
+    let asks = until(&fixture, &task, "input_required").await;
+    assert_eq!(asks["statusMessage"], "counting the pages", "{asks}");
+}
+
+#[tokio::test]
+async fn who_may_not_see_an_ended_task_any_more_is_told_nothing_of_it() {
+    let runtime = asking();
+    let fixture = fixture(&runtime);
+    let task = begun(&fixture).await;
+    until(&fixture, &task, "input_required").await;
+    let answer =
+        json!({"inputResponses": {"plugins.name": {"action": "accept", "content": {"name": "Ada"}}}});
+    of_task("tasks/update", &task, &answer).send(&fixture).await;
+    until(&fixture, &task, "completed").await;
+    let (_, honoured) = listens(&fixture, "alice", json!([task["taskId"]])).await;
+    assert_eq!(honoured, json!({"taskIds": [task["taskId"]]}));
+    let deny = Binding {
+        org: "acme".into(),
+        target_kind: TargetKind::User.into(),
+        target: "alice".into(),
+        primitive: "sweep".into(),
+        protocol: Protocol::Mcp.into(),
+        allowed: false,
+    };
+    fixture.gateway.apply(assemble(Inputs { revision: 8, bindings: vec![deny], ..inputs() })).unwrap();
+    let (_, honoured) = listens(&fixture, "alice", json!([task["taskId"]])).await;
+    assert_eq!(honoured, json!({}));
 }
 
 /// The next message of a stream.
