@@ -33,6 +33,10 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         tasks(edge).await
     }));
     trials.push(shared.trial("revisions::every_change_is_told_in_every_revision", |_| changes()));
+    trials.push(shared.trial("revisions::who_listens_is_asked_whether_it_is_there", |shared| async move {
+        let edge = shared.plugin_stack().await?.edge();
+        futures::future::try_join_all(LEGACY.map(|revision| pings(edge, revision))).await.map(|_| ())
+    }));
     trials
 }
 
@@ -162,6 +166,7 @@ async fn handshake(edge: SocketAddr, revision: &str) -> Result<()> {
         let call = json!({"name": tool, "arguments": arguments});
         client.asked(call, question, answer_to(question)).await.with_context(|| tool.to_owned())?;
     }
+    taken_back(&client).await?;
     for (method, params) in [
         ("notifications/roots/list_changed", json!({})),
         ("notifications/progress", json!({"progressToken": "none", "progress": 1})),
@@ -178,6 +183,29 @@ async fn handshake(edge: SocketAddr, revision: &str) -> Result<()> {
     let ended = http1::send(edge, &Request { body: Vec::new(), ..end }).await?;
     ensure!(ended.status == 200, "{}", ended.text());
     Ok(())
+}
+
+/// A call that its client gives up takes back what it has asked.
+async fn taken_back(client: &Session) -> Result<()> {
+    let call = json!({"name": "test_sampling", "arguments": {"prompt": "the capital of France"}});
+    let request = client.request("tools/call", call);
+    let sent: Value = serde_json::from_slice(&request.body)?;
+    let stream = http1::open(client.edge, &request, "sampling/createMessage").await?;
+    let (stream, text) = stream.event_with("sampling/createMessage").await?;
+    let asked: Value = serde_json::from_str(&text)?;
+    let given_up = json!({"requestId": sent["id"]});
+    client.note(json!({"method": "notifications/cancelled", "params": given_up})).await?;
+    let (_, text) = stream.event_with("notifications/cancelled").await?;
+    let told: Value = serde_json::from_str(&text)?;
+    ensure!(told["params"]["requestId"] == asked["id"], "{told}");
+    Ok(())
+}
+
+async fn pings(edge: SocketAddr, revision: &str) -> Result<()> {
+    let client = Session::open(edge, "/conformance/mcp", "", revision).await?;
+    let (_stream, text) = client.listen().await?.event_with("\"ping\"").await?;
+    let ping: Value = serde_json::from_str(&text)?;
+    client.note(json!({"id": ping["id"], "result": {}})).await
 }
 
 fn completion() -> Value {

@@ -46,6 +46,10 @@ pub enum Event {
     Asked {
         id: String,
     },
+    /// A question is not waited for any more, and has no answer.
+    TakenBack {
+        id: String,
+    },
     /// What the user was to do on a page is done: the id of the question.
     Visited {
         id: String,
@@ -69,7 +73,7 @@ impl Event {
                 2 * uri.len() + of(content_type) + of(description)
             }
             Event::Status { phase, message } => phase.len() + of(message),
-            Event::Asked { id } | Event::Visited { id } => id.len(),
+            Event::Asked { id } | Event::TakenBack { id } | Event::Visited { id } => id.len(),
             Event::Resumed => 0,
         };
         size_of::<Event>() + texts

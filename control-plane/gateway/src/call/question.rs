@@ -100,17 +100,25 @@ impl Asked {
             () = tokio::time::sleep_until(call.deadline()) => Err(Refusal::Deadline),
             () = call.cancelled() => Err(Refusal::Cancelled),
         };
-        if call.questions.withdraw(&self.id) {
-            call.enter(State::Working);
-            call.emit(Event::Resumed);
-        }
+        withdraw(call, &self.id);
         answered
     }
 }
 
 /// Takes a question back that nobody waits for any more; one that is not open is left as it is.
 pub fn take_back(call: &Call, id: &str) {
-    if call.questions.find(id).is_some() && call.questions.withdraw(id) {
+    if call.questions.find(id).is_some() {
+        withdraw(call, id);
+    }
+}
+
+/// A question is waited for no longer, whether it has its answer or not.
+fn withdraw(call: &Call, id: &str) {
+    let withdrawn = call.questions.withdraw(id);
+    if withdrawn.unanswered {
+        call.emit(Event::TakenBack { id: id.to_owned() });
+    }
+    if withdrawn.last {
         call.enter(State::Working);
         call.emit(Event::Resumed);
     }
@@ -122,6 +130,15 @@ pub fn input_timeout(primitive: &Primitive) -> Duration {
         0 => DEFAULT_INPUT_TIMEOUT,
         seconds => Duration::from_secs(u64::from(seconds)),
     }
+}
+
+/// What became of a question that is withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Withdrawn {
+    /// It was still open.
+    pub unanswered: bool,
+    /// No other one is open.
+    pub last: bool,
 }
 
 /// The open questions of one call.
@@ -207,11 +224,11 @@ impl Questions {
         }
     }
 
-    /// Withdraws a question that is no longer waited for; true when no other one is open.
-    pub fn withdraw(&self, id: &str) -> bool {
+    /// Withdraws a question that is no longer waited for.
+    pub fn withdraw(&self, id: &str) -> Withdrawn {
         let mut inner = self.inner.lock();
-        inner.open.remove(id);
-        inner.open.is_empty()
+        let unanswered = inner.open.remove(id).is_some();
+        Withdrawn { unanswered, last: inner.open.is_empty() }
     }
 
     pub(super) fn close(&self) {

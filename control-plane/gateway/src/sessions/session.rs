@@ -158,6 +158,17 @@ impl Session {
         Some((call.upgrade()?, question))
     }
 
+    /// Forgets a question that this session was asked and the call does not wait for any more; the id of our request.
+    pub fn take_stale_question(&self, call: &Arc<Call>) -> Option<String> {
+        let mut state = self.state.lock();
+        let is_stale = |(of, question): &(Weak<Call>, String)| {
+            std::ptr::eq(of.as_ptr(), Arc::as_ptr(call)) && call.questions.find(question).is_none()
+        };
+        let id = state.questions.iter().find(|(_, asked)| is_stale(asked)).map(|(id, _)| id.clone())?;
+        state.questions.remove(&id);
+        Some(id)
+    }
+
     /// A stream of a call opens, which ends the one before (2025-11-25 transports, multiple connections: a message goes
     /// to one stream). Beyond the bound none is remembered, and both stay.
     pub fn follow(self: &Arc<Self>, call: Uuid) -> Following {

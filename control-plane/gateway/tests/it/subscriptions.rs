@@ -73,8 +73,18 @@ impl Stream {
         Stream::of(response.into_body())
     }
 
-    /// The next message; `None` when the stream has ended.
+    /// The next message that is no ping; `None` when the stream has ended.
     pub(crate) async fn next(&mut self) -> Option<Value> {
+        loop {
+            let message = self.message(BOUND).await?;
+            if message["method"] != "ping" {
+                return Some(message);
+            }
+        }
+    }
+
+    /// The next one of all; `bound` is that of what comes, comments included.
+    async fn message(&mut self, bound: Duration) -> Option<Value> {
         loop {
             if let Some(end) = self.held.find("\n\n") {
                 let event: String = self.held.drain(..end + 2).collect();
@@ -84,7 +94,7 @@ impl Stream {
                 continue;
             }
             let frame =
-                tokio::time::timeout(BOUND, self.body.frame()).await.expect("a message or the end")?;
+                tokio::time::timeout(bound, self.body.frame()).await.expect("a message or the end")?;
             let text = String::from_utf8(frame.unwrap().into_data().unwrap().to_vec()).unwrap();
             self.held.push_str(&text.replace("\r\n", "\n"));
         }
@@ -345,6 +355,24 @@ async fn the_capabilities_say_what_clients_are_told_of() {
         let resources = json!({"listChanged": true, "subscribe": true});
         assert_eq!(capabilities.get("resources"), listens.then_some(&resources), "{server}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_listens_is_asked_whether_it_is_there_and_its_answer_is_use_of_the_session() {
+    let fixture = Fixture::new();
+    let alice = connect(&fixture, "alice").await;
+    alice.request(1, "logging/setLevel", json!({"level": "error"})).await;
+    let mut stream = Stream::open(&alice).await;
+    // A comment comes every 15 s.
+    let ping = stream.message(Duration::from_secs(20)).await.unwrap();
+    assert_eq!((&ping["method"], &ping["params"]), (&json!("ping"), &json!({})));
+    // Without the answer the session would be idle for an hour by then.
+    tokio::time::advance(Duration::from_secs(3590)).await;
+    let pong = json!({"jsonrpc": "2.0", "id": ping["id"], "result": {}});
+    assert_eq!(alice.post(&pong).await.status, StatusCode::ACCEPTED);
+    tokio::time::advance(Duration::from_secs(30)).await;
+    fixture.gateway.sessions.sweep();
+    assert_eq!(fixture.gateway.sessions.len(), 1);
 }
 
 /// The client of a stream waits for what comes next, and nothing does.

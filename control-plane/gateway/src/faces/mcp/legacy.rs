@@ -412,6 +412,13 @@ impl Era for Legacy {
         Some(server_request(&id, method, params))
     }
 
+    /// (2025-11-25 utilities, cancellation: a request of the server is cancelled by the server.)
+    fn taken_back(&self, call: &Arc<Call>) -> Option<String> {
+        let id = self.session.take_stale_question(call)?;
+        let reason = "nobody waits for the answer any more";
+        Some(notification("notifications/cancelled", json!({"requestId": id, "reason": reason})))
+    }
+
     fn suspend(&self, _call: &Arc<Call>, _questions: Vec<Question>, _next_event: u64) -> Option<Value> {
         None
     }

@@ -78,6 +78,10 @@ pub(super) trait Era: Send + Sync {
     fn complete(&self, result: &mut CallResult<'_>);
     /// A question as a message on the stream; `None` when it is answered by [`Era::suspend`].
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String>;
+    /// What takes back one of those messages that nobody waits for any more, each once.
+    fn taken_back(&self, _call: &Arc<Call>) -> Option<String> {
+        None
+    }
     /// What tells a client that its user is done on a page; `None` where the revision has no such message.
     fn visited(&self, call: &Call, question: &str) -> Option<String>;
     /// The final result of a response that ends because the call waits for answers to `questions`; the next one goes
@@ -295,7 +299,8 @@ impl Following {
                     },
                 },
             };
-            if let Some(text) = self.lost_logs() {
+            let before = self.lost_logs().or_else(|| self.taken_back(&shown));
+            if let Some(text) = before {
                 self.held = Some(shown);
                 return Some(Frame::Message(text));
             }
@@ -327,6 +332,16 @@ impl Following {
         let result = self.view.suspend(next_event)?;
         self.ended = true;
         Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK))
+    }
+
+    /// Takes back what the client was asked and need not answer any more: the call has ended, or waits no longer.
+    fn taken_back(&self, shown: &Shown) -> Option<String> {
+        let may_be = match shown {
+            Shown::Ended(_) => true,
+            Shown::Event(logged) => matches!(logged.event, Event::TakenBack { .. }),
+            Shown::Asked(_) => false,
+        };
+        if may_be { self.view.era.taken_back(self.view.attachment.call()) } else { None }
     }
 
     /// Says that log messages are gone that this client wants: it came too late for them.
@@ -376,6 +391,7 @@ impl Following {
             | Event::Chunk { .. }
             | Event::Artifact { .. }
             | Event::Asked { .. }
+            | Event::TakenBack { .. }
             | Event::Resumed => None,
         }
     }

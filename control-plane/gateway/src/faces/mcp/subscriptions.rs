@@ -7,6 +7,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use asp_edge::Reason;
 use asp_proto::snapshot::Protocol;
@@ -16,8 +17,9 @@ use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::stream::{self, SelectAll, StreamExt};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
-use super::codec::{Failure, Message, RpcResponse, notification};
+use super::codec::{Failure, Message, RpcResponse, notification, server_request};
 use super::events;
 use super::lacking::{TASKS, incapable, step_up};
 use super::lists;
@@ -27,6 +29,7 @@ use super::resume::ResumableChanges;
 use super::tasks;
 use crate::call::ClientAbilities;
 use crate::call::outcome::Refusal;
+use crate::clock::wait_until;
 use crate::event_id::ChangesPosition;
 use crate::faces::FaceRequest;
 use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
@@ -36,6 +39,10 @@ use crate::sessions::Session;
 use crate::subscriptions::Listening;
 use crate::subscriptions::subscriber::{List, MAX_RESOURCES, MAX_TEXT, Notice, Profile, Resumed, Subscriber};
 
+/// When the client of a session's stream is first asked whether it is there, and how often from then on (2025-11-25
+/// utilities, ping). Its answer counts as use of the session, which is else forgotten after an hour.
+const FIRST_PING: Duration = Duration::from_secs(20);
+const PING_EVERY: Duration = Duration::from_secs(600);
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// Members of a filter, in the order of [`List::ALL`].
 const LISTS: [&str; 3] = ["toolsListChanged", "promptsListChanged", "resourcesListChanged"];
@@ -85,6 +92,7 @@ pub(super) fn of_session(request: &FaceRequest, session: &Session, listening: Li
         tasks: SelectAll::new(),
         first: Some(first),
         resumable: Some(resumable),
+        ping: Some(Instant::now() + FIRST_PING),
         tag: None,
         last: None,
         ended: false,
@@ -151,6 +159,8 @@ pub(super) fn listen(
         tasks: changes,
         first: Some(events::message(&first, None)),
         resumable: None,
+        // There are no requests of the server in 2026-07-28.
+        ping: None,
         tag: Some(tag),
         last: Some(events::message(&RpcResponse::result(id, &last).text, None)),
         ended: false,
@@ -222,6 +232,8 @@ struct Telling {
     first: Option<String>,
     /// Where its client can come back to it.
     resumable: Option<ResumableChanges>,
+    /// When its client is asked next whether it is there.
+    ping: Option<Instant>,
     /// The subscription's id, which every message of it carries.
     tag: Option<Value>,
     /// The last event.
@@ -251,6 +263,11 @@ impl Telling {
             },
             Some(task) = self.tasks.next(), if !self.tasks.is_empty() => {
                 Some(events::message(&tagged("notifications/tasks", task.into(), self.tag.as_ref()), None))
+            }
+            () = wait_until(self.ping) => {
+                self.ping = Some(Instant::now() + PING_EVERY);
+                let id = format!("ping.{:016x}", rand::random::<u64>());
+                Some(events::message(&server_request(&id, "ping", json!({})), None))
             }
             () = tokio::time::sleep(KEEP_ALIVE) => Some(COMMENT.to_owned()),
         }

@@ -1,13 +1,16 @@
 //! What a plugin asks: the user and the model, on both eras.
 
+use std::sync::Arc;
+
 use asp_proto::plugin::{
     ElicitationRequested, Failed, client_message, deliver_user_input::Action, server_message::Payload,
 };
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::{
-    asks_model, asks_name, fixture, last_result, modern, next_request, progress, sweep, user_input,
-    with_token,
+    asks_model, asks_name, fixture, last_result, modern, next_message, next_request, progress, sweep,
+    user_input, with_token,
 };
 use crate::runtime::{Runtime, Script, Worker, json_of};
 use crate::support::Legacy;
@@ -154,13 +157,50 @@ async fn a_question_that_expires_fails_the_call_only_if_the_plugin_does_not_go_o
         let can = json!({"elicitation": {}});
         let client = Legacy::connect(&fixture(&runtime), "plugins", "alice", "2025-11-25", can).await;
         let answer = client.request(9, "tools/call", json!({"name": "sweep", "arguments": {}})).await;
-        let result = answer.events().last().unwrap()["result"].clone();
+        let events = answer.events();
+        let asked = events.iter().find(|event| event["method"] == "elicitation/create").unwrap();
+        let taken_back: Vec<_> =
+            events.iter().filter(|event| event["method"] == "notifications/cancelled").collect();
+        assert_eq!(taken_back.len(), 1, "{events:?}");
+        assert_eq!(taken_back[0]["params"]["requestId"], asked["id"]);
+        let result = events.last().unwrap()["result"].clone();
         if goes_on {
             assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
         } else {
             assert_eq!(result["content"][0]["text"], "a question to the user was not answered in time");
         }
     }
+}
+
+#[tokio::test]
+async fn what_a_call_that_ends_has_asked_is_taken_back_and_what_was_answered_is_not() {
+    let shown = Arc::new(Notify::new());
+    let is_shown = shown.clone();
+    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+        let is_shown = is_shown.clone();
+        async move {
+            let invoke = worker.begin(&[]).await;
+            worker.say(asks_name(&invoke.request_id)).await;
+            user_input(&mut worker).await;
+            worker.say(asks_model(&invoke.request_id)).await;
+            is_shown.notified().await;
+            worker.complete(&invoke, &json!({"ok": true})).await;
+        }
+    }));
+    let can = json!({"elicitation": {}, "sampling": {}});
+    let client = Legacy::connect(&fixture(&runtime), "plugins", "alice", "2025-06-18", can).await;
+    let request = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "sweep", "arguments": {}}});
+    let mut body = client.open(&request).await.into_body();
+    let asked = next_request(&mut body).await;
+    let declined = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}});
+    assert_eq!(client.post(&declined).await.status.as_u16(), 202);
+    let asked = next_request(&mut body).await;
+    assert_eq!(asked["method"], "sampling/createMessage");
+    shown.notify_one();
+    let taken_back = next_message(&mut body).await;
+    assert_eq!(taken_back["method"], "notifications/cancelled");
+    assert_eq!(taken_back["params"]["requestId"], asked["id"]);
+    assert_eq!(next_request(&mut body).await["result"]["structuredContent"], json!({"ok": true}));
 }
 
 #[tokio::test]

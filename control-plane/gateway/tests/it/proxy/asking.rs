@@ -326,6 +326,9 @@ async fn a_question_that_the_upstream_takes_back_is_open_no_longer() {
     assert_eq!(asked["method"], "elicitation/create");
     let url = format!("http://{address}/");
     reqwest::Client::new().post(url).body(json!({"method": "seen"}).to_string()).send().await.unwrap();
+    let taken_back = next(&mut body).await;
+    assert_eq!(taken_back["method"], "notifications/cancelled");
+    assert_eq!(taken_back["params"]["requestId"], asked["id"]);
     let result = next(&mut body).await;
     assert_eq!(result["result"]["structuredContent"]["told"], "taken back", "{result}");
 }

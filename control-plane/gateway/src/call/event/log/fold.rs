@@ -57,7 +57,11 @@ impl Folded {
                 return;
             }
             // A part of the result comes with it; questions are the call's own to keep.
-            Event::Chunk { .. } | Event::Asked { .. } | Event::Visited { .. } | Event::Resumed => return,
+            Event::Chunk { .. }
+            | Event::Asked { .. }
+            | Event::TakenBack { .. }
+            | Event::Visited { .. }
+            | Event::Resumed => return,
         }
         self.events.insert(number, logged);
     }
