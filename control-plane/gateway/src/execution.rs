@@ -79,6 +79,9 @@ pub trait Executor: Send + Sync {
 pub trait ResourceListener: Send + Sync {
     /// A resource of `server` reads otherwise than before for callers of `org`.
     fn changed(&self, server: &str, org: &str, uri: &str);
+
+    /// What [`Executor::offers`] answers has changed: lists are looked at now, and not with the next round.
+    fn offers_changed(&self);
 }
 
 /// What an admitted delegation holds until it ends.
@@ -103,6 +106,9 @@ pub trait Platform: Send + Sync {
 
     /// A resource of the call's server reads otherwise than before.
     fn resource_changed(&self, call: &Call, uri: &str);
+
+    /// What [`Executor::offers`] answers has changed, and clients are told of it at once.
+    fn offers_changed(&self);
 
     /// One metric and one audit line of a delegation that ended.
     async fn record_delegation(&self, call: &Call, delegated: &Delegated);

@@ -51,7 +51,7 @@ impl Executors {
         let outbound = Arc::new(Outbound::new()?);
         let breakers = Arc::<Breakers>::default();
         Ok(Executors {
-            builtin: builtin::Builtins,
+            builtin: builtin::Builtins::default(),
             hosted: Calls::new(outbound.clone(), breakers.clone(), delegates),
             proxy: Proxy::new(outbound, breakers, metrics)?,
             plugins,
@@ -71,12 +71,13 @@ impl Executor for Executors {
     }
 
     fn offers(&self, primitive: &Primitive) -> bool {
-        self.plugins.offers(primitive) && self.proxy.offers(primitive)
+        self.plugins.offers(primitive) && self.proxy.offers(primitive) && self.builtin.offers(primitive)
     }
 
     fn offers_changed(&self) -> u64 {
-        // Both only grow, so that their sum changes with either.
-        self.plugins.offers_changed().wrapping_add(self.proxy.offers_changed())
+        // All only grow, so that their sum changes with each.
+        let upstreams = self.proxy.offers_changed();
+        self.plugins.offers_changed().wrapping_add(upstreams).wrapping_add(self.builtin.offers_changed())
     }
 
     fn availability(&self, primitive: &Primitive) -> Option<Availability> {

@@ -298,6 +298,12 @@ impl Changed {
 }
 
 impl ResourceListener for Subscriptions {
+    fn offers_changed(&self) {
+        if let Some(own) = self.own.upgrade() {
+            own.look();
+        }
+    }
+
     fn changed(&self, server: &str, org: &str, uri: &str) {
         let mut changed = self.changed.lock();
         if changed.count >= MAX_CHANGED || uri.len() > MAX_TEXT {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use asp_proto::snapshot::Primitive;
 use serde_json::{Value, json};
 
 use crate::call::event::Event;
@@ -11,11 +12,27 @@ use crate::clock::rfc3339;
 use crate::execution::Execution;
 
 mod search;
+mod toggle;
+
+use toggle::Toggles;
 
 /// The built-in code of this gateway.
-pub struct Builtins;
+#[derive(Default)]
+pub struct Builtins {
+    toggles: Toggles,
+}
 
 impl Builtins {
+    /// Whether a primitive is shown, as far as built-in code has a say.
+    pub fn offers(&self, primitive: &Primitive) -> bool {
+        self.toggles.shows(&primitive.id)
+    }
+
+    /// Grows whenever [`Builtins::offers`] answers otherwise than before.
+    pub fn offers_changed(&self) -> u64 {
+        self.toggles.changes()
+    }
+
     /// Runs `entrypoint`; an unknown one is an internal error, because the registry has checked the name.
     pub async fn run(&self, entrypoint: &str, execution: Execution) -> Result<Output, Refusal> {
         match entrypoint {
@@ -24,13 +41,23 @@ impl Builtins {
             "count" => count(&execution).await,
             "item" => Ok(item(&execution)),
             "search_tools" => search::run(&execution),
+            "test_trigger_tool_change" => Ok(self.toggles.tool(&execution)),
+            "test_trigger_prompt_change" => Ok(self.toggles.prompt(&execution)),
             _ => Err(Refusal::Internal(format!("no builtin is called {entrypoint:?}"))),
         }
     }
 }
 
 /// The names a spec may use.
-pub const ENTRYPOINTS: [&str; 5] = ["echo", "clock", "count", "item", "search_tools"];
+pub const ENTRYPOINTS: [&str; 7] = [
+    "echo",
+    "clock",
+    "count",
+    "item",
+    "search_tools",
+    "test_trigger_tool_change",
+    "test_trigger_prompt_change",
+];
 
 fn echo(execution: &Execution) -> Output {
     let message = execution.arguments.get("message").cloned().unwrap_or(Value::Null);

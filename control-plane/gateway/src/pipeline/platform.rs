@@ -40,6 +40,12 @@ impl Platform for Pipeline {
         }
     }
 
+    fn offers_changed(&self) {
+        if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
+            listener.offers_changed();
+        }
+    }
+
     async fn record_delegation(&self, call: &Call, delegated: &Delegated) {
         let usage = Usage { tokens_in: delegated.tokens_in, tokens_out: delegated.tokens_out };
         self.metrics.delegations.ended(delegated.way, delegated.outcome, delegated.took, usage);
