@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Largest event in bytes.
+/// Largest event in bytes, where nothing else is said.
 const MAX_EVENT: usize = 4 << 20;
 /// Longest id of an event in bytes, which travels in a header; a longer one is as good as none.
 const MAX_ID: usize = 8 << 10;
@@ -11,12 +11,13 @@ const MAX_RETRY: Duration = Duration::from_secs(3600);
 
 /// The stream broke a bound.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an event is larger than {MAX_EVENT} bytes")]
-pub struct TooLarge;
+#[error("an event is larger than {0} bytes")]
+pub struct TooLarge(usize);
 
 /// Collects bytes into the data of events.
-#[derive(Default)]
 pub struct Frames {
+    /// Largest event in bytes.
+    largest: usize,
     /// Bytes of the unfinished line.
     line: Vec<u8>,
     data: String,
@@ -30,7 +31,28 @@ pub struct Frames {
     retry: Option<Duration>,
 }
 
+impl Default for Frames {
+    fn default() -> Frames {
+        Frames::bounded(MAX_EVENT)
+    }
+}
+
 impl Frames {
+    /// Of events that are no larger than that, in bytes.
+    pub fn bounded(largest: usize) -> Frames {
+        Frames {
+            largest,
+            line: Vec::new(),
+            data: String::new(),
+            has_data: false,
+            after_cr: false,
+            begun: false,
+            id: None,
+            last_id: None,
+            retry: None,
+        }
+    }
+
     /// Takes a chunk and returns the data of every event it completed.
     pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<String>, TooLarge> {
         let mut done = Vec::new();
@@ -48,8 +70,8 @@ impl Frames {
             } else {
                 self.line.push(byte);
             }
-            if self.line.len() + self.data.len() > MAX_EVENT {
-                return Err(TooLarge);
+            if self.line.len() + self.data.len() > self.largest {
+                return Err(TooLarge(self.largest));
             }
         }
         Ok(done)
@@ -195,6 +217,6 @@ mod tests {
         for _ in 0..5 {
             result = frames.push(&chunk);
         }
-        assert_eq!(result, Err(TooLarge));
+        assert_eq!(result, Err(TooLarge(MAX_EVENT)));
     }
 }

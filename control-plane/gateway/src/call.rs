@@ -31,7 +31,7 @@ pub mod content;
 pub mod event;
 pub mod follower;
 pub mod form;
-mod held;
+pub(crate) mod held;
 pub mod outcome;
 pub mod ownership;
 pub mod page;

@@ -235,7 +235,8 @@ impl Bridge {
         reached: &mut Reached,
     ) -> Result<Passed, Fault> {
         let status = response.status();
-        let mut frames = Frames::default();
+        // As large as an answer that comes as one body.
+        let mut frames = Frames::bounded(MAX_ANSWER);
         // Err: the connection broke off, which is an end too.
         while let Ok(Some(chunk)) = response.chunk().await {
             let events = frames.push(&chunk).map_err(|_| self.connection.no_message(status))?;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 pub(super) const NODE: usize = 64;
 
 /// A value, however deep: it was read by a parser that bounds the depth.
-pub(super) fn of_value(value: &Value) -> usize {
+pub(crate) fn of_value(value: &Value) -> usize {
     let held = match value {
         Value::String(text) => text.len(),
         Value::Array(items) => of_all(items),
@@ -20,7 +20,7 @@ pub(super) fn of_value(value: &Value) -> usize {
 }
 
 /// Several values.
-pub(super) fn of_all(values: &[Value]) -> usize {
+pub(crate) fn of_all(values: &[Value]) -> usize {
     values.iter().map(of_value).sum()
 }
 

@@ -1,12 +1,12 @@
 //! What an upstream MCP server lists, to a client that can do everything: some list less to others.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use asp_gateway::executors::proxy::mcp::client::Client;
 use asp_gateway::executors::proxy::mcp::listing::{self, Lists};
 use serde_json::json;
-use tokio_util::task::TaskTracker;
 
 use crate::failure::Failure;
 
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 pub(super) async fn list(url: &str) -> Result<Lists, Failure> {
     let http = super::openapi::http()?;
     let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
-    let client = Client { http, url: parsed, farewells: TaskTracker::new() };
+    let client = Client { http, url: parsed, tasks: Arc::default() };
     let everything =
         json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
     let session = client.initialize(1, everything).await.with_context(|| format!("greet {url}"))?;
@@ -22,7 +22,6 @@ pub(super) async fn list(url: &str) -> Result<Lists, Failure> {
     let lists = listing::list(&client, &session, || number.fetch_add(1, Ordering::Relaxed)).await;
     // The session is ended at its server before this process is gone.
     drop(session);
-    client.farewells.close();
-    client.farewells.wait().await;
+    client.tasks.drained().await;
     Ok(lists.with_context(|| format!("list what {url} has"))?)
 }

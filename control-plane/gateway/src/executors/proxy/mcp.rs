@@ -11,7 +11,6 @@ use std::time::Duration;
 use asp_proto::snapshot::{Kind, Primitive, ProxyMcp};
 use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
-use tokio_util::task::TaskTracker;
 
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
@@ -30,6 +29,7 @@ mod sessions;
 mod watching;
 
 use client::session::Session;
+use client::tasks::ClientTasks;
 use client::{Client, Exchange, Fault};
 use downstream::{Clients, capabilities};
 use pinned::PinnedItems;
@@ -45,7 +45,7 @@ pub struct McpUpstreams {
     sessions: Arc<Sessions>,
     watches: Watches,
     next_id: Arc<AtomicU64>,
-    farewells: TaskTracker,
+    tasks: Arc<ClientTasks>,
 }
 
 impl McpUpstreams {
@@ -56,7 +56,7 @@ impl McpUpstreams {
             sessions: Arc::default(),
             watches: Watches::of(PinnedItems::counted_by(metrics), next_id.clone()),
             next_id,
-            farewells: TaskTracker::new(),
+            tasks: Arc::default(),
         })
     }
 
@@ -82,11 +82,8 @@ impl McpUpstreams {
             .outbound
             .destination(&target.url, &execution.snapshot.upstreams)
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
-        let client = Client {
-            http: destination.client.clone(),
-            url: destination.url,
-            farewells: self.farewells.clone(),
-        };
+        let client =
+            Client { http: destination.client.clone(), url: destination.url, tasks: self.tasks.clone() };
         let declared = capabilities(call.abilities());
         let slot = self.sessions.slot(client.url.as_str(), call, &declared.to_string());
         let opens = slot.try_lock().is_ok_and(|held| held.is_none());
@@ -126,9 +123,7 @@ impl McpUpstreams {
     pub(super) async fn drained(&self) {
         self.watches.clear();
         self.sessions.clear();
-        self.farewells.close();
-        self.farewells.wait().await;
-        self.farewells.reopen();
+        self.tasks.drained().await;
     }
 
     async fn open(&self, client: &Client, slot: &Slot, declared: &Value) -> Result<Arc<Session>, Refusal> {
@@ -156,7 +151,7 @@ impl McpUpstreams {
 fn refusal(call: &Call, fault: Fault) -> Refusal {
     match fault {
         Fault::Error { code, message } => Refusal::Relayed { code, message },
-        Fault::NotDelivered | Fault::SessionEnded => Refusal::Upstream(fault.to_string()),
+        Fault::NotDelivered | Fault::SessionEnded | Fault::Busy => Refusal::Upstream(fault.to_string()),
         Fault::Refused { status, wait } => by_status_alone(status, wait).of(call),
         Fault::Lost(why) => lost(call, &why),
         Fault::Cancelled => Refusal::Cancelled,

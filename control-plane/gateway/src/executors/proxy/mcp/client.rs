@@ -12,7 +12,6 @@ use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::downstream::{Downstream, Nobody};
 use crate::executors::outbound::refused::retry_after;
@@ -20,9 +19,11 @@ use crate::executors::outbound::refused::retry_after;
 mod exchange;
 mod reading;
 pub mod session;
+pub mod tasks;
 
 use reading::Messages;
 use session::{At, SESSION_ID, Session};
+use tasks::ClientTasks;
 
 /// The revision offered upstream, and those that may come instead.
 const REVISION: &str = "2025-11-25";
@@ -31,16 +32,14 @@ const REVISIONS: [&str; 4] = [REVISION, "2025-06-18", "2025-03-26", "2024-11-05"
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
 /// Longest time of a farewell: a cancel, the end of a session, or the rest of a handshake that was given up.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Most farewells and handshakes at a time; an upstream that is not told finds out by itself.
-const MOST_FAREWELLS: usize = 4096;
 
 /// An upstream endpoint.
 #[derive(Clone)]
 pub struct Client {
     pub http: reqwest::Client,
     pub url: Url,
-    /// What is still to be said when nobody waits for it any more.
-    pub farewells: TaskTracker,
+    /// What it does off the path.
+    pub tasks: Arc<ClientTasks>,
 }
 
 /// One request, and whose it is.
@@ -69,6 +68,9 @@ pub enum Fault {
     /// The request was certainly not delivered.
     #[error("the service could not be reached")]
     NotDelivered,
+    /// So many handshakes with the service are open that this one was not begun.
+    #[error("too many sessions with the service are being opened: it may be slow")]
+    Busy,
     /// The request may have been delivered and got no usable answer.
     #[error("{0}")]
     Lost(String),
@@ -80,12 +82,11 @@ impl Client {
     /// The handshake, as a client with these MCP capabilities. Given up, it goes on for a moment, because the session
     /// that the server has made by then has to be ended there.
     pub async fn initialize(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
-        if self.farewells.len() >= MOST_FAREWELLS {
-            return Err(Fault::NotDelivered);
-        }
+        let place = self.tasks.handshake(&self.url).ok_or(Fault::Busy)?;
         let client = self.clone();
         let (mut sender, opened) = oneshot::channel();
-        self.farewells.spawn(async move {
+        self.tasks.farewells.spawn(async move {
+            let _place = place;
             let opened = tokio::select! {
                 opened = client.handshake(id, capabilities) => opened,
                 () = given_up(&mut sender) => return,
@@ -99,7 +100,7 @@ impl Client {
     async fn handshake(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
         let params = json!({"protocolVersion": REVISION, "capabilities": capabilities,
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
-        let new = At { id: None, revision: HeaderValue::from_static(REVISION) };
+        let new = At { id: None, revision: None };
         let exchange = Exchange {
             id,
             method: "initialize",
@@ -111,12 +112,14 @@ impl Client {
         // From here on it is ended again, whatever comes.
         let at = At { id: response.headers().get(SESSION_ID).cloned(), ..new };
         let mut session = Session::made(self.clone(), at);
-        let result = exchange::answered(self, &session.at, Messages::answering(response), &exchange).await?;
+        let result =
+            exchange::answered(self, &session.at, Messages::answering(response, exchange.method), &exchange)
+                .await?;
         let agreed = result.get("protocolVersion").and_then(Value::as_str);
         let known = REVISIONS.iter().find(|known| agreed == Some(**known));
         let known =
             known.ok_or_else(|| Fault::Lost("the service speaks no revision of MCP known here".into()))?;
-        session.at.revision = HeaderValue::from_static(known);
+        session.at.revision = Some(HeaderValue::from_static(known));
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.post(&session.at, &initialized).await?;
         Ok(session)
@@ -131,7 +134,8 @@ impl Client {
         let _running = session.running.enter(exchange.id, exchange.downstream.clone());
         let answered = async {
             let response = self.post(&session.at, &exchange.message()).await?;
-            exchange::answered(self, &session.at, Messages::answering(response), &exchange).await
+            let messages = Messages::answering(response, exchange.method);
+            exchange::answered(self, &session.at, messages, &exchange).await
         };
         tokio::select! {
             result = answered => {
@@ -163,10 +167,13 @@ impl Client {
     pub(super) fn bid_farewell(&self, farewell: impl Future<Output = ()> + Send + 'static) {
         // Without a runtime the process is about to end.
         if let Ok(runtime) = Handle::try_current()
-            && self.farewells.len() < MOST_FAREWELLS
+            && let Some(place) = self.tasks.farewell(&self.url)
         {
-            let bounded = async move { drop(tokio::time::timeout(FAREWELL, farewell).await) };
-            self.farewells.spawn_on(bounded, &runtime);
+            let bounded = async move {
+                let _place = place;
+                drop(tokio::time::timeout(FAREWELL, farewell).await);
+            };
+            self.tasks.farewells.spawn_on(bounded, &runtime);
         }
     }
 

@@ -10,11 +10,13 @@ use tokio_util::sync::CancellationToken;
 use super::client::session::Session;
 use super::client::{Client, Exchange, Fault};
 use super::downstream::Nobody;
+use crate::call::held;
 
 /// Most pages of one list that are followed.
 const MAX_PAGES: u64 = 100;
-/// Most items of one list.
+/// Most items of one list, and the most that all lists of a server take in memory.
 const MAX_ITEMS: usize = 10_000;
+const MAX_BYTES: usize = 64 << 20;
 /// JSON-RPC 2.0: the server does not have the method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
@@ -33,7 +35,9 @@ pub async fn list(
     session: &Session,
     mut next_id: impl FnMut() -> u64,
 ) -> Result<Lists, Fault> {
-    let mut pages = async |method, member| pages(client, session, (method, member), &mut next_id).await;
+    let mut left = MAX_BYTES;
+    let mut pages =
+        async |method, member| pages(client, session, (method, member), (&mut next_id, &mut left)).await;
     Ok(Lists {
         tools: pages("tools/list", "tools").await?,
         prompts: pages("prompts/list", "prompts").await?,
@@ -46,7 +50,7 @@ async fn pages(
     client: &Client,
     session: &Session,
     (method, member): (&str, &str),
-    next_id: &mut impl FnMut() -> u64,
+    (next_id, left): (&mut impl FnMut() -> u64, &mut usize),
 ) -> Result<Vec<Value>, Fault> {
     let mut found = Vec::new();
     let mut cursor = None;
@@ -67,6 +71,8 @@ async fn pages(
             answered => answered?,
         };
         if let Some(Value::Array(items)) = result.remove(member) {
+            let too_much = || Fault::Lost(format!("{method}: all lists take more than {MAX_BYTES} bytes"));
+            *left = left.checked_sub(held::of_all(&items)).ok_or_else(too_much)?;
             found.extend(items);
         }
         cursor = result.remove("nextCursor").filter(Value::is_string);

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::listing::Lists;
+use crate::call::held;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 /// Which list an item is in.
@@ -47,13 +48,18 @@ enum Standing {
     Removed,
 }
 
-/// An item as it is listed now: its digest and its input schema.
-type Listed = HashMap<(List, String), (String, Value)>;
+/// Largest input schema that is compared, in bytes of memory: beyond it a change counts as one that takes less.
+const MAX_SCHEMA: usize = 1 << 20;
+
+/// An item as it is listed now: its digest, and its input schema where that can be compared.
+type Listed = HashMap<(List, String), (String, Option<Value>)>;
 
 /// The accepted items of the snapshot in force, and what is known of their upstreams.
 #[derive(Default)]
 pub(super) struct PinnedItems {
     known: Mutex<Known>,
+    /// The URLs of their upstreams.
+    urls: ArcSwap<HashSet<String>>,
     /// Those that are not served.
     off: ArcSwap<HashSet<Item>>,
     changes: AtomicU64,
@@ -82,18 +88,25 @@ impl PinnedItems {
             known.items.insert(item, (primitive.input_schema.clone(), standing));
         }
         let Known { items, listed } = &mut *known;
-        let urls: HashSet<&String> = items.keys().map(|item| &item.url).collect();
+        let urls: HashSet<String> = items.keys().map(|item| item.url.clone()).collect();
         listed.retain(|url, _| urls.contains(url));
-        self.evaluate(&mut known);
+        self.urls.store(Arc::new(urls));
+        self.evaluate(&mut known, None);
     }
 
     /// Whether anything of the upstream at `url` was accepted with its digest.
     pub(super) fn has_pins_of(&self, url: &str) -> bool {
-        self.known.lock().items.keys().any(|item| item.url == url)
+        self.urls.load().contains(url)
     }
 
     /// The upstream at `url` lists this now.
     pub(super) fn learn(&self, url: &str, lists: &Lists) {
+        let pinned: HashSet<(List, String)> = {
+            let known = self.known.lock();
+            let of_it = known.items.keys().filter(|item| item.url == url);
+            of_it.map(|item| (item.list, item.name.clone())).collect()
+        };
+        // What nobody accepted is kept nowhere.
         let mut listed = Listed::new();
         for (list, member, items) in [
             (List::Tools, "name", &lists.tools),
@@ -103,13 +116,18 @@ impl PinnedItems {
         ] {
             for item in items {
                 let Some(name) = item.get(member).and_then(Value::as_str) else { continue };
-                let input = item.get("inputSchema").cloned().unwrap_or(Value::Bool(true));
-                listed.insert((list, name.to_owned()), (pin::pin(item), input));
+                let key = (list, name.to_owned());
+                if pinned.contains(&key) {
+                    let everything = Value::Bool(true);
+                    let input = item.get("inputSchema").unwrap_or(&everything);
+                    let compared = (held::of_value(input) <= MAX_SCHEMA).then(|| input.clone());
+                    listed.insert(key, (pin::pin(item), compared));
+                }
             }
         }
         let mut known = self.known.lock();
         known.listed.insert(url.to_owned(), listed);
-        self.evaluate(&mut known);
+        self.evaluate(&mut known, Some(url));
     }
 
     /// Whether the primitive is served, as far as its upstream is concerned.
@@ -123,14 +141,18 @@ impl PinnedItems {
         self.changes.load(Ordering::Acquire)
     }
 
-    fn evaluate(&self, known: &mut Known) {
+    /// Compares the items of one upstream, or of all.
+    fn evaluate(&self, known: &mut Known, of: Option<&str>) {
         let Known { items, listed } = known;
         let mut off = HashSet::new();
         let mut changed = 0;
         let mut incompatible = 0;
         let mut removed = 0;
         for (item, (accepted, standing)) in items.iter_mut() {
-            let now = listed.get(&item.url).map_or(Standing::Same, |listed| compare(item, accepted, listed));
+            let now = match of {
+                Some(url) if item.url != url => *standing,
+                _ => listed.get(&item.url).map_or(Standing::Same, |listed| compare(item, accepted, listed)),
+            };
             if std::mem::replace(standing, now) != now {
                 tell(item, now);
             }
@@ -157,11 +179,14 @@ fn compare(item: &Item, accepted: &str, listed: &Listed) -> Standing {
     if *pin == item.pin {
         return Standing::Same;
     }
-    let accepted: Value = serde_json::from_str(accepted).unwrap_or(Value::Bool(true));
-    if item.list == List::Tools && pin::refuses_what_fitted(&accepted, input) {
-        return Standing::Incompatible;
+    if item.list != List::Tools {
+        return Standing::Changed;
     }
-    Standing::Changed
+    let accepted: Value = serde_json::from_str(accepted).unwrap_or(Value::Bool(true));
+    match input {
+        Some(input) if !pin::refuses_what_fitted(&accepted, input) => Standing::Changed,
+        _ => Standing::Incompatible,
+    }
 }
 
 fn tell(item: &Item, now: Standing) {
@@ -244,6 +269,10 @@ mod tests {
             items.learn("u", &lists(tools.clone()));
             assert_eq!((items.offers(&primitive), items.changes()), (offered, changes), "{tools:?}");
         }
+        // A schema that is too large to be compared takes nobody's time.
+        let huge = with("inputSchema", json!({"type": "object", "required": vec![""; 100_000]}));
+        items.learn("u", &lists(vec![huge]));
+        assert!(!items.offers(&primitive));
         // What is accepted anew is another item.
         items.learn("u", &lists(vec![]));
         let unpinned = tool(&json!({}), "");

@@ -30,11 +30,14 @@ const FIRST_LOOK: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(600);
 /// The pause after an upstream could not be looked at.
 const PAUSE: Duration = Duration::from_secs(5);
+/// Longest handshake and longest look: an upstream that says a little now and then is not waited for.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// The looks at all upstreams of one gateway.
 pub(super) struct Watches {
     pub items: Arc<PinnedItems>,
-    by_url: Mutex<HashMap<String, Arc<Watch>>>,
+    /// By the URL that specs name and the address that it stands for.
+    by_url: Mutex<HashMap<(String, String), Arc<Watch>>>,
     next_id: Arc<AtomicU64>,
 }
 
@@ -64,11 +67,14 @@ impl Watches {
         let (watch, is_new) = {
             let mut by_url = self.by_url.lock();
             by_url.retain(|_, watch| !watch.is_over.load(Ordering::Acquire));
-            match by_url.get(url) {
+            let key = (url.to_owned(), client.url.to_string());
+            match by_url.get(&key) {
                 Some(watch) => (watch.clone(), false),
                 None => {
+                    // An address that it stands for no more is not looked at.
+                    by_url.retain(|(of, _), _| of != url);
                     let watch = self.begin(url, client);
-                    by_url.insert(url.to_owned(), watch.clone());
+                    by_url.insert(key, watch.clone());
                     (watch, true)
                 }
             }
@@ -124,9 +130,21 @@ impl Looking {
             let Some(watch) = self.watch.upgrade() else { return };
             tracing::debug!(url = self.url, %fault, "what an upstream lists could not be compared with what was accepted of it");
             watch.looked.send_replace(true);
+            if self.is_over(&watch) {
+                return;
+            }
             drop(watch);
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// Whether nobody needs it any more.
+    fn is_over(&self, watch: &Watch) -> bool {
+        let is_over = watch.used.lock().elapsed() > IDLE || !self.items.has_pins_of(&self.url);
+        if is_over {
+            watch.is_over.store(true, Ordering::Release);
+        }
+        is_over
     }
 
     /// Looks in one session until nobody needs it any more.
@@ -134,17 +152,19 @@ impl Looking {
         let everything =
             json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
         let id = || self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut session = self.client.initialize(id(), everything).await?;
+        let too_slow = |_| Fault::Lost("the service takes too long".into());
+        let greeting = tokio::time::timeout(LONGEST, self.client.initialize(id(), everything));
+        let mut session = greeting.await.map_err(too_slow)??;
         session.listen().await;
         let changed = session.running.lists_changed();
         loop {
-            let lists = list(&self.client, &session, id).await?;
+            let listing = tokio::time::timeout(LONGEST, list(&self.client, &session, id));
+            let lists = listing.await.map_err(too_slow)??;
             self.items.learn(&self.url, &lists);
             let Some(watch) = self.watch.upgrade() else { return Ok(()) };
             watch.is_mute.store(session.at.id.is_none(), Ordering::Release);
             watch.looked.send_replace(true);
-            if watch.used.lock().elapsed() > IDLE {
-                watch.is_over.store(true, Ordering::Release);
+            if self.is_over(&watch) {
                 return Ok(());
             }
             tokio::select! {

@@ -22,12 +22,16 @@ use crate::executors::proxy::mcp::message::{self, Message};
 
 /// Most requests of an upstream that are open in one stream; more are refused.
 const MAX_OPEN: usize = 16;
-/// The pause before a stream is gone on with, where the server names none.
+/// The same with those that are answered at once, pings and refusals; more are not answered.
+const MOST_REPLIES: usize = 64;
+/// The pause before a stream is gone on with, where the server names none, and the shortest that it can ask for.
 const RETRY: Duration = Duration::from_secs(1);
+const MIN_RETRY: Duration = Duration::from_millis(100);
 /// The longest that a server can ask for within a call.
 const MAX_RETRY: Duration = Duration::from_secs(30);
-/// How often in a row it is tried without a new event.
+/// How often in a row it is tried without a new event, and how often in all.
 const TRIES: u32 = 3;
+const ALL_TRIES: u32 = 1000;
 
 /// The result of `exchange`, whose response begins with `messages`.
 pub(super) async fn answered(
@@ -39,6 +43,7 @@ pub(super) async fn answered(
     let mut asks = Asks::of(client.clone(), at.clone());
     let mut place = None;
     let mut tries = 0;
+    let mut all_tries = 0;
     loop {
         let broken = match until_answered(&mut messages, &mut asks, exchange).await {
             Ok(Some(result)) => return result,
@@ -50,10 +55,11 @@ pub(super) async fn answered(
             return Err(broken);
         };
         tries = if place.as_ref() == Some(&id) { tries + 1 } else { 1 };
-        if tries > TRIES {
+        all_tries += 1;
+        if tries > TRIES || all_tries > ALL_TRIES {
             return Err(broken);
         }
-        tokio::time::sleep(pause.unwrap_or(RETRY).min(MAX_RETRY)).await;
+        tokio::time::sleep(pause.unwrap_or(RETRY).clamp(MIN_RETRY, MAX_RETRY)).await;
         let response =
             client.get(at, Some(&id)).await.map_err(|_| lost("the service broke off its answer"))?;
         messages = messages.go_on(response)?;
@@ -92,7 +98,7 @@ async fn until_answered(
             }
             Some(Message::Answer { .. }) => {}
             Some(Message::Request { id, method, params }) => {
-                asks.begin(Some(exchange.downstream.clone()), id, method, params).await;
+                asks.begin(Some(exchange.downstream.clone()), id, method, params);
             }
             Some(Message::Notification { method, params }) if method == CANCELLED => asks.take_back(&params),
             Some(Message::Notification { method, params }) => {
@@ -128,7 +134,7 @@ impl Asks {
     }
 
     /// Begins to ask; `None` where it is nobody's.
-    pub(super) async fn begin(
+    pub(super) fn begin(
         &mut self,
         downstream: Option<Arc<dyn Downstream>>,
         id: Value,
@@ -137,14 +143,25 @@ impl Asks {
     ) {
         let client = self.client.clone();
         let at = self.at.clone();
-        if method == "ping" {
-            return reply(&client, &at, &id, Ok(json!({}))).await;
+        if self.open.len() >= MOST_REPLIES {
+            // It takes no answers, so that one more is of no use.
+            return;
         }
-        let downstream = match downstream {
-            Some(downstream) if self.open.len() < MAX_OPEN => downstream,
-            Some(_) => return reply(&client, &at, &id, refused("too many requests are open")).await,
-            None => {
-                return reply(&client, &at, &id, refused("no call is under way that this belongs to")).await;
+        let at_once = match &downstream {
+            _ if method == "ping" => Some(Ok(json!({}))),
+            Some(_) if self.by_id.len() < MAX_OPEN => None,
+            Some(_) => Some(refused("too many requests are open")),
+            None => Some(refused("no call is under way that this belongs to")),
+        };
+        let downstream = match (at_once, downstream) {
+            (None, Some(downstream)) => downstream,
+            (answer, _) => {
+                let answer = answer.unwrap_or_else(|| refused("no call is under way that this belongs to"));
+                self.open.push(Box::pin(async move {
+                    reply(&client, &at, &id, answer).await;
+                    id
+                }));
+                return;
             }
         };
         let taken_back = CancellationToken::new();

@@ -18,6 +18,13 @@ use crate::executors::proxy::mcp::message::Message;
 
 /// Largest JSON body, and most bytes of a stream that answers a request.
 const MAX_RESPONSE: usize = 16 << 20;
+/// The same of one page of a list, which is held while it is compared.
+const MAX_PAGE: usize = 4 << 20;
+/// Largest event of a stream that is open for as long as its session: each session may hold so much without a call.
+const MAX_LISTENED: usize = 256 << 10;
+/// Most bytes of such a stream in a while; it is closed beyond them, and opened again after a pause.
+const LISTENED_IN_A_WHILE: usize = 4 << 20;
+const WHILE: Duration = Duration::from_secs(60);
 
 /// The messages of one response.
 pub(super) struct Messages {
@@ -26,34 +33,39 @@ pub(super) struct Messages {
     frames: Option<Frames>,
     body: Vec<u8>,
     ready: VecDeque<Message>,
-    /// Bytes of the body or of the stream that may still come; `None` without a bound.
-    left: Option<usize>,
+    /// Bytes of the body or of the stream that may still come.
+    left: usize,
+    /// Since when those are counted; `None` from its beginning.
+    counted: Option<Instant>,
     ended: bool,
     heard: Instant,
 }
 
 impl Messages {
-    /// What answers one request.
-    pub(super) fn answering(response: Response) -> Messages {
-        Messages::of(response, Some(MAX_RESPONSE))
+    /// What answers one request of this method.
+    pub(super) fn answering(response: Response, method: &str) -> Messages {
+        let most = if method.ends_with("/list") { MAX_PAGE } else { MAX_RESPONSE };
+        Messages::of(response, most, Frames::bounded(most))
     }
 
     /// A stream that is open for as long as its session.
     pub(super) fn listening(response: Response) -> Messages {
-        Messages::of(response, None)
+        let messages = Messages::of(response, LISTENED_IN_A_WHILE, Frames::bounded(MAX_LISTENED));
+        Messages { counted: Some(Instant::now()), ..messages }
     }
 
-    fn of(response: Response, left: Option<usize>) -> Messages {
+    fn of(response: Response, left: usize, frames: Frames) -> Messages {
         let is_stream = response
             .headers()
             .get(CONTENT_TYPE)
             .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
         Messages {
             response,
-            frames: is_stream.then(Frames::default),
+            frames: is_stream.then_some(frames),
             body: Vec::new(),
             ready: VecDeque::new(),
             left,
+            counted: None,
             ended: false,
             heard: Instant::now(),
         }
@@ -61,7 +73,7 @@ impl Messages {
 
     /// The same stream, gone on with in another response; what came before counts.
     pub(super) fn go_on(&self, response: Response) -> Result<Messages, Fault> {
-        let mut next = Messages::of(response, self.left);
+        let mut next = Messages::of(response, self.left, Frames::bounded(MAX_RESPONSE));
         let Some(frames) = next.frames.as_mut() else {
             return Err(lost("the service broke off its answer"));
         };
@@ -105,9 +117,12 @@ impl Messages {
     }
 
     fn take(&mut self, chunk: &[u8]) -> Result<(), Fault> {
-        if let Some(left) = &mut self.left {
-            *left = left.checked_sub(chunk.len()).ok_or_else(|| lost("the service's answer is too large"))?;
+        if self.counted.is_some_and(|since| since.elapsed() >= WHILE) {
+            self.counted = Some(Instant::now());
+            self.left = LISTENED_IN_A_WHILE;
         }
+        let too_large = || lost("the service's answer is too large");
+        self.left = self.left.checked_sub(chunk.len()).ok_or_else(too_large)?;
         let Some(frames) = &mut self.frames else {
             self.body.extend_from_slice(chunk);
             return Ok(());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::exchange::{Asks, CANCELLED};
@@ -42,7 +42,8 @@ pub struct Session {
 #[derive(Clone)]
 pub(in crate::executors::proxy::mcp) struct At {
     pub id: Option<HeaderValue>,
-    pub revision: HeaderValue,
+    /// As it was agreed; `initialize` itself has none (2025-06-18 transports, protocol version header).
+    pub revision: Option<HeaderValue>,
 }
 
 impl At {
@@ -51,7 +52,9 @@ impl At {
         if let Some(id) = &self.id {
             headers.insert(SESSION_ID, id.clone());
         }
-        headers.insert(PROTOCOL_VERSION, self.revision.clone());
+        if let Some(revision) = &self.revision {
+            headers.insert(PROTOCOL_VERSION, revision.clone());
+        }
         headers
     }
 }
@@ -71,9 +74,15 @@ impl Session {
         if self.at.id.is_none() {
             return;
         }
+        // Where none is left, what the server says by itself is not heard, and calls go on.
+        let Ok(place) = self.client.tasks.listeners.clone().try_acquire_owned() else { return };
         let (opened, is_open) = oneshot::channel();
-        let listener =
-            Listener { client: self.client.clone(), at: self.at.clone(), running: self.running.clone() };
+        let listener = Listener {
+            client: self.client.clone(),
+            at: self.at.clone(),
+            running: self.running.clone(),
+            _place: place,
+        };
         self.listening = Some(AbortOnDropHandle::new(tokio::spawn(listener.run(opened))));
         // Closed: this server says nothing by itself.
         drop(tokio::time::timeout(LISTENS_WITHIN, is_open).await);
@@ -149,6 +158,7 @@ struct Listener {
     client: Client,
     at: At,
     running: Arc<Running>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Listener {
@@ -189,13 +199,18 @@ impl Listener {
                 message = messages.next() => message,
                 () = asks.next(), if !asks.is_empty() => continue,
             };
-            let Ok(Some(message)) = message else { return heard };
+            let message = match message {
+                Ok(Some(message)) => message,
+                Ok(None) => return heard,
+                // Broken off, or more than is listened to: that is no reason to come back soon.
+                Err(_) => return false,
+            };
             heard = true;
             match message {
                 // The answer to a request comes where that was made.
                 Message::Answer { .. } => {}
                 Message::Request { id, method, params } => {
-                    asks.begin(self.running.only(), id, method, params).await;
+                    asks.begin(self.running.only(), id, method, params);
                 }
                 Message::Notification { method, params } if method == CANCELLED => asks.take_back(&params),
                 Message::Notification { method, .. } if method.ends_with("/list_changed") => {

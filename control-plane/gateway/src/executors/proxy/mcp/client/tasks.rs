@@ -1,0 +1,105 @@
+//! What the clients of one process do beside their requests: handshakes, farewells, listening.
+//!
+//! Keeps true: each service has a share of its own, so that one which hangs holds up no call to another; all end before
+//! the process does.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use reqwest::Url;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+/// Most handshakes with one service at a time, and as many farewells; a service that is not told finds out by itself.
+const OF_A_SERVICE: usize = 512;
+/// Most sessions that are listened to: each takes a connection for as long as it lasts, and a process has about a
+/// thousand where nobody gave it more.
+const LISTENERS: usize = 256;
+
+/// The tasks of all clients of one process.
+pub struct ClientTasks {
+    pub(in crate::executors::proxy::mcp) farewells: TaskTracker,
+    pub(in crate::executors::proxy::mcp) listeners: Arc<Semaphore>,
+    handshakes: Arc<Mutex<HashMap<String, usize>>>,
+    leaving: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+impl Default for ClientTasks {
+    fn default() -> ClientTasks {
+        ClientTasks {
+            farewells: TaskTracker::new(),
+            listeners: Arc::new(Semaphore::new(LISTENERS)),
+            handshakes: Arc::default(),
+            leaving: Arc::default(),
+        }
+    }
+}
+
+/// A place among those of one service, until this is dropped.
+pub(in crate::executors::proxy::mcp) struct Place {
+    among: Arc<Mutex<HashMap<String, usize>>>,
+    origin: String,
+}
+
+impl ClientTasks {
+    /// `None` where the service has none left.
+    pub(in crate::executors::proxy::mcp) fn handshake(&self, url: &Url) -> Option<Place> {
+        Place::of(&self.handshakes, url)
+    }
+
+    pub(in crate::executors::proxy::mcp) fn farewell(&self, url: &Url) -> Option<Place> {
+        Place::of(&self.leaving, url)
+    }
+
+    /// Returns when the services that are to be told something were told.
+    pub async fn drained(&self) {
+        self.farewells.close();
+        self.farewells.wait().await;
+        self.farewells.reopen();
+    }
+}
+
+impl Place {
+    fn of(among: &Arc<Mutex<HashMap<String, usize>>>, url: &Url) -> Option<Place> {
+        let origin = url.origin().ascii_serialization();
+        let mut taken = among.lock();
+        let count = taken.entry(origin.clone()).or_default();
+        if *count >= OF_A_SERVICE {
+            return None;
+        }
+        *count += 1;
+        Some(Place { among: among.clone(), origin })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.among.lock();
+        if let Some(count) = taken.get_mut(&self.origin) {
+            *count -= 1;
+            if *count == 0 {
+                taken.remove(&self.origin);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_takes_no_place_of_another_one_and_gives_its_own_back() {
+        let tasks = ClientTasks::default();
+        let url = |text: &str| Url::parse(text).unwrap();
+        let slow = url("http://slow.example/mcp");
+        let mut held: Vec<Place> = (0..OF_A_SERVICE).map(|_| tasks.handshake(&slow).unwrap()).collect();
+        assert!(tasks.handshake(&url("http://slow.example/other")).is_none());
+        assert!(tasks.farewell(&slow).is_some() && tasks.handshake(&url("http://b.example/")).is_some());
+        held.pop();
+        assert!(tasks.handshake(&slow).is_some());
+        held.clear();
+        assert!(tasks.handshakes.lock().is_empty());
+    }
+}
