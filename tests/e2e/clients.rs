@@ -153,7 +153,7 @@ async fn inspector_at(place: &Place<'_>, era: &str) -> Result<()> {
     check_result(answer.get("result").unwrap_or(&answer))
 }
 
-async fn inspect(place: &Place<'_>, era: &str, arguments: &[&str]) -> Result<Value> {
+pub(crate) async fn inspect(place: &Place<'_>, era: &str, arguments: &[&str]) -> Result<Value> {
     let launcher = "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
     let mut command = node_program(launcher)?;
     let header = format!("Authorization: Bearer {}", place.token);
