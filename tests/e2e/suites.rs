@@ -1,12 +1,14 @@
 //! The official conformance suites, through Envoy, against the server `conformance`.
 //!
-//! Keeps true: what is listed here passes by name. The lists grow; there is no list of what may fail.
+//! Keeps true: what is listed here passes by name, the suite itself ends well, and what a revision's requirements score is
+//! listed. The lists grow; there is no list of what may fail.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::tool;
 use libtest_mimic::Trial;
+use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -16,6 +18,13 @@ use crate::trial::Shared;
 const RUN: Duration = Duration::from_secs(900);
 /// The suite's bound of one scenario, in milliseconds.
 const SCENARIO: &str = "60000";
+
+/// What a suite says of a revision.
+#[derive(Deserialize)]
+struct Requirements {
+    /// The scenarios of servers that count.
+    server: Vec<String>,
+}
 
 /// One run of a suite.
 struct Suite {
@@ -145,29 +154,36 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 }
 
 async fn run(shared: &Shared, suite: &Suite) -> Result<()> {
-    let stack = shared.plugin_stack().await?;
-    let program = tool::clients()?
-        .join(suite.package)
-        .join("node_modules/@modelcontextprotocol/conformance/dist/index.js");
+    let package = tool::clients()?.join(suite.package).join("node_modules/@modelcontextprotocol/conformance");
+    let program = package.join("dist/index.js");
     ensure!(program.exists(), "{} is missing; `scripts/setup test` installs it", program.display());
+    let listed: Vec<&str> = suite.passes.iter().copied().flatten().copied().collect();
+    if let ["--requirements", revision, ..] = suite.arguments {
+        let file = package.join(format!("requirements/{revision}.yaml"));
+        let required: Requirements = serde_saphyr::from_str(&std::fs::read_to_string(&file)?)?;
+        ensure!(!required.server.is_empty(), "{} requires nothing", file.display());
+        let missing: Vec<_> =
+            required.server.iter().filter(|name| !listed.contains(&name.as_str())).collect();
+        ensure!(missing.is_empty(), "{revision} requires {missing:?}, which are not listed here");
+    }
+    let stack = shared.plugin_stack().await?;
     let results = tempfile::tempdir()?;
     let mut command = Command::new(tool::node()?);
     command.arg(program).args(["server", "--url", &stack.mcp_url("conformance")]);
     command.args(suite.arguments).current_dir(results.path()).kill_on_drop(true);
-    // It ends with 1 where any scenario fails; which ones must pass is listed here.
     let output = timeout(RUN, command.output()).await.context("the suite hangs")??;
     let said = String::from_utf8_lossy(&output.stdout);
     let Some((before, summary)) = said.split_once("=== SUMMARY ===") else {
         bail!("the suite came to no summary:\n{said}{}", String::from_utf8_lossy(&output.stderr));
     };
     let passed: Vec<&str> = summary.lines().filter_map(passed).collect();
-    let listed: Vec<&str> = suite.passes.iter().copied().flatten().copied().collect();
     let more: Vec<&str> = passed.iter().copied().filter(|name| !listed.contains(name)).collect();
     if !more.is_empty() {
         eprintln!("{} {:?}: {more:?} pass too and are not listed", suite.package, suite.arguments);
     }
     let missing: Vec<&str> = listed.into_iter().filter(|name| !passed.contains(name)).collect();
     ensure!(missing.is_empty(), "{missing:?} do not pass:\n{summary}\n{before}");
+    ensure!(output.status.success(), "the suite ended with {}:\n{summary}\n{before}", output.status);
     Ok(())
 }
 
