@@ -6,6 +6,7 @@
 
 mod advertised;
 mod any_order;
+mod apps;
 mod boot;
 mod certificate;
 mod changes;
@@ -79,6 +80,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     any_order::trials,
     stdio::trials,
     upstreams::trials,
+    apps::trials,
     wire::trials,
     plugins::trials,
     dev::trials,

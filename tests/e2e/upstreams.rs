@@ -29,7 +29,7 @@ const SAY_PORT: &str = "data:text/javascript,import http from 'node:http';\
     console.log(JSON.stringify({port:this.address().port})));return listen.apply(this,all)}";
 
 /// Waits until a service has said its port.
-async fn port(service: &Process) -> Result<u64> {
+pub(crate) async fn port(service: &Process) -> Result<u64> {
     wait::until("the service listens", wait::START, || async {
         let said = |line: &String| serde_json::from_str::<Value>(line).ok()?["port"].as_u64();
         service.log().lines().iter().find_map(said)
@@ -38,7 +38,7 @@ async fn port(service: &Process) -> Result<u64> {
 }
 
 /// Runs `asp import`; whether it succeeded, and all that it said.
-async fn import(arguments: &[&str], out: &Path) -> Result<(bool, String)> {
+pub(crate) async fn import(arguments: &[&str], out: &Path) -> Result<(bool, String)> {
     asp(&[&["import"], arguments, &["--out", &out.display().to_string()]].concat()).await
 }
 
@@ -78,9 +78,9 @@ async fn reference() -> Result<()> {
     let (done, said) = import(&arguments, primitives.path()).await?;
     ensure!(done, "{said}");
     let stack = stack(primitives.path(), "everything", ("everything.internal", port)).await?;
-    let directly = sees(&url, "").await.context("directly")?;
+    let directly = sees("everything.mjs", &url, "").await.context("directly")?;
     let token = stack.alice().await?;
-    let through = sees(&stack.mcp_url("everything"), &token).await;
+    let through = sees("everything.mjs", &stack.mcp_url("everything"), &token).await;
     let through = through.with_context(|| format!("through us: {}", stack.asp.tail()))?;
     for (kind, expected) in directly.as_object().context("an object")? {
         let Some(items) = expected.as_object() else {
@@ -118,9 +118,9 @@ fn same(kind: &str, found: &Value, expected: &Value) -> bool {
     found["description"] == expected["description"] && schema(found) == schema(expected)
 }
 
-/// All that a client sees there.
-async fn sees(url: &str, token: &str) -> Result<Value> {
-    let program = tool::clients()?.join("node-v1/everything.mjs");
+/// All that a client program sees there.
+pub(crate) async fn sees(program: &str, url: &str, token: &str) -> Result<Value> {
+    let program = tool::clients()?.join("node-v1").join(program);
     let mut command = Command::new(tool::node()?);
     command.arg("--preserve-symlinks-main").arg(program).arg(url).env("ASP_TOKEN", token).kill_on_drop(true);
     let output = tokio::time::timeout(wait::START, command.output()).await.context("the client hangs")??;
