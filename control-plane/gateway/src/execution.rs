@@ -49,6 +49,15 @@ pub enum Availability {
     Impossible(String),
 }
 
+/// What a client says of its legacy session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionNote {
+    /// It has other roots than before.
+    RootsChanged,
+    /// It has ended the session.
+    Ended,
+}
+
 /// What runs calls, as the pipeline sees it.
 #[async_trait]
 pub trait Executor: Send + Sync {
@@ -64,6 +73,9 @@ pub trait Executor: Send + Sync {
 
     /// Changes whenever [`Executor::offers`] answers otherwise than before.
     fn offers_changed(&self) -> u64;
+
+    /// A client says something of its session, which has this key, beside its calls.
+    fn heard(&self, session: &str, said: SessionNote);
 
     /// What is known of the plugin behind a primitive; `None` for one that needs none.
     fn availability(&self, primitive: &Primitive) -> Option<Availability>;

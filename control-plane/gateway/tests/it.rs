@@ -44,6 +44,8 @@ mod modern;
 mod one_pipeline;
 #[path = "it/outage.rs"]
 mod outage;
+#[path = "it/pages.rs"]
+mod pages;
 #[path = "it/plugin.rs"]
 mod plugin;
 #[path = "it/proxy.rs"]
@@ -62,6 +64,8 @@ mod revocation;
 mod search;
 #[path = "it/server_list.rs"]
 mod server_list;
+#[path = "it/stateless.rs"]
+mod stateless;
 #[path = "it/subscriptions.rs"]
 mod subscriptions;
 #[path = "it/trace.rs"]

@@ -22,22 +22,34 @@ pub struct ClientAbilities {
     pub roots: bool,
     /// Comes back for what a call has come to.
     pub tasks: bool,
+    /// Says when its roots have changed.
+    pub roots_change: bool,
 }
 
 /// How many there are.
-pub(crate) const ABILITIES: usize = 7;
+pub(crate) const ABILITIES: usize = 8;
 
 impl ClientAbilities {
     /// Each by its place, which is that of its bit in a sealed session: it never changes.
     pub(crate) const fn flags(self) -> [bool; ABILITIES] {
-        let ClientAbilities { elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks } =
-            self;
-        [elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks]
+        let ClientAbilities { elicitation, sampling, roots, pages, .. } = self;
+        let ClientAbilities { sampling_tools, sampling_context, tasks, roots_change, .. } = self;
+        [elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks, roots_change]
     }
 
     pub(crate) const fn of_flags(flags: [bool; ABILITIES]) -> ClientAbilities {
-        let [elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks] = flags;
-        ClientAbilities { elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks }
+        let [elicitation, sampling, roots, pages, sampling_tools, sampling_context, tasks, roots_change] =
+            flags;
+        ClientAbilities {
+            elicitation,
+            sampling,
+            roots,
+            pages,
+            sampling_tools,
+            sampling_context,
+            tasks,
+            roots_change,
+        }
     }
 
     /// Whether a client that can do this can answer.
@@ -51,7 +63,8 @@ impl ClientAbilities {
     }
 
     /// What of it a revision has: elicitation came with 2025-06-18; pages, and tools of a model, with 2025-11-25, which
-    /// also made the context of servers something that a client declares.
+    /// also made the context of servers something that a client declares; no client of 2026-07-28 says of itself that
+    /// something has changed.
     #[must_use]
     pub fn within(self, revision: Revision) -> ClientAbilities {
         let latest = revision >= Revision::V2025_11_25;
@@ -59,6 +72,7 @@ impl ClientAbilities {
             elicitation: self.elicitation && revision >= Revision::V2025_06_18,
             pages: self.pages && latest,
             sampling_tools: self.sampling_tools && latest,
+            roots_change: self.roots_change && !revision.is_modern(),
             sampling_context: if latest { self.sampling_context } else { self.sampling },
             ..self
         }
@@ -79,8 +93,8 @@ impl ClientAbilities {
         let other = other.flags();
         let mut flags = self.flags();
         flags.iter_mut().zip(other).for_each(|(flag, other)| *flag &= !other);
-        // To come back is no answer.
-        ClientAbilities { tasks: false, ..ClientAbilities::of_flags(flags) }
+        // To come back is no answer, nor is to speak unasked.
+        ClientAbilities { tasks: false, roots_change: false, ..ClientAbilities::of_flags(flags) }
     }
 }
 

@@ -194,6 +194,8 @@ impl Record {
                 sampling_tools: self.sampling_tools,
                 sampling_context: self.sampling_context,
                 tasks: false,
+                // Its session is elsewhere.
+                roots_change: false,
             },
             session: self.session.clone(),
             trace: self.trace(),

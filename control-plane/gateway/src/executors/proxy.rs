@@ -9,7 +9,7 @@ use std::sync::Arc;
 use asp_proto::snapshot::{Primitive, ProxyHttp, ProxyMcp};
 
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::Execution;
+use crate::execution::{Execution, SessionNote};
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::upstream::origin;
@@ -47,6 +47,11 @@ impl Proxy {
     /// Changes whenever [`Proxy::offers`] answers otherwise than before.
     pub fn offers_changed(&self) -> u64 {
         self.upstreams.offers_changed()
+    }
+
+    /// A client says something of its session.
+    pub fn heard(&self, session: &str, said: SessionNote) {
+        self.upstreams.heard(session, said);
     }
 
     /// One HTTP/JSON request.

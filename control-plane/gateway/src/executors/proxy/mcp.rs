@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::Execution;
+use crate::execution::{Execution, SessionNote};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
@@ -73,6 +73,24 @@ impl McpUpstreams {
     /// Changes whenever [`McpUpstreams::offers`] answers otherwise than before.
     pub(super) fn offers_changed(&self) -> u64 {
         self.watches.items.changes()
+    }
+
+    /// Passes on what a client says of its session to the upstream sessions that it has.
+    pub(super) fn heard(&self, session: &str, said: SessionNote) {
+        // Calls without a session share theirs with nobody.
+        if session.is_empty() {
+            return;
+        }
+        match said {
+            SessionNote::Ended => self.sessions.end(session),
+            SessionNote::RootsChanged => {
+                for slot in self.sessions.of(session) {
+                    // One that is being opened is asked for roots after that.
+                    let open = slot.try_lock().ok().and_then(|held| held.clone());
+                    open.iter().for_each(|open| open.roots_changed());
+                }
+            }
+        }
     }
 
     /// Runs one call; an upstream session that has ended is opened anew, once.

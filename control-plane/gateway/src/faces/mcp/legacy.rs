@@ -28,6 +28,7 @@ use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
+use crate::execution::SessionNote;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
 use crate::sessions::{Profile, Session};
@@ -51,7 +52,7 @@ pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     match envelope.kind {
         EnvelopeKind::Request => handle(&request, &session, &message).await,
         EnvelopeKind::Notification => {
-            notified(&session, &message);
+            notified(&request, &session, &message);
             accepted()
         }
         EnvelopeKind::Response | EnvelopeKind::Batch(_) => {
@@ -87,7 +88,7 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
 async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
     let trace = trace_of(request, message);
     let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
-        notified(session, message);
+        notified(request, session, message);
         answered(session, message);
         return None;
     };
@@ -164,6 +165,7 @@ pub(super) fn delete(request: &FaceRequest) -> Response {
     match request.gateway.sessions.delete(id, &request.server.message.name, &request.caller) {
         Ok(()) => {
             request.gateway.subscriptions.end(&session.sid());
+            request.gateway.pipeline.executor.heard(&session.key(), SessionNote::Ended);
             codec::status(StatusCode::OK)
         }
         Err(reason @ Reason::RateLimited) => Failure::with(
@@ -358,12 +360,16 @@ fn accepts_stream(request: &FaceRequest) -> bool {
         .any(|value| value.contains("text/event-stream") || value.contains("*/*"))
 }
 
-fn notified(session: &Session, message: &Message) {
-    if message.method.as_deref() == Some("notifications/cancelled")
-        && let Some(id) = message.param("requestId")
-        && let Some(call) = session.tracked(&id.to_string())
-    {
-        call.cancel();
+fn notified(request: &FaceRequest, session: &Session, message: &Message) {
+    match message.method.as_deref() {
+        Some("notifications/cancelled") => {
+            let call = message.param("requestId").and_then(|id| session.tracked(&id.to_string()));
+            call.iter().for_each(|call| call.cancel());
+        }
+        Some("notifications/roots/list_changed") if session.profile.abilities.roots_change => {
+            request.gateway.pipeline.executor.heard(&session.key(), SessionNote::RootsChanged);
+        }
+        _ => {}
     }
 }
 

@@ -96,6 +96,8 @@ pub(super) fn abilities(capabilities: Option<&Value>, revision: Revision) -> Cli
         sampling_tools: declared("sampling").is_some_and(|more| more.contains_key("tools")),
         sampling_context: declared("sampling").is_some_and(|more| more.contains_key("context")),
         roots: declared("roots").is_some(),
+        roots_change: declared("roots")
+            .is_some_and(|roots| roots.get("listChanged") == Some(&Value::Bool(true))),
         // Only one era has them.
         tasks: false,
     }
@@ -176,6 +178,7 @@ mod tests {
             (json!({"sampling": {"tools": {}}}), ClientAbilities { sampling_tools: true, ..sampling }),
             (json!({"sampling": {"context": {}}}), ClientAbilities { sampling_context: true, ..sampling }),
             (json!({"roots": {}}), ClientAbilities { roots: true, ..none }),
+            (json!({"roots": {"listChanged": 1}}), ClientAbilities { roots: true, ..none }),
             (json!({"elicitation": true, "sampling": 1, "roots": []}), none),
         ] {
             for revision in [Revision::V2025_11_25, Revision::V2026_07_28] {
@@ -183,6 +186,10 @@ mod tests {
             }
         }
         assert_eq!(abilities(None, Revision::V2026_07_28), none);
+        let changing = json!({"roots": {"listChanged": true}});
+        for (revision, says) in [(Revision::V2025_03_26, true), (Revision::V2026_07_28, false)] {
+            assert_eq!(abilities(Some(&changing), revision).roots_change, says);
+        }
         for modes in [json!({}), json!({"url": {}}), json!({"form": {}})] {
             let capabilities = json!({"elicitation": modes});
             assert_eq!(abilities(Some(&capabilities), Revision::V2025_06_18), form, "{modes}");

@@ -124,6 +124,7 @@ fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {
             sampling_tools: sampling,
             sampling_context: sampling,
             roots: false,
+            roots_change: false,
             tasks: true,
         },
         session: String::new(),

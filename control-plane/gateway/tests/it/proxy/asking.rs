@@ -115,13 +115,17 @@ impl Server {
             self.streams.lock().insert(session, sender);
             return stream(receiver);
         }
+        if request.method() == "DELETE" {
+            self.heard.send_modify(|heard| heard.push(json!({"ended": session})));
+            return StatusCode::OK.into_response();
+        }
         let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
         let message: Value = serde_json::from_slice(&body).unwrap_or_default();
         self.heard.send_modify(|heard| heard.push(message.clone()));
         match message["method"].as_str() {
             Some("initialize") => {
                 let number = self.sessions.fetch_add(1, Ordering::Relaxed);
-                let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}});
+                let result = json!({"protocolVersion": "2025-11-25", "capabilities": {"logging": {}}, "serverInfo": {}});
                 let body = axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}));
                 ([("mcp-session-id", format!("s{number}"))], body).into_response()
             }
@@ -331,6 +335,60 @@ async fn a_question_that_the_upstream_takes_back_is_open_no_longer() {
     assert_eq!(taken_back["params"]["requestId"], asked["id"]);
     let result = next(&mut body).await;
     assert_eq!(result["result"]["structuredContent"]["told"], "taken back", "{result}");
+}
+
+/// Waits until the server was sent a message like that.
+async fn heard_of(heard: &mut Heard, is_it: impl Fn(&Value) -> bool) {
+    let found = heard.wait_for(|heard| heard.iter().any(&is_it));
+    tokio::time::timeout(PATIENCE, found).await.expect("the message").unwrap();
+}
+
+#[tokio::test]
+async fn an_upstream_is_told_of_changed_roots_and_of_the_end_of_its_clients_session() {
+    let (address, mut heard) = upstream(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
+    let fixture = fixture(address);
+    let silent = connect(&fixture, json!({"roots": {}})).await;
+    let client = connect(&fixture, json!({"roots": {"listChanged": true}})).await;
+    for client in [&silent, &client] {
+        let result = client.request(2, "tools/call", call(2)["params"].clone()).await.json();
+        assert_eq!(result["result"]["structuredContent"]["told"], "m", "{result}");
+    }
+    let declared = |message: &Value| message["params"]["capabilities"]["roots"].clone();
+    let all: Vec<Value> =
+        heard.borrow().iter().filter(|m| m["method"] == "initialize").map(declared).collect();
+    assert_eq!(all, [json!({}), json!({"listChanged": true})]);
+    heard_of(&mut heard, |m| m["method"] == "logging/setLevel" && m["params"]["level"] == "info").await;
+    let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
+    for client in [&silent, &client] {
+        assert_eq!(client.post(&changed).await.status, StatusCode::ACCEPTED);
+    }
+    heard_of(&mut heard, |m| m["method"] == changed["method"]).await;
+    let headers = client.headers();
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let ended = fixture.send(http::Method::DELETE, "/demo/mcp", &headers, "").await;
+    assert_eq!(ended.status, StatusCode::OK);
+    heard_of(&mut heard, |m| m["ended"] == "s1").await;
+    let of = |name: &str, value: &str| heard.borrow().iter().filter(|m| m[name] == value).count();
+    assert_eq!(of("method", "notifications/roots/list_changed"), 1, "who said nothing of changes says none");
+    assert_eq!(of("ended", "s0"), 0, "the other client's goes on");
+}
+
+#[tokio::test]
+async fn what_an_upstream_logs_is_told_to_the_calls_client() {
+    let (address, _heard) = upstream(|talk| {
+        Box::pin(async move {
+            let params = json!({"level": "warning", "logger": "disk", "data": {"left": 3}});
+            talk.say(json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}));
+            talk.done(&json!("m"));
+        })
+    })
+    .await;
+    let client = connect(&fixture(address), json!({})).await;
+    let mut body = client.open(&call(2)).await.into_body();
+    let told = next(&mut body).await;
+    let params = json!({"level": "warning", "logger": "disk", "data": {"left": 3}});
+    assert_eq!((&told["method"], &told["params"]), (&json!("notifications/message"), &params));
+    assert_eq!(next(&mut body).await["result"]["structuredContent"]["told"], "m");
 }
 
 #[tokio::test]

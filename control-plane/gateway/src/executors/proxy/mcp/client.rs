@@ -122,7 +122,24 @@ impl Client {
         session.at.revision = Some(HeaderValue::from_static(known));
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.post(&session.at, &initialized).await?;
+        if result.get("capabilities").is_some_and(|can| can.get("logging").is_some()) {
+            self.wants_logs(session.at.clone(), id);
+        }
         Ok(session)
+    }
+
+    /// Asks for log messages from `info` on: what a client does not want of them is left out here. Some servers say none
+    /// before they are asked (2025-11-25 utilities, logging).
+    fn wants_logs(&self, at: At, id: u64) {
+        let client = self.clone();
+        self.bid_farewell(async move {
+            // No other request of the session has this id: `initialize` had it as a number.
+            let wants = json!({"jsonrpc": "2.0", "id": format!("log.{id}"), "method": "logging/setLevel",
+                               "params": {"level": "info"}});
+            if client.post(&at, &wants).await.is_err() {
+                tracing::debug!("an upstream MCP server was not told which log messages are wanted");
+            }
+        });
     }
 
     /// Sends a request and waits for its result; a cancel of the call is passed on.

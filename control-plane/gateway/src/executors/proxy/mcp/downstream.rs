@@ -114,7 +114,11 @@ pub(super) fn capabilities(abilities: ClientAbilities) -> Value {
     let can = [
         // Without a mode, forms are meant; an upstream sends nobody to a page that no spec names.
         ("elicitation", abilities.elicitation, json!({})),
-        ("roots", abilities.roots, json!({})),
+        (
+            "roots",
+            abilities.roots,
+            if abilities.roots_change { json!({"listChanged": true}) } else { json!({}) },
+        ),
         ("sampling", abilities.sampling, Value::Object(model)),
     ];
     let declared = can.into_iter().filter(|(_, can, _)| *can).map(|(name, _, what)| (name.to_owned(), what));
@@ -259,6 +263,8 @@ mod tests {
     fn a_client_is_declared_with_what_it_can_do_and_nothing_else() {
         let abilities = ClientAbilities { elicitation: true, roots: true, ..ClientAbilities::default() };
         assert_eq!(capabilities(abilities), json!({"elicitation": {}, "roots": {}}));
+        let changing = ClientAbilities { roots_change: true, ..abilities };
+        assert_eq!(capabilities(changing)["roots"], json!({"listChanged": true}));
         let model = ClientAbilities {
             sampling: true,
             sampling_tools: true,

@@ -27,9 +27,15 @@ const LANES: u8 = 32;
 /// Held while one call opens the session, so that concurrent calls do not open it twice.
 pub(super) type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 
+/// A slot, and of which session of a client it is, if of any.
+struct Kept {
+    slot: Slot,
+    session: String,
+}
+
 /// The table.
 pub(super) struct Sessions {
-    slots: Mutex<Shares<Slot>>,
+    slots: Mutex<Shares<Kept>>,
     /// A task looks for idle ones.
     is_swept: AtomicBool,
 }
@@ -64,7 +70,7 @@ impl Sessions {
             let id = id(&lane.to_string());
             match slots.touch(&id) {
                 // In a session calls are told apart by their client; without one they would not be.
-                Some(slot) if !call.session.is_empty() || Arc::strong_count(slot) == 1 => {
+                Some(Kept { slot, .. }) if !call.session.is_empty() || Arc::strong_count(slot) == 1 => {
                     return slot.clone();
                 }
                 Some(_) => {}
@@ -76,11 +82,26 @@ impl Sessions {
         }
         let slot = Slot::default();
         if let Some(id) = found {
-            slots.replace(id, owner, slot.clone());
+            slots.replace(id, owner, Kept { slot: slot.clone(), session: call.session.clone() });
             drop(slots);
             self.sweep();
         }
         slot
+    }
+
+    /// The upstream sessions of a client's session.
+    pub(super) fn of(&self, session: &str) -> Vec<Slot> {
+        let slots = self.slots.lock();
+        let theirs = slots.values().filter(|kept| kept.session == session);
+        theirs.map(|kept| kept.slot.clone()).collect()
+    }
+
+    /// Forgets them; those that no call uses are ended.
+    pub(super) fn end(&self, session: &str) {
+        let ended = self.of(session);
+        self.slots.lock().retain(|kept| kept.session != session);
+        // Not under the lock: each is said farewell to.
+        drop(ended);
     }
 
     /// Forgets every session; those that no call uses are ended.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue};
+use serde_json::json;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -62,6 +63,19 @@ impl At {
 impl Session {
     pub(in crate::executors::proxy::mcp) fn made(client: Client, at: At) -> Session {
         Session { client, at, is_over: AtomicBool::new(false), running: Arc::default(), listening: None }
+    }
+
+    /// The client that it was declared for has other roots than before. An upstream that does not take this asks anew
+    /// when it needs them.
+    pub(in crate::executors::proxy::mcp) fn roots_changed(&self) {
+        let client = self.client.clone();
+        let at = self.at.clone();
+        self.client.bid_farewell(async move {
+            let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
+            if client.post(&at, &changed).await.is_err() {
+                tracing::debug!("an upstream MCP server did not take word of changed roots");
+            }
+        });
     }
 
     pub(in crate::executors::proxy::mcp) fn ended_at_its_server(&self) {
