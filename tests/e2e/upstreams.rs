@@ -67,12 +67,10 @@ async fn reference() -> Result<()> {
     let primitives = tempfile::tempdir()?;
     let mut arguments =
         vec!["--mcp", &url, "--server", "everything", "--proxy-url", "http://everything.internal/mcp"];
-    for left_out in [
-        "simulate-research-query",
-        "trigger-elicitation-request-async",
-        "trigger-sampling-request-async",
-        "trigger-url-elicitation",
-    ] {
+    arguments.extend(["--page", "https://example.com/visit"]);
+    for left_out in
+        ["simulate-research-query", "trigger-elicitation-request-async", "trigger-sampling-request-async"]
+    {
         arguments.extend(["--except", left_out]);
     }
     let (done, said) = import(&arguments, primitives.path()).await?;
@@ -88,6 +86,10 @@ async fn reference() -> Result<()> {
             continue;
         };
         for (name, expected) in items {
+            let found = &through[kind][name];
+            if found != expected {
+                eprintln!("DIFF {kind} {name}\n{found}\n{expected}");
+            }
             // Those that only some clients are shown, and that were not imported.
             if kind == "lists" && through[kind].get(name).is_none() {
                 ensure!(arguments.contains(&name.as_str()), "{name} is not listed");

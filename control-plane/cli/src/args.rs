@@ -273,6 +273,9 @@ pub struct ImportArgs {
     /// operator)
     #[arg(long, value_name = "URL")]
     pub proxy_url: Option<String>,
+    /// A page below which the upstream's tools may send a user (elicitation mode `url`), https
+    #[arg(long = "page", value_name = "URL", requires = "mcp")]
+    pub pages: Vec<String>,
     /// Who answers for the imported primitives
     #[arg(long, default_value = "platform@example.com", value_name = "ADDRESS")]
     pub owner: String,

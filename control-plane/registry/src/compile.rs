@@ -171,6 +171,7 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
                 url: mcp.url.clone(),
                 tool: mcp.tool.clone().unwrap_or_else(|| spec.id.clone()),
                 pin: mcp.pin.clone().unwrap_or_default(),
+                pages: mcp.pages.clone(),
             }),
             (None, None, Some(calls)) => runtime::Mode::ProxyCalls(snapshot::ProxyCalls {
                 url: calls.url.clone(),

@@ -14,10 +14,14 @@ import {
 const [url] = process.argv.slice(2);
 const headers = process.env.ASP_TOKEN ? { Authorization: `Bearer ${process.env.ASP_TOKEN}` } : {};
 const transport = new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
-const capabilities = { elicitation: {}, sampling: {}, roots: {} };
+const capabilities = { elicitation: { form: {}, url: {} }, sampling: {}, roots: {} };
 const client = new Client({ name: 'asp-e2e-everything', version: '1.0.0' }, { capabilities });
 const asked = [];
 client.setRequestHandler(ElicitRequestSchema, ({ params }) => {
+  if (params.mode === 'url') {
+    asked.push({ message: params.message, url: params.url });
+    return { action: 'accept' };
+  }
   asked.push({ message: params.message, schema: params.requestedSchema });
   return { action: 'accept', content: { name: 'Ada', integer: 7, check: true } };
 });
@@ -47,14 +51,20 @@ const tools = {
   'get-roots-list': {},
   'trigger-elicitation-request': {},
   'trigger-sampling-request': { prompt: 'p', maxTokens: 9 },
+  'trigger-url-elicitation': { url: 'https://example.com/visit/7', message: 'Look here' },
 };
 const seen = { lists: {}, tools: {}, refused: {}, resources: {}, templates: {}, prompts: {}, progress: 0 };
 const listed = (await client.listTools()).tools;
 for (const tool of listed) {
-  seen.lists[tool.name] = { description: tool.description, title: tool.title, inputSchema: tool.inputSchema };
+  seen.lists[tool.name] = tool;
 }
 // Before a tool makes resources of this session's own, which nobody imported.
 const { resources } = await client.listResources();
+seen.listed = {
+  resources,
+  templates: (await client.listResourceTemplates()).resourceTemplates,
+  prompts: (await client.listPrompts()).prompts,
+};
 for (const [name, input] of Object.entries(tools)) {
   const progressed = () => { seen.progress += 1; };
   seen.tools[name] = await client.callTool({ name, arguments: input }, undefined, { onprogress: progressed });

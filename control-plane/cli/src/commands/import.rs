@@ -71,10 +71,16 @@ fn bring(args: &ImportArgs, imported: Imported) -> Result<(), Failure> {
     sources.retain(|source| !stale.contains(&source.path) && source.path != server_file);
     sources.extend(new.iter().map(|(path, text)| Source { path: path.clone(), text: text.clone() }));
     check(&sources, &prefix)?;
-    if let (Some(before), Some(after)) = (&before, compiled(&sources, &args.server))
-        && !accepted(args, before, &after)
-    {
-        return Err(Failure::Refused);
+    match (&before, compiled(&sources, &args.server)) {
+        (Some(before), Some(after)) if !accepted(args, before, &after) => return Err(Failure::Refused),
+        (None, _) if !stale.is_empty() && !args.accept => {
+            print::error(&format!(
+                "nothing was written: what was imported before into {prefix} has faults, so that nobody can see what \
+                 changes; `asp lint` names them, --accept writes over it"
+            ));
+            return Err(Failure::Refused);
+        }
+        _ => {}
     }
     write(&args.out, &stale, &new)?;
     for line in &imported.dropped {

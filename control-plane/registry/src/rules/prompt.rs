@@ -55,13 +55,18 @@ fn check_placeholders(spec: &Spec, findings: &mut Findings<'_>) {
 /// What happens on the page is between the user and it, so that nobody may read along.
 fn check_page(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(url) = &spec.schema.url else { return };
+    check_address(url, "/primitiveSchema/url", findings);
+}
+
+/// Where a user may be sent.
+pub(super) fn check_address(url: &str, path: &str, findings: &mut Findings<'_>) {
     let fault = match uri::http_url(url) {
         Err(reason) => reason,
         Ok(parsed) if !parsed.is_https => "the page is plain http".into(),
         Ok(_) => return,
     };
     let hint = "write https://host/path with a plain host and no credentials";
-    findings.add(FaultCode::BadUrl, "/primitiveSchema/url", fault, hint);
+    findings.add(FaultCode::BadUrl, path, fault, hint);
 }
 
 fn check_elicitation(spec: &Spec, findings: &mut Findings<'_>) {

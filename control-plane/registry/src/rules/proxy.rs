@@ -5,12 +5,14 @@
 
 use serde_json::Value;
 
-use super::{name, uri};
+use super::{name, prompt, uri};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{Body, CallsProxy, HttpProxy, Kind, Spec};
 use crate::uri_template::UriTemplate;
 
+/// Most pages below which one upstream may send a user.
+const MAX_PAGES: usize = 16;
 /// Headers that carry credentials, frame the message or belong to the platform.
 const REFUSED_HEADERS: [&str; 14] = [
     "authorization",
@@ -33,6 +35,13 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(runtime) = &spec.runtime else { return };
     if let Some(mcp) = &runtime.mcp {
         check_url(&mcp.url, "/runtime/mcp/url", findings);
+        for (number, page) in mcp.pages.iter().enumerate() {
+            prompt::check_address(page, &format!("/runtime/mcp/pages/{number}"), findings);
+        }
+        if mcp.pages.len() > MAX_PAGES {
+            let message = format!("an upstream sends users to at most {MAX_PAGES} pages");
+            findings.add(FaultCode::BadValue, "/runtime/mcp/pages", message, "name a folder above several");
+        }
         let is_digest = |pin: &String| {
             pin.len() == 64 && pin.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
         };

@@ -215,6 +215,9 @@ pub(crate) struct McpProxy {
     /// lower-case hex digits: while the upstream lists something else, that is reported and not served.
     #[serde(default)]
     pub pin: Option<String>,
+    /// The pages below which the upstream may send a user, https; without any it sends nobody anywhere.
+    #[serde(default)]
+    pub pages: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -76,3 +76,39 @@ fn is_left_out((revision, sender, method): &super::Served) -> bool {
 fn named((revision, sender, method): super::Served) -> String {
     format!("{revision}: {method} of the {sender:?}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of a run in which everything that is served was seen, but for one.
+    fn all_but(left_out: Option<&super::super::Served>) -> Record {
+        let record = Record::new().unwrap();
+        let seen: Vec<_> = record.served().filter(|served| Some(served) != left_out).collect();
+        let mut state = record.state.lock();
+        state.messages = 1;
+        state.seen.extend(seen.into_iter().map(|served| (served, 1)));
+        drop(state);
+        record
+    }
+
+    #[test]
+    fn a_served_method_that_nobody_has_used_fails_a_whole_run_and_no_part_of_one() {
+        assert!(all_but(None).verdict(true).holds);
+        let all: Vec<_> = all_but(None).served().collect();
+        assert!(all.len() > 100, "{}", all.len());
+        for served in [all.first().unwrap(), all.last().unwrap()] {
+            let record = all_but(Some(served));
+            let verdict = record.verdict(true);
+            assert!(!verdict.holds && verdict.report.contains(&named(served.clone())), "{}", verdict.report);
+            assert!(record.verdict(false).holds);
+        }
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_was_said_proves_nothing() {
+        let record = all_but(None);
+        record.state.lock().messages = 0;
+        assert!(!record.verdict(true).holds);
+    }
+}

@@ -149,7 +149,10 @@ impl Import<'_> {
 
     fn add(&mut self, mut spec: Map<String, Value>, upstream_name: &str, item: &Value) {
         let url = self.args.proxy_url.as_deref().unwrap_or(self.url);
-        let target = json!({"url": url, "tool": upstream_name, "pin": pin(item)});
+        let mut target = json!({"url": url, "tool": upstream_name, "pin": pin(item)});
+        if !self.args.pages.is_empty() {
+            target["pages"] = json!(self.args.pages);
+        }
         spec.insert("runtime".into(), json!({"mode": "proxy", "mcp": target}));
         let id = spec.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let text = serde_json::to_string_pretty(&Value::Object(spec)).unwrap_or_default();
@@ -177,6 +180,7 @@ mod tests {
             accept: false,
             server: "up".into(),
             proxy_url: None,
+            pages: Vec::new(),
             owner: "team".into(),
             out: "primitives".into(),
         };

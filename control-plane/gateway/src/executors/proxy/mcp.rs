@@ -102,7 +102,7 @@ impl McpUpstreams {
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
         let client =
             Client { http: destination.client.clone(), url: destination.url, tasks: self.tasks.clone() };
-        let declared = capabilities(call.abilities());
+        let declared = capabilities(call.abilities(), &target.pages);
         let slot = self.sessions.slot(client.url.as_str(), call, &declared.to_string());
         let opens = slot.try_lock().is_ok_and(|held| held.is_none());
         self.watches.enter(&target.url, &client, opens).await;
@@ -111,7 +111,7 @@ impl McpUpstreams {
             call.take_back();
             return Err(Refusal::Unknown);
         }
-        let downstream = Arc::new(Clients::of(call.clone()));
+        let downstream = Arc::new(Clients::of(call.clone(), &target.pages));
         let (method, params) = request(target, execution);
         for attempt in 0..2 {
             let session = self.open(&client, &slot, &declared).await?;

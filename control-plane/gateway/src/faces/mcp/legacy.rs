@@ -418,7 +418,7 @@ impl Era for Legacy {
         Some(server_request(&id, method, params))
     }
 
-    /// (2025-11-25 utilities, cancellation: a request of the server is cancelled by the server.)
+    /// A server cancels its own requests as a client does (2025-11-25 utilities, cancellation).
     fn taken_back(&self, call: &Arc<Call>) -> Option<String> {
         let id = self.session.take_stale_question(call)?;
         let reason = "nobody waits for the answer any more";

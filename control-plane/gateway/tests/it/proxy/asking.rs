@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// What the server says in one stream.
 pub(super) type Said = mpsc::UnboundedSender<String>;
 /// All that it was sent, in order.
-type Heard = watch::Receiver<Vec<Value>>;
+pub(super) type Heard = watch::Receiver<Vec<Value>>;
 /// What it does with one call: it speaks in the call's stream and in the session's own, which another call may have.
 type Script = Arc<dyn Fn(Talk) -> BoxFuture<'static, ()> + Send + Sync>;
 
@@ -35,7 +35,7 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    fn say(&self, message: Value) {
+    pub(super) fn say(&self, message: Value) {
         let _ = self.stream.send(format!("data: {message}\n\n"));
     }
 
@@ -45,12 +45,12 @@ impl Talk {
         streams[&self.session].send(format!("data: {message}\n\n")).unwrap();
     }
 
-    fn ask(&self, id: &str, method: &str, params: Value) {
+    pub(super) fn ask(&self, id: &str, method: &str, params: Value) {
         self.say(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
     }
 
     /// The answer to its request.
-    async fn told(&mut self, id: &str) -> Value {
+    pub(super) async fn told(&mut self, id: &str) -> Value {
         let is_it = |message: &&Value| message["id"] == id && message.get("method").is_none();
         let found = self.heard.wait_for(|heard| heard.iter().any(|message| is_it(&message)));
         let heard =
@@ -74,7 +74,7 @@ pub(super) struct Server {
     pub(super) lists: Mutex<Value>,
 }
 
-async fn upstream(
+pub(super) async fn upstream(
     script: impl Fn(Talk) -> BoxFuture<'static, ()> + Send + Sync + 'static,
 ) -> (SocketAddr, Heard) {
     let (address, server) = server(script).await;
@@ -157,11 +157,18 @@ impl Server {
     }
 }
 
-fn fixture(address: SocketAddr) -> Fixture {
+pub(super) fn fixture(address: SocketAddr) -> Fixture {
+    fixture_with_pages(address, &[])
+}
+
+pub(super) fn fixture_with_pages(address: SocketAddr, pages: &[&str]) -> Fixture {
     let mut snapshot = via_mcp(&["echo"], address);
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
         primitive.output_schema.clear();
         primitive.max_runtime_seconds = 15;
+        if let Some(Mode::ProxyMcp(target)) = primitive.runtime.as_mut().and_then(|r| r.mode.as_mut()) {
+            target.pages = pages.iter().map(|page| (*page).to_owned()).collect();
+        }
     }
     Fixture::of(snapshot)
 }
@@ -171,13 +178,13 @@ fn form() -> Value {
         "type": "object", "properties": {"name": {"type": "string", "maxLength": 5}}, "required": ["name"]}})
 }
 
-fn call(id: u64) -> Value {
+pub(super) fn call(id: u64) -> Value {
     let params = json!({"name": "echo", "arguments": {"message": "m"}, "_meta": {"progressToken": "p"}});
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
 }
 
 /// The next message of a client's stream.
-async fn next(body: &mut Body) -> Value {
+pub(super) async fn next(body: &mut Body) -> Value {
     loop {
         let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("a message").unwrap().unwrap();
         let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
@@ -189,7 +196,7 @@ async fn next(body: &mut Body) -> Value {
     }
 }
 
-async fn connect(fixture: &Fixture, can: Value) -> Legacy {
+pub(super) async fn connect(fixture: &Fixture, can: Value) -> Legacy {
     Legacy::connect(fixture, "demo", "alice", "2025-11-25", can).await
 }
 
@@ -335,60 +342,6 @@ async fn a_question_that_the_upstream_takes_back_is_open_no_longer() {
     assert_eq!(taken_back["params"]["requestId"], asked["id"]);
     let result = next(&mut body).await;
     assert_eq!(result["result"]["structuredContent"]["told"], "taken back", "{result}");
-}
-
-/// Waits until the server was sent a message like that.
-async fn heard_of(heard: &mut Heard, is_it: impl Fn(&Value) -> bool) {
-    let found = heard.wait_for(|heard| heard.iter().any(&is_it));
-    tokio::time::timeout(PATIENCE, found).await.expect("the message").unwrap();
-}
-
-#[tokio::test]
-async fn an_upstream_is_told_of_changed_roots_and_of_the_end_of_its_clients_session() {
-    let (address, mut heard) = upstream(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
-    let fixture = fixture(address);
-    let silent = connect(&fixture, json!({"roots": {}})).await;
-    let client = connect(&fixture, json!({"roots": {"listChanged": true}})).await;
-    for client in [&silent, &client] {
-        let result = client.request(2, "tools/call", call(2)["params"].clone()).await.json();
-        assert_eq!(result["result"]["structuredContent"]["told"], "m", "{result}");
-    }
-    let declared = |message: &Value| message["params"]["capabilities"]["roots"].clone();
-    let all: Vec<Value> =
-        heard.borrow().iter().filter(|m| m["method"] == "initialize").map(declared).collect();
-    assert_eq!(all, [json!({}), json!({"listChanged": true})]);
-    heard_of(&mut heard, |m| m["method"] == "logging/setLevel" && m["params"]["level"] == "info").await;
-    let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
-    for client in [&silent, &client] {
-        assert_eq!(client.post(&changed).await.status, StatusCode::ACCEPTED);
-    }
-    heard_of(&mut heard, |m| m["method"] == changed["method"]).await;
-    let headers = client.headers();
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let ended = fixture.send(http::Method::DELETE, "/demo/mcp", &headers, "").await;
-    assert_eq!(ended.status, StatusCode::OK);
-    heard_of(&mut heard, |m| m["ended"] == "s1").await;
-    let of = |name: &str, value: &str| heard.borrow().iter().filter(|m| m[name] == value).count();
-    assert_eq!(of("method", "notifications/roots/list_changed"), 1, "who said nothing of changes says none");
-    assert_eq!(of("ended", "s0"), 0, "the other client's goes on");
-}
-
-#[tokio::test]
-async fn what_an_upstream_logs_is_told_to_the_calls_client() {
-    let (address, _heard) = upstream(|talk| {
-        Box::pin(async move {
-            let params = json!({"level": "warning", "logger": "disk", "data": {"left": 3}});
-            talk.say(json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}));
-            talk.done(&json!("m"));
-        })
-    })
-    .await;
-    let client = connect(&fixture(address), json!({})).await;
-    let mut body = client.open(&call(2)).await.into_body();
-    let told = next(&mut body).await;
-    let params = json!({"level": "warning", "logger": "disk", "data": {"left": 3}});
-    assert_eq!((&told["method"], &told["params"]), (&json!("notifications/message"), &params));
-    assert_eq!(next(&mut body).await["result"]["structuredContent"]["told"], "m");
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ async fn what_an_upstream_says_it_has_changed_is_not_served_and_what_refuses_mor
             url: "http://service.internal/conformance/mcp".into(),
             tool: "echo".into(),
             pin: asp_registry::pin::pin(&accepted),
+            pages: Vec::new(),
         };
         primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyMcp(target)) });
         primitive.input_schema = accepted["inputSchema"].to_string();

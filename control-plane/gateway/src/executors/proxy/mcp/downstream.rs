@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::call::event::Event;
 use crate::call::outcome::Refusal;
 use crate::call::question::{self, Answer, Ask, Question, put};
-use crate::call::{Call, ClientAbilities, form};
+use crate::call::{Call, ClientAbilities, form, page};
 
 /// Largest form in bytes, as JSON text.
 const MAX_FORM: usize = 64 << 10;
@@ -21,6 +22,9 @@ const MAX_FORM: usize = 64 << 10;
 const MAX_SAMPLING: usize = 1 << 20;
 /// Most messages of one sampling request.
 const MAX_MESSAGES: usize = 256;
+/// Most pages that a call's user is on, and the longest name of one in bytes.
+const MAX_VISITS: usize = 16;
+const MAX_NAME: usize = 512;
 /// JSON-RPC 2.0, error object.
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
@@ -39,6 +43,8 @@ pub struct RpcError {
 #[async_trait]
 pub trait Downstream: Send + Sync {
     fn heard(&self, event: Event);
+    /// A user is done on the page that the upstream calls so.
+    fn visited(&self, _visit: &str) {}
     /// Dropped, what was asked is taken back.
     async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Value, RpcError>;
 }
@@ -58,12 +64,16 @@ impl Downstream for Nobody {
 /// The clients of one call.
 pub(super) struct Clients {
     call: Arc<Call>,
+    /// The pages below which the upstream may send their users.
+    pages: Vec<String>,
     asked: AtomicU64,
+    /// The questions whose page a user agreed to visit, by the upstream's name of each.
+    visiting: Mutex<Vec<(String, String)>>,
 }
 
 impl Clients {
-    pub(super) fn of(call: Arc<Call>) -> Clients {
-        Clients { call, asked: AtomicU64::new(0) }
+    pub(super) fn of(call: Arc<Call>, pages: &[String]) -> Clients {
+        Clients { call, pages: pages.to_vec(), asked: AtomicU64::new(0), visiting: Mutex::default() }
     }
 }
 
@@ -74,12 +84,14 @@ impl Downstream for Clients {
     }
 
     async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Value, RpcError> {
-        let ask = ask(method, params)?;
+        let visit = text(&params, "elicitationId");
+        let ask = ask(method, params, &self.pages)?;
         let call = &self.call;
         if !call.abilities().answers(&ask) {
             return Err(unknown());
         }
-        let is_form = matches!(ask, Ask::Form { .. });
+        let is_form = matches!(ask, Ask::Form { .. } | Ask::Page { .. });
+        let visit = visit.filter(|_| matches!(ask, Ask::Page { .. }));
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let id = format!("upstream.{number}");
         let open = Open { call, id: &id };
@@ -87,8 +99,28 @@ impl Downstream for Clients {
             .map_err(|_| RpcError { code: INTERNAL, message: "too many requests are open" })?;
         let answered = asked.answered(call).await;
         drop(open);
+        if let (Some(visit), Ok(Answer::Accepted(_))) = (visit, &answered) {
+            let mut visiting = self.visiting.lock();
+            if visiting.len() < MAX_VISITS {
+                visiting.push((visit, id));
+            }
+            return Ok(json!({"action": "accept"}));
+        }
         said(answered, is_form)
     }
+
+    fn visited(&self, visit: &str) {
+        let mut visiting = self.visiting.lock();
+        if let Some(at) = visiting.iter().position(|(name, _)| name == visit) {
+            let (_, id) = visiting.swap_remove(at);
+            drop(visiting);
+            self.call.emit(Event::Visited { id });
+        }
+    }
+}
+
+fn text(params: &Map<String, Value>, name: &str) -> Option<String> {
+    params.get(name).and_then(Value::as_str).filter(|text| text.len() <= MAX_NAME).map(str::to_owned)
 }
 
 /// A question that is taken back when nobody waits for its answer any more.
@@ -104,7 +136,18 @@ impl Drop for Open<'_> {
 }
 
 /// The capabilities that a client with these abilities is declared with upstream.
-pub(super) fn capabilities(abilities: ClientAbilities) -> Value {
+pub(super) fn capabilities(abilities: ClientAbilities, pages: &[String]) -> Value {
+    let visits = abilities.pages && !pages.is_empty();
+    let mut modes = Map::new();
+    // Without a mode, forms are meant, and servers of before know none.
+    if visits {
+        let named = [("form", abilities.elicitation), ("url", true)];
+        named
+            .iter()
+            .filter(|(_, can)| *can)
+            .for_each(|(name, _)| drop(modes.insert((*name).into(), json!({}))));
+    }
+
     let mut model = Map::new();
     for (name, can) in [("tools", abilities.sampling_tools), ("context", abilities.sampling_context)] {
         if can {
@@ -112,8 +155,7 @@ pub(super) fn capabilities(abilities: ClientAbilities) -> Value {
         }
     }
     let can = [
-        // Without a mode, forms are meant; an upstream sends nobody to a page that no spec names.
-        ("elicitation", abilities.elicitation, json!({})),
+        ("elicitation", abilities.elicitation || visits, Value::Object(modes)),
         (
             "roots",
             abilities.roots,
@@ -133,8 +175,9 @@ const fn invalid(message: &'static str) -> RpcError {
     RpcError { code: INVALID_PARAMS, message }
 }
 
-fn ask(method: &str, mut params: Map<String, Value>) -> Result<Ask, RpcError> {
+fn ask(method: &str, mut params: Map<String, Value>, pages: &[String]) -> Result<Ask, RpcError> {
     match method {
+        "elicitation/create" if params.get("mode").is_some_and(|mode| mode == "url") => visit(&params, pages),
         "elicitation/create" => user_form(params),
         "sampling/createMessage" => {
             // Tokens of progress and of tasks are of the upstream's own connection.
@@ -145,6 +188,20 @@ fn ask(method: &str, mut params: Map<String, Value>) -> Result<Ask, RpcError> {
         "roots/list" => Ok(Ask::Roots),
         _ => Err(unknown()),
     }
+}
+
+/// A page below one that the spec names: an upstream sends nobody anywhere else.
+fn visit(params: &Map<String, Value>, pages: &[String]) -> Result<Ask, RpcError> {
+    let member = |name: &str| params.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let (Some(message), Some(asked)) = (member("message"), member("url")) else {
+        return Err(invalid("a page has a message and a url"));
+    };
+    if message.len() > MAX_FORM {
+        return Err(invalid("the message is too large"));
+    }
+    let url = pages.iter().find_map(|page| page::address(page, asked));
+    let url = url.ok_or_else(|| invalid("the page is below none that the spec of this tool names"))?;
+    Ok(Ask::Page { message: message.to_owned(), url })
 }
 
 fn user_form(mut params: Map<String, Value>) -> Result<Ask, RpcError> {
@@ -201,7 +258,7 @@ mod tests {
 
     fn asked(method: &str, params: Value) -> Result<Ask, i64> {
         let Value::Object(params) = params else { panic!("no parameters") };
-        ask(method, params).map_err(|error| error.code)
+        ask(method, params, &["https://pay.example.com/cards".into()]).map_err(|error| error.code)
     }
 
     #[test]
@@ -217,6 +274,12 @@ mod tests {
             (
                 "elicitation/create",
                 json!({"mode": "url", "message": "m", "url": "https://a"}),
+                INVALID_PARAMS,
+            ),
+            ("elicitation/create", json!({"mode": "url", "message": "m"}), INVALID_PARAMS),
+            (
+                "elicitation/create",
+                json!({"mode": "url", "message": "m", "url": "https://pay.example.com/other"}),
                 INVALID_PARAMS,
             ),
             (
@@ -257,22 +320,30 @@ mod tests {
         let expected = json!({"messages": [message], "maxTokens": 9}).as_object().unwrap().clone();
         assert_eq!(asked("sampling/createMessage", params), Ok(Ask::Sampling(expected)));
         assert_eq!(asked("roots/list", json!({})), Ok(Ask::Roots));
+        let page = json!({"mode": "url", "message": "Pay", "url": "https://pay.example.com/cards/7", "elicitationId": "e"});
+        let expected = Ask::Page { message: "Pay".into(), url: "https://pay.example.com/cards/7".into() };
+        assert_eq!(asked("elicitation/create", page), Ok(expected));
     }
 
     #[test]
     fn a_client_is_declared_with_what_it_can_do_and_nothing_else() {
         let abilities = ClientAbilities { elicitation: true, roots: true, ..ClientAbilities::default() };
-        assert_eq!(capabilities(abilities), json!({"elicitation": {}, "roots": {}}));
+        assert_eq!(capabilities(abilities, &[]), json!({"elicitation": {}, "roots": {}}));
         let changing = ClientAbilities { roots_change: true, ..abilities };
-        assert_eq!(capabilities(changing)["roots"], json!({"listChanged": true}));
+        assert_eq!(capabilities(changing, &[])["roots"], json!({"listChanged": true}));
         let model = ClientAbilities {
             sampling: true,
             sampling_tools: true,
             pages: true,
             ..ClientAbilities::default()
         };
-        assert_eq!(capabilities(model), json!({"sampling": {"tools": {}}}));
-        assert_eq!(capabilities(ClientAbilities::default()), json!({}));
+        assert_eq!(capabilities(model, &[]), json!({"sampling": {"tools": {}}}));
+        assert_eq!(capabilities(ClientAbilities::default(), &[]), json!({}));
+        let pages = ["https://pay.example.com".to_owned()];
+        assert_eq!(capabilities(model, &pages)["elicitation"], json!({"url": {}}));
+        let both = ClientAbilities { elicitation: true, ..model };
+        assert_eq!(capabilities(both, &pages)["elicitation"], json!({"form": {}, "url": {}}));
+        assert_eq!(capabilities(abilities, &pages)["elicitation"], json!({}));
     }
 
     #[test]

@@ -73,6 +73,12 @@ fn failure(error: &Value) -> Failure {
     }
 }
 
+/// The page on which a user is done, by the upstream's name of it (2025-11-25, `notifications/elicitation/complete`).
+pub(super) fn visited<'a>(method: &str, params: &'a Map<String, Value>) -> Option<&'a str> {
+    let is_it = method == "notifications/elicitation/complete";
+    params.get("elicitationId").filter(|_| is_it)?.as_str()
+}
+
 /// What a notification tells of a request: its progress, by the number that we gave as its token, or a log message.
 pub(super) fn event(method: &str, mut params: Map<String, Value>) -> Option<(Option<u64>, Event)> {
     let text =

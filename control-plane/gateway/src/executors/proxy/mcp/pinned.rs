@@ -214,7 +214,8 @@ fn tell(item: &Item, now: Standing) {
 
 /// The accepted item behind a primitive; `None` where its spec accepts whatever there is.
 fn item(primitive: &Primitive) -> Option<Item> {
-    let Some(Mode::ProxyMcp(ProxyMcp { url, tool, pin })) = primitive.runtime.as_ref()?.mode.as_ref() else {
+    let Some(Mode::ProxyMcp(ProxyMcp { url, tool, pin, .. })) = primitive.runtime.as_ref()?.mode.as_ref()
+    else {
         return None;
     };
     if pin.is_empty() {
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
 
     fn tool(schema: &Value, pin: &str) -> Primitive {
-        let target = ProxyMcp { url: "u".into(), tool: "t".into(), pin: pin.into() };
+        let target = ProxyMcp { url: "u".into(), tool: "t".into(), pin: pin.into(), pages: vec![] };
         let mut primitive = Primitive { input_schema: schema.to_string(), ..Primitive::default() };
         primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyMcp(target)) });
         primitive.set_kind(Kind::Tool);

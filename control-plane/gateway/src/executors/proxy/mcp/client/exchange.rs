@@ -102,6 +102,9 @@ async fn until_answered(
             }
             Some(Message::Notification { method, params }) if method == CANCELLED => asks.take_back(&params),
             Some(Message::Notification { method, params }) => {
+                if let Some(visit) = message::visited(&method, &params) {
+                    exchange.downstream.visited(visit);
+                }
                 // The progress of another request is told where that is read.
                 if let Some((token, event)) = message::event(&method, params)
                     && token.is_none_or(|token| token == exchange.id)

@@ -156,6 +156,10 @@ impl Running {
         }
     }
 
+    fn all(&self) -> Vec<Arc<dyn Downstream>> {
+        self.by_id.lock().values().cloned().collect()
+    }
+
     fn find(&self, id: u64) -> Option<Arc<dyn Downstream>> {
         self.by_id.lock().get(&id).cloned()
     }
@@ -231,6 +235,9 @@ impl Listener {
                     self.running.lists_changed.notify_one();
                 }
                 Message::Notification { method, params } => {
+                    if let Some(visit) = message::visited(&method, &params) {
+                        self.running.all().iter().for_each(|downstream| downstream.visited(visit));
+                    }
                     let Some((token, event)) = message::event(&method, params) else { continue };
                     let whose = match token {
                         Some(id) => self.running.find(id),
