@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::plugin::installed::{Plugin, PluginKey};
 use crate::plugin::language;
-use crate::plugin::manifest::{Kind, PoolMode};
+use crate::plugin::manifest::{Kind, Mode, PoolMode};
 use crate::pool::scheduler::{Action, End, Policy, QueuePosition, Scheduler, TicketId, Waiting};
 use crate::refusal::Refusal;
 use crate::telemetry::totals::{PluginTotals, Used};
@@ -432,5 +432,6 @@ fn rules(plugin: &Plugin) -> Rules {
         log_bytes_per_second: limits.log_bytes_per_second,
         elicitations: manifest.elicitations.iter().cloned().collect(),
         delegations: manifest.delegations.iter().cloned().collect(),
+        is_mcp: manifest.mode == Mode::McpStdio,
     }
 }

@@ -53,7 +53,7 @@ use crate::worker::opening::{WorkerEndpoint, open};
 use crate::worker::process::{EXIT_WITHIN, Machine, Process};
 use crate::worker::residual_work::{Idle, Quiescence, Watch};
 use crate::worker::session::Session;
-use crate::worker::stdio::Inbox;
+use crate::worker::stdio::{Inbox, Readings};
 
 /// From the fork to the answered `init`. A JVM on a busy machine takes the longest.
 const START_WITHIN: Duration = Duration::from_secs(30);
@@ -77,6 +77,8 @@ pub struct Worker {
     pub session: Session,
     /// For reads beside the session stream; a server on standard input and output has none.
     pub channel: Option<Channel>,
+    /// What such a server has instead.
+    pub readings: Option<Readings>,
     /// What the worker said of itself in its `init`.
     pub caps: BTreeMap<String, String>,
     token: MetadataValue<Ascii>,
@@ -271,6 +273,7 @@ impl Running {
             number,
             session: Session::new(process.logs(), rules, opened.to_worker, kill_sender),
             channel: opened.channel,
+            readings: opened.readings,
             caps: opened.caps,
             token: opened.token,
             observed: WorkerStats::new(born),

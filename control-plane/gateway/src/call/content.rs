@@ -1,7 +1,7 @@
 //! What a worker or a service says in its result, read with bounds: content blocks, JSON, and why it failed.
 
 use asp_proto::plugin::{Failed, Json};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, after_handover};
@@ -49,6 +49,13 @@ pub(crate) fn parse(json: Option<&Json>) -> Result<Option<Value>, Refusal> {
 
 pub(crate) fn misfit(message: &str) -> Refusal {
     Refusal::InvalidOutput { pointer: String::new(), message: message.into() }
+}
+
+/// What somebody else says of a result in `_meta`, without what only the platform says.
+pub(crate) fn own_meta(said: Option<Value>) -> Map<String, Value> {
+    let Some(Value::Object(mut meta)) = said else { return Map::new() };
+    meta.retain(|name, _| !name.starts_with("asp/"));
+    meta
 }
 
 /// The block types of MCP 2025-06-18 and later that a tool result may hold.

@@ -16,6 +16,7 @@ use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Availability, Execution};
 use crate::executors::plugin::reference::{language_name, plugin_ref, run_by, stdio_ref};
+use crate::executors::proxy::mcp::downstream::Clients;
 use crate::minting::Minter;
 use crate::telemetry::metrics::Metrics;
 
@@ -36,6 +37,7 @@ mod reads;
 mod reason;
 mod recovery;
 mod reference;
+mod relayed;
 pub(super) mod results;
 pub mod runtimes;
 mod saved;
@@ -166,7 +168,19 @@ impl Plugins {
         let minter = self.minter.clone();
         let delegates = self.delegates.clone();
         let listener = self.listener.clone();
-        let job = Job { execution, plugin, language, primitive, hints, runtime, minter, delegates, listener };
+        let clients = Arc::new(Clients::of(execution.call.clone()));
+        let job = Job {
+            execution,
+            plugin,
+            language,
+            primitive,
+            hints,
+            runtime,
+            minter,
+            delegates,
+            listener,
+            clients,
+        };
         let mut attempt_state = AttemptState::default();
         let mut recovery = Recovery::default();
         if let Some(resume_state) = &execution.resume_state {

@@ -1,4 +1,5 @@
-//! Reads of resources and prompts: calls of their own beside the worker's session stream.
+//! Reads of resources and prompts: calls of their own beside the worker's session stream. What a stdio server asks on
+//! the way is asked within them.
 //!
 //! Keeps true: the last thing that a worker gives is told as the call's last, so that one thing alone takes one frame.
 
@@ -9,9 +10,11 @@ use asp_proto::plugin::client_message::Payload;
 use asp_proto::plugin::prompt_plugin_client::PromptPluginClient;
 use asp_proto::plugin::resource_plugin_client::ResourcePluginClient;
 use asp_proto::plugin::{
-    ClientMessage, Failed, GetPromptRequest, ReadResourceRequest, ServerMessage, server_message,
+    CancelRequest, ClientMessage, Failed, GetPromptRequest, ReadResourceRequest, ServerMessage,
+    server_message,
 };
 use prost_types::Timestamp;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -23,9 +26,12 @@ use crate::ppp::{MAX_MESSAGE, until};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 use crate::worker::session::NotBegun;
+use crate::worker::stdio::{Part, Reading, Readings, Work};
 
 /// How long after its streams a worker's process may end.
 const DEATH_WITHIN: Duration = Duration::from_millis(100);
+/// What a stdio server says of a read that was not passed on.
+const PARTS: usize = 4;
 /// Of a worker's own words in a failure.
 const MAX_TEXT: usize = 4096;
 
@@ -36,16 +42,23 @@ impl Tunnel {
         request: ReadResourceRequest,
         attached: &Attached,
     ) -> Result<End, TunnelError> {
-        let channel = channel(worker)?;
+        let place = place(worker)?;
         self.work = Some(FromGateway::Read(request.clone()));
         let call =
             begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
-        let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
         let subject =
             Subject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
-        let request = worker.request(request);
         let forwarded = Arc::clone(&call);
+        let asked = worker.request(());
         let work = async move {
+            let channel = match place {
+                Place::Channel(channel) => channel,
+                Place::Server(readings) => {
+                    return of_server(readings, Work::Resource(request), &forwarded).await;
+                }
+            };
+            let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+            let request = asked.map(|()| request);
             let mut chunks = client.read(request).await?.into_inner();
             let mut latest = None;
             while let Some(chunk) = chunks.message().await? {
@@ -68,16 +81,23 @@ impl Tunnel {
         request: GetPromptRequest,
         attached: &Attached,
     ) -> Result<End, TunnelError> {
-        let channel = channel(worker)?;
+        let place = place(worker)?;
         self.work = Some(FromGateway::Prompt(request.clone()));
         let call =
             begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
-        let mut client = PromptPluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
         let subject =
             Subject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
-        let request = worker.request(request);
         let forwarded = Arc::clone(&call);
+        let asked = worker.request(());
         let work = async move {
+            let channel = match place {
+                Place::Channel(channel) => channel,
+                Place::Server(readings) => {
+                    return of_server(readings, Work::Prompt(request), &forwarded).await;
+                }
+            };
+            let mut client = PromptPluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+            let request = asked.map(|()| request);
             let prompt = client.get(request).await?.into_inner();
             forwarded.conclude(&prompt);
             Ok(())
@@ -106,7 +126,7 @@ impl Tunnel {
                 message = self.inbound.next(), if !half_closed => match message {
                     Ok(None) => half_closed = true,
                     Ok(Some(message)) if is_cancel(&message) => break Some(Status::cancelled("cancelled")),
-                    Ok(Some(_)) => {}
+                    Ok(Some(message)) => answer(worker, call, message),
                     Err(_) => break Some(Status::cancelled("the caller is gone")),
                 },
                 () = sleep_until(limit) => if call.limit().0 <= Instant::now() {
@@ -129,6 +149,13 @@ impl Tunnel {
         }
         worker.stopped_a_call();
         worker.session.remove(&call.request_id);
+        if worker.readings.is_some() {
+            let request_id = call.request_id.clone();
+            let cancel =
+                CancelRequest { request_id, reason: status.message().to_owned(), ..CancelRequest::default() };
+            // Err: a server that does not take its messages is ended for that.
+            let _ = worker.session.try_send(Payload::Cancel(cancel));
+        }
         call.conclude(&failure(&call.request_id, &status));
         Ok(End::Answered)
     }
@@ -158,9 +185,58 @@ fn begin(
     }
 }
 
-fn channel(worker: &Worker) -> Result<Channel, TunnelError> {
-    let none = || Status::failed_precondition("this plugin has neither resources nor prompts");
-    Ok(worker.channel.clone().ok_or_else(none)?)
+/// Where a worker is asked for resources and prompts.
+enum Place {
+    Channel(Channel),
+    Server(Readings),
+}
+
+fn place(worker: &Worker) -> Result<Place, TunnelError> {
+    let place = worker.channel.clone().map(Place::Channel);
+    let place = place.or_else(|| worker.readings.clone().map(Place::Server));
+    Ok(place.ok_or_else(|| Status::failed_precondition("this plugin has neither resources nor prompts"))?)
+}
+
+/// A read or a prompt of an MCP server; what it asks on the way is the call's.
+async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), Status> {
+    if work.completes() {
+        return Err(Status::unimplemented("what could be meant is listed in specs alone"));
+    }
+    let (parts, mut given) = mpsc::channel(PARTS);
+    let gone = || Status::unavailable("the server has ended");
+    readings.send(Reading { work, parts }).await.map_err(|_| gone())?;
+    loop {
+        match given.recv().await.ok_or_else(gone)? {
+            Part::Said(said) => {
+                call.receive(*said).await.map_err(|cause| Status::internal(cause.to_string()))?;
+            }
+            Part::Contents(mut contents) => {
+                let last = contents.pop();
+                for content in &contents {
+                    call.forward(content).await;
+                }
+                last.iter().for_each(|last| call.conclude(last));
+                return Ok(());
+            }
+            Part::Prompt(prompt) => {
+                call.conclude(&prompt);
+                return Ok(());
+            }
+            Part::Failed(status) => return Err(status),
+        }
+    }
+}
+
+/// Passes on the answer to what a server asked.
+fn answer(worker: &Worker, call: &Call, message: FromGateway) {
+    let FromGateway::Message(ClientMessage { payload: Some(Payload::McpAnswer(answer)) }) = message else {
+        return;
+    };
+    if answer.request_id == call.request_id {
+        call.answered(true, &answer.correlation_id);
+        // Err: a server that does not take its messages is ended for that.
+        let _ = worker.session.try_send(Payload::McpAnswer(answer));
+    }
 }
 
 fn is_cancel(message: &FromGateway) -> bool {

@@ -203,6 +203,7 @@ impl Tunnel {
             Payload::Init(_) => return,
             Payload::UserInput(answer) => call.answered(false, &answer.elicitation_id),
             Payload::DelegationResult(answer) => call.answered(true, &answer.correlation_id),
+            Payload::McpAnswer(answer) => call.answered(true, &answer.correlation_id),
             Payload::Cancel(request) => {
                 call.stop(false);
                 let grace = match request.mode() {
@@ -243,6 +244,7 @@ fn is_of(payload: &Payload, call: &str) -> bool {
         Payload::Cancel(message) => message.request_id == call,
         Payload::UserInput(message) => message.request_id == call,
         Payload::DelegationResult(message) => message.request_id == call,
+        Payload::McpAnswer(message) => message.request_id == call,
         Payload::CheckpointAck(message) => message.request_id == call,
         Payload::Ping(_) | Payload::Init(_) => true,
         Payload::Invoke(_) => false,

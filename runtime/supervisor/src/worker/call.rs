@@ -58,6 +58,8 @@ pub struct Rules {
     pub log_bytes_per_second: u64,
     pub elicitations: BTreeSet<String>,
     pub delegations: BTreeSet<String>,
+    /// The worker is an MCP server, which asks in its own protocol and declares nothing.
+    pub is_mcp: bool,
 }
 
 /// How a call ended for its gateway.
@@ -338,6 +340,11 @@ impl Call {
                 }
                 self.ask(true, &asked.correlation_id, self.rules.delegations.contains(&asked.delegate_id))
             }
+            Payload::McpRequested(asked) if asked.withdrawn => {
+                self.answered(true, &asked.correlation_id);
+                Ok(())
+            }
+            Payload::McpRequested(asked) => self.ask(true, &asked.correlation_id, self.rules.is_mcp),
             Payload::ArtifactData(piece) => self.piece(piece),
             Payload::Artifact(artifact) => self.artifact(artifact),
             Payload::Checkpoint(checkpoint) => self.checkpoint(checkpoint),

@@ -22,7 +22,7 @@ use crate::ppp::MAX_MESSAGE;
 use crate::worker::process::Process;
 use crate::worker::session::TO_WORKER;
 use crate::worker::socket::WorkerSocket;
-use crate::worker::stdio;
+use crate::worker::stdio::{self, Readings};
 
 /// Entries of a worker's `caps` that are passed on.
 const MAX_CAPS: usize = 32;
@@ -32,6 +32,8 @@ const MAX_CAP_BYTES: usize = 512;
 /// A session stream whose `init` was answered.
 pub(super) struct Opened {
     pub(super) channel: Option<Channel>,
+    /// Of a server on standard input and output.
+    pub(super) readings: Option<Readings>,
     pub(super) caps: BTreeMap<String, String>,
     pub(super) token: MetadataValue<Ascii>,
     pub(super) to_worker: mpsc::Sender<ClientMessage>,
@@ -62,11 +64,12 @@ pub(super) async fn open(endpoint: WorkerEndpoint) -> Result<Opened, Cause> {
     match endpoint {
         WorkerEndpoint::Socket { socket, token, uid } => open_session(&socket, token, uid).await,
         WorkerEndpoint::Pipes(stdin, stdout) => {
-            let (bridge, inbox) = stdio::open(stdin, stdout).await?;
+            let (bridge, inbox, readings) = stdio::open(stdin, stdout).await?;
             let (to_worker, messages) = mpsc::channel(TO_WORKER);
             let task = AbortOnDropHandle::new(tokio::spawn(bridge.run(messages)));
             Ok(Opened {
                 channel: None,
+                readings: Some(readings),
                 caps: BTreeMap::from([("shim".to_owned(), "mcp-stdio".to_owned())]),
                 token: MetadataValue::from_static(""),
                 to_worker,
@@ -98,7 +101,7 @@ async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<
             let short = |(name, value): &(String, String)| name.len() + value.len() <= MAX_CAP_BYTES;
             let caps = answer.caps.into_iter().filter(short).take(MAX_CAPS).collect();
             let stream = Incoming::Session(Box::new(stream));
-            Ok(Opened { channel: Some(channel), caps, token: bearer, to_worker, stream })
+            Ok(Opened { channel: Some(channel), readings: None, caps, token: bearer, to_worker, stream })
         }
         Some(Payload::Init(_)) => Err(Cause::Protocol("init was refused")),
         _ => Err(Cause::Protocol("init was not answered first")),

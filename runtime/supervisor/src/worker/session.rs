@@ -222,6 +222,7 @@ fn request_id(payload: &Payload) -> &str {
         Payload::ArtifactData(message) => &message.request_id,
         Payload::ResourceChanged(message) => &message.request_id,
         Payload::ElicitationCompleted(message) => &message.request_id,
+        Payload::McpRequested(message) => &message.request_id,
         Payload::Init(_) | Payload::Pong(_) => "",
     }
 }
@@ -253,6 +254,7 @@ mod tests {
             log_bytes_per_second: 1000,
             elicitations: BTreeSet::new(),
             delegations: BTreeSet::new(),
+            is_mcp: false,
         };
         let (to_worker, _from_session) = mpsc::channel(TO_WORKER);
         let (kill_sender, kill) = mpsc::channel(1);

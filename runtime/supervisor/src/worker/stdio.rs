@@ -1,21 +1,23 @@
 //! Mode `mcp-stdio`: an existing MCP server on a process's standard input and output, presented as a PPP worker.
 //!
-//! Owns the translation: invoke is `tools/call`, its end `completed` or `failed`; progress is progress, cancel
-//! is `notifications/cancelled`, a ping is a ping. Refuses what the server asks of its client (sampling, roots,
-//! elicitation): such a server is told that there is no such method.
+//! Owns the translation: invoke is `tools/call`, a read `resources/read`, a prompt `prompts/get`; progress is progress,
+//! cancel is `notifications/cancelled`, a ping is a ping. What the server asks of its client (elicitation, sampling,
+//! roots) is a question of its only call. Refuses what it asks while no call or several run: nothing says whose it is.
 //! Keeps true: a line that is no JSON-RPC message or is too long is a protocol fault; nobody waits for a
-//! cancelled call, since MCP servers do not answer one.
-//! Source: Model Context Protocol 2025-11-25, basic/transports (stdio), basic/lifecycle, server/tools.
+//! cancelled call, since MCP servers do not answer one; each request of the server is answered, once.
+//! Source: Model Context Protocol 2025-11-25, basic/transports (stdio), basic/lifecycle, server, client.
 
+mod asked;
+mod handshake;
+mod reading;
+mod said;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
-use asp_proto::plugin::{
-    ClientMessage, Completed, Failed, InvokeRequest, Json, LogLine, Pong, Progress, ServerMessage,
-};
+use asp_proto::plugin::{ClientMessage, InvokeRequest, Pong, ServerMessage};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
@@ -23,58 +25,45 @@ use tokio::sync::mpsc;
 
 use crate::cause::Cause;
 use crate::ppp::MAX_MESSAGE;
+use asked::Asked;
+pub use handshake::open;
+pub use reading::{Part, Reading, Work};
+use said::{completed, failed, notified};
 use wire::{Answer, Message, parse};
 
-const PROTOCOL_VERSION: &str = "2025-11-25";
 /// Messages from the server that the runtime has not taken.
 const FROM_SERVER: usize = 16;
-/// Cancelled calls whose late answers are dropped; older ones were forgotten by any server.
-const MAX_CANCELLED: usize = 1024;
-const METHOD_NOT_FOUND: i64 = -32601;
+/// Reads and prompts that the server was not given yet; each comes with a slot of the pool.
+const READINGS: usize = 16;
+/// Requests whose late answers are dropped; older ones were forgotten by any server.
+const MAX_UNHEEDED: usize = 1024;
 const INVALID_PARAMS: i64 = -32602;
 
 /// What the runtime reads instead of a session stream.
 pub type Inbox = mpsc::Receiver<Result<ServerMessage, Cause>>;
+/// Where reads and prompts go, which have no place in a session stream.
+pub type Readings = mpsc::Sender<Reading>;
 
 /// A server that has answered `initialize`.
 pub struct Bridge {
     stdin: ChildStdin,
     lines: mpsc::Receiver<Result<Message, Cause>>,
+    readings: mpsc::Receiver<Reading>,
     next_id: u64,
-    /// Calls by the id of their request to the server.
-    calls: BTreeMap<u64, String>,
+    /// By the id of their request to the server. Bounded by the pool's slots.
+    calls: BTreeMap<u64, Running>,
+    /// What the server asked and nobody has answered.
+    asked: Asked,
     pings: BTreeMap<u64, String>,
-    cancelled: BTreeSet<u64>,
+    unheeded: BTreeSet<u64>,
     out: mpsc::Sender<Result<ServerMessage, Cause>>,
 }
 
-/// Speaks the handshake. Returns the bridge, which is to be run, and what it will say.
-pub async fn open(stdin: ChildStdin, stdout: ChildStdout) -> Result<(Bridge, Inbox), Cause> {
-    let (sender, lines) = mpsc::channel(FROM_SERVER);
-    tokio::spawn(read(stdout, sender));
-    let (out, inbox) = mpsc::channel(FROM_SERVER);
-    let mut bridge = Bridge {
-        stdin,
-        lines,
-        next_id: 1,
-        calls: BTreeMap::new(),
-        pings: BTreeMap::new(),
-        cancelled: BTreeSet::new(),
-        out,
-    };
-    let client = json!({"name": "asp-runtime", "version": env!("CARGO_PKG_VERSION")});
-    let params = json!({"protocolVersion": PROTOCOL_VERSION, "capabilities": {}, "clientInfo": client});
-    let id = bridge.request("initialize", &params).await?;
-    loop {
-        match bridge.lines.recv().await.unwrap_or(Err(Cause::Protocol("standard output was closed")))? {
-            Message::Response { id: answered, answer: Answer::Result(_) } if answered == id => break,
-            Message::Response { .. } => return Err(Cause::Protocol("initialize was refused")),
-            Message::Request { id, .. } => bridge.refuse(&id).await?,
-            Message::Notification { .. } => {}
-        }
-    }
-    bridge.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await?;
-    Ok((bridge, inbox))
+/// A call that the server works on.
+struct Running {
+    request_id: String,
+    /// Of a read or a prompt: who waits for it. Absent: the session stream has its end.
+    reading: Option<(Work, mpsc::Sender<Part>)>,
 }
 
 impl Bridge {
@@ -86,6 +75,7 @@ impl Bridge {
                     Some(payload) => self.send(payload).await,
                     None => return,
                 },
+                Some(reading) = self.readings.recv() => self.read(reading).await,
                 line = self.lines.recv() => match line {
                     Some(Ok(message)) => self.receive(message).await,
                     Some(Err(cause)) => Err(cause),
@@ -105,6 +95,10 @@ impl Bridge {
         match payload {
             In::Invoke(invoke) => self.call(invoke).await,
             In::Cancel(cancel) => self.cancel(&cancel.request_id, &cancel.reason).await,
+            In::McpAnswer(answer) => match self.asked.answer(answer) {
+                Some(line) => self.write(&line).await,
+                None => Ok(()),
+            },
             In::Ping(ping) => {
                 let id = self.request("ping", &json!({})).await?;
                 self.pings.insert(id, ping.nonce);
@@ -114,7 +108,7 @@ impl Bridge {
                 }
                 Ok(())
             }
-            // A server that asks nothing is told nothing.
+            // A server that asks nothing in this way is told nothing.
             In::Init(_) | In::UserInput(_) | In::DelegationResult(_) | In::CheckpointAck(_) => Ok(()),
         }
     }
@@ -122,47 +116,82 @@ impl Bridge {
     async fn call(&mut self, invoke: InvokeRequest) -> Result<(), Cause> {
         let bytes = invoke.arguments.map(|arguments| arguments.value).unwrap_or_default();
         let arguments: Value = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
-        let params = json!({
-            "name": invoke.primitive, "arguments": arguments, "_meta": {"progressToken": invoke.request_id},
-        });
+        let meta = reading::meta(&invoke.request_id, &invoke.attrs);
+        let params = json!({"name": invoke.primitive, "arguments": arguments, "_meta": meta});
         let id = self.request("tools/call", &params).await?;
-        // Bounded by the pool's slots.
-        self.calls.insert(id, invoke.request_id);
+        self.calls.insert(id, Running { request_id: invoke.request_id, reading: None });
+        Ok(())
+    }
+
+    async fn read(&mut self, reading: Reading) -> Result<(), Cause> {
+        let Reading { work, parts } = reading;
+        let (method, params) = work.request();
+        let id = self.request(method, &params).await?;
+        let request_id = work.request_id().to_owned();
+        self.calls.insert(id, Running { request_id, reading: Some((work, parts)) });
         Ok(())
     }
 
     async fn cancel(&mut self, request_id: &str, reason: &str) -> Result<(), Cause> {
-        let found = self.calls.iter().find(|(_, call)| *call == request_id).map(|(id, _)| *id);
-        let Some(id) = found else { return Ok(()) };
-        self.calls.remove(&id);
-        self.cancelled.insert(id);
-        if self.cancelled.len() > MAX_CANCELLED {
-            self.cancelled.pop_first();
-        }
+        let found = self.calls.iter().find(|(_, call)| call.request_id == request_id).map(|(id, _)| *id);
+        let Some((id, call)) = found.and_then(|id| Some((id, self.calls.remove(&id)?))) else {
+            return Ok(());
+        };
+        self.ignore(id);
         let params = json!({"requestId": id, "reason": reason});
         self.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await?;
-        self.say(failed(request_id, "CANCELLED", reason)).await;
+        self.close_asked(id).await?;
+        // Whoever cancels a read does not wait for it.
+        if call.reading.is_none() {
+            self.say(failed(request_id, "CANCELLED", reason)).await;
+        }
         Ok(())
+    }
+
+    /// The answer to this request will not be heeded.
+    fn ignore(&mut self, id: u64) {
+        self.unheeded.insert(id);
+        if self.unheeded.len() > MAX_UNHEEDED {
+            self.unheeded.pop_first();
+        }
     }
 
     async fn receive(&mut self, message: Message) -> Result<(), Cause> {
         match message {
             Message::Response { id, answer } => self.answered(id, answer).await,
-            Message::Request { id, method } if method == "ping" => {
+            Message::Request { id, method, .. } if method == "ping" => {
                 self.write(&json!({"jsonrpc": "2.0", "id": id, "result": {}})).await
             }
-            Message::Request { id, .. } => self.refuse(&id).await,
-            Message::Notification { method, params } => {
-                if let Some(payload) = notified(&method, &params) {
-                    // Progress of a call that has ended says nothing any more.
-                    let late =
-                        matches!(&payload, Out::Progress(progress) if !self.runs(&progress.request_id));
-                    if !late {
-                        self.say(payload).await;
-                    }
+            Message::Request { id, method, params } => {
+                let only = self.only();
+                match self.asked.begin(only, id, method, &params) {
+                    Ok((call, asked)) => self.tell(call, Out::McpRequested(asked)).await,
+                    Err(refusal) => self.write(&refusal).await?,
                 }
                 Ok(())
             }
+            Message::Notification { method, params } => {
+                self.notified(&method, &params).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn notified(&mut self, method: &str, params: &Value) {
+        if method == "notifications/cancelled" {
+            if let Some((call, taken_back)) = self.asked.take_back(params) {
+                self.tell(call, Out::McpRequested(taken_back)).await;
+            }
+            return;
+        }
+        // Logs and updates name no call: with one alone they are that one's.
+        let only = self.only().and_then(|(id, _)| self.calls.get(&id)).filter(|call| call.reading.is_none());
+        let only = only.map(|call| call.request_id.clone()).unwrap_or_default();
+        match notified(method, params, only) {
+            // Progress of a call that has ended says nothing any more.
+            Some(Out::Progress(progress)) if !self.runs(&progress.request_id) => {}
+            Some(payload) => self.say(payload).await,
+            None => {}
         }
     }
 
@@ -172,12 +201,19 @@ impl Bridge {
             self.say(Out::Pong(Pong { nonce })).await;
             return Ok(());
         }
-        if self.cancelled.remove(&id) {
+        if self.unheeded.remove(&id) {
             return Ok(());
         }
-        let Some(request_id) = self.calls.remove(&id) else {
+        let Some(call) = self.calls.remove(&id) else {
             return Err(Cause::Protocol("an answer to an unknown request"));
         };
+        self.close_asked(id).await?;
+        if let Some((work, parts)) = call.reading {
+            // Err: nobody waits for it any more.
+            let _ = parts.send(work.given(answer)).await;
+            return Ok(());
+        }
+        let request_id = call.request_id;
         let payload = match answer {
             Answer::Result(result) => completed(&request_id, &result),
             Answer::Error { code: INVALID_PARAMS, message } => {
@@ -189,18 +225,38 @@ impl Bridge {
         Ok(())
     }
 
+    /// The only call, with the id of its request to the server.
+    fn only(&self) -> Option<(u64, String)> {
+        let mut calls = self.calls.iter();
+        let (id, call) = calls.next()?;
+        calls.next().is_none().then(|| (*id, call.request_id.clone()))
+    }
+
     fn runs(&self, request_id: &str) -> bool {
-        self.calls.values().any(|call| call == request_id)
+        self.calls.values().any(|call| call.request_id == request_id && call.reading.is_none())
+    }
+
+    /// Answers what the server asked within a call that has ended.
+    async fn close_asked(&mut self, call: u64) -> Result<(), Cause> {
+        for line in self.asked.close(call) {
+            self.write(&line).await?;
+        }
+        Ok(())
+    }
+
+    /// Says something of a call to whoever has it.
+    async fn tell(&self, call: u64, payload: Out) {
+        match self.calls.get(&call).map(|call| &call.reading) {
+            // Err: nobody waits for it any more.
+            Some(Some((_, parts))) => drop(parts.send(Part::Said(Box::new(payload))).await),
+            Some(None) => self.say(payload).await,
+            None => {}
+        }
     }
 
     async fn say(&self, payload: Out) {
         // Err: the worker is being ended.
         let _ = self.out.send(Ok(ServerMessage { payload: Some(payload) })).await;
-    }
-
-    async fn refuse(&mut self, id: &Value) -> Result<(), Cause> {
-        let error = json!({"code": METHOD_NOT_FOUND, "message": "this client does not do that"});
-        self.write(&json!({"jsonrpc": "2.0", "id": id, "error": error})).await
     }
 
     async fn request(&mut self, method: &str, params: &Value) -> Result<u64, Cause> {
@@ -234,54 +290,5 @@ async fn read(stdout: ChildStdout, lines: mpsc::Sender<Result<Message, Cause>>) 
         if lines.send(message).await.is_err() || end {
             return;
         }
-    }
-}
-
-fn completed(request_id: &str, result: &Value) -> Out {
-    let json = |value: &Value| Json { value: value.to_string().into_bytes() };
-    Out::Completed(Completed {
-        request_id: request_id.to_owned(),
-        output: result.get("structuredContent").map(json),
-        content: result.get("content").map(json),
-        is_error: result.get("isError").and_then(Value::as_bool).unwrap_or(false),
-        ..Completed::default()
-    })
-}
-
-fn failed(request_id: &str, code: &str, message: &str) -> Out {
-    Out::Failed(Failed {
-        request_id: request_id.to_owned(),
-        code: code.to_owned(),
-        message: message.to_owned(),
-        ..Failed::default()
-    })
-}
-
-/// What a notification means to a call, if anything.
-fn notified(method: &str, params: &Value) -> Option<Out> {
-    let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    match method {
-        "notifications/progress" => {
-            let number = |name: &str| params.get(name).and_then(Value::as_f64);
-            let done = number("progress")?;
-            let percent = match number("total") {
-                Some(total) if total > 0.0 => done / total * 100.0,
-                _ => done,
-            };
-            Some(Out::Progress(Progress {
-                request_id: text("progressToken"),
-                percent: percent.clamp(0.0, 100.0),
-                message: text("message"),
-                ..Progress::default()
-            }))
-        }
-        "notifications/message" => {
-            let message = params.get("data").map(|data| match data {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            });
-            Some(Out::Log(LogLine { message: message.unwrap_or_default(), ..LogLine::default() }))
-        }
-        _ => None,
     }
 }

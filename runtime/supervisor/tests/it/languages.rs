@@ -2,11 +2,16 @@
 //!
 //! scripts/setup installs the shims; `.tools/env` names them (ASP_PLUGIN_PYTHON and its like).
 
+use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
+use asp_proto::plugin::{
+    ContentChunk, DeliverMcpAnswer, GetPromptRequest, GetPromptResponse, Json, ReadResourceRequest,
+    content_chunk,
+};
 use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::{Value, json};
 
-use super::harness::{Said, Stack, crash, eventually, merge, output, start_shims};
+use super::harness::{Said, Stack, Tunnel, crash, eventually, merge, output, start_shims};
 
 const PYTHON: &str = r#"
 import sys
@@ -125,7 +130,8 @@ async fn java_serves_a_call_within_its_memory() {
 const STDIO: &str = r#"
 import json, queue, sys, threading, time
 
-lock, pings = threading.Lock(), queue.Queue()
+lock, pings, answers = threading.Lock(), queue.Queue(), queue.Queue()
+client, levels, refused = {}, [], []
 
 def write(message):
     with lock:
@@ -141,33 +147,65 @@ def call(request):
             pings.get()
     if arguments.get("mode") == "slow":
         time.sleep(60)
+    asked = ask(arguments["asks"]) if "asks" in arguments else None
     write({"method": "notifications/progress",
            "params": {"progressToken": meta["progressToken"], "progress": 1, "total": 4, "message": "quarter"}})
+    write({"method": "notifications/message", "params": {"level": "alert", "data": "fire"}})
+    write({"method": "notifications/resources/updated", "params": {"uri": "doc:1"}})
+    write({"method": "notifications/tools/list_changed"})
     text = f"Hello, {arguments.get('name')}!"
-    write({"id": request["id"], "result": {"content": [{"type": "text", "text": text}],
-           "structuredContent": {"text": text, "tool": request["params"]["name"]}}})
+    write({"id": request["id"], "result": {"content": [{"type": "text", "text": text}], "_meta": {"own": 1},
+           "structuredContent": {"text": text, "tool": request["params"]["name"], "asked": asked,
+                                 "client": client, "levels": levels, "refused": refused}}})
+
+def ask(method):
+    write({"id": "q", "method": method, "params": {"own": True}})
+    return answers.get()
+
+def read(request):
+    asked = ask("roots/list")
+    write({"id": request["id"], "result": {"contents": [
+        {"uri": request["params"]["uri"], "text": json.dumps(asked["result"]), "_meta": {"own": 1}}]}})
 
 print("a log line", file=sys.stderr, flush=True)
 for line in sys.stdin:
     request = json.loads(line)
     method = request.get("method")
-    if method == "initialize":
+    if method is None:
+        refused.append(request["error"]["code"]) if request["id"] == 99 else answers.put(request)
+    elif method == "initialize":
+        client.update(request["params"]["capabilities"])
         write({"id": 99, "method": "roots/list"})
         write({"id": request["id"], "result": {"protocolVersion": request["params"]["protocolVersion"],
-               "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}})
+               "capabilities": {"tools": {}, "logging": {}}, "serverInfo": {"name": "s", "version": "1"}}})
     elif method == "ping":
         write({"id": request["id"], "result": {}})
         pings.put(1)
+    elif method == "logging/setLevel":
+        levels.append(request["params"]["level"])
+        write({"id": request["id"], "result": {}})
     elif method == "tools/call":
         threading.Thread(target=call, args=(request,), daemon=True).start()
+    elif method == "resources/read":
+        threading.Thread(target=read, args=(request,), daemon=True).start()
+    elif method == "prompts/get" and request["params"]["name"] == "hello":
+        said = "Hello, " + request["params"]["arguments"]["name"]
+        write({"id": request["id"], "result": {"messages": [
+            {"role": "user", "content": {"type": "text", "text": said}}]}})
+    elif method == "prompts/get":
+        write({"id": request["id"], "error": {"code": -32602, "message": "no such prompt"}})
 "#;
 
-#[tokio::test]
-async fn a_stdio_mcp_server_is_a_worker_like_any_other() {
+async fn stdio_server() -> Stack {
     let manifest = json!({
         "mode": "mcp-stdio", "language": null, "command": ["python", "server.py"], "entrypoint": "server.py",
     });
-    let stack = start_shims(&[("stdio", manifest, STDIO)]).await;
+    start_shims(&[("stdio", manifest, STDIO)]).await
+}
+
+#[tokio::test]
+async fn a_stdio_mcp_server_is_a_worker_like_any_other() {
+    let stack = stdio_server().await;
     let said = stack.call("stdio", "one", &json!({"name": "Ada"})).await;
     assert_eq!(output(&said).unwrap()["text"], "Hello, Ada!");
     assert!(said.iter().any(|said| matches!(said, Said::Message(Out::Progress(at)) if at.percent == 25.0)));
@@ -182,6 +220,98 @@ async fn a_stdio_mcp_server_is_a_worker_like_any_other() {
 
     let said = stack.call("stdio", "three", &json!({"mode": "garbage"})).await;
     assert_eq!(crash(&said), Some(("protocol".to_owned(), true)));
+}
+
+#[tokio::test]
+async fn what_a_stdio_server_says_and_asks_is_its_only_calls() {
+    let stack = stdio_server().await;
+    let mut tunnel = stack.tunnel("stdio").await;
+    tunnel.invoke("one", &json!({"asks": "roots/list"})).await;
+    answer_mcp(&mut tunnel, "one", &json!({"roots": []})).await;
+    let said = tunnel.rest().await;
+    let answer = output(&said).unwrap_or_else(|| panic!("{said:?}"));
+    assert_eq!(answer["asked"], json!({"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}));
+    assert_eq!(answer["client"], json!({"elicitation": {}, "sampling": {"tools": {}}, "roots": {}}));
+    assert_eq!((&answer["levels"], &answer["refused"]), (&json!(["debug"]), &json!([-32000])), "{answer}");
+    let heard = |wanted: fn(&Out) -> bool| {
+        let all = said.iter().filter(|said| matches!(said, Said::Message(message) if wanted(message)));
+        all.count()
+    };
+    assert_eq!(
+        heard(|out| matches!(out, Out::Progress(at) if at.amount == Some(1.0) && at.total == Some(4.0))),
+        1
+    );
+    assert_eq!(
+        heard(|out| matches!(out, Out::Log(line) if line.severity == "alert" && line.message == "fire")),
+        1
+    );
+    assert_eq!(heard(|out| matches!(out, Out::ResourceChanged(changed) if changed.uri == "doc:1")), 1);
+    assert_eq!(heard(|out| matches!(out, Out::Completed(end) if end.meta.is_some())), 1);
+    stack.log_line("tools/list_changed").await;
+
+    let said = stack.call("stdio", "two", &json!({"asks": "tools/call"})).await;
+    assert_eq!(output(&said).unwrap()["asked"]["error"]["code"], -32601, "nobody answers that");
+    // With a second call beside it, nothing says whose a request is.
+    let mut slow = stack.tunnel("stdio").await;
+    slow.invoke("three", &json!({"mode": "slow"})).await;
+    let said = stack.call("stdio", "four", &json!({"asks": "roots/list"})).await;
+    assert_eq!(output(&said).unwrap()["asked"]["error"]["code"], -32000);
+    slow.cancel("three").await;
+    slow.rest().await;
+    assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
+}
+
+#[tokio::test]
+async fn a_stdio_server_reads_resources_and_prompts_and_asks_within_them() {
+    let stack = stdio_server().await;
+    let mut tunnel = stack.tunnel("stdio").await;
+    let read = ReadResourceRequest { uri: "doc:7".into(), request_id: "one".into(), ..Default::default() };
+    tunnel.frame(&read).await;
+    answer_mcp(&mut tunnel, "one", &json!({"roots": [1]})).await;
+    let said = tunnel.rest().await;
+    let content = said.iter().find_map(|said| match said {
+        Said::Other(any) => Some(any.to_msg::<ContentChunk>().unwrap()),
+        _ => None,
+    });
+    let content = content.unwrap_or_else(|| panic!("{said:?}"));
+    assert_eq!((content.uri.as_str(), content.meta.is_some()), ("doc:7", true));
+    assert_eq!(content.data, Some(content_chunk::Data::Text(r#"{"roots": [1]}"#.into())));
+
+    let prompt = |name: &str, request_id: &str| GetPromptRequest {
+        name: name.into(),
+        arguments: Some(Json { value: br#"{"name": "Ada"}"#.to_vec() }),
+        request_id: request_id.into(),
+        ..Default::default()
+    };
+    let mut tunnel = stack.tunnel("stdio").await;
+    tunnel.frame(&prompt("hello", "two")).await;
+    let said = tunnel.rest().await;
+    let given = said.iter().find_map(|said| match said {
+        Said::Other(any) => Some(any.to_msg::<GetPromptResponse>().unwrap()),
+        _ => None,
+    });
+    let given = given.unwrap_or_else(|| panic!("{said:?}"));
+    let content = &given.messages[0].content.as_ref().unwrap().value;
+    assert!(String::from_utf8_lossy(content).contains("Hello, Ada"));
+
+    let mut tunnel = stack.tunnel("stdio").await;
+    tunnel.frame(&prompt("unknown", "three")).await;
+    assert!(tunnel.rest().await.iter().any(|said| said.failed() == Some("INVALID_ARGUMENT")));
+    assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
+}
+
+/// Answers what a stdio server asks next.
+async fn answer_mcp(tunnel: &mut Tunnel, request_id: &str, result: &Value) {
+    let asked = tunnel.until(|said| matches!(said, Said::Message(Out::McpRequested(_)))).await;
+    let Said::Message(Out::McpRequested(asked)) = asked else { panic!("{asked:?}") };
+    assert_eq!((asked.request_id.as_str(), asked.method.as_str()), (request_id, "roots/list"));
+    let answer = DeliverMcpAnswer {
+        request_id: request_id.into(),
+        correlation_id: asked.correlation_id,
+        result: Some(Json { value: result.to_string().into_bytes() }),
+        ..DeliverMcpAnswer::default()
+    };
+    tunnel.say(In::McpAnswer(answer)).await;
 }
 
 #[tokio::test]

@@ -24,6 +24,7 @@ use crate::clock::since_epoch;
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
 use crate::executors::plugin::reference::STDIO;
+use crate::executors::proxy::mcp::downstream::Clients;
 use crate::minting::{self, Minter};
 
 /// One call as its plugin gets it.
@@ -38,6 +39,8 @@ pub(super) struct Job<'a> {
     pub minter: Arc<Minter>,
     pub delegates: Arc<Delegates>,
     pub listener: Option<LogListener>,
+    /// Whom a stdio server's own requests are put to.
+    pub clients: Arc<Clients>,
 }
 
 impl Job<'_> {

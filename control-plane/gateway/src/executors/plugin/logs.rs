@@ -13,12 +13,12 @@ pub type LogListener = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
 
 /// A line as events have it; told to whoever listens.
 pub(super) fn heard(line: LogLine, plugin: &str, listener: Option<&LogListener>) -> (LogLevel, String) {
-    let level = match line.level() {
+    let level = LogLevel::parse(&line.severity).unwrap_or_else(|| match line.level() {
         log_line::Level::Trace | log_line::Level::Debug => LogLevel::Debug,
         log_line::Level::Info => LogLevel::Info,
         log_line::Level::Warn => LogLevel::Warning,
         log_line::Level::Error => LogLevel::Error,
-    };
+    });
     let text = cut_text(line.message);
     if let Some(listener) = listener {
         listener(plugin, level, &text);

@@ -1,18 +1,22 @@
 //! One worker's part of a resource read or a prompt: content chunks or messages instead of events.
 
-use asp_proto::plugin::{ContentChunk, Failed, GetPromptResponse, content_chunk, server_message::Payload};
+use asp_proto::plugin::{
+    ContentChunk, Failed, GetPromptResponse, client_message, content_chunk, server_message::Payload,
+};
 use asp_proto::snapshot::Kind as PrimitiveKind;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tonic::Code;
 
 use super::admission::{self, Rejection};
 use super::completion;
 use super::job::Job;
 use super::recovery::AttemptOutcome;
+use super::relayed::{Broken, Relayed};
 use super::tunnel::{Heard, Tunnel, TunnelFault};
+use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 
 /// Largest resource in bytes: what one result may carry.
@@ -27,9 +31,18 @@ const UNSUPPORTED: &str = "UNSUPPORTED";
 pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
     let call = job.call();
     let mut contents = Contents::default();
+    let mut relayed = Relayed::of(job);
     loop {
         let heard = tokio::select! {
             heard = tunnel.next() => heard,
+            answer = relayed.next(), if !relayed.is_empty() => {
+                if let Some(answer) = answer
+                    && tunnel.send(client_message::Payload::McpAnswer(answer)).await.is_err()
+                {
+                    return lost(job, "the tunnel takes no more frames");
+                }
+                continue;
+            }
             // Nothing is cancelled inside a read: closing the tunnel ends it.
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
@@ -65,6 +78,11 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             Heard::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
             Heard::Message(Payload::Log(line)) => {
                 job.heard(line);
+            }
+            Heard::Message(Payload::McpRequested(asked)) => {
+                if let Err(Broken(what)) = relayed.take(asked) {
+                    return lost(job, what);
+                }
             }
             Heard::Message(_) => {}
             // A resource may have no contents; a prompt always has its answer.
@@ -152,6 +170,7 @@ struct Contents {
 struct Item {
     uri: String,
     mime_type: String,
+    meta: Map<String, Value>,
     data: Data,
 }
 
@@ -162,7 +181,8 @@ enum Data {
 
 impl Contents {
     fn push(&mut self, chunk: ContentChunk) -> Result<(), Refusal> {
-        let ContentChunk { uri, mime_type, data, asked: _, completion: _ } = chunk;
+        let ContentChunk { uri, mime_type, data, meta, asked: _, completion: _ } = chunk;
+        self.size += meta.as_ref().map_or(0, |meta| meta.value.len());
         self.size += match &data {
             Some(content_chunk::Data::Text(text)) => text.len(),
             Some(content_chunk::Data::Blob(bytes)) => bytes.len(),
@@ -182,7 +202,8 @@ impl Contents {
                     Some(content_chunk::Data::Text(text)) => Data::Text(text),
                     None => Data::Text(String::new()),
                 };
-                self.items.push(Item { uri, mime_type, data });
+                let meta = own_meta(crate::call::content::parse(meta.as_ref())?);
+                self.items.push(Item { uri, mime_type, meta, data });
                 Ok(())
             }
         }
@@ -214,6 +235,9 @@ impl Item {
         if let Some(object) = content.as_object_mut() {
             if !self.mime_type.is_empty() {
                 object.insert("mimeType".into(), self.mime_type.into());
+            }
+            if !self.meta.is_empty() {
+                object.insert("_meta".into(), self.meta.into());
             }
             match self.data {
                 Data::Text(text) => object.insert("text".into(), text.into()),

@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 
 use asp_proto::plugin::{Completed, ResultChunk};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::call::content::{is_content_block, misfit, parse};
+use crate::call::content::{is_content_block, misfit, own_meta, parse};
 use crate::call::outcome::{Output, Refusal, text_block};
 
 /// Most bytes of chunks that are joined; more are counted and left out.
@@ -114,7 +114,7 @@ pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output,
         content,
         structured: structured.filter(|_| !completed.is_error),
         is_error: completed.is_error,
-        meta: Map::new(),
+        meta: own_meta(parse(completed.meta.as_ref())?),
     })
 }
 

@@ -22,6 +22,7 @@ use super::asking::{self, AskedTwice};
 use super::attempt_state::{AttemptState, Delivery};
 use super::job::Job;
 use super::recovery::AttemptOutcome;
+use super::relayed::{self, Relayed};
 use super::results::{self, Extras};
 use super::saved::Saved;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
@@ -44,6 +45,7 @@ pub(super) struct Session<'a> {
     saved: &'a Saved,
     tunnel: Tunnel,
     receiving: Receiving,
+    relayed: Relayed,
     cancelling: bool,
     /// The gateway ends: the worker was asked to save and yield.
     preempting: bool,
@@ -66,6 +68,7 @@ pub(super) async fn run(
         saved: &plugins.saved,
         tunnel,
         receiving: Receiving::new(plugins.artifacts.clone(), job.call().clone()),
+        relayed: Relayed::of(job),
         cancelling: false,
         preempting: false,
         soften: soften_at(job),
@@ -100,6 +103,10 @@ impl Session<'_> {
                 Some(delivery) = self.attempt_state.waiting.next(), if !self.attempt_state.waiting.is_empty() => {
                     self.deliver(delivery).await
                 }
+                answer = self.relayed.next(), if !self.relayed.is_empty() => match answer {
+                    Some(answer) => self.send(client_message::Payload::McpAnswer(answer)).await,
+                    None => Ok(()),
+                },
                 () = call.cancelled(), if !self.cancelling => self.cancel().await,
                 () = call.ownership.preempted(), if !self.preempting && !self.cancelling => self.preempt().await,
                 () = wait_until(self.soften), if !self.cancelling => {
@@ -176,6 +183,10 @@ impl Session<'_> {
                 asking::visited(self.job, self.attempt_state, &done.elicitation_id);
                 Ok(())
             }
+            Payload::McpRequested(asked) => {
+                let taken = self.relayed.take(asked);
+                taken.map_err(|relayed::Broken(what)| self.broken(what))
+            }
             Payload::Completed(end) => Err(self.completed(&end)),
             Payload::Failed(end) => Err(self.failed(&end)),
             Payload::Cancel(_) | Payload::Pong(_) => Ok(()),
@@ -220,6 +231,7 @@ impl Session<'_> {
             Payload::Checkpoint(m) => &m.request_id,
             Payload::ResourceChanged(m) => &m.request_id,
             Payload::ElicitationCompleted(m) => &m.request_id,
+            Payload::McpRequested(m) => &m.request_id,
             Payload::Init(_) | Payload::Pong(_) => return Ok(()),
         };
         // A log line of the worker's own has no call.
@@ -282,10 +294,15 @@ impl Session<'_> {
         if !progress.task_id.is_empty() {
             self.attempt_state.task_id = progress.task_id;
         }
-        if progress.percent.is_finite() {
+        let (amount, total) = match progress.amount {
+            // As the server counts.
+            Some(amount) if self.job.language == STDIO => (amount, progress.total),
+            _ => (progress.percent.clamp(0.0, 100.0), Some(100.0)),
+        };
+        if amount.is_finite() && total.is_none_or(f64::is_finite) {
             self.job.call().emit(Event::Progress {
-                progress: progress.percent.clamp(0.0, 100.0),
-                total: Some(100.0),
+                progress: amount,
+                total,
                 message: (!progress.message.is_empty()).then_some(progress.message),
                 gauges: progress
                     .gauges
@@ -320,6 +337,10 @@ impl Session<'_> {
             Delivery::Input(input) => client_message::Payload::UserInput(input),
             Delivery::Delegation(result) => client_message::Payload::DelegationResult(result),
         };
+        self.send(message).await
+    }
+
+    async fn send(&mut self, message: client_message::Payload) -> Step {
         let sent = self.tunnel.send(message).await;
         sent.map_err(|fault| self.lost(fault))
     }
@@ -349,8 +370,7 @@ impl Session<'_> {
             reason: reason.to_owned(),
             mode: mode.into(),
         };
-        let sent = self.tunnel.send(client_message::Payload::Cancel(cancel)).await;
-        sent.map_err(|fault| self.lost(fault))
+        self.send(client_message::Payload::Cancel(cancel)).await
     }
 
     fn completed(&mut self, end: &asp_proto::plugin::Completed) -> AttemptOutcome {

@@ -13,6 +13,7 @@ use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
 
 use crate::call::Call;
+use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Execution, SessionNote};
 use crate::executors::outbound::client::{Outbound, OutboundError};
@@ -228,15 +229,8 @@ fn output(kind: Kind, mut result: Map<String, Value>) -> Output {
                 content,
                 is_error: result.get("isError") == Some(&Value::Bool(true)),
                 structured: result.remove("structuredContent"),
-                meta: meta(result.remove("_meta")),
+                meta: own_meta(result.remove("_meta")),
             }
         }
     }
-}
-
-/// What the upstream says of its result, without what only the platform says.
-fn meta(said: Option<Value>) -> Map<String, Value> {
-    let Some(Value::Object(mut meta)) = said else { return Map::new() };
-    meta.retain(|name, _| !name.starts_with("asp/"));
-    meta
 }

@@ -15,6 +15,7 @@ fn rules() -> Rules {
         log_bytes_per_second: 1000,
         elicitations: ["age".to_owned()].into(),
         delegations: ["llm".to_owned()].into(),
+        is_mcp: false,
     }
 }
 

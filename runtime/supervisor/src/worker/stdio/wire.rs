@@ -5,11 +5,14 @@ use serde_json::Value;
 
 use crate::cause::Cause;
 
+/// Longest id of a server's own request in bytes; those of SDKs are numbers or UUIDs.
+const MAX_ID: usize = 256;
+
 /// A server's message. Batches do not exist in MCP since 2025-06-18.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
     Response { id: u64, answer: Answer },
-    Request { id: Value, method: String },
+    Request { id: Value, method: String, params: Value },
     Notification { method: String, params: Value },
 }
 
@@ -39,8 +42,8 @@ pub(super) fn parse(line: &[u8]) -> Result<Message, Cause> {
     let line: Line = serde_json::from_slice(line)
         .map_err(|_| Cause::Protocol("a line on standard output is no JSON-RPC message"))?;
     match line {
-        Line { id: Some(id), method: Some(method), .. } if id.is_string() || id.is_number() => {
-            Ok(Message::Request { id, method })
+        Line { id: Some(id), method: Some(method), params, .. } if is_id(&id) => {
+            Ok(Message::Request { id, method, params: params.unwrap_or(Value::Null) })
         }
         Line { id: None, method: Some(method), params, .. } => {
             Ok(Message::Notification { method, params: params.unwrap_or(Value::Null) })
@@ -51,6 +54,11 @@ pub(super) fn parse(line: &[u8]) -> Result<Message, Cause> {
         }
         _ => Err(Cause::Protocol("a JSON-RPC message is neither request, notification nor response")),
     }
+}
+
+/// A number or a short text: those of open requests are kept.
+fn is_id(id: &Value) -> bool {
+    id.is_number() || id.as_str().is_some_and(|text| text.len() <= MAX_ID)
 }
 
 /// Our own ids are whole numbers.
@@ -86,6 +94,7 @@ mod tests {
             r#"{"id":7,"result":1,"error":{"code":1}}"#,
             r#"{"id":{},"method":"m"}"#,
             r#"{"id":-7,"result":1}"#,
+            &format!(r#"{{"id":"{}","method":"m"}}"#, "x".repeat(MAX_ID + 1)),
         ] {
             assert!(matches!(parse(bad), Err(Cause::Protocol(_))), "{bad}");
         }

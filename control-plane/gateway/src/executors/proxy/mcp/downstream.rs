@@ -62,7 +62,7 @@ impl Downstream for Nobody {
 }
 
 /// The clients of one call.
-pub(super) struct Clients {
+pub(in crate::executors) struct Clients {
     call: Arc<Call>,
     /// The pages below which the upstream may send their users.
     pages: Vec<String>,
@@ -72,7 +72,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    pub(super) fn of(call: Arc<Call>, pages: &[String]) -> Clients {
+    pub(in crate::executors) fn of(call: Arc<Call>, pages: &[String]) -> Clients {
         Clients { call, pages: pages.to_vec(), asked: AtomicU64::new(0), visiting: Mutex::default() }
     }
 }

@@ -1,0 +1,163 @@
+//! What an MCP server asks of its client, until it is answered.
+//!
+//! Refuses what no client may answer, what belongs to no call, and more than a call may have open. Keeps true: each
+//! request has one answer, also when its call ends first.
+
+use std::collections::BTreeMap;
+
+use asp_proto::plugin::{DeliverMcpAnswer, Json, McpRequested};
+use serde_json::{Value, json};
+
+/// Requests that a client may answer.
+const METHODS: [&str; 3] = ["elicitation/create", "sampling/createMessage", "roots/list"];
+/// Most that are open: those of one call (plugin.proto), since only an only call has any.
+const MAX_OPEN: usize = 16;
+/// Largest parameters in bytes, as JSON text: a little more than the gateway takes of a sampling request with an image.
+const MAX_PARAMS: usize = (1 << 20) + 1024;
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+/// JSON-RPC 2.0: implementation-defined server errors.
+const REFUSED: i64 = -32000;
+
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    next: u64,
+    open: BTreeMap<u64, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// The id of the call's request to the server.
+    call: u64,
+    request_id: String,
+    /// The server's own id.
+    id: Value,
+}
+
+impl Asked {
+    /// The question to ask, and of which call. `Err`: the line that refuses the request.
+    pub(super) fn begin(
+        &mut self,
+        only: Option<(u64, String)>,
+        id: Value,
+        method: String,
+        params: &Value,
+    ) -> Result<(u64, McpRequested), Value> {
+        if !METHODS.contains(&method.as_str()) {
+            return Err(error(&id, METHOD_NOT_FOUND, "this client does not do that"));
+        }
+        let Some((call, request_id)) = only else {
+            let text = "no call is under way that this belongs to, or several are: ask within a call, and let the \
+                        spec's runtime.pool.concurrency be 1";
+            return Err(error(&id, REFUSED, text));
+        };
+        if self.open.len() >= MAX_OPEN {
+            return Err(error(&id, REFUSED, "too many requests are open: wait for an answer first"));
+        }
+        let params = if params.is_null() { "{}".to_owned() } else { params.to_string() };
+        if params.len() > MAX_PARAMS {
+            return Err(error(&id, INVALID_PARAMS, "the request is too large: send at most 1 MiB"));
+        }
+        self.next += 1;
+        let question = McpRequested {
+            request_id: request_id.clone(),
+            correlation_id: self.next.to_string(),
+            method,
+            params: Some(Json { value: params.into_bytes() }),
+            withdrawn: false,
+        };
+        self.open.insert(self.next, Open { call, request_id, id });
+        Ok((call, question))
+    }
+
+    /// The line that answers the server; `None` where it waits no longer.
+    pub(super) fn answer(&mut self, answer: DeliverMcpAnswer) -> Option<Value> {
+        let number: u64 = answer.correlation_id.parse().ok()?;
+        if self.open.get(&number)?.request_id != answer.request_id {
+            return None;
+        }
+        let open = self.open.remove(&number)?;
+        let result = answer.result.and_then(|json| serde_json::from_slice::<Value>(&json.value).ok());
+        Some(match result {
+            Some(result) => json!({"jsonrpc": "2.0", "id": open.id, "result": result}),
+            None => error(&open.id, answer.error_code, &answer.error_message),
+        })
+    }
+
+    /// The server takes a request of its own back; what to say of it, and to which call.
+    pub(super) fn take_back(&mut self, params: &Value) -> Option<(u64, McpRequested)> {
+        let id = params.get("requestId")?;
+        let number = self.open.iter().find(|(_, open)| open.id == *id).map(|(number, _)| *number)?;
+        let open = self.open.remove(&number)?;
+        let taken_back = McpRequested {
+            request_id: open.request_id,
+            correlation_id: number.to_string(),
+            withdrawn: true,
+            ..McpRequested::default()
+        };
+        Some((open.call, taken_back))
+    }
+
+    /// The lines that answer what was asked within a call that has ended.
+    pub(super) fn close(&mut self, call: u64) -> Vec<Value> {
+        let ended = self.open.extract_if(.., |_, open| open.call == call);
+        ended.map(|(_, open)| error(&open.id, REFUSED, "the call that this belongs to has ended")).collect()
+    }
+}
+
+fn error(id: &Value, code: i64, message: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(line: &Value) -> Option<i64> {
+        line["error"]["code"].as_i64()
+    }
+
+    fn roots(asked: &mut Asked, id: u64) -> Result<(u64, McpRequested), Value> {
+        asked.begin(Some((3, "r".into())), json!(id), "roots/list".into(), &Value::Null)
+    }
+
+    #[test]
+    fn what_nobody_can_answer_is_refused_at_once() {
+        let mut asked = Asked::default();
+        let mut refused = |only: Option<(u64, &str)>, method: &str, params: &Value| {
+            let only = only.map(|(id, call)| (id, call.to_owned()));
+            asked.begin(only, json!(1), method.into(), params).map_err(|line| code(&line)).err()
+        };
+        let call = Some((3, "r"));
+        assert_eq!(refused(call, "tools/call", &Value::Null), Some(Some(METHOD_NOT_FOUND)));
+        assert_eq!(refused(None, "roots/list", &Value::Null), Some(Some(REFUSED)));
+        let large = json!({"x": "x".repeat(MAX_PARAMS)});
+        assert_eq!(refused(call, "sampling/createMessage", &large), Some(Some(INVALID_PARAMS)));
+        for id in 0..MAX_OPEN as u64 {
+            assert!(roots(&mut asked, id).is_ok());
+        }
+        assert_eq!(code(&roots(&mut asked, 99).unwrap_err()), Some(REFUSED), "one more than may be open");
+    }
+
+    #[test]
+    fn each_request_is_answered_once_also_when_its_call_ends() {
+        let mut asked = Asked::default();
+        let ids: Vec<String> = (0..3).map(|id| roots(&mut asked, id).unwrap().1.correlation_id).collect();
+        let answer = |id: &str, call: &str| DeliverMcpAnswer {
+            request_id: call.into(),
+            correlation_id: id.into(),
+            result: Some(Json { value: b"{\"roots\":[]}".to_vec() }),
+            ..DeliverMcpAnswer::default()
+        };
+        assert_eq!(asked.answer(answer(&ids[0], "another")), None, "an answer of another call");
+        let line = asked.answer(answer(&ids[0], "r")).unwrap();
+        assert_eq!(line, json!({"jsonrpc": "2.0", "id": 0, "result": {"roots": []}}));
+        assert_eq!(asked.answer(answer(&ids[0], "r")), None);
+        let (call, taken_back) = asked.take_back(&json!({"requestId": 1})).unwrap();
+        assert_eq!((call, taken_back.withdrawn, taken_back.correlation_id), (3, true, ids[1].clone()));
+        assert!(asked.close(4).is_empty());
+        let closed = asked.close(3);
+        assert_eq!(closed.iter().map(code).collect::<Vec<_>>(), [Some(REFUSED)]);
+        assert_eq!(asked.answer(answer(&ids[2], "r")), None);
+    }
+}

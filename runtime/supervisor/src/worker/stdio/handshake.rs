@@ -1,0 +1,61 @@
+//! How an MCP server on standard input and output is greeted.
+//!
+//! Keeps true: it is told of those capabilities alone whose requests a call's client may answer; whether that client
+//! can is known only with the request.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::mpsc;
+
+use super::wire::{Answer, Message};
+use super::{Asked, Bridge, FROM_SERVER, Inbox, READINGS, Readings, read};
+use crate::cause::Cause;
+
+const PROTOCOL_VERSION: &str = "2025-11-25";
+/// The gateway leaves out what the client of a call did not ask for.
+const LOG_LEVEL: &str = "debug";
+
+/// Speaks the handshake. Returns the bridge, which is to be run, what it will say, and where reads and prompts go.
+pub async fn open(stdin: ChildStdin, stdout: ChildStdout) -> Result<(Bridge, Inbox, Readings), Cause> {
+    let (sender, lines) = mpsc::channel(FROM_SERVER);
+    tokio::spawn(read(stdout, sender));
+    let (out, inbox) = mpsc::channel(FROM_SERVER);
+    let (readings, to_read) = mpsc::channel(READINGS);
+    let mut bridge = Bridge {
+        stdin,
+        lines,
+        readings: to_read,
+        next_id: 1,
+        calls: BTreeMap::new(),
+        asked: Asked::default(),
+        pings: BTreeMap::new(),
+        unheeded: BTreeSet::new(),
+        out,
+    };
+    let client = json!({"name": "asp-runtime", "version": env!("CARGO_PKG_VERSION")});
+    // Without a mode, forms are meant: a server sends nobody to a page that no spec names. Roots are those of the
+    // call's client, which come and go with it, so that no change of them is told.
+    let capabilities = json!({"elicitation": {}, "sampling": {"tools": {}}, "roots": {}});
+    let params =
+        json!({"protocolVersion": PROTOCOL_VERSION, "capabilities": capabilities, "clientInfo": client});
+    let id = bridge.request("initialize", &params).await?;
+    let server = loop {
+        match bridge.lines.recv().await.unwrap_or(Err(Cause::Protocol("standard output was closed")))? {
+            Message::Response { id: answered, answer: Answer::Result(result) } if answered == id => {
+                break result;
+            }
+            Message::Response { .. } => return Err(Cause::Protocol("initialize was refused")),
+            request @ Message::Request { .. } => bridge.receive(request).await?,
+            Message::Notification { .. } => {}
+        }
+    };
+    bridge.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await?;
+    let logs = server.get("capabilities").and_then(|capabilities| capabilities.get("logging"));
+    if logs.is_some_and(Value::is_object) {
+        let id = bridge.request("logging/setLevel", &json!({"level": LOG_LEVEL})).await?;
+        bridge.ignore(id);
+    }
+    Ok((bridge, inbox, readings))
+}

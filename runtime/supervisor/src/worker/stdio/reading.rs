@@ -1,0 +1,175 @@
+//! Reads of resources and prompts of an MCP server, which a plugin has calls of their own for.
+//!
+//! Owns `resources/read` and `prompts/get`, and what their results are in PPP. Refuses to complete what somebody types:
+//! the spec lists the values, or nothing does.
+
+use std::collections::BTreeMap;
+
+use asp_proto::plugin::server_message::Payload as Out;
+use asp_proto::plugin::{
+    ContentChunk, GetPromptRequest, GetPromptResponse, Json, PromptMessage, ReadResourceRequest,
+    content_chunk,
+};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::INVALID_PARAMS;
+use super::said;
+use super::wire::Answer;
+
+/// MCP 2025-11-25, server/resources, error handling.
+const RESOURCE_NOT_FOUND: i64 = -32002;
+/// Most contents and messages that are passed on, as at the gateway.
+const MAX_ITEMS: usize = 1001;
+
+/// A read or a prompt for the server, and where its parts go.
+pub struct Reading {
+    pub work: Work,
+    pub parts: mpsc::Sender<Part>,
+}
+
+/// What is to be read.
+pub enum Work {
+    Resource(ReadResourceRequest),
+    Prompt(GetPromptRequest),
+}
+
+/// What comes of it.
+pub enum Part {
+    /// On the way: what the server asks.
+    Said(Box<Out>),
+    /// The last part.
+    Contents(Vec<ContentChunk>),
+    Prompt(GetPromptResponse),
+    Failed(Status),
+}
+
+/// What goes with each request: the call's own id as the token of its progress, and its trace.
+pub(super) fn meta(request_id: &str, attrs: &BTreeMap<String, String>) -> Value {
+    let mut meta = json!({"progressToken": request_id});
+    if let Some(parent) = attrs.get("traceparent") {
+        meta["traceparent"] = parent.as_str().into();
+    }
+    meta
+}
+
+impl Work {
+    pub(super) fn request_id(&self) -> &str {
+        match self {
+            Work::Resource(request) => &request.request_id,
+            Work::Prompt(request) => &request.request_id,
+        }
+    }
+
+    /// Whether nothing is to be read yet, because somebody types.
+    pub fn completes(&self) -> bool {
+        match self {
+            Work::Resource(request) => !request.completing.is_empty(),
+            Work::Prompt(request) => !request.completing.is_empty(),
+        }
+    }
+
+    pub(super) fn request(&self) -> (&'static str, Value) {
+        match self {
+            Work::Resource(request) => {
+                let uri = if request.uri.is_empty() { &request.primitive } else { &request.uri };
+                let meta = meta(&request.request_id, &request.attrs);
+                ("resources/read", json!({"uri": uri, "_meta": meta}))
+            }
+            Work::Prompt(request) => {
+                let bytes = request.arguments.as_ref().map(|json| json.value.as_slice()).unwrap_or_default();
+                let arguments: Map<String, Value> = serde_json::from_slice(bytes).unwrap_or_default();
+                let meta = meta(&request.request_id, &request.attrs);
+                ("prompts/get", json!({"name": request.name, "arguments": arguments, "_meta": meta}))
+            }
+        }
+    }
+
+    /// What the server's answer is to whoever asked.
+    pub(super) fn given(&self, answer: Answer) -> Part {
+        let given = match (self, answer) {
+            (Work::Resource(_), Answer::Result(result)) => contents(&result).map(Part::Contents),
+            (Work::Prompt(_), Answer::Result(result)) => Ok(Part::Prompt(prompt(&result))),
+            (_, Answer::Error { code, message }) => Err(match code {
+                RESOURCE_NOT_FOUND => Status::not_found(message),
+                INVALID_PARAMS => Status::invalid_argument(message),
+                _ => Status::internal(message),
+            }),
+        };
+        given.unwrap_or_else(Part::Failed)
+    }
+}
+
+fn items<'a>(result: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+    result.get(name).and_then(Value::as_array).into_iter().flatten().take(MAX_ITEMS)
+}
+
+fn text(item: &Value, name: &str) -> String {
+    item.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn contents(result: &Value) -> Result<Vec<ContentChunk>, Status> {
+    let content = |item: &Value| {
+        let data = match item.get("blob").and_then(Value::as_str) {
+            Some(blob) => {
+                let bytes = STANDARD.decode(blob);
+                content_chunk::Data::Blob(bytes.map_err(|_| Status::internal("a blob is no Base64"))?)
+            }
+            None => content_chunk::Data::Text(text(item, "text")),
+        };
+        Ok(ContentChunk {
+            uri: text(item, "uri"),
+            mime_type: text(item, "mimeType"),
+            data: Some(data),
+            meta: item.get("_meta").map(said::json),
+            ..ContentChunk::default()
+        })
+    };
+    items(result, "contents").map(content).collect()
+}
+
+fn prompt(result: &Value) -> GetPromptResponse {
+    let message = |item: &Value| PromptMessage {
+        role: text(item, "role"),
+        content: item.get("content").map(|content| Json { value: content.to_string().into_bytes() }),
+    };
+    GetPromptResponse {
+        description: text(result, "description"),
+        messages: items(result, "messages").map(message).collect(),
+        ..GetPromptResponse::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_texts_and_bytes_with_what_the_server_says_of_them() {
+        let result = json!({"contents": [
+            {"uri": "a:1", "mimeType": "text/plain", "text": "hi", "_meta": {"x": 1}},
+            {"uri": "a:2", "blob": "aGk="},
+        ]});
+        let all = contents(&result).unwrap();
+        assert_eq!(all[0].data, Some(content_chunk::Data::Text("hi".into())));
+        assert_eq!(all[0].meta.as_ref().unwrap().value, b"{\"x\":1}");
+        assert_eq!(all[1].data, Some(content_chunk::Data::Blob(b"hi".to_vec())));
+        assert!(contents(&json!({"contents": [{"uri": "a", "blob": "!"}]})).is_err());
+    }
+
+    #[test]
+    fn an_error_of_the_server_is_told_by_its_kind() {
+        let work = Work::Resource(ReadResourceRequest::default());
+        for (code, expected) in [
+            (RESOURCE_NOT_FOUND, tonic::Code::NotFound),
+            (INVALID_PARAMS, tonic::Code::InvalidArgument),
+            (-1, tonic::Code::Internal),
+        ] {
+            let part = work.given(Answer::Error { code, message: "no".into() });
+            assert!(matches!(part, Part::Failed(status) if status.code() == expected), "{code}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What an MCP server says, in the words of PPP.
+
+use asp_proto::plugin::log_line::Level;
+use asp_proto::plugin::server_message::Payload as Out;
+use asp_proto::plugin::{Completed, Failed, Json, LogLine, Progress, ResourceChanged};
+use serde_json::Value;
+
+pub(super) fn json(value: &Value) -> Json {
+    Json { value: value.to_string().into_bytes() }
+}
+
+pub(super) fn completed(request_id: &str, result: &Value) -> Out {
+    Out::Completed(Completed {
+        request_id: request_id.to_owned(),
+        output: result.get("structuredContent").map(json),
+        content: result.get("content").map(json),
+        is_error: result.get("isError").and_then(Value::as_bool).unwrap_or(false),
+        meta: result.get("_meta").map(json),
+        ..Completed::default()
+    })
+}
+
+pub(super) fn failed(request_id: &str, code: &str, message: &str) -> Out {
+    Out::Failed(Failed {
+        request_id: request_id.to_owned(),
+        code: code.to_owned(),
+        message: message.to_owned(),
+        ..Failed::default()
+    })
+}
+
+/// What a notification means, if anything. `only` is the call that runs alone, or empty.
+pub(super) fn notified(method: &str, params: &Value, only: String) -> Option<Out> {
+    let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
+    match method {
+        "notifications/progress" => progress(params),
+        "notifications/message" => {
+            let message = params.get("data").map(|data| match data {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+            Some(log(only, text("level"), message.unwrap_or_default()))
+        }
+        // Outside of any call nobody is there who could be told.
+        "notifications/resources/updated" if !only.is_empty() => {
+            Some(Out::ResourceChanged(ResourceChanged { request_id: only, uri: text("uri").to_owned() }))
+        }
+        "notifications/tools/list_changed"
+        | "notifications/resources/list_changed"
+        | "notifications/prompts/list_changed" => {
+            let message = format!("{method}: what is offered of this server stays as its specs say");
+            Some(log(String::new(), "warning", message))
+        }
+        _ => None,
+    }
+}
+
+fn progress(params: &Value) -> Option<Out> {
+    let number = |name: &str| params.get(name).and_then(Value::as_f64);
+    let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (amount, total) = (number("progress")?, number("total"));
+    let percent = match total {
+        Some(total) if total > 0.0 => amount / total * 100.0,
+        _ => amount,
+    };
+    Some(Out::Progress(Progress {
+        request_id: text("progressToken"),
+        percent: percent.clamp(0.0, 100.0),
+        message: text("message"),
+        amount: Some(amount),
+        total,
+        ..Progress::default()
+    }))
+}
+
+/// A log line of a call; of the worker, where `request_id` is empty.
+fn log(request_id: String, severity: &str, message: String) -> Out {
+    let (level, severity) = match severity {
+        "debug" => (Level::Debug, severity),
+        "warning" => (Level::Warn, severity),
+        "notice" => (Level::Info, severity),
+        "error" | "critical" | "alert" | "emergency" => (Level::Error, severity),
+        _ => (Level::Info, "info"),
+    };
+    let severity = severity.to_owned();
+    Out::Log(LogLine { request_id, level: level.into(), message, severity, ..LogLine::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_log_keeps_its_level_and_is_the_only_calls() {
+        for (level, expected, kept) in [
+            ("emergency", Level::Error, "emergency"),
+            ("notice", Level::Info, "notice"),
+            ("loud", Level::Info, "info"),
+        ] {
+            let params = json!({"level": level, "data": {"a": 1}});
+            let Some(Out::Log(line)) = notified("notifications/message", &params, "r".into()) else {
+                panic!("no log")
+            };
+            assert_eq!((line.level(), line.severity.as_str()), (expected, kept));
+            assert_eq!((line.message.as_str(), line.request_id.as_str()), (r#"{"a":1}"#, "r"));
+        }
+    }
+
+    #[test]
+    fn an_update_is_told_within_a_call_and_a_changed_list_to_the_log() {
+        let told = |method: &str, only: &str| notified(method, &json!({"uri": "a:1"}), only.to_owned());
+        assert!(told("notifications/resources/updated", "").is_none());
+        assert!(matches!(
+            told("notifications/resources/updated", "r"),
+            Some(Out::ResourceChanged(changed)) if changed.uri == "a:1" && changed.request_id == "r"
+        ));
+        assert!(matches!(
+            told("notifications/tools/list_changed", "r"),
+            Some(Out::Log(line)) if line.request_id.is_empty() && line.message.contains("list_changed")
+        ));
+        assert!(told("notifications/unknown", "r").is_none());
+    }
+}
