@@ -244,6 +244,7 @@ fn client(bytes: &[u8]) -> String {
         Some(client_message::Payload::DelegationResult(_)) => "delegation_result",
         Some(client_message::Payload::Ping(_)) => "ping",
         Some(client_message::Payload::CheckpointAck(_)) => "checkpoint_ack",
+        Some(client_message::Payload::McpAnswer(_)) => "mcp_answer",
         None => "unreadable",
     };
     format!("> {name}")
@@ -259,6 +260,7 @@ fn server(bytes: &[u8]) -> String {
         Some(server_message::Payload::ArtifactData(_)) => "artifact_data",
         Some(server_message::Payload::ResourceChanged(_)) => "resource_changed",
         Some(server_message::Payload::ElicitationCompleted(_)) => "elicitation_completed",
+        Some(server_message::Payload::McpRequested(asked)) => return format!("< mcp {}", asked.method),
         Some(server_message::Payload::Elicitation(asked)) => {
             return format!("< elicitation {}", asked.elicitation_id);
         }

@@ -158,6 +158,20 @@ class DeliverDelegationResult(_message.Message):
     error: str
     def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., result: _Optional[_Union[Json, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
 
+class DeliverMcpAnswer(_message.Message):
+    __slots__ = ("request_id", "correlation_id", "result", "error_code", "error_message")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    correlation_id: str
+    result: Json
+    error_code: int
+    error_message: str
+    def __init__(self, request_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., result: _Optional[_Union[Json, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
+
 class Ping(_message.Message):
     __slots__ = ("nonce",)
     NONCE_FIELD_NUMBER: _ClassVar[int]
@@ -218,7 +232,7 @@ class CancelResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., accepted: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("request_id", "task_id", "percent", "message", "at", "gauges")
+    __slots__ = ("request_id", "task_id", "percent", "message", "at", "gauges", "amount", "total")
     class GaugesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -232,13 +246,17 @@ class Progress(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     GAUGES_FIELD_NUMBER: _ClassVar[int]
+    AMOUNT_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     task_id: str
     percent: float
     message: str
     at: _timestamp_pb2.Timestamp
     gauges: _containers.ScalarMap[str, float]
-    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., percent: _Optional[float] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., gauges: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    amount: float
+    total: float
+    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., percent: _Optional[float] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., gauges: _Optional[_Mapping[str, float]] = ..., amount: _Optional[float] = ..., total: _Optional[float] = ...) -> None: ...
 
 class ResultChunk(_message.Message):
     __slots__ = ("request_id", "task_id", "is_error", "structured", "text")
@@ -255,18 +273,20 @@ class ResultChunk(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., is_error: _Optional[bool] = ..., structured: _Optional[_Union[Json, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Completed(_message.Message):
-    __slots__ = ("request_id", "task_id", "output", "content", "is_error")
+    __slots__ = ("request_id", "task_id", "output", "content", "is_error", "meta")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     IS_ERROR_FIELD_NUMBER: _ClassVar[int]
+    META_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     task_id: str
     output: Json
     content: Json
     is_error: bool
-    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., output: _Optional[_Union[Json, _Mapping]] = ..., content: _Optional[_Union[Json, _Mapping]] = ..., is_error: _Optional[bool] = ...) -> None: ...
+    meta: Json
+    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., output: _Optional[_Union[Json, _Mapping]] = ..., content: _Optional[_Union[Json, _Mapping]] = ..., is_error: _Optional[bool] = ..., meta: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("request_id", "task_id", "code", "message", "details", "yielded")
@@ -376,6 +396,20 @@ class ElicitationCompleted(_message.Message):
     elicitation_id: str
     def __init__(self, request_id: _Optional[str] = ..., elicitation_id: _Optional[str] = ...) -> None: ...
 
+class McpRequested(_message.Message):
+    __slots__ = ("request_id", "correlation_id", "method", "params", "withdrawn")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    correlation_id: str
+    method: str
+    params: Json
+    withdrawn: bool
+    def __init__(self, request_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., method: _Optional[str] = ..., params: _Optional[_Union[Json, _Mapping]] = ..., withdrawn: _Optional[bool] = ...) -> None: ...
+
 class ElicitationField(_message.Message):
     __slots__ = ("name", "type", "required", "label")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -407,7 +441,7 @@ class DelegationRequested(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., delegate_id: _Optional[str] = ..., input: _Optional[_Union[Json, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., conversation: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
 
 class LogLine(_message.Message):
-    __slots__ = ("request_id", "task_id", "level", "message", "at")
+    __slots__ = ("request_id", "task_id", "level", "message", "at", "severity")
     class Level(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         TRACE: _ClassVar[LogLine.Level]
@@ -425,12 +459,14 @@ class LogLine(_message.Message):
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     task_id: str
     level: LogLine.Level
     message: str
     at: _timestamp_pb2.Timestamp
-    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., level: _Optional[_Union[LogLine.Level, str]] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    severity: str
+    def __init__(self, request_id: _Optional[str] = ..., task_id: _Optional[str] = ..., level: _Optional[_Union[LogLine.Level, str]] = ..., message: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ...) -> None: ...
 
 class Pong(_message.Message):
     __slots__ = ("nonce",)
@@ -449,7 +485,7 @@ class Checkpoint(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., seq: _Optional[int] = ..., capsule: _Optional[bytes] = ...) -> None: ...
 
 class ClientMessage(_message.Message):
-    __slots__ = ("init", "invoke", "cancel", "user_input", "delegation_result", "ping", "checkpoint_ack")
+    __slots__ = ("init", "invoke", "cancel", "user_input", "delegation_result", "ping", "checkpoint_ack", "mcp_answer")
     INIT_FIELD_NUMBER: _ClassVar[int]
     INVOKE_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
@@ -457,6 +493,7 @@ class ClientMessage(_message.Message):
     DELEGATION_RESULT_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ACK_FIELD_NUMBER: _ClassVar[int]
+    MCP_ANSWER_FIELD_NUMBER: _ClassVar[int]
     init: InitRequest
     invoke: InvokeRequest
     cancel: CancelRequest
@@ -464,10 +501,11 @@ class ClientMessage(_message.Message):
     delegation_result: DeliverDelegationResult
     ping: Ping
     checkpoint_ack: CheckpointAck
-    def __init__(self, init: _Optional[_Union[InitRequest, _Mapping]] = ..., invoke: _Optional[_Union[InvokeRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., user_input: _Optional[_Union[DeliverUserInput, _Mapping]] = ..., delegation_result: _Optional[_Union[DeliverDelegationResult, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., checkpoint_ack: _Optional[_Union[CheckpointAck, _Mapping]] = ...) -> None: ...
+    mcp_answer: DeliverMcpAnswer
+    def __init__(self, init: _Optional[_Union[InitRequest, _Mapping]] = ..., invoke: _Optional[_Union[InvokeRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., user_input: _Optional[_Union[DeliverUserInput, _Mapping]] = ..., delegation_result: _Optional[_Union[DeliverDelegationResult, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., checkpoint_ack: _Optional[_Union[CheckpointAck, _Mapping]] = ..., mcp_answer: _Optional[_Union[DeliverMcpAnswer, _Mapping]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed", "elicitation_completed")
+    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed", "elicitation_completed", "mcp_requested")
     INIT_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -484,6 +522,7 @@ class ServerMessage(_message.Message):
     ARTIFACT_DATA_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_CHANGED_FIELD_NUMBER: _ClassVar[int]
     ELICITATION_COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    MCP_REQUESTED_FIELD_NUMBER: _ClassVar[int]
     init: InitResponse
     status: StatusUpdated
     progress: Progress
@@ -500,7 +539,8 @@ class ServerMessage(_message.Message):
     artifact_data: ArtifactData
     resource_changed: ResourceChanged
     elicitation_completed: ElicitationCompleted
-    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ...) -> None: ...
+    mcp_requested: McpRequested
+    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ..., mcp_requested: _Optional[_Union[McpRequested, _Mapping]] = ...) -> None: ...
 
 class ListResourcesRequest(_message.Message):
     __slots__ = ("ctx", "request_id")
@@ -582,20 +622,22 @@ class Completion(_message.Message):
     def __init__(self, values: _Optional[_Iterable[str]] = ..., total: _Optional[int] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class ContentChunk(_message.Message):
-    __slots__ = ("uri", "mime_type", "text", "blob", "asked", "completion")
+    __slots__ = ("uri", "mime_type", "text", "blob", "asked", "completion", "meta")
     URI_FIELD_NUMBER: _ClassVar[int]
     MIME_TYPE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     BLOB_FIELD_NUMBER: _ClassVar[int]
     ASKED_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_FIELD_NUMBER: _ClassVar[int]
+    META_FIELD_NUMBER: _ClassVar[int]
     uri: str
     mime_type: str
     text: str
     blob: bytes
     asked: Asked
     completion: Completion
-    def __init__(self, uri: _Optional[str] = ..., mime_type: _Optional[str] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ..., completion: _Optional[_Union[Completion, _Mapping]] = ...) -> None: ...
+    meta: Json
+    def __init__(self, uri: _Optional[str] = ..., mime_type: _Optional[str] = ..., text: _Optional[str] = ..., blob: _Optional[bytes] = ..., asked: _Optional[_Union[Asked, _Mapping]] = ..., completion: _Optional[_Union[Completion, _Mapping]] = ..., meta: _Optional[_Union[Json, _Mapping]] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("ctx", "primitive", "uri", "request_id")
