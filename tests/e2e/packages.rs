@@ -14,7 +14,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::plugins::{Client, MODES};
+use crate::plugins::{Answer, Client, MODES};
 use crate::trial::Shared;
 
 const LANGUAGES: [&str; 3] = ["python", "node", "java"];
@@ -164,7 +164,8 @@ fn pin(source: &Path, built: &[(String, String)]) -> Result<()> {
             "reference" => source.join("reference").join(format!("{name}.yaml")),
             greet => source.join(greet.replace('_', "-")).join(format!("{greet}.yaml")),
         };
-        let files = if id == "reference" { vec![named("sum"), named("slow")] } else { vec![named("")] };
+        let own = if id == "reference" { &REFERENCE_SPECS[..] } else { &[""] };
+        let files: Vec<_> = own.iter().map(|name| named(name)).collect();
         for file in files {
             let spec = fs::read_to_string(&file)?;
             let pinned = spec
@@ -184,7 +185,34 @@ description: The public reference server, in a sandbox.
 protocols: [mcp]
 defaultExposure: allow
 auth: {schemes: [jwt], issuers: [dev]}
-primitives: [{ref: reference/sum}, {ref: reference/slow}]
+primitives: [{ref: reference/sum}, {ref: reference/slow}, {ref: reference/form}, {ref: reference/model},
+  {ref: reference/roots}, {ref: reference/features}, {ref: reference/place}]
+";
+
+const REFERENCE_SPECS: [&str; 7] = ["sum", "slow", "form", "model", "roots", "features", "place"];
+
+const FEATURES: &str = "
+id: features
+name: features
+type: resource
+version: 1.0.0
+owner: test@example.com
+summary: Tests.
+primitiveSchema: {uri: \"demo://resource/static/document/features.md\", mimeType: text/markdown}
+security: {riskClass: low}
+runtime: {mode: mcp-stdio, package: reference@2.0.0}
+";
+
+const PLACE: &str = "
+id: place
+name: place
+type: prompt
+version: 1.0.0
+owner: test@example.com
+summary: Tests.
+primitiveSchema: {arguments: [{name: city, required: true}, {name: state}]}
+security: {riskClass: low}
+runtime: {mode: mcp-stdio, package: reference@2.0.0, tool: args-prompt}
 ";
 
 fn tool_spec(id: &str, tool: &str, properties: &str) -> String {
@@ -218,6 +246,12 @@ fn reference_server(folder: &Path) -> Result<()> {
     fs::write(folder.join("sum.yaml"), tool_spec("sum", "get-sum", "a: {type: number}, b: {type: number}"))?;
     let slow = "duration: {type: number}, steps: {type: number}";
     fs::write(folder.join("slow.yaml"), tool_spec("slow", "trigger-long-running-operation", slow))?;
+    fs::write(folder.join("form.yaml"), tool_spec("form", "trigger-elicitation-request", ""))?;
+    let prompt = "prompt: {type: string}";
+    fs::write(folder.join("model.yaml"), tool_spec("model", "trigger-sampling-request", prompt))?;
+    fs::write(folder.join("roots.yaml"), tool_spec("roots", "get-roots-list", ""))?;
+    fs::write(folder.join("features.yaml"), FEATURES)?;
+    fs::write(folder.join("place.yaml"), PLACE)?;
     Ok(())
 }
 
@@ -250,6 +284,29 @@ async fn stdio(client: &Client<'_>) -> Result<()> {
     ensure!(answer.cancelled && answer.result.is_none(), "{answer:?}");
     let answer = client.call("reference", "sum", &sum, &json!({})).await?;
     ensure!(answer.result.is_some(), "{:?}", answer.error);
+    asks(client).await
+}
+
+/// The server asks the user, the model and for the client's roots, and serves a resource and a prompt.
+async fn asks(client: &Client<'_>) -> Result<()> {
+    let said = |answer: &Answer| answer.result.as_ref().map(Value::to_string).unwrap_or_default();
+    let form = json!({"answers": {"name": {"name": "Ada"}}});
+    let answer = client.call("reference", "form", &json!({}), &form).await?;
+    ensure!(answer.asked.len() == 1 && said(&answer).contains("Ada"), "{answer:?}");
+    let model = json!({"sampled": "It is 42."});
+    let answer = client.call("reference", "model", &json!({"prompt": "What is it?"}), &model).await?;
+    ensure!(answer.sampled.len() == 1 && said(&answer).contains("It is 42."), "{answer:?}");
+    // A client that cannot is not asked.
+    let answer = client.call("reference", "model", &json!({"prompt": "What is it?"}), &json!({})).await?;
+    ensure!(answer.result.as_ref().is_some_and(|result| result["isError"] == true), "{answer:?}");
+    let others = json!({"roots": ["file:///src"], "prompts": ["place", {"city": "Oslo"}],
+                        "reads": "demo://resource/static/document/features.md"});
+    let answer = client.call("reference", "roots", &json!({}), &others).await?;
+    ensure!(said(&answer).contains("file:///src"), "{answer:?}");
+    let content = &answer.read["contents"][0];
+    ensure!(content["mimeType"] == "text/markdown" && content["text"].is_string(), "{content}");
+    let prompted = answer.prompted["messages"].to_string();
+    ensure!(prompted.contains("Oslo"), "{prompted}");
     Ok(())
 }
 

@@ -84,6 +84,10 @@ pub(crate) struct Answer {
     pub(crate) error: Option<Value>,
     pub(crate) linked: Vec<Value>,
     pub(crate) logs: Vec<Value>,
+    #[serde(default)]
+    pub(crate) read: Value,
+    #[serde(default)]
+    pub(crate) prompted: Value,
 }
 
 #[derive(Debug, Deserialize)]

@@ -5,11 +5,15 @@ SCRIPT is a JSON object, each member optional:
   sampled   the text every sampling request is answered with; without it the client cannot sample
   uses      the input with which the model uses the first tool it is offered, once; without it, it can use none
   visits    whether the user agrees to visit pages
+  roots     the URIs of the directories that a server may work on; without it, the client has none to tell
+  reads     the URI of a resource that is read after the call
+  prompts   the name and the arguments of a prompt that is got after it
   cancel    give the call up when its progress has reached this value
   held      give the call up when standard input ends
   key       the idempotency key of the call
 The bearer token is in ASP_TOKEN. Prints one line of JSON: {"protocol", "progress", "asked", "sampled", "logs",
-"cancelled", "result", "error", "linked"}; `linked` holds the resources that the result links to, read back.
+"cancelled", "result", "error", "linked", "read", "prompted"}; `linked` holds the resources that the result links to, read
+back.
 """
 
 import asyncio
@@ -23,6 +27,8 @@ from mcp.types import (
     CreateMessageResult,
     CreateMessageResultWithTools,
     ElicitResult,
+    ListRootsResult,
+    Root,
     SamplingCapability,
     SamplingToolsCapability,
     TextContent,
@@ -65,6 +71,9 @@ class Record:
                 return ElicitResult(action="accept", content=answer)
         return ElicitResult(action="cancel")
 
+    async def roots(self, _context):
+        return ListRootsResult(roots=[Root(uri=uri) for uri in self.script["roots"]])
+
     async def sample(self, _context, params):
         self.sampled.append(params.model_dump(by_alias=True, mode="json", exclude_none=True))
         if "uses" in self.script and params.tools and len(params.messages) == 1:
@@ -104,12 +113,24 @@ async def linked(client, result):
     return contents
 
 
+async def others(client, script):
+    """What the script wants besides the call."""
+    got = {}
+    if "reads" in script:
+        got["read"] = await client.read_resource(script["reads"])
+    if "prompts" in script:
+        got["prompted"] = await client.get_prompt(*script["prompts"])
+    return {name: result.model_dump(by_alias=True, mode="json", exclude_none=True) for name, result in got.items()}
+
+
 async def main(url, mode, tool, arguments, script):
     headers = {"Authorization": f"Bearer {os.environ['ASP_TOKEN']}"}
     record = Record(script)
     sampling = {"sampling_callback": record.sample} if "sampled" in script else {}
     if "uses" in script:
         sampling["sampling_capabilities"] = SamplingCapability(tools=SamplingToolsCapability())
+    if "roots" in script:
+        sampling["list_roots_callback"] = record.roots
     async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
         async with Client(
             transport.to(url, http),
@@ -129,6 +150,7 @@ async def main(url, mode, tool, arguments, script):
                 "cancelled": False,
                 **ended,
                 "linked": await linked(client, ended.get("result", {})),
+                **await others(client, script),
             }
     print(json.dumps(answer))
 

@@ -125,6 +125,10 @@ impl Bridge {
 
     async fn read(&mut self, reading: Reading) -> Result<(), Cause> {
         let Reading { work, parts } = reading;
+        // Given up before the server heard of it; its cancel may have come sooner.
+        if parts.is_closed() {
+            return Ok(());
+        }
         let (method, params) = work.request();
         let id = self.request(method, &params).await?;
         let request_id = work.request_id().to_owned();

@@ -1,6 +1,6 @@
 //! The rules of one call.
 
-use asp_proto::plugin::{Completed, DelegationRequested, ElicitationRequested, Progress};
+use asp_proto::plugin::{Completed, DelegationRequested, ElicitationRequested, McpRequested, Progress};
 use futures::StreamExt;
 
 use super::*;
@@ -60,6 +60,9 @@ async fn the_clock_stands_while_a_question_is_open() {
 async fn undeclared_or_too_many_questions_end_the_worker() {
     let (call, _frames) = call();
     assert!(matches!(call.receive(elicit("other")).await, Err(Cause::Protocol(_))));
+    let as_mcp = Payload::McpRequested(McpRequested { method: "roots/list".into(), ..Default::default() });
+    let asked = call.receive(as_mcp).await;
+    assert!(matches!(asked, Err(Cause::Protocol(_))), "a plugin does not get around what it declares");
     let delegate = |number: usize| {
         Payload::Delegation(DelegationRequested {
             delegate_id: "llm".into(),
