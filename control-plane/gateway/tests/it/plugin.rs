@@ -39,6 +39,8 @@ mod pages;
 mod questions;
 #[path = "plugin/reads_that_ask.rs"]
 mod reads_that_ask;
+#[path = "plugin/relayed.rs"]
+mod relayed;
 #[path = "plugin/resume.rs"]
 mod resume;
 #[path = "plugin/slow_store.rs"]
