@@ -48,12 +48,10 @@ pub enum Part {
 }
 
 /// What goes with each request: the call's own id as the token of its progress, and its trace.
-pub(super) fn meta(request_id: &str, attrs: &BTreeMap<String, String>) -> Value {
-    let mut meta = json!({"progressToken": request_id});
-    if let Some(parent) = attrs.get("traceparent") {
-        meta["traceparent"] = parent.as_str().into();
-    }
-    meta
+pub(super) fn meta(request_id: &str, attrs: &BTreeMap<String, String>) -> Map<String, Value> {
+    let traceparent = attrs.get("traceparent").map(|parent| ("traceparent", parent.as_str()));
+    let members = [("progressToken", request_id)].into_iter().chain(traceparent);
+    members.map(|(name, value)| (name.to_owned(), value.into())).collect()
 }
 
 impl Work {
