@@ -1,7 +1,8 @@
 //! One worker's part of a resource read or a prompt: content chunks or messages instead of events.
 
 use asp_proto::plugin::{
-    ContentChunk, Failed, GetPromptResponse, client_message, content_chunk, server_message::Payload,
+    ContentChunk, DeliverMcpAnswer, Failed, GetPromptResponse, client_message, content_chunk,
+    server_message::Payload,
 };
 use asp_proto::snapshot::Kind as PrimitiveKind;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
@@ -35,35 +36,24 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
     loop {
         let heard = tokio::select! {
             heard = tunnel.next() => heard,
-            answer = relayed.next(), if !relayed.is_empty() => {
-                if let Some(answer) = answer
-                    && tunnel.send(client_message::Payload::McpAnswer(answer)).await.is_err()
-                {
-                    return lost(job, "the tunnel takes no more frames");
-                }
-                continue;
-            }
+            answer = relayed.next(), if !relayed.is_empty() => match deliver(&mut tunnel, answer).await {
+                Ok(()) => continue,
+                Err(fault) => return cut(job, fault),
+            },
             // Nothing is cancelled inside a read: closing the tunnel ends it.
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
         let heard = match heard {
             Ok(heard) => heard,
-            Err(TunnelFault::Cut(status)) if status.code() == Code::AlreadyExists => {
-                return AttemptOutcome::Rejected(Rejection::StillEnding);
-            }
-            Err(TunnelFault::Cut(status)) => return lost(job, status.message()),
-            Err(TunnelFault::Garbage(what)) => return lost(job, what),
+            Err(fault) => return cut(job, fault),
         };
         match heard {
-            Heard::Content(ContentChunk { completion: Some(said), .. })
-            | Heard::Prompt(GetPromptResponse { completion: Some(said), .. })
+            Heard::Content(ContentChunk { completion, .. })
+            | Heard::Prompt(GetPromptResponse { completion, .. })
                 if call.completing.is_some() =>
             {
-                return ended(completion::read(said));
-            }
-            Heard::Content(_) | Heard::Prompt(_) if call.completing.is_some() => {
-                let what = "the plugin offers no values to complete with";
-                return ended(Err(Refusal::Upstream(what.into())));
+                let none = || Refusal::Upstream("the plugin offers no values to complete with".into());
+                return ended(completion.ok_or_else(none).and_then(completion::read));
             }
             Heard::Content(ContentChunk { asked: Some(asked), .. })
             | Heard::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
@@ -76,9 +66,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             }
             Heard::Prompt(prompt) => return ended(messages(prompt)),
             Heard::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
-            Heard::Message(Payload::Log(line)) => {
-                job.heard(line);
-            }
+            Heard::Message(Payload::Log(line)) => drop(job.heard(line)),
             Heard::Message(Payload::McpRequested(asked)) => {
                 if let Err(Broken(what)) = relayed.take(asked) {
                     return lost(job, what);
@@ -128,6 +116,24 @@ async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option
         // What came is not all there is.
         tunnel_event::Type::RuntimeOverload => Some(AttemptOutcome::Refused(admission::unread(call))),
         _ => None,
+    }
+}
+
+/// An answer for a stdio server, where there is one.
+async fn deliver(tunnel: &mut Tunnel, answer: Option<DeliverMcpAnswer>) -> Result<(), TunnelFault> {
+    match answer {
+        Some(answer) => tunnel.send(client_message::Payload::McpAnswer(answer)).await,
+        None => Ok(()),
+    }
+}
+
+fn cut(job: &Job<'_>, fault: TunnelFault) -> AttemptOutcome {
+    match fault {
+        TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
+            AttemptOutcome::Rejected(Rejection::StillEnding)
+        }
+        TunnelFault::Cut(status) => lost(job, status.message()),
+        TunnelFault::Garbage(what) => lost(job, what),
     }
 }
 
