@@ -168,7 +168,7 @@ impl Plugins {
         let minter = self.minter.clone();
         let delegates = self.delegates.clone();
         let listener = self.listener.clone();
-        let clients = Arc::new(Clients::of(execution.call.clone()));
+        let clients = Arc::new(Clients::of(execution.call.clone(), &[]));
         let job = Job {
             execution,
             plugin,

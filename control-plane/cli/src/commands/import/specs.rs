@@ -150,8 +150,10 @@ impl Import<'_> {
     fn add(&mut self, mut spec: Map<String, Value>, upstream_name: &str, item: &Value) {
         let url = self.args.proxy_url.as_deref().unwrap_or(self.url);
         let mut target = json!({"url": url, "tool": upstream_name, "pin": pin(item)});
-        if !self.args.pages.is_empty() {
-            target["pages"] = json!(self.args.pages);
+        if !self.args.pages.is_empty()
+            && let Some(target) = target.as_object_mut()
+        {
+            target.insert("pages".into(), json!(self.args.pages));
         }
         spec.insert("runtime".into(), json!({"mode": "proxy", "mcp": target}));
         let id = spec.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
