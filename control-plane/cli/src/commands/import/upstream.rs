@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use asp_gateway::executors::proxy::mcp::client::Client;
+use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::listing::{self, Lists};
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use crate::failure::Failure;
 pub(super) async fn list(url: &str) -> Result<Lists, Failure> {
     let http = super::openapi::http()?;
     let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
-    let client = Client { http, url: parsed, tasks: Arc::default() };
+    let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default() };
     let everything =
         json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
     let session = client.initialize(1, everything).await.with_context(|| format!("greet {url}"))?;

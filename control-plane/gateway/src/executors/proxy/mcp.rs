@@ -29,6 +29,7 @@ mod pinned;
 mod sessions;
 mod watching;
 
+use client::modern::{Eras, mirrored};
 use client::session::Session;
 use client::tasks::ClientTasks;
 use client::{Client, Exchange, Fault};
@@ -47,6 +48,7 @@ pub struct McpUpstreams {
     watches: Watches,
     next_id: Arc<AtomicU64>,
     tasks: Arc<ClientTasks>,
+    eras: Eras,
 }
 
 impl McpUpstreams {
@@ -58,6 +60,7 @@ impl McpUpstreams {
             watches: Watches::of(PinnedItems::counted_by(metrics), next_id.clone()),
             next_id,
             tasks: Arc::default(),
+            eras: Eras::default(),
         })
     }
 
@@ -101,8 +104,12 @@ impl McpUpstreams {
             .outbound
             .destination(&target.url, &execution.snapshot.upstreams)
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
-        let client =
-            Client { http: destination.client.clone(), url: destination.url, tasks: self.tasks.clone() };
+        let client = Client {
+            http: destination.client.clone(),
+            url: destination.url,
+            tasks: self.tasks.clone(),
+            eras: self.eras.clone(),
+        };
         let declared = capabilities(call.abilities(), &target.pages);
         let slot = self.sessions.slot(client.url.as_str(), call, &declared.to_string());
         let opens = slot.try_lock().is_ok_and(|held| held.is_none());
@@ -126,6 +133,7 @@ impl McpUpstreams {
                 id,
                 method,
                 params: Value::Object(params),
+                headers: mirrored(call.entry.param_headers.mirror(&execution.arguments)),
                 downstream: downstream.clone(),
                 cancelled: &call.cancellation(),
             };

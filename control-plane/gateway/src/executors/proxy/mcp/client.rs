@@ -1,4 +1,4 @@
-//! A Streamable HTTP client of the legacy era (MCP 2025-03-26 to 2025-11-25): the handshake, and one request at a time
+//! A Streamable HTTP client of the legacy era (MCP 2025-03-26 to 2025-11-25; `modern` of the next one): the handshake, and one request at a time
 //! a POST, answered by JSON or by an event stream. Lenient in what it reads: what it does not know is skipped.
 //!
 //! Keeps true: what is sent has a bound in time; a session that was made is ended again, whatever comes of its handshake.
@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
@@ -17,6 +17,7 @@ use super::downstream::{Downstream, Nobody};
 use crate::executors::outbound::refused::retry_after;
 
 mod exchange;
+pub mod modern;
 mod reading;
 pub mod session;
 pub mod tasks;
@@ -40,6 +41,8 @@ pub struct Client {
     pub url: Url,
     /// What it does off the path.
     pub tasks: Arc<ClientTasks>,
+    /// Which upstreams speak 2026-07-28 alone, as far as was found out.
+    pub eras: modern::Eras,
 }
 
 /// One request, and whose it is.
@@ -47,6 +50,8 @@ pub struct Exchange<'a> {
     pub id: u64,
     pub method: &'a str,
     pub params: Value,
+    /// The arguments that go into headers too, where the upstream speaks 2026-07-28.
+    pub headers: HeaderMap,
     /// Gets the progress and the logs of this request, and answers what the upstream asks within it.
     pub downstream: Arc<dyn Downstream>,
     /// Cancels the request upstream.
@@ -82,6 +87,9 @@ impl Client {
     /// The handshake, as a client with these MCP capabilities. Given up, it goes on for a moment, because the session
     /// that the server has made by then has to be ended there.
     pub async fn initialize(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
+        if self.eras.is_modern(&self.url) {
+            return Ok(modern::session(self, capabilities));
+        }
         let place = self.tasks.handshake(&self.url).ok_or(Fault::Busy)?;
         let client = self.clone();
         let (mut sender, opened) = oneshot::channel();
@@ -98,23 +106,29 @@ impl Client {
     }
 
     async fn handshake(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
-        let params = json!({"protocolVersion": REVISION, "capabilities": capabilities,
+        let params = json!({"protocolVersion": REVISION, "capabilities": &capabilities,
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
         let new = At { id: None, revision: None };
         let exchange = Exchange {
             id,
             method: "initialize",
             params,
+            headers: HeaderMap::new(),
             downstream: Arc::new(Nobody),
             cancelled: &CancellationToken::new(),
         };
         let response = self.post(&new, &exchange.message()).await?;
+        let status = response.status();
         // From here on it is ended again, whatever comes.
         let at = At { id: response.headers().get(SESSION_ID).cloned(), ..new };
         let mut session = Session::made(self.clone(), at);
-        let result =
-            exchange::answered(self, &session.at, Messages::answering(response, exchange.method), &exchange)
-                .await?;
+        let messages = Messages::answering(response, exchange.method);
+        let result = match exchange::answered(self, &session.at, messages, &exchange).await {
+            Err(fault) if modern::may_be(status, &fault) => {
+                return modern::discover(self, id, capabilities).await.ok_or(fault);
+            }
+            answered => answered?,
+        };
         let agreed = result.get("protocolVersion").and_then(Value::as_str);
         let known = REVISIONS.iter().find(|known| agreed == Some(**known));
         let known =
@@ -148,6 +162,9 @@ impl Client {
         session: &Session,
         exchange: Exchange<'_>,
     ) -> Result<Map<String, Value>, Fault> {
+        if session.modern.is_some() {
+            return modern::request(self, session, &exchange).await;
+        }
         let _running = session.running.enter(exchange.id, exchange.downstream.clone());
         let answered = async {
             let response = self.post(&session.at, &exchange.message()).await?;

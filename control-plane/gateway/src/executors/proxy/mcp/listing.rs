@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use reqwest::header::HeaderMap;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
@@ -63,6 +64,7 @@ async fn pages(
             id: next_id(),
             method,
             params: Value::Object(params),
+            headers: HeaderMap::new(),
             downstream: Arc::new(Nobody),
             cancelled: &CancellationToken::new(),
         };

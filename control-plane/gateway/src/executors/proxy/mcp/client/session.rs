@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -33,6 +33,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub struct Session {
     client: Client,
     pub(in crate::executors::proxy::mcp) at: At,
+    /// Where the server speaks 2026-07-28 alone: the capabilities that each request declares.
+    pub(super) modern: Option<Value>,
     /// The server ended it first.
     is_over: AtomicBool,
     pub(in crate::executors::proxy::mcp) running: Arc<Running>,
@@ -62,12 +64,22 @@ impl At {
 
 impl Session {
     pub(in crate::executors::proxy::mcp) fn made(client: Client, at: At) -> Session {
-        Session { client, at, is_over: AtomicBool::new(false), running: Arc::default(), listening: None }
+        Session {
+            client,
+            at,
+            modern: None,
+            is_over: AtomicBool::new(false),
+            running: Arc::default(),
+            listening: None,
+        }
     }
 
     /// The client that it was declared for has other roots than before. An upstream that does not take this asks anew
     /// when it needs them.
     pub(in crate::executors::proxy::mcp) fn roots_changed(&self) {
+        if self.modern.is_some() {
+            return;
+        }
         let client = self.client.clone();
         let at = self.at.clone();
         self.client.bid_farewell(async move {

@@ -1,0 +1,284 @@
+//! A client of MCP 2026-07-28: each request says for itself what a session says in the legacy era.
+//!
+//! Owns: which upstreams speak that revision alone, and a request's headers, rounds and result. Keeps true: an upstream is
+//! greeted as a legacy one first; what it asks is asked of the call's own client, and the answers go along with the same
+//! request sent again, a bounded number of times; a cancel is that the response is dropped; no message has credentials.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_snapshot::param_headers::encode;
+use futures::future::try_join_all;
+use parking_lot::Mutex;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Response, StatusCode, Url};
+use serde_json::{Map, Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::reading::{Messages, lost};
+use super::session::{At, Session};
+use super::{Client, Exchange, Fault, SILENCE, answer_of};
+use crate::executors::proxy::mcp::downstream::{Downstream, Nobody};
+use crate::executors::proxy::mcp::message::{self, Message};
+
+const REVISION: &str = "2026-07-28";
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+/// Everything: each client of the call gets the levels that it asked for.
+const ALL_LOGS: &str = "debug";
+/// Codes that refuse a greeting of the legacy era: invalid request, method or parameters, a header that is missing, a
+/// revision that is not spoken.
+const REFUSES_GREETING: [i64; 5] = [-32600, -32601, -32602, -32020, UNSUPPORTED_VERSION];
+const UNSUPPORTED_VERSION: i64 = -32022;
+const METHOD_NOT_FOUND: i64 = -32601;
+const INTERNAL: i64 = -32603;
+/// Most upstreams that are remembered. Beyond it all are greeted anew, which costs each a round trip.
+const MAX_REMEMBERED: usize = 1024;
+/// Most times that one request is sent: a server that asks on and on is not served.
+const MAX_ROUNDS: u64 = 10;
+/// Most requests of an upstream in one round, as in a stream of the legacy era.
+const MAX_ASKED: usize = 16;
+/// The pause before a request goes again to a server that asked nothing, because it wants to be left alone for a moment.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The ids of one request's rounds differ here. Beyond what a gateway counts to, and exact as a JSON number.
+const ROUND: u32 = 48;
+
+/// The upstreams known to refuse the legacy era.
+#[derive(Clone, Default)]
+pub struct Eras {
+    modern: Arc<Mutex<HashSet<String>>>,
+}
+
+impl Eras {
+    pub(super) fn is_modern(&self, url: &Url) -> bool {
+        self.modern.lock().contains(url.as_str())
+    }
+
+    fn remember(&self, url: &Url) {
+        let mut modern = self.modern.lock();
+        if modern.len() >= MAX_REMEMBERED {
+            modern.clear();
+        }
+        modern.insert(url.to_string());
+    }
+
+    fn forget(&self, url: &Url) {
+        self.modern.lock().remove(url.as_str());
+    }
+}
+
+/// Where requests go that a client with these capabilities makes. Nothing is made at the server.
+pub(super) fn session(client: &Client, capabilities: Value) -> Session {
+    let at = At { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
+    let mut session = Session::made(client.clone(), at);
+    session.modern = Some(capabilities);
+    session
+}
+
+/// Whether a server that answered a greeting like this may be one of this era.
+pub(super) fn may_be(status: StatusCode, fault: &Fault) -> bool {
+    let refuses = match fault {
+        Fault::Error { code, .. } => REFUSES_GREETING.contains(code),
+        Fault::Refused { .. } => true,
+        _ => false,
+    };
+    refuses && matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND)
+}
+
+/// Asks the server which revisions it speaks; `None` where it does not say this one.
+pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> Option<Session> {
+    let session = session(client, capabilities);
+    let exchange = Exchange {
+        id,
+        method: "server/discover",
+        params: json!({}),
+        headers: HeaderMap::new(),
+        downstream: Arc::new(Nobody),
+        cancelled: &CancellationToken::new(),
+    };
+    let said = request(client, &session, &exchange).await.ok()?;
+    let versions = said.get("supportedVersions").and_then(Value::as_array)?;
+    if !versions.iter().any(|version| version == REVISION) {
+        return None;
+    }
+    client.eras.remember(&client.url);
+    Some(session)
+}
+
+/// Sends a request, as often as the server needs answers to what it asks, and waits for its result.
+pub(super) async fn request(
+    client: &Client,
+    session: &Session,
+    exchange: &Exchange<'_>,
+) -> Result<Map<String, Value>, Fault> {
+    let rounds = async {
+        let mut said = Map::new();
+        for round in 0..MAX_ROUNDS {
+            let result = send(client, session, exchange, (round, said)).await?;
+            match result.get("resultType").and_then(Value::as_str).unwrap_or("complete") {
+                "complete" => return Ok(result),
+                "input_required" => said = answers(exchange, result).await?,
+                _ => return Err(lost("the service answered with a result of a kind that was not declared")),
+            }
+        }
+        Err(lost("the service asks more often than a call allows"))
+    };
+    tokio::select! {
+        result = rounds => result,
+        () = exchange.cancelled.cancelled() => Err(Fault::Cancelled),
+    }
+}
+
+async fn send(
+    client: &Client,
+    session: &Session,
+    exchange: &Exchange<'_>,
+    (round, said): (u64, Map<String, Value>),
+) -> Result<Map<String, Value>, Fault> {
+    let id = exchange.id + (round << ROUND);
+    let capabilities = session.modern.clone().unwrap_or_else(|| json!({}));
+    let mut params = params(&exchange.params, capabilities);
+    params.extend(said);
+    let headers = headers(&session.at, exchange)?;
+    let message = json!({"jsonrpc": "2.0", "id": id, "method": exchange.method, "params": params});
+    let request = client.http.post(client.url.clone()).headers(headers).json(&message);
+    let response = answer_of(request, &session.at).await?;
+    let status = response.status();
+    let answered = answered(response, id, exchange).await;
+    let speaks_no_more = match &answered {
+        Err(Fault::Error { code, .. }) => {
+            *code == UNSUPPORTED_VERSION || (status == StatusCode::NOT_FOUND && *code != METHOD_NOT_FOUND)
+        }
+        Err(Fault::Refused { .. }) => status == StatusCode::NOT_FOUND,
+        _ => false,
+    };
+    if !speaks_no_more {
+        return answered;
+    }
+    client.eras.forget(&client.url);
+    // Once it has asked something, the call does not begin again.
+    if round == 0 { Err(Fault::SessionEnded) } else { answered }
+}
+
+/// The parameters with what a session would have said before.
+fn params(params: &Value, capabilities: Value) -> Map<String, Value> {
+    let mut params = params.as_object().cloned().unwrap_or_default();
+    let mut meta = match params.remove("_meta") {
+        Some(Value::Object(meta)) => meta,
+        _ => Map::new(),
+    };
+    if meta.contains_key("progressToken") {
+        meta.insert(LOG_LEVEL.into(), ALL_LOGS.into());
+    }
+    meta.insert(VERSION.into(), REVISION.into());
+    meta.insert(CLIENT_INFO.into(), json!({"name": "asp", "version": env!("CARGO_PKG_VERSION")}));
+    meta.insert(CAPABILITIES.into(), capabilities);
+    params.insert("_meta".into(), Value::Object(meta));
+    params
+}
+
+/// The headers that mirror the body (SEP-2243).
+fn headers(at: &At, exchange: &Exchange<'_>) -> Result<HeaderMap, Fault> {
+    let mut headers = at.headers();
+    headers.extend(exchange.headers.clone());
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let unsendable = |_| Fault::NotDelivered;
+    headers.insert("mcp-method", HeaderValue::from_str(exchange.method).map_err(unsendable)?);
+    let name = match exchange.method {
+        "tools/call" | "prompts/get" => exchange.params.get("name"),
+        "resources/read" => exchange.params.get("uri"),
+        _ => None,
+    };
+    if let Some(name) = name.and_then(Value::as_str) {
+        headers.insert("mcp-name", HeaderValue::from_str(&encode(name)).map_err(unsendable)?);
+    }
+    Ok(headers)
+}
+
+/// Mirrored arguments as headers. A mark that no header can be named by is left out, as the server refuses it anyway.
+pub fn mirrored(pairs: Vec<(&str, String)>) -> HeaderMap {
+    let header = |(name, value): (&str, String)| {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        Some((name, HeaderValue::from_str(&value).ok()?))
+    };
+    pairs.into_iter().filter_map(header).collect()
+}
+
+/// Reads one response to its answer.
+async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Result<Map<String, Value>, Fault> {
+    let mut messages = Messages::answering(response, exchange.method);
+    loop {
+        let silent_at = messages.heard() + SILENCE;
+        let Ok(message) = tokio::time::timeout_at(silent_at, messages.next()).await else {
+            // A comment keeps a stream from being silent.
+            if messages.heard() + SILENCE > silent_at {
+                continue;
+            }
+            return Err(lost("the service did not answer"));
+        };
+        match message? {
+            None => return Err(lost("the service ended its stream without a result")),
+            Some(Message::Answer { id: of, outcome }) if of == id => {
+                return outcome
+                    .map_err(|failure| Fault::Error { code: failure.code, message: failure.message });
+            }
+            Some(Message::Notification { method, params }) => {
+                if let Some((token, event)) = message::event(&method, params)
+                    && token.is_none_or(|token| token == exchange.id)
+                {
+                    exchange.downstream.heard(event);
+                }
+            }
+            // A request has no way to be answered in this era.
+            Some(Message::Answer { .. } | Message::Request { .. }) => {}
+        }
+    }
+}
+
+/// Asks the call's client all that the server needs to know; what is added to the request that is sent again.
+async fn answers(
+    exchange: &Exchange<'_>,
+    mut result: Map<String, Value>,
+) -> Result<Map<String, Value>, Fault> {
+    let mut said = Map::new();
+    if let Some(state) = result.remove("requestState") {
+        said.insert("requestState".into(), state);
+    }
+    match result.remove("inputRequests") {
+        Some(Value::Object(asked)) if asked.len() > MAX_ASKED => {
+            return Err(lost("the service asks too much at a time"));
+        }
+        Some(Value::Object(asked)) if !asked.is_empty() => {
+            let answers = asked.into_iter().map(|(key, asked)| answer(&exchange.downstream, key, asked));
+            let answers: Map<String, Value> = try_join_all(answers).await?.into_iter().collect();
+            said.insert("inputResponses".into(), Value::Object(answers));
+        }
+        _ if said.is_empty() => return Err(lost("the service needs an answer and asks nothing")),
+        _ => tokio::time::sleep(PAUSE).await,
+    }
+    Ok(said)
+}
+
+/// The answer under its key. An error has no form in this era, so that it ends the call.
+async fn answer(
+    downstream: &Arc<dyn Downstream>,
+    key: String,
+    asked: Value,
+) -> Result<(String, Value), Fault> {
+    let Value::Object(mut asked) = asked else { return Err(lost("the service asks nothing that MCP knows")) };
+    let method = asked.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let params = match asked.remove("params") {
+        Some(Value::Object(params)) => params,
+        _ => Map::new(),
+    };
+    let answered = downstream.asked(&method, params).await;
+    let answered = answered.map_err(|error| Fault::Error {
+        code: INTERNAL,
+        message: format!("the service asked for what it did not get: {}", error.message),
+    })?;
+    Ok((key, answered))
+}
