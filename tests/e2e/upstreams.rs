@@ -86,7 +86,6 @@ async fn reference() -> Result<()> {
             continue;
         };
         for (name, expected) in items {
-            let found = &through[kind][name];
             // Those that only some clients are shown, and that were not imported.
             if kind == "lists" && through[kind].get(name).is_none() {
                 ensure!(arguments.contains(&name.as_str()), "{name} is not listed");

@@ -24,6 +24,8 @@ mod asking;
 mod drift;
 #[path = "proxy/failures.rs"]
 mod failures;
+#[path = "proxy/modern.rs"]
+mod modern;
 #[path = "proxy/relayed.rs"]
 mod relayed;
 #[path = "proxy/upstream.rs"]
