@@ -125,6 +125,10 @@ fn is_listed(found: &Value, expected: &Value) -> bool {
             members.remove(without);
         }
     }
+    // A prompt that takes nothing says so.
+    if expected.get("arguments").is_none() && found["arguments"] == json!([]) {
+        found.as_object_mut().map(|members| members.remove("arguments"));
+    }
     let is_resource = expected.get("uri").or(expected.get("uriTemplate")).is_some();
     for item in [&mut found, &mut expected].into_iter().filter_map(Value::as_object_mut) {
         item.remove("execution");
