@@ -98,7 +98,8 @@ fn compare(directly: &Value, through: &Value, tool: &str, page: &str) -> Result<
             let entries = seen[list].as_array().into_iter().flatten();
             entries.map(|entry| members.iter().map(|name| entry[*name].clone()).collect::<Value>()).collect()
         };
-        let (found, expected) = (listed(through), listed(directly));
+        let found = listed(through);
+        let expected = listed(directly);
         ensure!(found == expected && found != json!([]), "{list}: {found}\ndirectly:\n{expected}");
     }
     Ok(())

@@ -141,7 +141,8 @@ pub(super) async fn script(url: &str, revision: &str, traceparent: &str) -> Resu
     let rooted = call(&client, "test_input_required_result_list_roots", json!({})).await?;
     gives_up(&client, &said, traceparent).await?;
     let protocol = client.peer_info().context("the server told its revision")?.protocol_version.to_string();
-    let (asked, logged) = (said.asked.lock().clone(), *said.logged.lock());
+    let asked = said.asked.lock().clone();
+    let logged = *said.logged.lock();
     client.cancel().await?;
     Ok(json!({
         "protocol": protocol,

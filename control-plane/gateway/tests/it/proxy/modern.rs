@@ -1,17 +1,13 @@
 //! An upstream MCP server of 2026-07-28 alone, scripted: what a call through us sends it, and what comes back of it.
 
-use std::time::Duration;
-
 use axum::body::{Body, Bytes, to_bytes};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use http_body_util::BodyExt;
 use tokio::sync::watch;
 
+use super::asking::{PATIENCE, next};
 use super::*;
 
-/// Hang guard.
-const PATIENCE: Duration = Duration::from_secs(20);
 const META: &str = "/params/_meta/io.modelcontextprotocol~1";
 
 /// What it was sent: methods in order, with `dropped` where a response was closed before its end.
@@ -240,17 +236,4 @@ async fn a_cancelled_call_closes_its_response_at_a_modern_upstream() {
     let dropped = hears.wait_for(|heard| heard.iter().any(|(method, _)| method == "dropped"));
     tokio::time::timeout(PATIENCE, dropped).await.expect("the response is closed").unwrap();
     assert!(!methods(&heard).contains(&"notifications/cancelled".to_owned()));
-}
-
-/// The next message of a client's stream.
-async fn next(body: &mut Body) -> Value {
-    loop {
-        let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("a message").unwrap().unwrap();
-        let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
-        if let Some(data) = text.lines().find_map(|line| line.strip_prefix("data: "))
-            && !data.is_empty()
-        {
-            return serde_json::from_str(data).unwrap();
-        }
-    }
 }

@@ -58,7 +58,8 @@ pub(super) fn notified(method: &str, params: &Value, only: String) -> Option<Out
 fn progress(params: &Value) -> Option<Out> {
     let number = |name: &str| params.get(name).and_then(Value::as_f64);
     let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (amount, total) = (number("progress")?, number("total"));
+    let amount = number("progress")?;
+    let total = number("total");
     let percent = match total {
         Some(total) if total > 0.0 => amount / total * 100.0,
         _ => amount,

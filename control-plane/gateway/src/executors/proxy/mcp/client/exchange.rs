@@ -144,29 +144,35 @@ impl Asks {
         method: String,
         params: Map<String, Value>,
     ) {
-        let client = self.client.clone();
-        let at = self.at.clone();
         if self.open.len() >= MOST_REPLIES {
             // It takes no answers, so that one more is of no use.
             return;
         }
-        let at_once = match &downstream {
-            _ if method == "ping" => Some(Ok(json!({}))),
-            Some(_) if self.by_id.len() < MAX_OPEN => None,
-            Some(_) => Some(refused("too many requests are open")),
-            None => Some(refused("no call is under way that this belongs to")),
-        };
-        let downstream = match (at_once, downstream) {
-            (None, Some(downstream)) => downstream,
-            (answer, _) => {
-                let answer = answer.unwrap_or_else(|| refused("no call is under way that this belongs to"));
-                self.open.push(Box::pin(async move {
-                    reply(&client, &at, &id, answer).await;
-                    id
-                }));
-                return;
+        let client = self.client.clone();
+        let at = self.at.clone();
+        let at_once = match downstream {
+            _ if method == "ping" => Ok(json!({})),
+            Some(downstream) if self.by_id.len() < MAX_OPEN => {
+                return self.ask(downstream, id, method, params);
             }
+            Some(_) => refused("too many requests are open"),
+            None => refused("no call is under way that this belongs to"),
         };
+        self.open.push(Box::pin(async move {
+            reply(&client, &at, &id, at_once).await;
+            id
+        }));
+    }
+
+    fn ask(
+        &mut self,
+        downstream: Arc<dyn Downstream>,
+        id: Value,
+        method: String,
+        params: Map<String, Value>,
+    ) {
+        let client = self.client.clone();
+        let at = self.at.clone();
         let taken_back = CancellationToken::new();
         self.by_id.push((id.clone(), taken_back.clone()));
         self.open.push(Box::pin(async move {
