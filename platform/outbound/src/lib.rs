@@ -1,0 +1,269 @@
+//! Outgoing HTTP: two clients, one that reaches public addresses only and one for allow-listed upstreams.
+//!
+//! An allow-list entry `{name, url}` lets specs write `http(s)://name/…`: the request goes to the entry's
+//! scheme, host and port, with the spec's path. Keeps true: no redirects, no proxies of the environment, no
+//! cookies; a name is resolved once per connection and every address is checked.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_platform::address::is_public;
+use asp_proto::snapshot::Upstream;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{Client, Response, Url, redirect};
+
+/// A dead host must not hold a call for longer.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest silence of an upstream.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Idle connections kept per host.
+const IDLE_PER_HOST: usize = 32;
+
+#[derive(Debug, thiserror::Error)]
+pub enum OutboundError {
+    #[error("build the HTTP client: {0}")]
+    Client(reqwest::Error),
+    #[error("the service's URL is not valid")]
+    Url,
+    #[error("the service's address is not allowed")]
+    Denied,
+}
+
+/// The two clients.
+pub struct Outbound {
+    public: Client,
+    listed: Client,
+}
+
+/// Where a request goes and with which client.
+pub struct Destination<'a> {
+    pub client: &'a Client,
+    pub url: Url,
+}
+
+impl Outbound {
+    pub fn new() -> Result<Outbound, OutboundError> {
+        Outbound::with_silence(READ_TIMEOUT)
+    }
+
+    /// Bears a longer silence of upstreams.
+    pub fn with_silence(silence: Duration) -> Result<Outbound, OutboundError> {
+        let builder = || {
+            Client::builder()
+                .redirect(redirect::Policy::none())
+                // A proxy would resolve the names itself: addresses would go unchecked, and keys to whoever runs it.
+                .no_proxy()
+                .connect_timeout(CONNECT_TIMEOUT)
+                .read_timeout(silence)
+                .pool_max_idle_per_host(IDLE_PER_HOST)
+                .user_agent(concat!("asp/", env!("CARGO_PKG_VERSION")))
+        };
+        Ok(Outbound {
+            public: builder().dns_resolver(Arc::new(PublicOnly)).build().map_err(OutboundError::Client)?,
+            listed: builder().build().map_err(OutboundError::Client)?,
+        })
+    }
+
+    /// Where the operator's own settings say; never for what a spec or a caller wrote.
+    pub fn trusted(&self, url: &str) -> Result<Destination<'_>, OutboundError> {
+        Ok(Destination { client: &self.listed, url: Url::parse(url).map_err(|_| OutboundError::Url)? })
+    }
+
+    /// Checks `url`, or sends it to the allow-list entry that its host names.
+    pub fn destination(&self, url: &str, upstreams: &[Upstream]) -> Result<Destination<'_>, OutboundError> {
+        let mut url = Url::parse(url).map_err(|_| OutboundError::Url)?;
+        let host = url.host_str().ok_or(OutboundError::Url)?.to_owned();
+        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.name == host) {
+            let target = Url::parse(&upstream.url).map_err(|_| OutboundError::Url)?;
+            url.set_scheme(target.scheme()).map_err(|()| OutboundError::Url)?;
+            url.set_host(target.host_str()).map_err(|_| OutboundError::Url)?;
+            url.set_port(target.port()).map_err(|()| OutboundError::Url)?;
+            return Ok(Destination { client: &self.listed, url });
+        }
+        self.public(url)
+    }
+
+    /// A public https URL, or one below an origin that the operator lists (`scheme://host[:port]`), which may be plain
+    /// http or private.
+    pub fn of_origins(&self, url: &str, origins: &[String]) -> Result<Destination<'_>, OutboundError> {
+        let url = Url::parse(url).map_err(|_| OutboundError::Url)?;
+        let origin = url.origin();
+        let is_listed = |listed: &String| Url::parse(listed).is_ok_and(|listed| listed.origin() == origin);
+        let has_credentials = !url.username().is_empty() || url.password().is_some();
+        if origins.iter().any(is_listed) && !has_credentials {
+            return Ok(Destination { client: &self.listed, url });
+        }
+        self.public(url)
+    }
+
+    fn public(&self, url: Url) -> Result<Destination<'_>, OutboundError> {
+        let host = url.host_str().ok_or(OutboundError::Url)?;
+        let has_credentials = !url.username().is_empty() || url.password().is_some();
+        if url.scheme() != "https" || has_credentials || matches!(url.port(), Some(0 | 25)) {
+            return Err(OutboundError::Denied);
+        }
+        // A literal address never meets the resolver.
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+        if literal.is_ok_and(|address| !is_public(address)) {
+            return Err(OutboundError::Denied);
+        }
+        Ok(Destination { client: &self.public, url })
+    }
+}
+
+/// Reads a response's body of at most `most` bytes; `Err` says what went wrong, without addresses.
+pub async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, &'static str> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|_| "the service broke off its answer")? {
+        if body.len() + chunk.len() > most {
+            return Err("the service's answer is too large");
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Resolves names, and refuses a name with any address that is not public.
+struct PublicOnly;
+
+impl Resolve for PublicOnly {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            if found.is_empty() || !found.iter().all(|address| is_public(address.ip())) {
+                return Err(Box::new(OutboundError::Denied).into());
+            }
+            let addresses: Addrs = Box::new(found.into_iter());
+            Ok(addresses)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listed_origin_may_be_private_and_only_that_origin() {
+        let outbound = Outbound::new().unwrap();
+        let origins = ["http://127.0.0.1:8180".to_owned(), "https://login.internal".to_owned()];
+        for url in
+            ["http://127.0.0.1:8180/realms/x", "https://login.internal:443/keys", "https://example.com/keys"]
+        {
+            assert!(outbound.of_origins(url, &origins).is_ok(), "{url}");
+        }
+        for url in [
+            "http://127.0.0.1:8181/x",
+            "https://127.0.0.1:8180/x",
+            "http://login.internal/keys",
+            "http://127.0.0.1:8180@example.com/",
+            "http://user@127.0.0.1:8180/",
+            "http://example.com/keys",
+        ] {
+            assert!(outbound.of_origins(url, &origins).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn private_literals_plain_http_and_credentials_are_refused() {
+        let outbound = Outbound::new().unwrap();
+        for url in [
+            "https://127.0.0.1/",
+            "https://127.1/",
+            "https://0x7f000001/",
+            "https://017700000001/",
+            "https://2130706433/",
+            "https://0/",
+            "https://[::1]/",
+            "https://[::ffff:127.0.0.1]/",
+            "https://169.254.169.254/latest",
+            "https://127.0.0.1.:443/",
+            "http://example.com/",
+            "ftp://example.com/",
+            "file:///etc/passwd",
+            "gopher://example.com/",
+            "https://user@example.com/",
+            "https://user:secret@example.com/",
+            "https://example.com:0/",
+            "https://example.com:25/",
+            "https:///",
+            "not a url",
+            "",
+        ] {
+            assert!(outbound.destination(url, &[]).is_err(), "{url}");
+        }
+        assert!(outbound.destination("https://example.com/x", &[]).is_ok());
+    }
+
+    #[test]
+    fn an_allow_listed_name_goes_to_its_entry_and_only_that_name() {
+        let outbound = Outbound::new().unwrap();
+        let upstreams =
+            [Upstream { name: "everything.internal".into(), url: "http://127.0.0.1:3001".into() }];
+        let destination = outbound.destination("http://everything.internal/mcp?x=1", &upstreams).unwrap();
+        assert_eq!(destination.url.as_str(), "http://127.0.0.1:3001/mcp?x=1");
+        for other in
+            ["http://127.0.0.1:3001/mcp", "http://internal/mcp", "http://everything.internal.example.com/"]
+        {
+            assert!(outbound.destination(other, &upstreams).is_err(), "{other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_resolves_to_loopback_is_refused_after_resolution() {
+        let outbound = Outbound::new().unwrap();
+        let destination = outbound.destination("https://localhost:1/", &[]).unwrap();
+        let error = destination.client.get(destination.url).send().await.unwrap_err();
+        let mut cause: Option<&dyn std::error::Error> = Some(&error);
+        let mut denied = false;
+        while let Some(current) = cause {
+            denied |= current.to_string().contains("not allowed");
+            cause = current.source();
+        }
+        assert!(denied, "{error:?}");
+    }
+
+    /// The test runs itself again with an environment that names a proxy: a process's own is not to be changed.
+    #[tokio::test]
+    async fn a_proxy_that_the_environment_names_is_not_used() {
+        const TARGET: &str = "ASP_TEST_OUTBOUND_TARGET";
+        if let Ok(target) = std::env::var(TARGET) {
+            let outbound = Outbound::new().unwrap();
+            let destination = outbound.trusted(&target).unwrap();
+            let answer = destination.client.get(destination.url).send().await.unwrap();
+            assert_eq!(answer.status(), 204, "the proxy answered");
+            return;
+        }
+        let target = answering(204).await;
+        let proxy = answering(502).await;
+        let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "tests::a_proxy_that_the_environment_names_is_not_used"]);
+        for name in ["NO_PROXY", "no_proxy", "REQUEST_METHOD"] {
+            again.env_remove(name);
+        }
+        for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+            again.env(name, &proxy);
+        }
+        let done = again.env(TARGET, &target).output().await.unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    }
+
+    /// A server that answers every connection with `status`; its URL.
+    async fn answering(status: u16) -> String {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head).await.unwrap();
+                let answer = format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        url
+    }
+}
