@@ -2,7 +2,7 @@
 //!
 //! Owns nothing but the generated code and the envelope of a tunnel's messages: what a message means is written in the `.proto` file beside
 //! this crate. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC
-//! contracts are behind the feature `grpc`, what is spoken with Envoy is behind `xds`.
+//! contracts are behind the feature `grpc`, what is spoken with Envoy and of the control plane is behind `xds`.
 
 /// The compiled configuration that the control plane pushes (`snapshot.proto`).
 pub mod snapshot {
@@ -29,6 +29,13 @@ pub mod supervisor {
 pub mod xds {
     #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
     include!(concat!(env!("OUT_DIR"), "/xds.rs"));
+}
+
+/// What gateways ask of a control plane (`control.proto`).
+#[cfg(feature = "xds")]
+pub mod control {
+    #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
+    include!(concat!(env!("OUT_DIR"), "/asp.control.v1.rs"));
 }
 
 #[cfg(feature = "grpc")]

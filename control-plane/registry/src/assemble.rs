@@ -8,8 +8,8 @@ mod coarse;
 use std::collections::BTreeMap;
 
 use asp_proto::snapshot::{
-    AuthScheme, Binding, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, Limit, Primitive, Region,
-    RevokedBefore, Route, Upstream,
+    AuthScheme, Binding, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, IssuerAccess, Limit,
+    Primitive, Region, RevokedBefore, Route, Upstream,
 };
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -26,6 +26,7 @@ pub struct Inputs {
     pub revision: u64,
     pub servers: Vec<CompiledServer>,
     pub issuers: Vec<Issuer>,
+    pub issuer_access: Vec<IssuerAccess>,
     pub exposure: Vec<ExposureException>,
     pub bindings: Vec<Binding>,
     pub limits: Vec<Limit>,
@@ -52,6 +53,7 @@ impl Default for Inputs {
             revision: 0,
             servers: Vec::new(),
             issuers: Vec::new(),
+            issuer_access: Vec::new(),
             exposure: Vec::new(),
             bindings: Vec::new(),
             limits: Vec::new(),
@@ -121,6 +123,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         limits: sorted(inputs.limits, limit_key),
         upstreams: sorted(inputs.upstreams, |upstream| (upstream.name.clone(), upstream.url.clone())),
         regions: sorted(inputs.regions, |region| (region.org.clone(), region.region.clone())),
+        issuer_access: sorted(inputs.issuer_access, |access| access.issuer.clone()),
     };
     snapshot.digest = digest(&snapshot.encode_to_vec());
     snapshot

@@ -425,7 +425,7 @@ fn questions_are_flat_forms() {
 
 #[test]
 fn servers_are_judged_key_by_key() {
-    let table: [(&str, &[(&str, &str)]); 21] = [
+    let table: [(&str, &[(&str, &str)]); 22] = [
         ("", &[("missing_key", "/auth"), ("missing_key", "/protocols")]),
         ("protocols: []\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
         ("protocols: [mcp, mcp]\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
@@ -470,7 +470,8 @@ fn servers_are_judged_key_by_key() {
             "protocols: [rest, a2a]\ndescription: D\nauth: {schemes: [none]}",
             &[("unserved_protocol", "/protocols/1")],
         ),
-        ("protocols: [mcp]\nauth: {schemes: [opaque]}", &[("not_served", "/auth/schemes/0")]),
+        ("protocols: [mcp]\nauth: {schemes: [psk]}", &[("not_served", "/auth/schemes/0")]),
+        ("protocols: [mcp]\nauth: {schemes: [opaque]}", &[("auth_conflict", "/auth/issuers")]),
         ("protocols: [mcp]\nauth: {schemes: [mtls]}", &[("not_served", "/auth/schemes/0")]),
     ];
     for (lines, expected) in table {

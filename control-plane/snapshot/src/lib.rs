@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
-    AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, Kind, Limit, Listing, Mutation,
-    Primitive, Protocol, Runtime, Server, Sessions, Upstream,
+    AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, IssuerAccess, Kind, Limit, Listing,
+    Mutation, Primitive, Protocol, Runtime, Server, Sessions, Upstream,
 };
 use asp_registry::uri_template::UriTemplate;
 use prost::Message as _;
@@ -43,6 +43,8 @@ pub struct Snapshot {
     pub dependencies: HashMap<String, Dependency>,
     pub limits: HashMap<String, Vec<Limit>>,
     servers: HashMap<String, Arc<VirtualServer>>,
+    /// By the issuer's name.
+    access: HashMap<String, IssuerAccess>,
 }
 
 /// An elicitation or a delegate, which primitives depend on and nobody calls.
@@ -123,7 +125,14 @@ impl Snapshot {
         let policy = Policy::new(snapshot.bindings);
         let upstreams = snapshot.upstreams;
         let revision = snapshot.revision;
-        Ok(Snapshot { revision, edge, issuers, policy, upstreams, dependencies, limits, servers })
+        let access =
+            snapshot.issuer_access.into_iter().map(|access| (access.issuer.clone(), access)).collect();
+        Ok(Snapshot { revision, edge, issuers, policy, upstreams, dependencies, limits, servers, access })
+    }
+
+    /// What gateways do with an issuer beside verifying its tokens.
+    pub fn access(&self, issuer: &str) -> Option<&IssuerAccess> {
+        self.access.get(issuer)
     }
 
     pub fn servers(&self) -> impl Iterator<Item = &Arc<VirtualServer>> {

@@ -19,6 +19,8 @@ pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
 pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
 /// Rate limits of one org.
 pub const MAX_LIMITS_PER_ORG: usize = 1_000;
+/// Issuers that admins manage.
+pub const MAX_ISSUERS: usize = 100;
 /// Live revocations. The outermost bound: who writes is held to less, by bytes of a snapshot.
 pub const MAX_REVOCATIONS: usize = 150_000;
 /// Of one org, with those that the platform made in it.
@@ -121,6 +123,54 @@ pub struct RevocationRecord {
     pub by_platform: bool,
 }
 
+/// Whose tokens an issuer's are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Side {
+    Clients,
+    Admins,
+}
+
+impl Side {
+    pub const ALL: [Side; 2] = [Side::Clients, Side::Admins];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Side::Clients => "clients",
+            Side::Admins => "admins",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Side> {
+        Side::ALL.into_iter().find(|side| side.as_str() == text)
+    }
+}
+
+/// An issuer as an admin wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuerRecord {
+    pub side: Side,
+    pub name: String,
+    /// JSON, whose form is the control plane's.
+    pub document: String,
+    /// Revision of its last change.
+    pub revision: u64,
+    /// Unix milliseconds.
+    pub updated_at: u64,
+}
+
+/// What was fetched from an issuer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuerKeysRecord {
+    pub side: Side,
+    pub name: String,
+    /// Where it was fetched.
+    pub source: String,
+    /// JSON.
+    pub content: String,
+    /// Unix milliseconds of the last time that the issuer said so.
+    pub fetched_at: u64,
+}
+
 /// Everything a snapshot is made of, read at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlState {
@@ -131,6 +181,8 @@ pub struct ControlState {
     /// With their orgs, in the order of each org's list.
     pub limits: Vec<(String, LimitRecord)>,
     pub revocations: Vec<RevocationRecord>,
+    pub issuers: Vec<IssuerRecord>,
+    pub issuer_keys: Vec<IssuerKeysRecord>,
 }
 
 /// What must hold for a write to happen (`If-Match`, `If-None-Match`).
@@ -256,6 +308,26 @@ pub trait ControlStore: Send + Sync {
         list: &[LimitRecord],
     ) -> Result<Written, StoreError>;
     async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
+
+    async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError>;
+    async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>, StoreError>;
+    async fn put_issuer(
+        &self,
+        change: &Change,
+        side: Side,
+        name: &str,
+        document: &str,
+    ) -> Result<Written, StoreError>;
+    /// Removes the issuer, and what was fetched from it.
+    async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Written, StoreError>;
+    async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError>;
+    /// Keeps what was fetched. The same content from the same source is no change: only its time is kept. One that an
+    /// issuer said later than this stays.
+    async fn put_issuer_keys(
+        &self,
+        change: &Change,
+        record: &IssuerKeysRecord,
+    ) -> Result<Written, StoreError>;
 
     /// Newest first, at most `limit`, of one org or of all.
     async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>, StoreError>;

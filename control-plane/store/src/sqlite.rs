@@ -7,6 +7,7 @@
 
 mod audit;
 mod detail;
+mod issuers;
 mod policy;
 mod revocations;
 mod rows;
@@ -21,8 +22,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{Row, SqlSafeStr, Sqlite, SqlitePool, Transaction};
 
 use crate::control::{
-    AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, LimitRecord,
-    Note, Precondition, RevocationRecord, ServerRecord, SourceFile, StoreError, Versioned, Written,
+    AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord,
+    IssuerKeysRecord, IssuerRecord, LimitRecord, Note, Precondition, RevocationRecord, ServerRecord, Side,
+    SourceFile, StoreError, Versioned, Written,
 };
 use crate::private;
 
@@ -32,9 +34,10 @@ const MAX_CONNECTIONS: u32 = 4;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 2] = [
+const MIGRATIONS: [(i64, &str, &str); 3] = [
     (1, "control", include_str!("../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../migrations/0002_revocations_of_the_platform.sql")),
+    (3, "issuers", include_str!("../migrations/0003_issuers.sql")),
 ];
 
 /// The control store on SQLite.
@@ -219,6 +222,8 @@ impl ControlStore for SqliteStore {
             bindings: policy::all_bindings(&mut tx).await?,
             limits: policy::all_limits(&mut tx).await?,
             revocations: revocations::all(&mut tx).await?,
+            issuers: issuers::all(&mut *tx).await?,
+            issuer_keys: issuers::all_keys(&mut *tx).await?,
         })
     }
 
@@ -287,6 +292,40 @@ impl ControlStore for SqliteStore {
 
     async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
         policy::put_limits(self, change, org, &[]).await
+    }
+
+    async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError> {
+        issuers::all(&self.pool).await
+    }
+
+    async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>, StoreError> {
+        issuers::one(self, side, name).await
+    }
+
+    async fn put_issuer(
+        &self,
+        change: &Change,
+        side: Side,
+        name: &str,
+        document: &str,
+    ) -> Result<Written, StoreError> {
+        issuers::put(self, change, (side, name), document).await
+    }
+
+    async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Written, StoreError> {
+        issuers::delete(self, change, side, name).await
+    }
+
+    async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError> {
+        issuers::all_keys(&self.pool).await
+    }
+
+    async fn put_issuer_keys(
+        &self,
+        change: &Change,
+        record: &IssuerKeysRecord,
+    ) -> Result<Written, StoreError> {
+        issuers::put_keys(self, change, record).await
     }
 
     async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>, StoreError> {

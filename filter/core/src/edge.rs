@@ -3,6 +3,9 @@
 //! Owns what outlives a request. What goes in and comes out is in `verdict`; what is judged, and in which
 //! order, in `judgement`.
 
+use std::sync::Arc;
+
+use crate::caller::Caller;
 use crate::coarse::Buckets;
 use crate::headers::Headers;
 use crate::judgement::Judgement;
@@ -10,7 +13,7 @@ use crate::reason::Reason;
 use crate::reply::Reply;
 use crate::snapshot::Snapshot;
 use crate::token::{Hashing, Tokens};
-use crate::verdict::{Env, Pending, Role, Step, Verdict};
+use crate::verdict::{Admitted, Env, Pending, Role, Step, Verdict};
 
 /// Keeps what outlives a request: verified tokens and coarse buckets, both bounded. Shared by threads.
 pub struct Edge {
@@ -45,6 +48,23 @@ impl Edge {
     pub fn on_body(&self, snapshot: &Snapshot, pending: Pending, body: &[u8], env: &Env) -> Verdict {
         let judged = self.judgement(snapshot, env).body(pending, body);
         judged.unwrap_or_else(Verdict::Reply)
+    }
+
+    /// Goes on with a request that was passed on unjudged ([`crate::Admitted::unjudged`]), for the caller that the gateway
+    /// has found: revocation, time, exposure and scopes, as for a token that is judged here.
+    pub fn found(
+        &self,
+        snapshot: &Snapshot,
+        admitted: Admitted,
+        caller: Arc<Caller>,
+        env: &Env,
+    ) -> Result<Admitted, Reply> {
+        self.judgement(snapshot, env).found(admitted, caller)
+    }
+
+    /// The refusal of a request that was passed on unjudged, and whose caller nobody could find.
+    pub fn unproved(&self, snapshot: &Snapshot, admitted: &Admitted, env: &Env) -> Reply {
+        self.judgement(snapshot, env).unproved(admitted)
     }
 
     /// The refusal of a body longer than `Pending::max_body`.

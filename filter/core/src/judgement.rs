@@ -19,7 +19,7 @@ use crate::reply::{Reply, Voice, challenge};
 use crate::route;
 use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
-use crate::token::{self, Offered, Tokens};
+use crate::token::{self, LEEWAY_SECONDS, Offered, Refused, Tokens};
 use crate::trace::Trace;
 use crate::verdict::{Admitted, Changes, Env, Forward, Pending, Role, Step, Verdict};
 
@@ -113,17 +113,20 @@ impl Judgement<'_> {
         voice: &Voice,
         admitted: &mut Admitted,
     ) -> Result<(), Reply> {
-        let challenged = |reason: Reason| {
-            let value = challenge(reason, self.snapshot.public_url(), &server.name, &server.scopes);
-            voice.refuse_with(reason, "www-authenticate", value)
-        };
+        let challenged = |reason: Reason| self.challenged(server, voice, reason);
         let accepts = server.accepts;
         match token::offered(headers.authorization) {
             Offered::Bearer(token) if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) => {
-                let judged = self.tokens.judge(self.snapshot.trust(server), token, self.env.now_ms / 1000);
-                let caller =
-                    judged.map_err(|refused| Reply { cause: refused.cause, ..challenged(refused.reason) })?;
-                admitted.caller = Some(caller);
+                match self.tokens.judge(self.snapshot.trust(server), token, self.env.now_ms / 1000) {
+                    Ok(caller) => admitted.caller = Some(caller),
+                    Err(Refused { unknown_key_of: Some(issuer), .. }) if server.issuers.contains(&issuer) => {
+                        admitted.unjudged = true;
+                        admitted.unknown_key_of = Some(issuer);
+                    }
+                    Err(refused) => {
+                        return Err(Reply { cause: refused.cause, ..challenged(refused.reason) });
+                    }
+                }
             }
             Offered::Bearer(_) if accepts.opaque => admitted.unjudged = true,
             _ if accepts.elsewhere => admitted.unjudged = true,
@@ -134,17 +137,61 @@ impl Judgement<'_> {
         if admitted.unjudged {
             return Ok(());
         }
-        let org = admitted.caller.as_ref().map(|caller| caller.org.as_str()).unwrap_or_default();
-        let exposed = server::protocol(admitted.face)
-            .is_none_or(|protocol| self.snapshot.exposed(&server.name, org, protocol));
+        self.check_access(server, admitted.face, admitted.caller.as_deref(), voice)
+    }
+
+    /// Exposure and scopes: may they see this server.
+    fn check_access(
+        &self,
+        server: &Server,
+        face: Face,
+        caller: Option<&Caller>,
+        voice: &Voice,
+    ) -> Result<(), Reply> {
+        let org = caller.map(|caller| caller.org.as_str()).unwrap_or_default();
+        let exposed =
+            server::protocol(face).is_none_or(|protocol| self.snapshot.exposed(&server.name, org, protocol));
         if !exposed {
             return Err(voice.refuse(Reason::UnknownServer));
         }
-        let lacks = |caller: &Arc<Caller>| !server.scopes.iter().all(|scope| caller.scopes.contains(scope));
-        if admitted.caller.as_ref().is_some_and(lacks) {
-            return Err(challenged(Reason::InsufficientScope));
+        let lacks = |caller: &Caller| !server.scopes.iter().all(|scope| caller.scopes.contains(scope));
+        if caller.is_some_and(lacks) {
+            return Err(self.challenged(server, voice, Reason::InsufficientScope));
         }
         Ok(())
+    }
+
+    fn challenged(&self, server: &Server, voice: &Voice, reason: Reason) -> Reply {
+        let value = challenge(reason, self.snapshot.public_url(), &server.name, &server.scopes);
+        voice.refuse_with(reason, "www-authenticate", value)
+    }
+
+    /// Goes on with a request that was passed on unjudged, for the caller that the gateway has found.
+    pub(crate) fn found(&self, admitted: Admitted, caller: Arc<Caller>) -> Result<Admitted, Reply> {
+        let voice = voice_of(&admitted);
+        let server = self.snapshot.server(&admitted.server);
+        let server = server.ok_or_else(|| voice.refuse(Reason::UnknownServer))?;
+        let now = self.env.now_ms / 1000;
+        let fault = match () {
+            () if !server.issuers.contains(&caller.issuer) => Some(Reason::TokenInvalid),
+            () if caller.expires_at.saturating_add(LEEWAY_SECONDS) <= now => Some(Reason::TokenExpired),
+            () if self.snapshot.revoked(&caller) => Some(Reason::TokenRevoked),
+            () => None,
+        };
+        if let Some(reason) = fault {
+            return Err(self.challenged(server, &voice, reason));
+        }
+        self.check_access(server, admitted.face, Some(&caller), &voice)?;
+        Ok(Admitted { caller: Some(caller), unjudged: false, unknown_key_of: None, ..admitted })
+    }
+
+    /// Refuses a request that was passed on unjudged, and whose caller nobody could find.
+    pub(crate) fn unproved(&self, admitted: &Admitted) -> Reply {
+        let voice = voice_of(admitted);
+        match self.snapshot.server(&admitted.server) {
+            Some(server) => self.challenged(server, &voice, Reason::TokenInvalid),
+            None => voice.refuse(Reason::UnknownServer),
+        }
     }
 
     /// Takes one request from the coarse limits.
@@ -213,6 +260,16 @@ fn voice(target: Option<&Target<'_>>, headers: &Headers<'_>, trace: Trace) -> Vo
     Voice { jsonrpc, era, origin: None, trace }
 }
 
+/// How refusals of a request look that was let through before.
+fn voice_of(admitted: &Admitted) -> Voice {
+    Voice {
+        jsonrpc: matches!(admitted.face, Face::Mcp | Face::A2a),
+        era: admitted.era,
+        origin: admitted.origin.clone(),
+        trace: admitted.trace,
+    }
+}
+
 /// Repeated headers, Host and Origin; answers a preflight. From here on refusals are readable for the Origin.
 fn check_caller_headers(
     target: &Target<'_>,
@@ -259,6 +316,7 @@ fn admitted(target: &Target<'_>, voice: &Voice, max_body: usize) -> Admitted {
         server: target.server.to_owned(),
         caller: None,
         unjudged: false,
+        unknown_key_of: None,
         era: voice.era,
         envelope: None,
         origin: voice.origin.clone(),

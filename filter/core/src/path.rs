@@ -11,7 +11,7 @@ pub enum Face {
     Mcp,
     A2a,
     Rest,
-    /// `/<server>/.well-known/…`, `/.well-known/*` and the MCP registry API `/v0.1/*`: public, no token.
+    /// `/<server>/.well-known/…`, `/<server>/oauth/…`, `/.well-known/*` and the MCP registry API `/v0.1/*`: public, no token.
     Public,
     /// `/healthz`
     Health,
@@ -60,7 +60,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
         ("a2a", false) => (Face::A2a, true),
         ("a2a", true) => (Face::A2a, false),
         ("rest", true) => (Face::Rest, false),
-        (".well-known", true) => (Face::Public, false),
+        (".well-known" | "oauth", true) => (Face::Public, false),
         _ => return None,
     };
     Some(Target { face, server: first, jsonrpc })
@@ -119,6 +119,7 @@ mod tests {
         assert_eq!(face("/demo/a2a/tasks/T1:cancel"), Some((Face::A2a, "demo", false)));
         assert_eq!(face("/demo/rest/echo"), Some((Face::Rest, "demo", false)));
         assert_eq!(face("/demo/.well-known/agent-card.json"), Some((Face::Public, "demo", false)));
+        assert_eq!(face("/demo/oauth/token"), Some((Face::Public, "demo", false)));
         assert_eq!(face("/.well-known/oauth-protected-resource/demo/mcp"), Some((Face::Public, "", false)));
         assert_eq!(face("/healthz"), Some((Face::Health, "", false)));
     }
@@ -168,6 +169,8 @@ mod tests {
             "/demo/mcp/x",
             "/demo/rest",
             "/demo/rest/",
+            "/demo/oauth",
+            "/demo/oauth/",
             "//demo/mcp",
             "/demo//mcp",
             "/Demo/mcp",

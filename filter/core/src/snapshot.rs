@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use asp_proto::snapshot::{EdgeSnapshot, Protocol};
+use serde_json::{Map, Value};
 
 use crate::caller::{Caller, marks};
 use crate::coarse::Limits;
@@ -14,8 +15,8 @@ use crate::exposure::Exceptions;
 use crate::revocation::Revocations;
 use crate::route::Routes;
 use crate::server::Server;
-use crate::token::Trust;
 use crate::token::issuer::Issuers;
+use crate::token::{self, Cause, Trust};
 
 /// An indexed, immutable edge snapshot.
 pub struct Snapshot {
@@ -112,6 +113,21 @@ impl Snapshot {
             }
             Some(_) | None => true,
         }
+    }
+
+    /// The caller of an opaque token of which its issuer says that it is active (RFC 7662 section 2.2), by the rules for
+    /// claims of a token; the gateway asks. `accepted` are audiences beside the server's own, `*` any or none.
+    pub fn introspected(
+        &self,
+        (server, issuer): (&str, &str),
+        said: &Map<String, Value>,
+        (digest, accepted): ([u8; 32], &[String]),
+        now: u64,
+    ) -> Result<Caller, Cause> {
+        let unknown = Cause { claim: "iss", fault: "is no issuer of this server" };
+        let server = self.servers.get(server).ok_or(unknown)?;
+        let issuer = self.issuers.by_name(issuer).ok_or(unknown)?;
+        token::introspected(issuer, said, (digest, &server.audiences, accepted), now)
     }
 
     /// The scopes every caller of `server` needs.

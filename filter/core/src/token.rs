@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::caller::{Caller, hex};
@@ -23,11 +24,11 @@ mod verified;
 use cache::{Cache, Fingerprints, Known};
 use claims::Claims;
 use issuer::{Issuer, Issuers};
-use refused::Refused;
 use verified::Verified;
 
 pub use claims::MAX_LISTED;
 pub use refused::Cause;
+pub(crate) use refused::Refused;
 
 /// Accepted clock difference between issuer and edge. RFC 8725bis allows half a minute; hosts that keep time
 /// by NTP need far less, and every second of it prolongs a dead token's life.
@@ -122,7 +123,7 @@ impl Tokens {
         let key = (self.fingerprints.of(token), issuers.generation);
         match self.cache().get(&key) {
             Some(Known::Good(verified)) => return Ok(verified),
-            Some(Known::Bad(cause)) => return Err(Refused { reason: Reason::TokenInvalid, cause }),
+            Some(Known::Bad(cause)) => return Err(Refused::invalid(cause)),
             None => {}
         }
         // The lock is not held here: threads may check the same token twice, and never wait for each other.
@@ -133,9 +134,10 @@ impl Tokens {
                 Ok(verified)
             }
             Err(Fault::Cheap) => Err(Reason::TokenInvalid.into()),
+            Err(Fault::UnknownKey(issuer)) => Err(Refused::unknown_key(issuer)),
             Err(Fault::Costly(cause)) => {
                 self.cache().put_bad(key, cause);
-                Err(Refused { reason: Reason::TokenInvalid, cause })
+                Err(Refused::invalid(cause))
             }
         }
     }
@@ -144,13 +146,17 @@ impl Tokens {
         let parts = compact::parse(token).ok_or(Fault::Cheap)?;
         let iss = parts.claims.get("iss").and_then(|iss| iss.as_str()).ok_or(Fault::Cheap)?;
         let issuer = issuers.by_iss(iss).ok_or(Fault::Cheap)?;
-        let key = header_key(&parts, issuer).ok_or(Fault::Cheap)?;
+        let key = header_key(&parts, issuer)?;
         let signed = parts.signed.as_bytes();
         let good = jsonwebtoken::crypto::verify(parts.signature, signed, &key.decoding, key.algorithm);
         if !good.unwrap_or(false) {
             return Err(Fault::Costly(None));
         }
-        let claims = claims::read(&parts.claims, issuer).map_err(|cause| Fault::Costly(Some(cause)))?;
+        let costly = |cause| Fault::Costly(Some(cause));
+        if !issuer::is_access_token(parts.header.get("typ").and_then(Value::as_str)) {
+            claims::check_use(&parts.claims).map_err(costly)?;
+        }
+        let claims = claims::read(&parts.claims, issuer).map_err(costly)?;
         // A token without an id is named by its hash.
         let digest = match (self.hashing, &claims.jti) {
             (Hashing::WhenAsked, Some(_)) => [0; 32],
@@ -168,25 +174,71 @@ impl Tokens {
 enum Fault {
     /// Found without cryptography; not worth remembering.
     Cheap,
+    /// The issuer of this name may have made a new key since its keys were fetched.
+    UnknownKey(String),
     /// A bad signature, or claims under a good one that no time makes acceptable.
     Costly(Option<Cause>),
 }
 
 /// The key the header points to, if everything else in the header is acceptable.
-fn header_key<'a>(parts: &compact::Compact<'_>, issuer: &'a Issuer) -> Option<&'a key::VerificationKey> {
+fn header_key<'a>(
+    parts: &compact::Compact<'_>,
+    issuer: &'a Issuer,
+) -> Result<&'a key::VerificationKey, Fault> {
     let header = &parts.header;
-    if header.contains_key("crit") {
-        return None;
-    }
-    if !issuer.accepts_typ(header.get("typ")?.as_str()?) {
-        return None;
-    }
-    let kid = match header.get("kid") {
-        Some(kid) => Some(kid.as_str().filter(|kid| issuer::is_kid(kid))?),
-        None => None,
+    // Absent is one thing, no text another.
+    let text = |name: &str| match header.get(name) {
+        None => Ok(None),
+        Some(value) => value.as_str().map(Some).ok_or(Fault::Cheap),
     };
-    let key = issuer.key(kid)?;
-    (header.get("alg")?.as_str()? == key.name).then_some(key)
+    if header.contains_key("crit") || !issuer.accepts_typ(text("typ")?) {
+        return Err(Fault::Cheap);
+    }
+    let alg = text("alg")?.ok_or(Fault::Cheap)?;
+    let kid = text("kid")?;
+    if !kid.is_none_or(issuer::is_kid) {
+        return Err(Fault::Cheap);
+    }
+    match issuer.key(kid) {
+        Some(key) if key.name == alg => Ok(key),
+        None if issuer.keys_refreshed && kid.is_some() && key::is_alg(alg) => {
+            Err(Fault::UnknownKey(issuer.name.clone()))
+        }
+        _ => Err(Fault::Cheap),
+    }
+}
+
+/// The caller whose token an issuer says is active, by the rules for claims.
+pub(crate) fn introspected(
+    issuer: &Issuer,
+    said: &Map<String, Value>,
+    (digest, of_server, accepted): ([u8; 32], &[String], &[String]),
+    now: u64,
+) -> Result<Caller, Cause> {
+    let mut said = said.clone();
+    if said.get("iss").is_some_and(|iss| iss.as_str() != Some(issuer.iss.as_str())) {
+        return Err(Cause { claim: "iss", fault: "is another than the issuer that was asked" });
+    }
+    // Members are optional there. Without an end it is good for now; without a beginning it is as old as it may be, so
+    // that no revocation of its user misses it.
+    let end = said.entry("exp").or_insert_with(|| now.saturating_add(LEEWAY_SECONDS).into()).as_u64();
+    let begin = end.unwrap_or(now).saturating_sub(issuer.max_lifetime);
+    said.entry("iat").or_insert_with(|| begin.into());
+    let any = accepted.iter().any(|audience| audience == "*");
+    if any {
+        said.entry("aud").or_insert_with(|| Value::Array(Vec::new()));
+    }
+    let claims = claims::read(&said, issuer)?;
+    let names = |listed: &[String]| {
+        listed.iter().any(|audience| claims.audiences.contains(&claims::canonical_audience(audience)))
+    };
+    if !any && !names(of_server) && !names(accepted) && !names(&issuer.audiences) {
+        return Err(Cause { claim: "aud", fault: "does not name this server" });
+    }
+    if claims.issued_at > now + LEEWAY_SECONDS || claims.not_before > now + LEEWAY_SECONDS {
+        return Err(Cause { claim: "iat or nbf", fault: "is in the future" });
+    }
+    Ok(Arc::unwrap_or_clone(facts(claims, issuer, digest).caller))
 }
 
 fn facts(claims: Claims, issuer: &Issuer, digest: [u8; 32]) -> Verified {

@@ -76,6 +76,9 @@ pub struct Admitted {
     /// The server wants a credential, and only the gateway can judge the one that came (opaque token,
     /// pre-shared key, client certificate). Exposure, scopes and revocation of its owner are unjudged too.
     pub unjudged: bool,
+    /// The issuer, by name, whose key the token names and nobody here has yet: the token is [`Admitted::unjudged`] until
+    /// its keys were asked for anew.
+    pub unknown_key_of: Option<String>,
     pub era: Era,
     /// The scan of a JSON-RPC body, when it was read here.
     pub envelope: Option<Envelope>,

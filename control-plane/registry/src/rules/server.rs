@@ -67,13 +67,19 @@ fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
         let message = "callers without authentication have no scopes and no issuer";
         findings.add(FaultCode::AuthConflict, "/auth/schemes", message, "remove `scopes` and `issuers`");
     }
-    if has(Scheme::Jwt) && auth.issuers.is_empty() {
+    if (has(Scheme::Jwt) || has(Scheme::Opaque)) && auth.issuers.is_empty() {
         let hint = "name the issuers whose tokens are accepted";
-        findings.add(FaultCode::AuthConflict, "/auth/issuers", "jwt without an issuer accepts nobody", hint);
+        findings.add(
+            FaultCode::AuthConflict,
+            "/auth/issuers",
+            "tokens without an issuer are accepted of nobody",
+            hint,
+        );
     }
-    if !has(Scheme::Jwt) && !has(Scheme::None) && !auth.issuers.is_empty() {
-        let hint = "add jwt to `schemes`, or remove `issuers`";
-        findings.add(FaultCode::AuthConflict, "/auth/issuers", "issuers without the jwt scheme", hint);
+    if !has(Scheme::Jwt) && !has(Scheme::Opaque) && !has(Scheme::None) && !auth.issuers.is_empty() {
+        let hint = "add jwt or opaque to `schemes`, or remove `issuers`";
+        let message = "issuers without the scheme jwt or opaque";
+        findings.add(FaultCode::AuthConflict, "/auth/issuers", message, hint);
     }
     for (index, issuer) in auth.issuers.iter().enumerate() {
         if !name::is_name(issuer) {

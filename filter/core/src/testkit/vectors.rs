@@ -201,6 +201,8 @@ struct IssuerFile {
     claims: Map<String, Value>,
     max_lifetime_seconds: u64,
     orgs: Vec<String>,
+    #[serde(default)]
+    keys_refreshed: bool,
 }
 
 /// Reads `snapshots/<name>.json` and fills in keys and public URL.
@@ -312,8 +314,12 @@ fn issuer(file: IssuerFile, keys: &Keys) -> proto::Issuer {
             user: claim("user"),
             groups: claim("groups"),
             scopes: claim("scopes"),
+            client: claim("client"),
+            org_default: claim("orgDefault"),
+            ..proto::ClaimNames::default()
         }),
         max_lifetime_seconds: file.max_lifetime_seconds,
         orgs: file.orgs,
+        keys_refreshed: file.keys_refreshed,
     }
 }

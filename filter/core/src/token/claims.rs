@@ -35,19 +35,67 @@ pub(crate) struct Claims {
     pub(crate) expires_at: u64,
 }
 
+/// Claims that only tokens for the client itself have: of ID tokens (OpenID Connect Core 1.0 sections 2 and 3.3.2.11) and
+/// logout tokens (Back-Channel Logout 1.0 section 2.4).
+const OF_THE_CLIENT: [&str; 5] = ["nonce", "at_hash", "c_hash", "s_hash", "events"];
+
+/// Refuses what the issuer signed for another use than calling: its header does not tell.
+pub(crate) fn check_use(claims: &Map<String, Value>) -> Result<(), Cause> {
+    let fault = "says that it is no access token";
+    if OF_THE_CLIENT.iter().any(|name| claims.contains_key(*name)) {
+        return Err(Cause { claim: "nonce, at_hash, c_hash, s_hash or events", fault });
+    }
+    // Keycloak's own word for what a token is for.
+    match claims.get("typ").map(|typ| typ.as_str().unwrap_or_default()) {
+        None => Ok(()),
+        Some(typ) if typ.eq_ignore_ascii_case("bearer") => Ok(()),
+        Some(_) => Err(Cause { claim: "typ", fault }),
+    }
+}
+
+/// The claim of this name, or where a JSON Pointer leads (RFC 6901).
+fn find<'a>(claims: &'a Map<String, Value>, path: &str) -> Option<&'a Value> {
+    let Some(pointer) = path.strip_prefix('/') else { return claims.get(path) };
+    let (first, rest) = match pointer.split_once('/') {
+        Some((first, _)) => (first, pointer.get(first.len()..)?),
+        None => (pointer, ""),
+    };
+    claims.get(&first.replace("~1", "/").replace("~0", "~"))?.pointer(rest)
+}
+
 /// Reads the claims; the cause names the claim that is missing, has another type or breaks a bound.
 pub(crate) fn read(claims: &Map<String, Value>, issuer: &Issuer) -> Result<Claims, Cause> {
     let subject = required("sub", claims.get("sub"), name)?;
-    let user = match issuer.claims.user.as_str() {
+    let at = &issuer.claims;
+    let user = match at.user.as_str() {
         "sub" => subject,
-        other => required("user", claims.get(other), name)?,
+        other => required("user", find(claims, other), name)?,
     };
-    let client = claims.get("client_id").or_else(|| claims.get("azp"));
+    let client = match at.client.as_str() {
+        "" => claims.get("client_id").or_else(|| claims.get("azp")),
+        other => find(claims, other),
+    };
+    // Whoever holds such a token must prove more than that he has it (RFC 7800 section 3.1), which nobody checks here.
+    if claims.contains_key("cnf") {
+        return Err(Cause {
+            claim: "cnf",
+            fault: "binds the token to a key: have the issuer give bearer tokens",
+        });
+    }
+    let org = match find(claims, &at.org) {
+        None if !at.org_default.is_empty() => at.org_default.clone(),
+        org => required("org", org, name)?,
+    };
+    let or = |found: Option<&Value>, listed: Vec<String>, default: &[String]| match found {
+        None => default.to_vec(),
+        Some(_) => listed,
+    };
+    let (groups, scopes) = (find(claims, &at.groups), find(claims, &at.scopes));
     let read = Claims {
-        org: required("org", claims.get(&issuer.claims.org), name)?,
+        org,
         user,
-        groups: optional("groups", claims.get(&issuer.claims.groups), names)?,
-        scopes: optional("scope", claims.get(&issuer.claims.scopes), words)?,
+        groups: or(groups, optional("groups", groups, names)?, &at.groups_default),
+        scopes: or(scopes, optional("scope", scopes, words)?, &at.scopes_default),
         client: optional("client_id", client, text)?,
         jti: optional("jti", claims.get("jti"), |value| name(value).map(Some))?,
         audiences: required("aud", claims.get("aud"), audiences)?,

@@ -15,6 +15,8 @@ use crate::names;
 use crate::pattern::Pattern;
 
 const DEFAULT_TYP: &str = "at+jwt";
+/// Stands in a list of accepted `typ` headers for a token that has none.
+const NO_TYP: &str = "none";
 const DEFAULT_LIFETIME_SECONDS: u64 = 86_400;
 const MAX_KID_BYTES: usize = 128;
 
@@ -25,18 +27,26 @@ pub(crate) struct Issuer {
     pub(crate) audiences: Vec<String>,
     pub(crate) claims: ClaimNames,
     pub(crate) max_lifetime: u64,
+    /// Whether a key that is not here may be a newer one.
+    pub(crate) keys_refreshed: bool,
     /// The orgs it may speak for; empty for any.
     orgs: Vec<Pattern>,
     typ: Vec<String>,
     keys: HashMap<String, VerificationKey>,
 }
 
-/// Names of the claims that carry the caller.
+/// Where the claims are that carry the caller, and what a token without one gets.
 pub(crate) struct ClaimNames {
     pub(crate) org: String,
     pub(crate) user: String,
     pub(crate) groups: String,
     pub(crate) scopes: String,
+    /// Empty: `client_id`, else `azp`.
+    pub(crate) client: String,
+    /// Empty: the org is required.
+    pub(crate) org_default: String,
+    pub(crate) groups_default: Vec<String>,
+    pub(crate) scopes_default: Vec<String>,
 }
 
 /// All issuers of a snapshot.
@@ -91,9 +101,10 @@ impl Issuer {
         self.orgs.is_empty() || self.orgs.iter().any(|pattern| pattern.covers(Some(org)))
     }
 
-    /// Whether the header's `typ` is accepted; "application/" may be left out (RFC 7515 section 4.1.9).
-    pub(crate) fn accepts_typ(&self, typ: &str) -> bool {
-        let typ = typ.to_ascii_lowercase();
+    /// Whether the header's `typ`, or that there is none, is accepted; "application/" may be left out (RFC 7515
+    /// section 4.1.9).
+    pub(crate) fn accepts_typ(&self, typ: Option<&str>) -> bool {
+        let typ = typ.map_or_else(|| NO_TYP.to_owned(), str::to_ascii_lowercase);
         let typ = typ.strip_prefix("application/").unwrap_or(&typ);
         self.typ.iter().any(|accepted| accepted == typ)
     }
@@ -102,6 +113,12 @@ impl Issuer {
 /// A `kid` is a lookup key and nothing else: short, printable, no white space.
 pub(crate) fn is_kid(kid: &str) -> bool {
     (1..=MAX_KID_BYTES).contains(&kid.len()) && kid.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Whether a header says that it is that of an access token (RFC 9068 section 2.1); other types serve several uses.
+pub(crate) fn is_access_token(typ: Option<&str>) -> bool {
+    let typ = typ.unwrap_or_default().to_ascii_lowercase();
+    typ.strip_prefix("application/").unwrap_or(&typ) == DEFAULT_TYP
 }
 
 fn issuer(message: &proto::Issuer, path: &str) -> Result<Issuer, SnapshotError> {
@@ -120,6 +137,10 @@ fn issuer(message: &proto::Issuer, path: &str) -> Result<Issuer, SnapshotError> 
             return Err(SnapshotError::invalid(path, "repeats the kid of another key"));
         }
     }
+    let default = message.claims.as_ref().map(|claims| claims.org_default.as_str()).unwrap_or_default();
+    if !default.is_empty() && names::fault(default).is_some() {
+        return Err(SnapshotError::invalid(format!("{path}.claims.org_default"), "is no name of an org"));
+    }
     if message.orgs.iter().any(|pattern| names::pattern_fault(pattern).is_some()) {
         return Err(SnapshotError::invalid(format!("{path}.orgs"), "holds what is no name, prefix* or *"));
     }
@@ -137,6 +158,7 @@ fn issuer(message: &proto::Issuer, path: &str) -> Result<Issuer, SnapshotError> 
         audiences: message.audiences.clone(),
         claims: claim_names(message.claims.as_ref()),
         max_lifetime,
+        keys_refreshed: message.keys_refreshed,
         orgs: message.orgs.iter().map(|pattern| Pattern::new(pattern)).collect(),
         typ,
         keys,
@@ -144,14 +166,16 @@ fn issuer(message: &proto::Issuer, path: &str) -> Result<Issuer, SnapshotError> 
 }
 
 fn claim_names(message: Option<&proto::ClaimNames>) -> ClaimNames {
-    let named = |name: Option<&String>, default: &str| match name {
-        Some(name) if !name.is_empty() => name.clone(),
-        _ => default.to_owned(),
-    };
+    let message = message.cloned().unwrap_or_default();
+    let or = |name: String, default: &str| if name.is_empty() { default.to_owned() } else { name };
     ClaimNames {
-        org: named(message.map(|names| &names.org), "org"),
-        user: named(message.map(|names| &names.user), "sub"),
-        groups: named(message.map(|names| &names.groups), "groups"),
-        scopes: named(message.map(|names| &names.scopes), "scope"),
+        org: or(message.org, "org"),
+        user: or(message.user, "sub"),
+        groups: or(message.groups, "groups"),
+        scopes: or(message.scopes, "scope"),
+        client: message.client,
+        org_default: message.org_default,
+        groups_default: message.groups_default,
+        scopes_default: message.scopes_default,
     }
 }

@@ -37,6 +37,14 @@ struct Jwk {
     d: Option<serde::de::IgnoredAny>,
 }
 
+/// The JOSE names of the algorithms that are accepted.
+const ALGS: [&str; 6] = ["RS256", "RS384", "RS512", "ES256", "ES384", "EdDSA"];
+
+/// Whether a key of algorithm `alg` could be accepted.
+pub(crate) fn is_alg(alg: &str) -> bool {
+    ALGS.contains(&alg)
+}
+
 /// Builds the key of algorithm `alg` from JWK JSON; the error text is for the operator.
 pub(crate) fn build(alg: &str, jwk: &str) -> Result<VerificationKey, String> {
     let jwk: Jwk = serde_json::from_str(jwk).map_err(|error| format!("not a JWK: {error}"))?;

@@ -1,0 +1,162 @@
+//! Issuers that admins manage, and what was fetched from any issuer.
+
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteExecutor};
+
+use super::{SqliteStore, rows};
+use crate::control::{Change, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, Written};
+
+const SELECT_ALL: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.revision FROM issuers i \
+     JOIN resources r ON r.name = 'issuer/' || i.side || '/' || i.name ORDER BY i.side, i.name";
+const SELECT_ONE: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.revision FROM issuers i \
+     JOIN resources r ON r.name = 'issuer/' || i.side || '/' || i.name WHERE i.side = $1 AND i.name = $2";
+const SELECT_KEYS: &str =
+    "SELECT side, name, source, content, fetched_at FROM issuer_keys ORDER BY side, name";
+
+pub(super) async fn all<'e>(from: impl SqliteExecutor<'e>) -> Result<Vec<IssuerRecord>, StoreError> {
+    sqlx::query(SELECT_ALL).fetch_all(from).await?.iter().map(record).collect()
+}
+
+pub(super) async fn one(
+    store: &SqliteStore,
+    side: Side,
+    name: &str,
+) -> Result<Option<IssuerRecord>, StoreError> {
+    let row = sqlx::query(SELECT_ONE).bind(side.as_str()).bind(name).fetch_optional(&store.pool).await?;
+    row.as_ref().map(record).transpose()
+}
+
+pub(super) async fn put(
+    store: &SqliteStore,
+    change: &Change,
+    (side, name): (Side, &str),
+    document: &str,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, resource(side, name)).await?;
+    let stored = sqlx::query("SELECT document FROM issuers WHERE side = $1 AND name = $2")
+        .bind(side.as_str())
+        .bind(name)
+        .fetch_optional(&mut *write.tx)
+        .await?;
+    match stored {
+        Some(row) if row.try_get::<String, _>("document")? == document => return write.unchanged().await,
+        Some(_) => {}
+        None => {
+            let others =
+                super::count(&mut write.tx, "SELECT COUNT(*) FROM issuers WHERE name <> $1", "").await?;
+            if others >= MAX_ISSUERS {
+                return Err(StoreError::Full { what: "issuers", bound: MAX_ISSUERS });
+            }
+        }
+    }
+    sqlx::query(
+        "INSERT INTO issuers (side, name, document, updated_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (side, name) DO UPDATE SET document = excluded.document, updated_at = excluded.updated_at",
+    )
+    .bind(side.as_str())
+    .bind(name)
+    .bind(document)
+    .bind(rows::signed(change.at)?)
+    .execute(&mut *write.tx)
+    .await?;
+    write.stamp(true).await?;
+    write.commit("issuer.put", "").await
+}
+
+pub(super) async fn delete(
+    store: &SqliteStore,
+    change: &Change,
+    side: Side,
+    name: &str,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, resource(side, name)).await?;
+    let deleted = sqlx::query("DELETE FROM issuers WHERE side = $1 AND name = $2")
+        .bind(side.as_str())
+        .bind(name)
+        .execute(&mut *write.tx)
+        .await?;
+    if deleted.rows_affected() == 0 {
+        return Err(StoreError::NotFound);
+    }
+    sqlx::query("DELETE FROM issuer_keys WHERE side = $1 AND name = $2")
+        .bind(side.as_str())
+        .bind(name)
+        .execute(&mut *write.tx)
+        .await?;
+    write.stamp(false).await?;
+    write.commit("issuer.delete", "").await
+}
+
+pub(super) async fn all_keys<'e>(from: impl SqliteExecutor<'e>) -> Result<Vec<IssuerKeysRecord>, StoreError> {
+    let rows: Vec<SqliteRow> = sqlx::query(SELECT_KEYS).fetch_all(from).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(IssuerKeysRecord {
+                side: side(row)?,
+                name: row.try_get("name")?,
+                source: row.try_get("source")?,
+                content: row.try_get("content")?,
+                fetched_at: rows::unsigned(row, "fetched_at")?,
+            })
+        })
+        .collect()
+}
+
+pub(super) async fn put_keys(
+    store: &SqliteStore,
+    change: &Change,
+    record: &IssuerKeysRecord,
+) -> Result<Written, StoreError> {
+    let fetched_at = rows::signed(record.fetched_at)?;
+    // Usually the issuer says what it said before, and nobody needs to be told.
+    let seen = sqlx::query(
+        "UPDATE issuer_keys SET fetched_at = $5 \
+         WHERE side = $1 AND name = $2 AND source = $3 AND content = $4 AND fetched_at <= $5",
+    )
+    .bind(record.side.as_str())
+    .bind(&record.name)
+    .bind(&record.source)
+    .bind(&record.content)
+    .bind(fetched_at)
+    .execute(&store.pool)
+    .await?;
+    if seen.rows_affected() > 0 {
+        return Ok(Written { revision: 0, changed: false });
+    }
+    let mut write = store.write(change, resource(record.side, &record.name)).await?;
+    let written = sqlx::query(
+        "INSERT INTO issuer_keys (side, name, source, content, fetched_at) VALUES ($1, $2, $3, $4, $5) \
+         ON CONFLICT (side, name) DO UPDATE SET source = excluded.source, content = excluded.content, \
+         fetched_at = excluded.fetched_at WHERE issuer_keys.fetched_at <= excluded.fetched_at",
+    )
+    .bind(record.side.as_str())
+    .bind(&record.name)
+    .bind(&record.source)
+    .bind(&record.content)
+    .bind(fetched_at)
+    .execute(&mut *write.tx)
+    .await?;
+    if written.rows_affected() == 0 {
+        return write.unchanged().await;
+    }
+    write.commit("issuer.keys", &record.source).await
+}
+
+fn resource(side: Side, name: &str) -> String {
+    format!("issuer/{}/{name}", side.as_str())
+}
+
+fn side(row: &SqliteRow) -> Result<Side, StoreError> {
+    let text: String = row.try_get("side")?;
+    Side::parse(&text).ok_or_else(|| StoreError::Backend(format!("no side of an issuer: {text}")))
+}
+
+fn record(row: &SqliteRow) -> Result<IssuerRecord, StoreError> {
+    Ok(IssuerRecord {
+        side: side(row)?,
+        name: row.try_get("name")?,
+        document: row.try_get("document")?,
+        revision: rows::unsigned(row, "revision")?,
+        updated_at: rows::unsigned(row, "updated_at")?,
+    })
+}
