@@ -186,8 +186,11 @@ pub struct LintArgs {
     #[arg(value_name = "PATH", default_value = "primitives")]
     pub path: PathBuf,
     /// For programs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sarif")]
     pub json: bool,
+    /// As SARIF 2.1.0, for code hosts
+    #[arg(long)]
+    pub sarif: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -230,8 +233,11 @@ pub struct DiffArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
     /// For programs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "sarif")]
     pub json: bool,
+    /// As SARIF 2.1.0, for code hosts: what breaks callers is an error, every other change a note
+    #[arg(long)]
+    pub sarif: bool,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -329,15 +335,19 @@ pub struct ServeArgs {
 
 #[derive(Clone, Debug, Args)]
 #[command(
-    override_usage = "asp token --org <ORG> --user <USER> [OPTIONS]\n       asp token --admin --user <USER> [--role <ROLE>] [OPTIONS]",
+    override_usage = "asp token --org <ORG> --user <USER> [OPTIONS]\n       asp token --admin --user <USER> [--role <ROLE>] [OPTIONS]\n       asp token --break-glass --user <USER> --reason <TEXT> [--ttl <TTL>]",
     after_help = "\
 Examples:
   asp token --org acme --user alice --group ops --ttl 15m
-  asp token --admin --user ops --role platform:read"
+  asp token --admin --user ops --role platform:read
+  asp token --break-glass --user ops --reason \"the company's login is down\"
+
+--break-glass is for production: it opens the admin API for at most 15 minutes, to whoever may read the state directory
+of the control plane, and its use is in the audit with its reason."
 )]
 pub struct TokenArgs {
     /// The caller's organisation; needed unless --admin is given
-    #[arg(long, required_unless_present = "admin")]
+    #[arg(long, required_unless_present_any = ["admin", "break_glass"])]
     pub org: Option<String>,
     /// The caller
     #[arg(long)]
@@ -348,16 +358,22 @@ pub struct TokenArgs {
     /// A group of the user; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub groups: Vec<String>,
-    /// How long it lives: 30s, 15m, 1h; at most 24h
-    #[arg(long, default_value = "1h")]
-    pub ttl: String,
+    /// How long it lives: 30s, 15m, 1h; at most 24h, of --break-glass 15m [default: 1h, of --break-glass 15m]
+    #[arg(long)]
+    pub ttl: Option<String>,
     /// Only for this server
     #[arg(long, value_name = "NAME", conflicts_with = "admin")]
     pub server: Option<String>,
     /// For the admin API instead
     #[arg(long)]
     pub admin: bool,
-    /// What an admin token may do: platform, platform:read, org:ID or org:ID:read
+    /// What an admin token may do: platform, org:ID, server:NAME or installer, each with :read behind it or not
     #[arg(long, requires = "admin", default_value = "platform")]
     pub role: String,
+    /// An emergency token for the admin API
+    #[arg(long, requires = "reason", conflicts_with_all = ["admin", "org", "server", "scopes", "groups"])]
+    pub break_glass: bool,
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT", requires = "break_glass")]
+    pub reason: Option<String>,
 }

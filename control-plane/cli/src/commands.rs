@@ -11,6 +11,7 @@ pub mod lint;
 pub mod mcp;
 pub mod plugin;
 pub mod policy;
+pub mod sarif;
 mod specs;
 pub mod status;
 pub mod token;

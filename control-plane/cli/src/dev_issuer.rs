@@ -13,13 +13,9 @@ use asp_control::trusted_issuer::{
 };
 use asp_platform::secret::Secret;
 use asp_proto::snapshot;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
-use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
+use crate::local_key::{LocalKey, LocalKeyError};
 use crate::state_dir;
 
 const FILE: &str = "dev-issuer.json";
@@ -32,10 +28,10 @@ pub enum IssuerError {
     Io { path: PathBuf, source: std::io::Error },
     #[error("{path}: not a development issuer: {fault}", path = path.display())]
     Malformed { path: PathBuf, fault: String },
-    #[error("the key cannot be generated")]
-    Generate,
-    #[error("the token cannot be signed: {0}")]
-    Sign(String),
+    #[error(transparent)]
+    Key(#[from] LocalKeyError),
+    #[error("the file cannot be written: {0}")]
+    Encode(serde_json::Error),
     #[error("a token lives at least 1 s and at most {} s, not {} s", MAX_TTL.as_secs(), .0.as_secs())]
     Ttl(Duration),
 }
@@ -60,10 +56,8 @@ struct Stored {
 /// The development issuer with its private key.
 pub struct DevIssuer {
     path: PathBuf,
-    kid: String,
     audience: String,
-    jwk: serde_json::Value,
-    pkcs8: Secret,
+    key: LocalKey,
 }
 
 /// What a client token says.
@@ -112,8 +106,7 @@ impl DevIssuer {
         let io = |source| IssuerError::Io { path: path.clone(), source };
         state_dir::create(state_dir).map_err(io)?;
         if !path.try_exists().map_err(io)? {
-            let fresh =
-                serde_json::to_vec_pretty(&generate()?).map_err(|e| IssuerError::Sign(e.to_string()))?;
+            let fresh = stored(&LocalKey::generate()?, "")?;
             state_dir::create_once(&path, &fresh).map_err(io)?;
         }
         let text = std::fs::read(&path).map_err(io)?;
@@ -126,13 +119,8 @@ impl DevIssuer {
                 "expected issuer {DEVELOPMENT_NAME} ({DEVELOPMENT_ISS}) with ES256"
             )));
         }
-        Ok(DevIssuer {
-            kid: stored.kid,
-            audience: stored.audience,
-            jwk: stored.jwk,
-            pkcs8: Secret::new(stored.pkcs8),
-            path,
-        })
+        let key = LocalKey { kid: stored.kid, jwk: stored.jwk, pkcs8: Secret::new(stored.pkcs8) };
+        Ok(DevIssuer { audience: stored.audience, key, path })
     }
 
     /// The default audience, empty before the first `asp serve --dev`.
@@ -146,16 +134,7 @@ impl DevIssuer {
             return Ok(());
         }
         self.audience = audience.to_owned();
-        let stored = Stored {
-            name: DEVELOPMENT_NAME.into(),
-            iss: DEVELOPMENT_ISS.into(),
-            alg: "ES256".into(),
-            kid: self.kid.clone(),
-            audience: self.audience.clone(),
-            jwk: self.jwk.clone(),
-            pkcs8: self.pkcs8.expose().to_owned(),
-        };
-        let text = serde_json::to_vec_pretty(&stored).map_err(|e| IssuerError::Sign(e.to_string()))?;
+        let text = stored(&self.key, &self.audience)?;
         state_dir::replace(&self.path, &text)
             .map_err(|source| IssuerError::Io { path: self.path.clone(), source })
     }
@@ -166,9 +145,9 @@ impl DevIssuer {
             name: DEVELOPMENT_NAME.into(),
             iss: DEVELOPMENT_ISS.into(),
             keys: vec![snapshot::Key {
-                kid: self.kid.clone(),
+                kid: self.key.kid.clone(),
                 alg: "ES256".into(),
-                jwk: self.jwk.to_string(),
+                jwk: self.key.jwk.to_string(),
             }],
             typ: vec![TYP.into()],
             max_lifetime_seconds: MAX_TTL.as_secs(),
@@ -180,17 +159,12 @@ impl DevIssuer {
 
     /// The public key as a JWK with its `kid`, `alg` and `use`.
     pub fn jwk(&self) -> &serde_json::Value {
-        &self.jwk
+        &self.key.jwk
     }
 
     /// What the admin API verifies with: the public key only.
     pub fn trusted(&self) -> Result<TrustedIssuer, IssuerError> {
-        let malformed = |fault: String| IssuerError::Malformed { path: self.path.clone(), fault };
-        let jwk: jsonwebtoken::jwk::Jwk =
-            serde_json::from_value(self.jwk.clone()).map_err(|e| malformed(e.to_string()))?;
-        let key = DecodingKey::from_jwk(&jwk).map_err(|e| malformed(e.to_string()))?;
-        let rules = std::sync::Arc::new(IssuerRules::of(DEVELOPMENT_ISS));
-        Ok(TrustedIssuer { kid: self.kid.clone(), algorithm: Algorithm::ES256, key, rules })
+        Ok(self.key.trusted(IssuerRules::of(DEVELOPMENT_ISS))?)
     }
 
     /// Mints a token for a client of the platform.
@@ -230,39 +204,22 @@ impl DevIssuer {
     }
 
     fn sign(&self, claims: &Claims<'_>) -> Result<Secret, IssuerError> {
-        let der = STANDARD.decode(self.pkcs8.expose()).map_err(|e| IssuerError::Sign(e.to_string()))?;
-        let header =
-            Header { typ: Some(TYP.into()), kid: Some(self.kid.clone()), ..Header::new(Algorithm::ES256) };
-        jsonwebtoken::encode(&header, claims, &EncodingKey::from_ec_der(&der))
-            .map(Secret::new)
-            .map_err(|e| IssuerError::Sign(e.to_string()))
+        Ok(self.key.sign(claims)?)
     }
 }
 
-fn generate() -> Result<Stored, IssuerError> {
-    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| IssuerError::Generate)?;
-    let pkcs8 = pair.to_pkcs8v1().map_err(|_| IssuerError::Generate)?;
-    // SEC 1 section 2.3.3: 0x04, then x and y of 32 bytes each.
-    let (Some(x), Some(y)) = (pair.public_key().as_ref().get(1..33), pair.public_key().as_ref().get(33..65))
-    else {
-        return Err(IssuerError::Generate);
-    };
-    let x = URL_SAFE_NO_PAD.encode(x);
-    let y = URL_SAFE_NO_PAD.encode(y);
-    // RFC 7638: the thumbprint is over the required members in lexical order.
-    let thumbprint = Sha256::digest(format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#));
-    let kid = URL_SAFE_NO_PAD.encode(thumbprint);
-    Ok(Stored {
+/// The file's text.
+fn stored(key: &LocalKey, audience: &str) -> Result<Vec<u8>, IssuerError> {
+    let stored = Stored {
         name: DEVELOPMENT_NAME.into(),
         iss: DEVELOPMENT_ISS.into(),
         alg: "ES256".into(),
-        audience: String::new(),
-        jwk: serde_json::json!({
-            "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": kid, "alg": "ES256", "use": "sig"
-        }),
-        kid,
-        pkcs8: STANDARD.encode(pkcs8.as_ref()),
-    })
+        kid: key.kid.clone(),
+        audience: audience.to_owned(),
+        jwk: key.jwk.clone(),
+        pkcs8: key.pkcs8.expose().to_owned(),
+    };
+    serde_json::to_vec_pretty(&stored).map_err(IssuerError::Encode)
 }
 
 /// Makes aws-lc the one crypto provider of this process. Every start of a process calls it once, first.
@@ -273,7 +230,7 @@ pub fn install_crypto() {
 
 #[cfg(test)]
 mod tests {
-    use jsonwebtoken::Validation;
+    use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 
     use super::*;
 
@@ -325,8 +282,8 @@ mod tests {
         let mut first = DevIssuer::load_or_create(dir.path()).unwrap();
         first.set_audience("http://x").unwrap();
         let second = DevIssuer::load_or_create(dir.path()).unwrap();
-        assert_eq!((second.kid.as_str(), second.audience()), (first.kid.as_str(), "http://x"));
-        assert_eq!(second.pkcs8.expose(), first.pkcs8.expose());
+        assert_eq!((second.key.kid.as_str(), second.audience()), (first.key.kid.as_str(), "http://x"));
+        assert_eq!(second.key.pkcs8.expose(), first.key.pkcs8.expose());
     }
 
     #[test]

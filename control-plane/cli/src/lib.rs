@@ -4,10 +4,12 @@
 //! `asp-registry`'s.
 
 pub mod args;
+pub mod break_glass;
 mod bridge;
 pub mod commands;
 pub mod dev_issuer;
 pub mod failure;
+pub mod local_key;
 pub mod packaging;
 mod parent_death;
 pub mod print;

@@ -4,6 +4,7 @@
 //! and reported together, and a secret prints as `***`.
 
 pub mod calls;
+pub mod credentials;
 pub mod delegates;
 pub mod dev;
 pub mod gateway;
@@ -30,6 +31,8 @@ pub const ENV_DATABASE_URL: &str = "ASP_DATABASE_URL";
 pub const ENV_FILTER_WASM: &str = "ASP_FILTER_WASM";
 pub const ENV_UPSTREAMS: &str = "ASP_UPSTREAMS";
 pub const ENV_ISSUERS: &str = "ASP_ISSUERS";
+pub const ENV_BREAK_GLASS: &str = "ASP_BREAK_GLASS";
+pub const ENV_ISSUER_ORIGINS: &str = "ASP_ISSUER_ORIGINS";
 pub const ENV_EDGE_WORKERS: &str = "ASP_EDGE_WORKERS";
 pub const DEFAULT_STATE_DIR: &str = ".asp";
 pub const DEFAULT_FILTER_WASM: &str = "target/wasm32-wasip1/wasm/asp_filter.wasm";
@@ -67,6 +70,10 @@ pub struct Settings {
     pub upstreams: Vec<(String, String)>,
     /// Issuers other than the development one, see [`asp_control::issuers`].
     pub issuers: Option<PathBuf>,
+    /// Whether emergency tokens open the admin API.
+    pub break_glass: bool,
+    /// Origins of issuers that may be plain http or private.
+    pub issuer_origins: Vec<String>,
     pub gateway: GatewaySection,
     pub stack: Option<StackSection>,
     pub tls: Option<Tls>,
@@ -94,6 +101,8 @@ impl Settings {
             edge_workers: reader.number(ENV_EDGE_WORKERS, 2_u32, 1..=1_024),
             primitives: args.primitives.clone(),
             issuers: reader.optional(ENV_ISSUERS).map(PathBuf::from),
+            break_glass: break_glass(&mut reader),
+            issuer_origins: issuer_origins(&mut reader),
             upstreams: upstreams(&mut reader),
             gateway: gateway::read(&mut reader),
             stack: if args.stack { stack::read(&mut reader) } else { None },
@@ -141,6 +150,31 @@ fn database(reader: &mut Reader<'_>, state_dir: &std::path::Path) -> Database {
             Database::Memory
         }
     }
+}
+
+fn break_glass(reader: &mut Reader<'_>) -> bool {
+    match reader.optional(ENV_BREAK_GLASS).as_deref() {
+        None | Some("on") => true,
+        Some("off") => false,
+        Some(text) => {
+            reader.fault(ENV_BREAK_GLASS, format!("must be `on` or `off`, not `{text}`"));
+            true
+        }
+    }
+}
+
+/// Origins, separated by commas.
+fn issuer_origins(reader: &mut Reader<'_>) -> Vec<String> {
+    let text = reader.optional(ENV_ISSUER_ORIGINS).unwrap_or_default();
+    let mut origins = Vec::new();
+    for origin in text.split(',').filter(|origin| !origin.is_empty()) {
+        if source::is_origin(origin) {
+            origins.push(origin.to_owned());
+        } else {
+            reader.fault(ENV_ISSUER_ORIGINS, format!("must be http(s)://host[:port],…, not `{origin}`"));
+        }
+    }
+    origins
 }
 
 /// `name=http://host:port`, separated by commas.

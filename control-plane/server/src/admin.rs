@@ -9,10 +9,12 @@ pub mod artifacts;
 pub mod auth;
 pub mod body;
 pub mod calls;
+pub mod emergency;
 pub mod etag;
 pub mod explain;
 pub mod gate;
 pub mod inline;
+pub mod issuers;
 pub mod lists;
 pub mod openapi;
 pub mod policy;
@@ -37,10 +39,12 @@ use axum::routing::{delete, get, post, put};
 
 use crate::admission::Admission;
 use crate::catalog::Compiler;
+use crate::issuers::refresh::Keeper;
 use crate::runtimes::Runtimes;
 use crate::xds::subscribers::Subscribers;
 use crate::{clock, publisher};
 use auth::{Admin, Verifier};
+use emergency::Emergencies;
 use problem::Problem;
 use refusals::Refusals;
 use turns::Turns;
@@ -63,6 +67,10 @@ pub struct AdminState {
     /// The language runtimes of this process's configuration.
     pub runtimes: Arc<dyn Runtimes>,
     pub verifier: Verifier,
+    /// Emergency tokens whose use is in the audit.
+    pub emergencies: Emergencies,
+    /// Fetches the keys of issuers.
+    pub keeper: Arc<Keeper>,
     pub refusals: Refusals,
     pub turns: Arc<Turns>,
     /// The platform's own public keys (RFC 7517 section 5).
@@ -130,6 +138,8 @@ pub fn router(state: Arc<AdminState>) -> Router {
             post(revocations::add).get(revocations::list).delete(revocations::delete_matching),
         )
         .route("/api/revocations/{id}", delete(revocations::delete).get(revocations::get))
+        .route("/api/issuers", get(issuers::list))
+        .route("/api/issuers/{side}/{name}", put(issuers::put).get(issuers::get).delete(issuers::delete))
         .route("/api/artifacts", get(artifacts::list))
         .route("/api/artifacts/{sha256}", put(artifacts::put).get(artifacts::get).delete(artifacts::delete))
         .route("/api/snapshot", get(status::snapshot))

@@ -1,4 +1,4 @@
-//! What an admin may do: everything, or one org; change, or only read.
+//! What an admin may do: everything, one org, one server or the artifact store; change, or only read.
 //!
 //! The role is text with `:` between its parts, so an org's id in it is percent-encoded where it has a `:` or a `%`
 //! (RFC 3986 section 2.1): whose org ends with `:read` must not become the reader of another one.
@@ -16,35 +16,83 @@ pub struct Role {
 enum Scope {
     Platform,
     Org(String),
+    /// The team of one server.
+    Server(String),
+    /// Whoever pushes package files for the whole platform.
+    Installer,
 }
 
+/// Longest name of a server (`[a-z0-9-]{1,63}`).
+const MAX_SERVER: usize = 63;
+
 impl Role {
-    /// `platform`, `platform:read`, `org:<id>` or `org:<id>:read`.
+    /// `platform`, `org:<id>`, `server:<name>` or `installer`, each with `:read` behind it or not.
     pub fn parse(text: &str) -> Option<Role> {
-        match text.split(':').collect::<Vec<_>>().as_slice() {
-            ["platform"] => Some(Role { scope: Scope::Platform, read_only: false }),
-            ["platform", "read"] => Some(Role { scope: Scope::Platform, read_only: true }),
-            ["org", id] => Some(Role { scope: Scope::Org(decoded(id)?), read_only: false }),
-            ["org", id, "read"] => Some(Role { scope: Scope::Org(decoded(id)?), read_only: true }),
-            _ => None,
+        let mut parts: Vec<&str> = text.split(':').collect();
+        let read_only = parts.len() > 1 && parts.last() == Some(&"read");
+        // An org may be called so, in a role of two parts.
+        let read_only = read_only && !matches!(parts.as_slice(), ["org" | "server", _]);
+        if read_only {
+            parts.pop();
         }
+        let scope = match parts.as_slice() {
+            ["platform"] => Scope::Platform,
+            ["org", id] => Scope::Org(decoded(id)?),
+            ["server", name] => Scope::Server(server_name(name)?),
+            ["installer"] => Scope::Installer,
+            _ => return None,
+        };
+        Some(Role { scope, read_only })
     }
 
     pub fn is_platform(&self) -> bool {
         self.scope == Scope::Platform
     }
 
-    /// The one org this role is about; `None` for all of them.
+    pub fn is_installer(&self) -> bool {
+        self.scope == Scope::Installer
+    }
+
+    /// The one org this role is about; `None`: it is about no single one.
     pub fn org(&self) -> Option<&str> {
         match &self.scope {
-            Scope::Platform => None,
             Scope::Org(org) => Some(org),
+            Scope::Platform | Scope::Server(_) | Scope::Installer => None,
         }
+    }
+
+    /// The one server this role is about.
+    pub fn server(&self) -> Option<&str> {
+        match &self.scope {
+            Scope::Server(name) => Some(name),
+            Scope::Platform | Scope::Org(_) | Scope::Installer => None,
+        }
+    }
+
+    /// As it is written in the audit.
+    pub fn place(&self) -> String {
+        match &self.scope {
+            Scope::Platform => "platform".to_owned(),
+            Scope::Org(org) => org.clone(),
+            Scope::Server(name) => format!("server:{name}"),
+            Scope::Installer => "installer".to_owned(),
+        }
+    }
+
+    /// How much it may do, for a choice among several: those of the platform first, then those that may write.
+    pub(crate) fn rank(&self) -> (u8, bool) {
+        let reach = match self.scope {
+            Scope::Platform => 3,
+            Scope::Org(_) => 2,
+            Scope::Server(_) => 1,
+            Scope::Installer => 0,
+        };
+        (reach, !self.read_only)
     }
 
     /// Whether the role reaches into `org`.
     pub fn covers(&self, org: &str) -> bool {
-        self.org().is_none_or(|own| own == org)
+        self.is_platform() || self.org() == Some(org)
     }
 
     pub fn may_write(&self) -> bool {
@@ -56,6 +104,11 @@ impl Role {
 fn decoded(id: &str) -> Option<String> {
     let org = percent_decode_str(id).decode_utf8().ok()?;
     valid_org(&org).then(|| org.into_owned())
+}
+
+fn server_name(name: &str) -> Option<String> {
+    let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    ((1..=MAX_SERVER).contains(&name.len()) && name.bytes().all(is_plain)).then(|| name.to_owned())
 }
 
 /// An org's id: whatever a token may carry.
@@ -73,9 +126,33 @@ mod tests {
         assert!(org.covers("acme") && !org.covers("other") && org.may_write() && !org.is_platform());
         let reader = Role::parse("platform:read").unwrap();
         assert!(reader.covers("other") && !reader.may_write() && reader.is_platform());
-        for text in
-            ["", "root", "org", "org:", "org:a:b", "org:*", "org:%2A", "org:a:write", "platform:read:x"]
-        {
+        let team = Role::parse("server:billing").unwrap();
+        assert_eq!((team.server(), team.org(), team.may_write()), (Some("billing"), None, true));
+        assert!(!team.is_platform() && !team.covers("billing") && !team.covers("acme"));
+        assert!(!Role::parse("server:billing:read").unwrap().may_write());
+        assert_eq!(Role::parse("server:read").unwrap().server(), Some("read"));
+        assert_eq!(Role::parse("org:read").unwrap().org(), Some("read"));
+        let installer = Role::parse("installer").unwrap();
+        assert!(installer.is_installer() && !installer.is_platform() && !installer.covers("acme"));
+        for text in [
+            "",
+            "root",
+            "read",
+            "org",
+            "org:",
+            "org:a:b",
+            "org:*",
+            "org:%2A",
+            "org:a:write",
+            "platform:read:x",
+            "platform:read:read",
+            "server",
+            "server:",
+            "server:A",
+            "server:*",
+            "server:a:b",
+            "installer:x",
+        ] {
             assert_eq!(Role::parse(text), None, "{text}");
         }
     }

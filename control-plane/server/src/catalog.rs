@@ -12,36 +12,38 @@ pub mod orgs;
 pub mod servers;
 pub mod usage;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use asp_proto::snapshot::{AuthScheme, Issuer, Upstream};
+use asp_proto::snapshot::{AuthScheme, Upstream};
 use asp_registry::{CompiledServer, Inputs};
 use asp_snapshot::Snapshot;
 use asp_store::control::{ServerRecord, SourceFile};
 use parking_lot::Mutex;
 
+use crate::issuers::trust::Trust;
 use budget::{EDGE, GATEWAY, SLACK};
 use fault::{Fault, LAST_FORM, NOT_SERVED};
 use servers::server_fault;
 
 /// What a snapshot says besides what the store holds.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StaticConfig {
     pub public_url: String,
     pub dev: bool,
     pub workers: u32,
-    pub issuers: Vec<Issuer>,
-    /// The `iss` of those whose tokens open the admin API.
-    pub admin_issuers: Vec<String>,
+    /// Whose tokens are taken.
+    pub trust: Trust,
     /// Hosts the proxy executor may reach although they are private (the sample server of `--stack`).
     pub upstreams: Vec<Upstream>,
 }
 
 impl StaticConfig {
     fn inputs(&self) -> Inputs {
+        let in_force = self.trust.in_force();
         Inputs {
-            issuers: self.issuers.clone(),
+            issuers: in_force.clients.clone(),
+            issuer_access: in_force.access.clone(),
             upstreams: self.upstreams.clone(),
             public_url: self.public_url.clone(),
             dev: self.dev,
@@ -66,6 +68,8 @@ pub struct Compiler {
 /// What became of a stored server at a revision of its sources.
 struct Compiled {
     revision: u64,
+    /// Of the client issuers it was evaluated beside.
+    issuers: Vec<String>,
     /// As it is stored or, where that is faulty, as it was before.
     good: Option<CompiledServer>,
     fault: Option<String>,
@@ -94,9 +98,11 @@ impl Compiler {
 
     /// The `iss` of every issuer whose tokens are taken, of clients and of admins.
     pub fn trusted(&self) -> Vec<String> {
-        let clients = self.config.issuers.iter().map(|issuer| &issuer.iss);
-        let all: BTreeSet<&String> = clients.chain(&self.config.admin_issuers).collect();
-        all.into_iter().cloned().collect()
+        self.config.trust.in_force().all()
+    }
+
+    pub fn trust(&self) -> &Trust {
+        &self.config.trust
     }
 
     /// Every server that is published.
@@ -107,14 +113,19 @@ impl Compiler {
     /// Compiles what changed. A server that is faulty keeps its last good form, else is left out; of two that
     /// conflict the older one stays; the largest are left out if they do not fit.
     pub fn settle(&self, records: &[ServerRecord]) -> Settled {
+        let issuers: Vec<String> =
+            self.config.trust.in_force().names().into_iter().map(str::to_owned).collect();
         let mut known = self.compiled.lock();
         known.retain(|name, _| records.iter().any(|record| record.name == *name));
         let mut good = Vec::with_capacity(records.len());
         let mut faults = Vec::new();
         for record in records {
-            if known.get(&record.name).is_none_or(|compiled| compiled.revision != record.revision) {
+            let is_current =
+                |compiled: &Compiled| compiled.revision == record.revision && compiled.issuers == issuers;
+            if !known.get(&record.name).is_some_and(is_current) {
                 let before = known.remove(&record.name).and_then(|compiled| compiled.good);
-                known.insert(record.name.clone(), self.compile_record(record, before));
+                let compiled = self.compile_record(record, before);
+                known.insert(record.name.clone(), Compiled { issuers: issuers.clone(), ..compiled });
             }
             let Some(compiled) = known.get(&record.name) else { continue };
             let in_force = if compiled.good.is_some() { LAST_FORM } else { NOT_SERVED };
@@ -137,9 +148,13 @@ impl Compiler {
         match evaluated {
             Ok(mut server) => {
                 server.server.updated_unix_ms = record.updated_at;
-                Compiled { revision, good: Some(server), fault: None }
+                Compiled { revision, issuers: Vec::new(), good: Some(server), fault: None }
             }
-            Err(fault) => Compiled { revision, good: before, fault: Some(fault) },
+            Err(fault) => {
+                // What it was may name an issuer that is gone.
+                let good = before.filter(|server| self.accepts(server).is_ok());
+                Compiled { revision, issuers: Vec::new(), good, fault: Some(fault) }
+            }
         }
     }
 }
@@ -205,8 +220,7 @@ mod tests {
             public_url: "http://127.0.0.1:8080".into(),
             dev,
             workers: 1,
-            issuers: vec![TestIssuer::new().snapshot()],
-            admin_issuers: Vec::new(),
+            trust: TestIssuer::new().trust(),
             upstreams: Vec::new(),
         }
     }

@@ -10,6 +10,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
 use serde_json::{Value, json};
 
 use crate::clock;
+use crate::issuers::trust::{Given, Trust};
 use crate::trusted_issuer::{ADMIN_AUDIENCE, IssuerRules, MAX_TTL, TYP, TrustedIssuer};
 
 /// The name `server.yaml` uses.
@@ -64,6 +65,12 @@ impl TestIssuer {
             key: DecodingKey::from_jwk(&jwk).unwrap(),
             rules: Arc::new(IssuerRules::of(ISS)),
         }
+    }
+
+    /// Both, as what a process is started with.
+    pub(crate) fn trust(&self) -> Trust {
+        let (clients, admins) = (vec![self.snapshot()], vec![self.trusted()]);
+        Trust::new(Given { clients, admins, ..Given::default() })
     }
 
     /// A token of the admin `ops` with a role.

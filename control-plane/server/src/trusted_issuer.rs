@@ -14,6 +14,8 @@ use crate::patterns;
 pub const DEVELOPMENT_NAME: &str = "dev";
 /// The `iss` claim of the development issuer.
 pub const DEVELOPMENT_ISS: &str = "asp-dev";
+/// The `iss` claim of emergency tokens: whoever may read the control plane's state mints them.
+pub const BREAK_GLASS_ISS: &str = "asp-break-glass";
 /// The `typ` header of access tokens (RFC 9068 section 2.1).
 pub const TYP: &str = "at+jwt";
 /// The audience of admin tokens.
@@ -22,6 +24,7 @@ pub const ADMIN_AUDIENCE: &str = "asp-admin";
 pub const MAX_TTL: Duration = Duration::from_secs(86_400);
 
 /// A key of an issuer whose tokens open the admin API.
+#[derive(Clone)]
 pub struct TrustedIssuer {
     pub kid: String,
     pub algorithm: Algorithm,
@@ -39,6 +42,10 @@ pub struct IssuerRules {
     /// The claims that hold the admin's name and role.
     pub user_claim: String,
     pub role_claim: String,
+    /// The claim that holds the admin's groups: a name, or a JSON Pointer.
+    pub groups_claim: String,
+    /// The roles that groups give, where the token names no role itself.
+    pub roles: Vec<(String, Role)>,
     /// Longest accepted `exp - iat` in seconds; a revocation lasts as long.
     pub max_lifetime: u64,
     /// The orgs its admins may have a role in, as patterns; empty: any, and the platform.
@@ -54,14 +61,17 @@ impl IssuerRules {
             audiences: vec![ADMIN_AUDIENCE.to_owned()],
             user_claim: "sub".to_owned(),
             role_claim: "role".to_owned(),
+            groups_claim: "groups".to_owned(),
+            roles: Vec::new(),
             max_lifetime: MAX_TTL.as_secs(),
             orgs: Vec::new(),
         }
     }
 
-    pub(crate) fn accepts_typ(&self, typ: &str) -> bool {
+    /// `none` stands for a header without one.
+    pub(crate) fn accepts_typ(&self, typ: Option<&str>) -> bool {
         // "application/" may be left out (RFC 7515 section 4.1.9).
-        let typ = typ.to_ascii_lowercase();
+        let typ = typ.unwrap_or("none").to_ascii_lowercase();
         let typ = typ.strip_prefix("application/").unwrap_or(&typ);
         self.typ.iter().any(|accepted| accepted == typ)
     }
@@ -73,5 +83,15 @@ impl IssuerRules {
                 Some(org) => covered(org),
                 None => self.orgs.iter().any(|pattern| pattern == "*"),
             }
+    }
+
+    /// The role that these groups give: the one that reaches furthest.
+    pub(crate) fn role_of<'a>(&self, groups: impl Iterator<Item = &'a str> + Clone) -> Option<Role> {
+        let given = self.roles.iter().filter(|(group, _)| groups.clone().any(|own| own == group));
+        given
+            .map(|(_, role)| role)
+            .filter(|role| self.accepts_role(role))
+            .max_by_key(|role| role.rank())
+            .cloned()
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod client;
 pub mod endpoints;
+pub mod keys;
 pub mod peer;
 pub mod resources;
 pub mod service;

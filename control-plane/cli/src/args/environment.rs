@@ -26,6 +26,9 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_TOKEN_KEY_PREVIOUS
                         file with the key before, or its public JWK: published until its tokens have died
   ASP_ISSUERS           JSON file of the issuers whose tokens clients and admins bring (docs/identity.md)
+  ASP_CREDENTIALS       JSON file of the credentials by which gateways prove themselves to services (docs/identity.md)
+  ASP_BREAK_GLASS       off: no emergency token (asp token --break-glass) opens the admin API
+  ASP_ISSUER_ORIGINS    origins of issuers that may be plain http or private: http(s)://host[:port],...
   ASP_UPSTREAMS         name=http(s)://host[:port],... private hosts that proxied specs may name
   ASP_REGISTRY          `public`: anybody may list the servers that are exposed to all, at /v0.1/servers [off; public with --dev]
   ASP_XDS_URL           the control plane, for a process with the gateway role alone

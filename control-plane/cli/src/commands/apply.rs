@@ -9,6 +9,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::{AdminClient, api_path, block_on, change_in_words};
+use super::sarif::{self, Finding, Level};
 use super::specs;
 use crate::args::{ApplyArgs, DiffArgs};
 use crate::failure::Failure;
@@ -58,10 +59,12 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     block_on(async {
         let mut results: Vec<Value> = Vec::new();
+        let mut findings = Vec::new();
         let mut breaks_callers = false;
         for bundle in &bundles {
             let difference = compare(&api, bundle).await?;
             breaks_callers |= difference.breaks_callers();
+            findings.extend(difference.changes.iter().map(|change| finding(&args.directory, bundle, change)));
             results.push(shown(&bundle.server.server.name, &difference));
         }
         let stored = api.get("/api/registry/servers").await?.accepted()?;
@@ -71,7 +74,9 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
                 results.push(json!({ "server": name, "state": "only in the registry" }));
             }
         }
-        if args.json {
+        if args.sarif {
+            print::json(&sarif::log(&findings));
+        } else if args.json {
             print::json(&results);
         } else {
             for result in &results {
@@ -80,6 +85,27 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
         }
         if breaks_callers { Err(Failure::Breaking) } else { Ok(()) }
     })
+}
+
+/// A change beside the file that declares its primitive, or the server.
+fn finding(root: &Path, bundle: &Bundle, change: &asp_registry::Change) -> Finding {
+    let declares =
+        |file: &&SourceFile| file.text.lines().any(|line| line.trim() == format!("id: {}", change.primitive));
+    let server = format!("{}/server.yaml", bundle.server.server.name);
+    let file = bundle.files.iter().find(declares).map_or(server.as_str(), |file| file.path.as_str());
+    let (level, rule) = match change.breaks_callers() {
+        true => (Level::Error, "breaking_change"),
+        false => (Level::Note, "change"),
+    };
+    let at = if change.path.is_empty() { String::new() } else { format!("{}: ", change.path) };
+    let message = format!("{at}{}", change.message);
+    Finding {
+        level,
+        rule: rule.into(),
+        message,
+        file: root.join(file).to_string_lossy().into_owned(),
+        line: 0,
+    }
 }
 
 /// A result in words: what happened, then its changes and warnings, one a line.

@@ -1,12 +1,13 @@
 //! `asp lint`: every fault of a directory of primitives or of one file, with place and hint. Offline.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use asp_control::catalog;
 use asp_registry::{FaultCode, Report, Source};
 use serde_json::json;
 
+use super::sarif::{self, Finding, Level};
 use super::specs::{is_server, refuse_server};
 use crate::args::LintArgs;
 use crate::failure::Failure;
@@ -53,13 +54,26 @@ fn alone(path: &Path, name: &str) -> anyhow::Result<(Vec<Source>, Report)> {
     Ok((sources, report))
 }
 
+/// The folder that the names of a file's faults begin in.
+fn root_of(file: &Path) -> PathBuf {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    folder.parent().map_or_else(|| folder.join(".."), Path::to_path_buf)
+}
+
 /// Checks, prints, and fails when there is a fault.
 pub fn run(args: &LintArgs) -> Result<(), Failure> {
     let (sources, report) = match args.path.is_file() {
         true => one_file(&args.path)?,
         false => refuse_server(&args.path).and_then(|()| Ok(directory(&args.path)?))?,
     };
-    if args.json {
+    if args.sarif {
+        let root = if args.path.is_file() { root_of(&args.path) } else { args.path.clone() };
+        let of = |level, list: &[asp_registry::Fault]| -> Vec<Finding> {
+            list.iter().map(|fault| Finding::of(level, &root, fault)).collect()
+        };
+        let found = [of(Level::Error, &report.faults), of(Level::Warning, &report.warnings)].concat();
+        print::json(&sarif::log(&found));
+    } else if args.json {
         print::json(&json!({
             "valid": report.faults.is_empty(),
             "errors": report.faults,

@@ -1,6 +1,6 @@
 //! `asp token`: mints from the development issuer, offline, and prints the token alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -8,6 +8,7 @@ use asp_control::admin_role::Role;
 use asp_platform::secret::Secret;
 
 use crate::args::TokenArgs;
+use crate::break_glass::{BreakGlass, MAX_LIFE, MAX_REASON};
 use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
 use crate::failure::Failure;
 use crate::print;
@@ -23,15 +24,21 @@ pub fn run(args: &TokenArgs) -> Result<(), Failure> {
 }
 
 fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failure> {
-    let ttl = parse_ttl(&args.ttl)
-        .ok_or_else(|| Failure::bad("--ttl", format!("`{}` is no time: write 30s, 15m or 1h", args.ttl)))?;
+    let text = args.ttl.as_deref().unwrap_or(if args.break_glass { "15m" } else { "1h" });
+    let ttl = parse_ttl(text)
+        .ok_or_else(|| Failure::bad("--ttl", format!("`{text}` is no time: write 30s, 15m or 1h")))?;
     let state_dir = environment.get(ENV_STATE_DIR).unwrap_or_else(|| DEFAULT_STATE_DIR.into());
+    if args.break_glass {
+        return emergency(args, &PathBuf::from(state_dir), ttl);
+    }
     let issuer =
         DevIssuer::load_or_create(&PathBuf::from(state_dir)).context("read the development issuer")?;
     let minted = if args.admin {
         if Role::parse(&args.role).is_none() {
-            let message =
-                format!("`{}` is none of platform, platform:read, org:<id>, org:<id>:read", args.role);
+            let message = format!(
+                "`{}` is none of platform, org:<id>, server:<name> and installer, with :read or not",
+                args.role
+            );
             return Err(Failure::bad("--role", message));
         }
         issuer.mint_admin(&AdminToken { user: args.user.clone(), role: args.role.clone(), ttl })
@@ -53,6 +60,21 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
         crate::dev_issuer::IssuerError::Ttl(_) => Failure::bad("--ttl", error.to_string()),
         other => Failure::Other(other.into()),
     })
+}
+
+fn emergency(args: &TokenArgs, state_dir: &Path, life: Duration) -> Result<Secret, Failure> {
+    let reason = args.reason.as_deref().unwrap_or_default().trim();
+    if reason.is_empty() || reason.len() > MAX_REASON || reason.chars().any(char::is_control) {
+        return Err(Failure::bad("--reason", format!("one line of 1 to {MAX_REASON} bytes, for the audit")));
+    }
+    if life.is_zero() || life > MAX_LIFE {
+        return Err(Failure::bad(
+            "--ttl",
+            format!("an emergency token lives 1 s to {} s", MAX_LIFE.as_secs()),
+        ));
+    }
+    let key = BreakGlass::load_or_create(state_dir).context("read the emergency key")?;
+    Ok(key.mint(&args.user, reason, life).context("mint an emergency token")?)
 }
 
 /// The running server has written it down; before its first start the settings decide.
@@ -93,10 +115,12 @@ mod tests {
             user: "alice".into(),
             scopes: vec!["read".into()],
             groups: vec![],
-            ttl: "15m".into(),
+            ttl: Some("15m".into()),
             server: None,
             admin: false,
             role: "platform".into(),
+            break_glass: false,
+            reason: None,
         }
     }
 
@@ -140,9 +164,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let environment = BTreeMap::from([(ENV_STATE_DIR, dir.path().to_str().unwrap())]);
         for bad in [
-            TokenArgs { ttl: "soon".into(), ..args() },
-            TokenArgs { ttl: "25h".into(), ..args() },
-            TokenArgs { ttl: "0s".into(), ..args() },
+            TokenArgs { ttl: Some("soon".into()), ..args() },
+            TokenArgs { ttl: Some("25h".into()), ..args() },
+            TokenArgs { ttl: Some("0s".into()), ..args() },
             TokenArgs { admin: true, role: "root".into(), ..args() },
         ] {
             assert!(matches!(mint(&bad, &environment), Err(Failure::Configuration(_))), "{bad:?}");

@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_control::admin::auth::Verifier;
+use asp_control::admin::emergency::Emergencies;
 use asp_control::admin::refusals::Refusals;
 use asp_control::admin::turns::Turns;
 use asp_control::admin::{self, AdminState};
 use asp_control::admission::Admission;
 use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, StaticConfig};
-use asp_control::issuers::{self, Issuers};
+use asp_control::issuers;
+use asp_control::issuers::fetch::Fetcher;
+use asp_control::issuers::refresh::Keeper;
+use asp_control::issuers::trust::{Given, Trust};
 use asp_control::publisher::stored::StoreSource;
 use asp_control::publisher::{Handle, Publisher};
 use asp_control::xds::endpoints::Endpoints;
@@ -33,6 +37,7 @@ use tokio_util::task::TaskTracker;
 
 use super::ports::ControlListeners;
 use super::{Process, runtimes};
+use crate::break_glass::BreakGlass;
 use crate::settings::{Database, Settings};
 use crate::stack::everything;
 use crate::stack::plugins::NotInstalled;
@@ -62,9 +67,9 @@ pub(super) async fn start(
     drains: &TaskTracker,
 ) -> anyhow::Result<Control> {
     let settings = &process.settings;
-    let issuers = issuers(process)?;
+    let trust = Trust::new(given(process)?);
     let store = open_store(settings).await?;
-    let compiler = compiler(process, &issuers);
+    let compiler = compiler(process, trust.clone());
     let mut not_installed = Vec::new();
     if let Some(directory) = &settings.primitives {
         let catalog = apply::directory(store.as_ref(), &compiler, directory).await?;
@@ -80,12 +85,18 @@ pub(super) async fn start(
     process.tasks.spawn(publisher.run(process.stop_background.clone()));
     process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));
     process.tasks.spawn(prune(Arc::clone(&store), process.stop_background.clone()));
+    let news = handle.clone();
+    let fetcher =
+        Fetcher::new(settings.issuer_origins.clone()).context("make the client that asks issuers")?;
+    let keeper = Keeper::new(Arc::clone(&store), trust.clone(), fetcher, move || news.changed());
+    process.tasks.spawn(Arc::clone(&keeper).run(process.stop_background.clone()));
     let subscribers = Subscribers::new();
     let xds = XdsContext {
         xds_state: handle.xds_state(),
         subscribers: Arc::clone(&subscribers),
         endpoints,
         peer: process.peer.clone(),
+        keys: keeper.clone(),
         stop: process.stop_background.clone(),
     };
     process.tasks.spawn(serve_xds(listeners.xds, xds));
@@ -104,7 +115,9 @@ pub(super) async fn start(
         publisher: handle,
         subscribers,
         runtimes: Arc::new(runtimes::Health::of(process, not_installed)?),
-        verifier: Verifier::new(issuers.admins),
+        verifier: Verifier::new(trust),
+        emergencies: Emergencies::default(),
+        keeper,
         refusals: Refusals::default(),
         turns: Turns::new(),
         jwks: jwks(process),
@@ -129,13 +142,12 @@ async fn install(
     installing.await.context("install the plugins")
 }
 
-fn compiler(process: &Process, issuers: &Issuers) -> Compiler {
+fn compiler(process: &Process, trust: Trust) -> Compiler {
     Compiler::new(StaticConfig {
         public_url: process.public_url.clone(),
         dev: process.settings.dev,
         workers: process.settings.edge_workers,
-        admin_issuers: issuers.admins.iter().map(|key| key.rules.iss.clone()).collect(),
-        issuers: issuers.clients.clone(),
+        trust,
         upstreams: upstreams(process),
     })
 }
@@ -158,17 +170,23 @@ fn jwks(process: &Process) -> Value {
     json!({ "keys": keys })
 }
 
-/// Whose tokens are taken: those of the operator's file, and in development the development issuer's.
-fn issuers(process: &Process) -> anyhow::Result<Issuers> {
-    let mut issuers = match &process.settings.issuers {
-        Some(path) => issuers::read(path).context("read the issuers")?,
-        None => Issuers::default(),
-    };
-    if let Some(development) = &process.dev_issuer {
-        issuers.clients.push(development.snapshot());
-        issuers.admins.push(development.trusted().context("read the development issuer's key")?);
+/// Whose tokens are taken whatever the store has: those of the operator's file, and in development the development
+/// issuer's.
+fn given(process: &Process) -> anyhow::Result<Given> {
+    let mut given = Given::default();
+    if let Some(path) = &process.settings.issuers {
+        given.file = issuers::read(path).context("read the issuers")?;
     }
-    Ok(issuers)
+    if let Some(development) = &process.dev_issuer {
+        given.clients.push(development.snapshot());
+        given.admins.push(development.trusted().context("read the development issuer's key")?);
+    }
+    if process.settings.break_glass {
+        let key =
+            BreakGlass::load_or_create(&process.settings.state_dir).context("open the emergency key")?;
+        given.admins.push(key.trusted().context("read the emergency key")?);
+    }
+    Ok(given)
 }
 
 /// The operator's entries, and the sample MCP server of `--stack`.

@@ -6,13 +6,17 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_control::listen;
 use asp_control::xds::client::{self, Target};
+use asp_control::xds::keys;
 use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_gateway::gateway::{Gateway, Stores};
 use asp_gateway::inspection::Inspections;
+use asp_gateway::issuers::IssuerDeps;
+use asp_gateway::issuers::fresh_keys::AskControl;
 use asp_platform::secret::Secret;
 use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::blobs::DiskBlobs;
 use asp_store::calls::SqliteCalls;
+use async_trait::async_trait;
 use secrecy::{SecretSlice, SecretString};
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -67,6 +71,7 @@ pub(super) async fn start(
         },
         runtimes: runtimes::open(process)?,
         delegates: delegates(settings),
+        issuers: issuers(process)?,
         bounds: settings.calls.bounds,
         subscriptions: asp_gateway::subscriptions::Bounds::default(),
         inspections: Inspections::default(),
@@ -129,6 +134,36 @@ fn target(process: &Process) -> anyhow::Result<Target> {
         peer: process.peer.clone(),
         name: settings.peer.as_ref().and_then(|peer| peer.name.clone()),
     })
+}
+
+/// What issuers are asked with.
+fn issuers(process: &Process) -> anyhow::Result<IssuerDeps> {
+    let settings = &process.settings;
+    Ok(IssuerDeps {
+        control: Some(Arc::new(Control(keys::Client::new(target(process)?)))),
+        credentials: settings.gateway.credentials.clone(),
+        origins: settings.issuer_origins.clone(),
+    })
+}
+
+/// The control plane that this gateway follows, as it is asked for keys.
+struct Control(keys::Client);
+
+#[async_trait]
+impl AskControl for Control {
+    async fn newest_keys(&self, issuer: &str) -> Option<u64> {
+        match self.0.refresh(issuer).await {
+            Ok(revision) => Some(revision),
+            Err(status) => {
+                tracing::warn!(
+                    issuer, %status,
+                    "the control plane could not be asked for an issuer's newest keys: a token that may be signed with one \
+                     of them is refused"
+                );
+                None
+            }
+        }
+    }
 }
 
 /// The models that answer delegations.

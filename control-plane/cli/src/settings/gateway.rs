@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use asp_control::xds::DEFAULT_POOL;
+use asp_gateway::issuers::credentials::Credentials;
 use asp_platform::secret::Secret;
 
+use super::credentials;
 use super::delegates::{self, DelegateSection};
 use super::runtimes::{self, RuntimeAddress};
 use super::source::Reader;
@@ -53,6 +55,8 @@ pub struct GatewaySection {
     pub runtimes: Vec<RuntimeAddress>,
     /// The models of the platform, for delegations.
     pub delegates: DelegateSection,
+    /// By which it proves itself to services.
+    pub credentials: Credentials,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
@@ -74,6 +78,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
         token_key: token_key(reader),
         runtimes: runtimes::read(reader),
         delegates: delegates::read(reader),
+        credentials: credentials::read(reader),
     }
 }
 

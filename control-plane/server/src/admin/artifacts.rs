@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
-use super::auth::Admin;
+use super::auth::{Admin, AnyAdmin};
 use super::problem::{Code, Problem};
 use super::{AdminState, off_thread};
 use crate::clock;
@@ -45,13 +45,14 @@ pub struct PutQuery {
     responses((status = 201, body = Object), (status = 200, body = Object), (status = 409, body = Problem),
         (status = 413, body = Problem), (status = 422, body = Problem)))]
 pub async fn put(
-    admin: Admin,
+    AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     Path(sha256): Path<String>,
     Query(query): Query<PutQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    admin.of_artifacts()?;
     admin.writer()?;
     let digest = digest(&sha256)?;
     check_name(&query.name)?;
@@ -76,10 +77,11 @@ pub async fn put(
 #[utoipa::path(get, path = "/api/artifacts/{sha256}", tag = "artifacts", params(("sha256" = String, Path)),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 404, body = Problem)))]
 pub async fn get(
-    admin: Admin,
+    AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     Path(sha256): Path<String>,
 ) -> Result<Response, Problem> {
+    admin.of_artifacts()?;
     let meta = find(&state, &admin, &sha256).await?;
     let content = state.packages.open(&meta).await?.ok_or_else(Problem::not_found)?;
     let value = |text: &str| HeaderValue::from_str(text).map_err(|_| Problem::new(Code::Internal, ""));

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use asp_edge::names;
 use asp_proto::snapshot::EdgeSnapshot;
 use axum::extract::FromRequestParts;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::request::Parts;
 use http::{HeaderMap, header};
 use jsonwebtoken::Validation;
@@ -17,21 +19,25 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::AdminState;
+use super::emergency::{self, Emergency};
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, valid_org};
 use crate::clock;
+use crate::issuers::trust::Trust;
 use crate::policy::{self, Presented};
-use crate::trusted_issuer::TrustedIssuer;
+use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
 
 /// Longer tokens are not even looked at, in bytes.
 const MAX_TOKEN: usize = 8 * 1024;
 /// Clocks of two machines differ by no more, in seconds.
 const LEEWAY: u64 = 30;
 
+/// Groups of a token that are looked at.
+const MAX_GROUPS: usize = 256;
+
 /// Verifies admin tokens.
-#[derive(Default)]
 pub struct Verifier {
-    issuers: Vec<TrustedIssuer>,
+    trust: Trust,
 }
 
 #[derive(Deserialize)]
@@ -45,9 +51,40 @@ struct Claims {
 }
 
 impl Claims {
-    fn text(&self, name: &str) -> Option<&str> {
-        self.others.get(name).and_then(Value::as_str)
+    /// The claim of this name, or where a JSON Pointer leads (RFC 6901).
+    fn find(&self, path: &str) -> Option<&Value> {
+        let Some(pointer) = path.strip_prefix('/') else { return self.others.get(path) };
+        let first = pointer.split('/').next().unwrap_or_default();
+        let rest = pointer.get(first.len()..).unwrap_or_default();
+        self.others.get(&first.replace("~1", "/").replace("~0", "~"))?.pointer(rest)
     }
+
+    fn text(&self, path: &str) -> Option<&str> {
+        self.find(path).and_then(Value::as_str)
+    }
+
+    /// The role that the token names, else the one that its groups give.
+    fn role(&self, issuer: &IssuerRules) -> Option<Role> {
+        if let Some(role) = self.text(&issuer.role_claim).and_then(Role::parse) {
+            return Some(role);
+        }
+        let groups: Vec<&str> = match self.find(&issuer.groups_claim)? {
+            Value::String(one) => vec![one.as_str()],
+            Value::Array(many) => many.iter().take(MAX_GROUPS).filter_map(Value::as_str).collect(),
+            _ => return None,
+        };
+        issuer.role_of(groups.iter().copied())
+    }
+}
+
+/// The issuer that a compact token names, unproved: where its key is looked for.
+fn named_issuer(token: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        iss: String,
+    }
+    let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    serde_json::from_slice::<Named>(&payload).ok().map(|named| named.iss)
 }
 
 /// An admin whose token was verified.
@@ -55,11 +92,13 @@ impl Claims {
 pub struct Admin {
     pub name: String,
     pub role: Role,
+    /// Of an emergency token; its use is audited.
+    pub emergency: Option<Emergency>,
 }
 
 impl Verifier {
-    pub fn new(issuers: Vec<TrustedIssuer>) -> Verifier {
-        Verifier { issuers }
+    pub fn new(trust: Trust) -> Verifier {
+        Verifier { trust }
     }
 
     /// Verifies a compact token at `now` (Unix seconds); `published` holds the revocations in force.
@@ -70,9 +109,12 @@ impl Verifier {
         }
         let token_header = jsonwebtoken::decode_header(token).map_err(|_| invalid())?;
         let kid = token_header.kid.ok_or_else(invalid)?;
-        let trusted = self.issuers.iter().find(|issuer| issuer.kid == kid).ok_or_else(invalid)?;
+        let iss = named_issuer(token).ok_or_else(invalid)?;
+        let in_force = self.trust.in_force();
+        let is_its = |issuer: &&TrustedIssuer| issuer.kid == kid && issuer.rules.iss == iss;
+        let trusted = in_force.admins.iter().find(is_its).ok_or_else(invalid)?;
         let issuer = &trusted.rules;
-        if !token_header.typ.is_some_and(|typ| issuer.accepts_typ(&typ)) {
+        if !issuer.accepts_typ(token_header.typ.as_deref()) {
             return Err(invalid());
         }
         let mut rules = Validation::new(trusted.algorithm);
@@ -97,7 +139,16 @@ impl Verifier {
             ));
         }
         let name = claims.text(&issuer.user_claim).filter(|name| names::is_name(name)).ok_or_else(invalid)?;
-        let role = claims.text(&issuer.role_claim).and_then(Role::parse).ok_or_else(invalid)?;
+        // What an issuer signs for clients themselves is no key to this API (OpenID Connect Core 1.0 section 2).
+        if ["nonce", "at_hash", "c_hash", "s_hash", "events", "cnf"]
+            .iter()
+            .any(|of| claims.others.contains_key(*of))
+        {
+            return Err(invalid());
+        }
+        let role = claims.role(issuer).ok_or_else(|| {
+            Problem::new(Code::TokenInvalid, "the token names no role, and none of its groups gives one")
+        })?;
         if !issuer.accepts_role(&role) {
             return Err(Problem::new(Code::TokenInvalid, "the issuer may not give this role"));
         }
@@ -112,15 +163,25 @@ impl Verifier {
         if policy::is_revoked(published, &presented) {
             return Err(Problem::new(Code::TokenRevoked, ""));
         }
-        Ok(Admin { name: name.to_owned(), role })
+        let emergency = (issuer.iss == BREAK_GLASS_ISS).then(|| Emergency {
+            token: claims.jti.clone(),
+            reason: claims.text("reason").unwrap_or_default().to_owned(),
+        });
+        if emergency
+            .as_ref()
+            .is_some_and(|emergency| emergency.token.is_empty() || emergency.reason.is_empty())
+        {
+            return Err(Problem::new(Code::TokenInvalid, "an emergency token has an id and a reason"));
+        }
+        Ok(Admin { name: name.to_owned(), role, emergency })
     }
 }
 
 impl Admin {
     /// The name in the audit.
     pub fn actor(&self) -> String {
-        let org = self.role.org().unwrap_or("platform");
-        format!("{}@{org}", self.name)
+        let how = if self.emergency.is_some() { "break-glass:" } else { "" };
+        format!("{how}{}@{}", self.name, self.role.place())
     }
 
     /// The role must reach the whole platform.
@@ -130,6 +191,21 @@ impl Admin {
         } else {
             Err(Problem::new(Code::Forbidden, "needs role platform"))
         }
+    }
+
+    /// The role must reach the server; another server is as unknown as one that does not exist.
+    pub fn of_server(&self, name: &str) -> Result<(), Problem> {
+        match self.role.server() {
+            Some(own) if own == name => Ok(()),
+            Some(_) => Err(Problem::not_found()),
+            None if self.role.is_installer() => Err(Problem::not_found()),
+            None => self.platform(),
+        }
+    }
+
+    /// The role must reach the artifact store: that of an org, or of the platform.
+    pub fn of_artifacts(&self) -> Result<(), Problem> {
+        if self.role.server().is_some() { Err(Problem::not_found()) } else { Ok(()) }
     }
 
     /// The role must allow changes.
@@ -147,11 +223,27 @@ impl Admin {
     }
 }
 
+/// An admin of whatever role: of one server, or of the artifact store too. Whoever takes it says who may.
+pub struct AnyAdmin(pub Admin);
+
+impl FromRequestParts<Arc<AdminState>> for AnyAdmin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<AnyAdmin, Problem> {
+        Admin::of(&parts.headers, state).await.map(AnyAdmin)
+    }
+}
+
+/// An admin of the platform or of an org; to others the resource does not exist.
 impl FromRequestParts<Arc<AdminState>> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<Admin, Problem> {
-        Admin::of(&parts.headers, state).await
+        let admin = Admin::of(&parts.headers, state).await?;
+        match admin.role.server().is_some() || admin.role.is_installer() {
+            true => Err(Problem::not_found()),
+            false => Ok(admin),
+        }
     }
 }
 
@@ -172,10 +264,12 @@ impl Admin {
         let published = state.publisher.xds_state().borrow().snapshot.clone();
         let edge = published.as_ref().and_then(|published| published.snapshot.edge.as_ref());
         let now = clock::now_ms() / 1_000;
-        match edge.filter(|_| !state.publisher.is_stuck()) {
-            Some(edge) => state.verifier.verify(token, edge, now),
-            None => state.verifier.verify(token, &stored_revocations(state).await?, now),
-        }
+        let admin = match edge.filter(|_| !state.publisher.is_stuck()) {
+            Some(edge) => state.verifier.verify(token, edge, now)?,
+            None => state.verifier.verify(token, &stored_revocations(state).await?, now)?,
+        };
+        emergency::audit(state, &admin).await?;
+        Ok(admin)
     }
 }
 

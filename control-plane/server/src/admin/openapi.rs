@@ -7,8 +7,8 @@ use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 
 use super::{
-    artifacts, calls, explain, policy, primitives, problem, ratelimits, registry, revocations, runtimes,
-    status,
+    artifacts, calls, explain, issuers, policy, primitives, problem, ratelimits, registry, revocations,
+    runtimes, status,
 };
 
 #[derive(OpenApi)]
@@ -36,6 +36,10 @@ use super::{
         artifacts::get,
         artifacts::list,
         artifacts::delete,
+        issuers::list,
+        issuers::put,
+        issuers::get,
+        issuers::delete,
         revocations::add,
         revocations::list,
         revocations::get,

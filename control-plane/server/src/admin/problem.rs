@@ -35,6 +35,8 @@ pub enum Code {
     InvalidPrimitives,
     DigestMismatch,
     ArtifactInUse,
+    IssuerInUse,
+    IssuerGiven,
     BreakingChange,
     PreconditionFailed,
     LimitReached,
@@ -62,6 +64,8 @@ impl Code {
             Code::InvalidPrimitives => "invalid_primitives",
             Code::DigestMismatch => "digest_mismatch",
             Code::ArtifactInUse => "artifact_in_use",
+            Code::IssuerInUse => "issuer_in_use",
+            Code::IssuerGiven => "issuer_given",
             Code::BreakingChange => "breaking_change",
             Code::PreconditionFailed => "precondition_failed",
             Code::LimitReached => "limit_reached",
@@ -84,7 +88,11 @@ impl Code {
             Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Code::InvalidPrimitives | Code::DigestMismatch => StatusCode::UNPROCESSABLE_ENTITY,
             Code::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
-            Code::LimitReached | Code::ArtifactInUse | Code::BreakingChange => StatusCode::CONFLICT,
+            Code::LimitReached
+            | Code::ArtifactInUse
+            | Code::IssuerInUse
+            | Code::IssuerGiven
+            | Code::BreakingChange => StatusCode::CONFLICT,
             Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -109,6 +117,8 @@ impl Code {
             Code::InvalidPrimitives => "the primitives have faults",
             Code::DigestMismatch => "the body has another digest than the path says",
             Code::ArtifactInUse => "the artifact is in use",
+            Code::IssuerInUse => "servers accept the issuer's tokens",
+            Code::IssuerGiven => "the issuer is given by the operator's file",
             Code::BreakingChange => "the change breaks callers without a new major version",
             Code::PreconditionFailed => "the resource has changed since",
             Code::LimitReached => "a limit of the platform is reached",

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::Admin;
+use super::auth::{Admin, AnyAdmin};
 use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
 use super::problem::{Code, Problem};
@@ -43,7 +43,7 @@ pub struct Validity {
 #[utoipa::path(post, path = "/api/registry/validate", tag = "registry",
     request_body(content = Object), responses((status = 200, body = Validity)))]
 pub async fn validate(
-    admin: Admin,
+    AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     text: Text,
 ) -> Result<Json<Validity>, Problem> {
@@ -65,7 +65,7 @@ pub struct CompileQuery {
     request_body(content = Object),
     responses((status = 200, body = Object), (status = 422, body = Problem)))]
 pub async fn compile(
-    admin: Admin,
+    AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     Query(query): Query<CompileQuery>,
     text: Text,
@@ -116,13 +116,13 @@ pub struct PutQuery {
     responses((status = 200, body = Object), (status = 409, body = Problem), (status = 412, body = Problem),
         (status = 422, body = Problem)))]
 pub async fn put_server(
-    admin: Admin,
+    AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     (Path(name), Query(query)): (Path<String>, Query<PutQuery>),
     headers: HeaderMap,
     Body(body): Body<Files>,
 ) -> Result<Response, Problem> {
-    admin.platform()?;
+    admin.of_server(&name)?;
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
     let sources = catalog::sources(&body.files);
@@ -211,11 +211,11 @@ async fn store_server(
 #[utoipa::path(get, path = "/api/registry/servers/{server}", tag = "registry",
     params(("server" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
 pub async fn get_server(
-    admin: Admin,
+    AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
-    admin.platform()?;
+    admin.of_server(&name)?;
     let Some(record) = state.store.server(&name).await? else {
         return Err(Problem::not_found());
     };
@@ -232,16 +232,20 @@ pub async fn get_server(
 /// Every stored server, without its files.
 #[utoipa::path(get, path = "/api/registry/servers", tag = "registry", responses((status = 200, body = Object)))]
 pub async fn list_servers(
-    admin: Admin,
+    AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
 ) -> Result<Json<Value>, Problem> {
-    admin.platform()?;
+    let own = admin.role.server();
+    if own.is_none() {
+        admin.platform()?;
+    }
     let servers: Vec<Value> = state
         .store
         .load()
         .await?
         .servers
         .into_iter()
+        .filter(|record| own.is_none_or(|own| own == record.name))
         .map(|record| {
             json!({
                 "server": record.name,
@@ -258,12 +262,12 @@ pub async fn list_servers(
 #[utoipa::path(delete, path = "/api/registry/servers/{server}", tag = "registry",
     params(("server" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
 pub async fn delete_server(
-    admin: Admin,
+    AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    admin.platform()?;
+    admin.of_server(&name)?;
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
     let written = state.published(state.store.delete_server(&change, &name).await?);

@@ -4,6 +4,7 @@ mod access;
 mod arbitrary;
 mod artifacts;
 mod identity;
+mod issuers;
 mod policy;
 mod publishing;
 mod registry;
@@ -27,6 +28,8 @@ use super::*;
 use crate::catalog::StaticConfig;
 use crate::catalog::build::Built;
 use crate::catalog::usage::Usage;
+use crate::issuers::fetch::Fetcher;
+use crate::issuers::refresh::Keeper;
 use crate::publisher::stored::StoreSource;
 use crate::publisher::{Publisher, Source};
 use crate::testkit::TestIssuer;
@@ -40,6 +43,8 @@ struct Api {
     /// The audit log of calls.
     calls: Arc<MemoryAudit>,
     _state: tempfile::TempDir,
+    keeper: Arc<Keeper>,
+    stop: tokio_util::sync::CancellationToken,
     _stop: tokio_util::sync::DropGuard,
     xds_state: crate::xds::XdsStateReceiver,
     store: Arc<dyn ControlStore>,
@@ -93,15 +98,22 @@ struct Answer {
 
 impl Api {
     async fn start() -> Api {
-        Api::with(true).await
+        Api::with(true, Vec::new()).await
+    }
+
+    /// Keys are fetched, from these origins of this machine too.
+    async fn with_issuers(origins: Vec<String>) -> Api {
+        let api = Api::with(true, origins).await;
+        tokio::spawn(Arc::clone(&api.keeper).run(api.stop.clone()));
+        api
     }
 
     /// As a control plane is before its first snapshot.
     async fn without_publisher() -> Api {
-        Api::with(false).await
+        Api::with(false, Vec::new()).await
     }
 
-    async fn with(publishes: bool) -> Api {
+    async fn with(publishes: bool, origins: Vec<String>) -> Api {
         let state_dir = tempfile::tempdir().unwrap();
         let issuer = TestIssuer::new();
         let store: Arc<dyn ControlStore> = Arc::new(SqliteStore::in_memory().await.unwrap());
@@ -109,10 +121,10 @@ impl Api {
             public_url: "http://127.0.0.1:8080".into(),
             dev: true,
             workers: 1,
-            issuers: vec![issuer.snapshot()],
-            admin_issuers: Vec::new(),
+            trust: issuer.trust(),
             upstreams: Vec::new(),
         };
+        let trust = config.trust.clone();
         let compiler = Compiler::new(config);
         let usage: Arc<Usage> = Arc::default();
         let fails: Arc<AtomicBool> = Arc::default();
@@ -129,6 +141,11 @@ impl Api {
         let packages = state_dir.path().join("packages");
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();
         let calls = Arc::new(MemoryAudit::default());
+        let news = handle.clone();
+        let keeper =
+            Keeper::new(Arc::clone(&store), trust.clone(), Fetcher::new(origins).unwrap(), move || {
+                news.changed()
+            });
         let state = AdminState {
             admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
             store: Arc::clone(&store),
@@ -138,7 +155,9 @@ impl Api {
             publisher: handle,
             subscribers: Subscribers::new(),
             runtimes: Arc::new(Nobody),
-            verifier: Verifier::new(vec![issuer.trusted()]),
+            verifier: Verifier::new(trust),
+            emergencies: Emergencies::default(),
+            keeper: Arc::clone(&keeper),
             refusals: Refusals::default(),
             turns: Turns::new(),
             jwks: json!({ "keys": [issuer.jwk()] }),
@@ -149,7 +168,9 @@ impl Api {
             issuer,
             calls,
             _state: state_dir,
-            _stop: stop.drop_guard(),
+            keeper,
+            _stop: stop.clone().drop_guard(),
+            stop,
             xds_state,
             store,
             standing,

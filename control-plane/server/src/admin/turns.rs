@@ -102,6 +102,7 @@ impl Turns {
     /// Waits for the turn of an admin's org to write; `None`: the platform's admins need none.
     pub async fn to_write(self: &Arc<Self>, topic: Topic, admin: &Admin) -> Result<Option<Turn>, Problem> {
         match admin.role.org() {
+            // A team of one server writes no policy.
             None => Ok(None),
             Some(org) => self.take(topic, org).await.map(Some),
         }
@@ -109,7 +110,12 @@ impl Turns {
 
     /// Waits for the turn of an admin's org, or of the platform, to have a question answered.
     pub async fn to_ask(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
-        let mut turn = self.take(Topic::Questions, admin.role.org().unwrap_or_default()).await?;
+        // No org has a name with a control character.
+        let of = match admin.role.server() {
+            Some(server) => format!("\0{server}"),
+            None => admin.role.org().unwrap_or_default().to_owned(),
+        };
+        let mut turn = self.take(Topic::Questions, &of).await?;
         turn._answering = Some(permit(&self.answering).await?);
         Ok(turn)
     }
@@ -169,7 +175,7 @@ mod tests {
     use crate::admin_role::Role;
 
     fn admin(role: &str) -> Admin {
-        Admin { name: "ops".into(), role: Role::parse(role).unwrap() }
+        Admin { name: "ops".into(), role: Role::parse(role).unwrap(), emergency: None }
     }
 
     /// Invariant I-4.

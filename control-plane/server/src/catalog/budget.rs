@@ -16,7 +16,7 @@ pub const SERVERS: Whole = Whole { what: "servers and their primitives", bytes: 
 /// The servers' part of the edge snapshot.
 pub const EDGE_SERVERS: Whole = Whole { what: "servers at the edge", bytes: 256 * KIB };
 /// The issuers with their keys.
-pub const ISSUERS: usize = 256 * KIB;
+pub const ISSUERS: usize = crate::issuers::faults::ISSUERS_BYTES;
 /// Left free in a gateway snapshot: upstreams, digests, framing.
 pub const SLACK: usize = MIB;
 /// Tag and length of an entry of a repeated field, at most.

@@ -15,9 +15,10 @@ use prost::Message as _;
 
 use super::Compiler;
 use super::budget::{self, EDGE, EXPOSURE, FRAMING, GATEWAY, POLICY, SLACK};
-use super::fault::{Fault, LAST_FORM, ORG_DENIED, Part};
+use super::fault::{Fault, LAST_FORM, NO_TOKENS, ORG_DENIED, Part};
 use super::orgs::{self, OrgPolicy, Size};
 use crate::clock;
+use crate::issuers::trust::NotInForce;
 use crate::policy::{self, Revoked};
 
 const ORG_WAY_OUT: &str = "delete or replace the org's entries (an admin of the org or of the platform)";
@@ -35,6 +36,8 @@ pub fn build(
     compiler: &Compiler,
     last: Option<&GatewaySnapshot>,
 ) -> anyhow::Result<Built> {
+    // First: servers are evaluated beside the issuers.
+    let out_of_force = compiler.trust().take(state, clock::now_ms());
     let settled = compiler.settle(&state.servers);
     let revoked = policy::revoked(&state.revocations, &compiler.trusted(), clock::now_ms());
     let builder = Builder { state, compiler, last, servers: settled.servers, revoked };
@@ -45,6 +48,7 @@ pub fn build(
         edge(&built.snapshot).context("the edges would refuse the snapshot")?;
     }
     built.faults.splice(0..0, settled.faults);
+    built.faults.extend(out_of_force.into_iter().map(not_in_force));
     Ok(built)
 }
 
@@ -189,6 +193,16 @@ impl Compiler {
         let OrgPolicy { exposure, bindings, limits } = policy.clone();
         let alone = Inputs { revision: 1, exposure, bindings, limits, ..self.config.inputs() };
         Snapshot::build(asp_registry::assemble(alone)).map(drop)
+    }
+}
+
+fn not_in_force(issuer: NotInForce) -> Fault {
+    Fault {
+        part: Part::Issuer,
+        name: format!("{}/{}", issuer.side.as_str(), issuer.name),
+        fault: issuer.fault,
+        in_force: NO_TOKENS,
+        way_out: "correct or delete the issuer (`PUT` or `DELETE /api/issuers/{side}/{name}`), or make it answer",
     }
 }
 

@@ -14,18 +14,20 @@ pub enum Part {
     Server,
     Org,
     Revocation,
+    Issuer,
     /// The whole edge snapshot.
     Edge,
 }
 
 impl Part {
-    pub const ALL: [Part; 4] = [Part::Server, Part::Org, Part::Revocation, Part::Edge];
+    pub const ALL: [Part; 5] = [Part::Server, Part::Org, Part::Revocation, Part::Issuer, Part::Edge];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             Part::Server => "server",
             Part::Org => "org",
             Part::Revocation => "revocation",
+            Part::Issuer => "issuer",
             Part::Edge => "edge",
         }
     }
@@ -36,7 +38,7 @@ impl Part {
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
     pub part: Part,
-    /// The server's, org's or revocation's name.
+    /// The server's, org's, revocation's or issuer's name.
     pub name: String,
     /// What is wrong.
     pub fault: String,
@@ -51,3 +53,5 @@ pub const LAST_FORM: &str = "its last published form";
 pub const NOT_SERVED: &str = "it is not served";
 /// Every call of the org is refused.
 pub const ORG_DENIED: &str = "every call of the org is denied";
+/// None of its tokens is taken.
+pub const NO_TOKENS: &str = "its tokens are refused";

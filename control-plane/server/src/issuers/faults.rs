@@ -5,34 +5,39 @@
 
 use std::collections::HashSet;
 
-use asp_proto::snapshot::{self, EdgeSnapshot};
+use asp_store::control::Side;
 use prost::Message as _;
+use serde_json::Value;
 
-use super::{Entry, File, Jwks, admin, client};
-use crate::catalog::budget;
+use super::document::{Document, KeySet};
+use super::{File, compile, keys};
 use crate::trusted_issuer::{DEVELOPMENT_ISS, DEVELOPMENT_NAME};
 
-/// Any origin: the edge wants one to evaluate a snapshot.
-const ORIGIN: &str = "http://localhost";
+/// Bytes of an edge snapshot that client issuers take, at most: every Envoy worker copies it.
+pub const ISSUERS_BYTES: usize = 256 * 1024;
 
 /// Every fault, each once; `dev`: the development issuer is trusted too.
 pub(crate) fn of(file: &File, dev: bool) -> Vec<String> {
     let mut found = Vec::new();
-    for entry in &file.clients {
-        let faults = of_entry(entry, |entry| client(entry).map(drop));
-        found.extend(faults.into_iter().map(|fault| format!("client issuer {}: {fault}", entry.name)));
-    }
-    for entry in &file.admins {
-        let faults = of_entry(entry, |entry| admin(entry).map(drop));
-        found.extend(faults.into_iter().map(|fault| format!("admin issuer {}: {fault}", entry.name)));
+    let sides = [(Side::Clients, "client", &file.clients), (Side::Admins, "admin", &file.admins)];
+    for (side, word, documents) in sides {
+        for document in documents {
+            let faults = of_document(side, document);
+            found.extend(faults.into_iter().map(|fault| format!("{word} issuer {}: {fault}", document.name)));
+        }
     }
     found.extend(repeated(file, dev));
-    let clients = file.clients.iter().filter_map(|entry| client(entry).ok());
-    let bytes: usize = clients.map(|issuer| issuer.encoded_len()).sum();
-    if bytes > budget::ISSUERS {
-        let bound = budget::ISSUERS;
+    if file.clients.len() > 1 {
+        let silent = file.clients.iter().filter(|document| document.orgs.is_empty());
+        found.extend(silent.map(|document| {
+            let fault = "of several client issuers each must say in `orgs` for which orgs it speaks";
+            format!("client issuer {}: {fault}", document.name)
+        }));
+    }
+    let bytes: usize = file.clients.iter().map(bytes).sum();
+    if bytes > ISSUERS_BYTES {
         found.push(format!(
-            "the client issuers take {bytes} bytes of an edge snapshot, {bound} is the bound: remove old keys"
+            "the client issuers take {bytes} bytes of an edge snapshot, {ISSUERS_BYTES} is the bound: remove old keys"
         ));
     }
     let mut seen = HashSet::new();
@@ -40,44 +45,43 @@ pub(crate) fn of(file: &File, dev: bool) -> Vec<String> {
     found
 }
 
-/// The faults of an entry, as it is with each of its keys alone.
-fn of_entry(entry: &Entry, build: impl Fn(&Entry) -> Result<(), String>) -> Vec<String> {
+/// What a client issuer takes of an edge snapshot.
+fn bytes(document: &Document) -> usize {
+    let keys = document.jwks.as_ref().and_then(|jwks| keys::written(document, &jwks.keys).ok());
+    compile::client(document, &keys.unwrap_or_default()).map_or(0, |issuer| issuer.encoded_len())
+}
+
+/// The faults of a document, as it is with each of its keys alone.
+pub fn of_document(side: Side, document: &Document) -> Vec<String> {
     let mut found = Vec::new();
     let mut kids = HashSet::new();
-    for key in &entry.jwks.keys {
-        let mut alone = entry.clone();
-        alone.jwks = Jwks { keys: vec![key.clone()] };
-        let kid = key.get("kid").and_then(serde_json::Value::as_str).unwrap_or_default();
+    for key in document.jwks.iter().flat_map(|jwks| &jwks.keys) {
+        let mut alone = document.clone();
+        alone.jwks = Some(KeySet { keys: vec![key.clone()] });
+        let kid = key.get("kid").and_then(Value::as_str).unwrap_or_default();
         if !kid.is_empty() && !kids.insert(kid) {
             found.push(format!("two keys have the kid {kid:?}"));
         }
-        let built = build(&alone).and_then(|()| at_the_edge(&alone));
-        found.extend(built.err());
+        found.extend(whole(side, &alone).err());
     }
-    // Too few or too many keys.
+    // Too few or too many keys, or none at all.
     if found.is_empty() {
-        found.extend(build(entry).err());
+        found.extend(whole(side, document).err());
     }
     found
 }
 
-/// Whether an edge takes the entry's keys; of an admin issuer too, so that one rule holds for both.
-fn at_the_edge(entry: &Entry) -> Result<(), String> {
-    let keys = super::keys(entry)?;
-    let kids: Vec<String> = keys.iter().map(|key| format!("{:?}", key.kid)).collect();
-    let issuer = snapshot::Issuer {
-        name: entry.name.clone(),
-        iss: entry.iss.clone(),
-        keys: keys
-            .into_iter()
-            .map(|key| snapshot::Key { kid: key.kid, alg: key.alg, jwk: key.jwk.to_string() })
-            .collect(),
-        ..snapshot::Issuer::default()
+/// As it is compiled; of an admin issuer too what an edge says of its keys, so that one rule holds for both.
+fn whole(side: Side, document: &Document) -> Result<(), String> {
+    let keys = match &document.jwks {
+        Some(jwks) => keys::written(document, &jwks.keys)?,
+        None => Vec::new(),
     };
-    let alone =
-        EdgeSnapshot { public_url: ORIGIN.to_owned(), issuers: vec![issuer], ..EdgeSnapshot::default() };
-    let evaluated = asp_edge::Snapshot::from_message(alone).map(drop);
-    evaluated.map_err(|fault| format!("key {} cannot be used: {fault}", kids.join(", ")))
+    match side {
+        Side::Clients => drop(compile::client(document, &keys)?),
+        Side::Admins => drop(compile::admin(document, &keys)?),
+    }
+    keys::at_the_edge(&document.name, &document.iss, &keys)
 }
 
 /// Names, issuers and admin keys that are given twice.
@@ -100,19 +104,11 @@ fn repeated(file: &File, dev: bool) -> Vec<String> {
             ));
         }
     }
-    // An admin token's key is found by its kid alone.
-    let mut kids: HashSet<&str> = HashSet::new();
+    let mut admins: HashSet<&str> = HashSet::new();
     for entry in &file.admins {
-        let own: HashSet<&str> = entry
-            .jwks
-            .keys
-            .iter()
-            .filter_map(|key| key.get("kid").and_then(serde_json::Value::as_str))
-            .collect();
-        for kid in own {
-            if !kids.insert(kid) {
-                found.push(format!("admin issuer {}: another admin issuer has a key {kid:?}", entry.name));
-            }
+        if !admins.insert(&entry.iss) {
+            found
+                .push(format!("admin issuer {}: another admin issuer has the iss {}", entry.name, entry.iss));
         }
     }
     found
@@ -160,10 +156,11 @@ mod tests {
         encrypting["use"] = json!("enc");
         let keys = [rsa(1024), encrypting, ec_key("with space"), ec_key("twice"), ec_key("twice")];
         let clients = [entry("login", &["ES256", "RS256"], &keys), entry("login", &["ES256"], &[])];
-        let admins = [
+        let mut admins = [
             entry("ops", &["ES256"], &[ec_key("x")]),
             entry("sre", &["ES256", "RS256"], &[ec_key("x"), rsa(1024)]),
         ];
+        admins[1]["iss"] = admins[0]["iss"].clone();
         let found = faults(&json!({ "clients": clients, "admins": admins }), false);
         let text = found.join("\n");
         for part in [
@@ -175,7 +172,7 @@ mod tests {
             "jwks must have 1 to 50 keys",
             "another client issuer has this name",
             "another client issuer has the iss",
-            "sre: another admin issuer has a key \"x\"",
+            "sre: another admin issuer has the iss https://ops.example",
             "sre: key \"rsa-1024\" cannot be used",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
-use tonic::transport::{Endpoint, Uri};
+use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, GATEWAY_RESOURCE, Kind, LEAVING, MAX_MESSAGE};
 
@@ -180,7 +180,8 @@ impl Subscriber {
 
 type Stream = (mpsc::Sender<DiscoveryRequest>, Streaming<DiscoveryResponse>);
 
-async fn open(target: &Target, applied: &str) -> Result<Stream, StreamError> {
+/// Connects to the control plane as whoever the target's peer is.
+pub(super) async fn connect(target: &Target) -> Result<Channel, tonic::transport::Error> {
     let endpoint = match target.peer {
         None => Endpoint::from(target.uri.clone()),
         Some(_) => Endpoint::from(asp_peer::endpoint_uri(&target.uri)),
@@ -191,13 +192,17 @@ async fn open(target: &Target, applied: &str) -> Result<Stream, StreamError> {
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
-    let channel = match &target.peer {
-        None => endpoint.connect().await?,
+    match &target.peer {
+        None => endpoint.connect().await,
         Some(peer) => {
             let connector = asp_peer::connector(peer.clone(), Role::Control, target.name.clone());
-            endpoint.connect_with_connector(connector).await?
+            endpoint.connect_with_connector(connector).await
         }
-    };
+    }
+}
+
+async fn open(target: &Target, applied: &str) -> Result<Stream, StreamError> {
+    let channel = connect(target).await?;
     let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     // One request answers one push: no more than one ever waits.
     let (requests, receiver) = mpsc::channel(1);

@@ -4,6 +4,7 @@
 //! answer "unimplemented".
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_server::{
@@ -43,6 +44,7 @@ pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::t
         AggregatedDiscoveryServiceServer::new(Ads(context.clone())).max_decoding_message_size(MAX_REQUEST);
     let ecds = ExtensionConfigDiscoveryServiceServer::new(Ecds(context.clone()))
         .max_decoding_message_size(MAX_REQUEST);
+    let keys = super::keys::service(Arc::clone(&context.keys), peer.clone());
     let eds = EndpointDiscoveryServiceServer::new(Eds(context)).max_decoding_message_size(MAX_REQUEST);
     let router = tonic::transport::Server::builder()
         .tcp_nodelay(true)
@@ -50,7 +52,8 @@ pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::t
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .add_service(ads)
         .add_service(ecds)
-        .add_service(eds);
+        .add_service(eds)
+        .add_service(keys);
     let stopped = stop.cancelled_owned();
     match peer {
         None => router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped).await,

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use super::endpoints::{Endpoints, Registration};
+use super::keys::RefreshKeys;
 use super::peer::Caller;
 use super::subscribers::{self, Subscribers};
 use super::subscription::{Event, Subscription};
@@ -39,6 +40,8 @@ pub struct Context {
     pub endpoints: Arc<Endpoints>,
     /// This process's own certificate, where subscribers have to show one.
     pub peer: Option<Peer>,
+    /// Fetches the keys that gateways ask for.
+    pub keys: Arc<dyn RefreshKeys>,
     pub stop: CancellationToken,
 }
 

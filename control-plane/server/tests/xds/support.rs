@@ -8,6 +8,7 @@ use asp_control::catalog::build::Built;
 use asp_control::publisher::{Handle, Publisher, Source};
 use asp_control::xds::client::{self, Apply, Target};
 use asp_control::xds::endpoints::Endpoints;
+use asp_control::xds::keys::RefreshKeys;
 use asp_control::xds::stream::Context;
 use asp_control::xds::subscribers::{Subscriber, Subscribers};
 use asp_control::xds::{EDGE_FILTER, Kind, Published, service};
@@ -57,6 +58,16 @@ impl Source for Counter {
     }
 }
 
+/// Knows no issuer.
+struct NoKeys;
+
+#[async_trait]
+impl RefreshKeys for NoKeys {
+    async fn refresh(&self, _: &str) -> u64 {
+        0
+    }
+}
+
 pub(crate) struct Control {
     pub(crate) address: std::net::SocketAddr,
     source: Arc<Counter>,
@@ -84,6 +95,7 @@ impl Control {
             subscribers: Arc::clone(&subscribers),
             endpoints: Arc::clone(&endpoints),
             peer,
+            keys: Arc::new(NoKeys),
             stop: stop.clone(),
         };
         tokio::spawn(endpoints.run(stop.clone()));

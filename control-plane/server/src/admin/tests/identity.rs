@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{Api, DEMO, read, sample};
 use crate::admin::auth::Verifier;
 use crate::clock;
+use crate::issuers::trust::{Given, Trust};
 use crate::trusted_issuer::{IssuerRules, MAX_TTL, TrustedIssuer};
 
 fn edge(snapshot: &GatewaySnapshot) -> EdgeSnapshot {
@@ -176,7 +177,8 @@ fn verifier(api: &Api, change: impl FnOnce(&mut IssuerRules)) -> Verifier {
     let TrustedIssuer { kid, algorithm, key, rules } = api.issuer.trusted();
     let mut changed = IssuerRules::of(&rules.iss);
     change(&mut changed);
-    Verifier::new(vec![TrustedIssuer { kid, algorithm, key, rules: Arc::new(changed) }])
+    let admins = vec![TrustedIssuer { kid, algorithm, key, rules: Arc::new(changed) }];
+    Verifier::new(Trust::new(Given { admins, ..Given::default() }))
 }
 
 #[tokio::test]

@@ -1,0 +1,107 @@
+//! A signing key of this machine's own, in a file of the state directory.
+//!
+//! Keeps true: the private key stays in a 0600 file and prints as `***`; a file that is no such key is refused, never
+//! replaced.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use asp_control::trusted_issuer::{IssuerRules, TYP, TrustedIssuer};
+use asp_platform::secret::Secret;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::state_dir;
+
+/// Why the key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalKeyError {
+    #[error("{path}: {source}", path = path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{path}: not a signing key: {fault}", path = path.display())]
+    Malformed { path: PathBuf, fault: String },
+    #[error("the key cannot be generated")]
+    Generate,
+    #[error("the token cannot be signed: {0}")]
+    Sign(String),
+}
+
+/// An ES256 key.
+#[derive(Clone)]
+pub struct LocalKey {
+    pub kid: String,
+    /// The public key (RFC 7517).
+    pub jwk: Value,
+    /// Standard base64 of its PKCS #8 form.
+    pub pkcs8: Secret,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    kid: String,
+    jwk: Value,
+    pkcs8: String,
+}
+
+impl LocalKey {
+    pub fn generate() -> Result<LocalKey, LocalKeyError> {
+        let fault = |_| LocalKeyError::Generate;
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(fault)?;
+        let pkcs8 = pair.to_pkcs8v1().map_err(fault)?;
+        // SEC 1 section 2.3.3: 0x04, then x and y of 32 bytes each.
+        let point = pair.public_key().as_ref();
+        let (Some(x), Some(y)) = (point.get(1..33), point.get(33..65)) else {
+            return Err(LocalKeyError::Generate);
+        };
+        let (x, y) = (URL_SAFE_NO_PAD.encode(x), URL_SAFE_NO_PAD.encode(y));
+        // RFC 7638: the thumbprint is over the required members in lexical order.
+        let thumbprint = Sha256::digest(format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#));
+        let kid = URL_SAFE_NO_PAD.encode(thumbprint);
+        let jwk =
+            json!({ "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": kid, "alg": "ES256", "use": "sig" });
+        Ok(LocalKey { kid, jwk, pkcs8: Secret::new(STANDARD.encode(pkcs8.as_ref())) })
+    }
+
+    /// Reads the key of a file, creating it when there is none.
+    pub fn load_or_create(path: &Path) -> Result<LocalKey, LocalKeyError> {
+        let io = |source| LocalKeyError::Io { path: path.to_owned(), source };
+        if let Some(parent) = path.parent() {
+            state_dir::create(parent).map_err(io)?;
+        }
+        if !path.try_exists().map_err(io)? {
+            let LocalKey { kid, jwk, pkcs8 } = LocalKey::generate()?;
+            let fresh = Stored { kid, jwk, pkcs8: pkcs8.expose().to_owned() };
+            let text = serde_json::to_vec_pretty(&fresh).map_err(|e| LocalKeyError::Sign(e.to_string()))?;
+            state_dir::create_once(path, &text).map_err(io)?;
+        }
+        let text = std::fs::read(path).map_err(io)?;
+        let stored: Stored = serde_json::from_slice(&text)
+            .map_err(|e| LocalKeyError::Malformed { path: path.to_owned(), fault: e.to_string() })?;
+        Ok(LocalKey { kid: stored.kid, jwk: stored.jwk, pkcs8: Secret::new(stored.pkcs8) })
+    }
+
+    /// What the admin API verifies with: the public key only.
+    pub fn trusted(&self, rules: IssuerRules) -> Result<TrustedIssuer, LocalKeyError> {
+        let malformed = |fault: String| LocalKeyError::Malformed { path: PathBuf::from(&self.kid), fault };
+        let jwk: jsonwebtoken::jwk::Jwk =
+            serde_json::from_value(self.jwk.clone()).map_err(|e| malformed(e.to_string()))?;
+        let key = DecodingKey::from_jwk(&jwk).map_err(|e| malformed(e.to_string()))?;
+        Ok(TrustedIssuer { kid: self.kid.clone(), algorithm: Algorithm::ES256, key, rules: Arc::new(rules) })
+    }
+
+    /// Signs claims as an access token (RFC 9068 section 2.1).
+    pub fn sign(&self, claims: &impl Serialize) -> Result<Secret, LocalKeyError> {
+        let der = STANDARD.decode(self.pkcs8.expose()).map_err(|e| LocalKeyError::Sign(e.to_string()))?;
+        let header =
+            Header { typ: Some(TYP.into()), kid: Some(self.kid.clone()), ..Header::new(Algorithm::ES256) };
+        jsonwebtoken::encode(&header, claims, &EncodingKey::from_ec_der(&der))
+            .map(Secret::new)
+            .map_err(|e| LocalKeyError::Sign(e.to_string()))
+    }
+}

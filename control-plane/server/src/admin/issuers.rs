@@ -1,0 +1,206 @@
+//! Issuers: whose tokens clients and admins may bring, managed without a restart.
+//!
+//! Keeps true: only the platform's admins see and change them; what the operator's file says is read, never written; an
+//! issuer that a stored server names is not deleted; one that is fetched from is reachable by the rules of
+//! [`crate::issuers::fetch`] before it is stored. No secret is in a document: credentials are the operator's, by name.
+
+use std::sync::Arc;
+
+use asp_store::control::{IssuerRecord, Side};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::Response;
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use super::AdminState;
+use super::auth::Admin;
+use super::body::Body;
+use super::etag::{precondition, tagged};
+use super::off_thread;
+use super::problem::{Code, Problem};
+use crate::clock;
+use crate::issuers::document::{Document, Source};
+use crate::issuers::faults;
+
+/// Every issuer: those of the store, and how it stands with each whose keys are fetched.
+#[utoipa::path(get, path = "/api/issuers", tag = "issuers",
+    responses((status = 200, body = Object), (status = 403, body = Problem)))]
+pub async fn list(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Value>, Problem> {
+    admin.platform()?;
+    let stored = state.store.issuers().await?;
+    let list = stored.iter().map(|record| shown(&state, record)).collect::<Result<Vec<Value>, Problem>>()?;
+    Ok(Json(json!({ "issuers": list, "fetched": fetched(&state).await? })))
+}
+
+/// One issuer of the store.
+#[utoipa::path(get, path = "/api/issuers/{side}/{name}", tag = "issuers",
+    params(("side" = String, Path), ("name" = String, Path)),
+    responses((status = 200, body = Object), (status = 404, body = Problem)))]
+pub async fn get(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path((side, name)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    admin.platform()?;
+    let side = side_of(&side)?;
+    let record = state.store.issuer(side, &name).await?.ok_or_else(Problem::not_found)?;
+    Ok(tagged(record.revision, shown(&state, &record)?))
+}
+
+/// Adds or replaces an issuer; in force with the next snapshot, a moment later. Its keys are fetched at once.
+#[utoipa::path(put, path = "/api/issuers/{side}/{name}", tag = "issuers", request_body = Document,
+    params(("side" = String, Path), ("name" = String, Path)),
+    responses((status = 200, body = Object), (status = 409, body = Problem), (status = 412, body = Problem),
+        (status = 422, body = Problem)))]
+pub async fn put(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path((side, name)): Path<(String, String)>,
+    headers: HeaderMap,
+    Body(document): Body<Document>,
+) -> Result<Json<Value>, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    let side = side_of(&side)?;
+    if !document.name.is_empty() && document.name != name {
+        return Err(Problem::params("the name in the document is not the one in the path"));
+    }
+    let document = Document { name: name.clone(), ..document };
+    check(&state, side, &document).await?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let text = serde_json::to_string(&document).map_err(|error| Problem::params(error.to_string()))?;
+    let written = state.published(state.store.put_issuer(&change, side, &name, &text).await?);
+    take_effect(&state).await?;
+    Ok(Json(json!({
+        "side": side.as_str(), "name": name, "revision": written.revision, "changed": written.changed,
+    })))
+}
+
+/// Removes an issuer: its tokens are refused from the next snapshot on.
+#[utoipa::path(delete, path = "/api/issuers/{side}/{name}", tag = "issuers",
+    params(("side" = String, Path), ("name" = String, Path)),
+    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub async fn delete(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path((side, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    let side = side_of(&side)?;
+    if side == Side::Clients {
+        let users = users(&state, &name).await?;
+        if !users.is_empty() && state.store.issuer(side, &name).await?.is_some() {
+            let detail = format!("servers name it in auth.issuers: {}", users.join(", "));
+            return Err(Problem::new(Code::IssuerInUse, detail));
+        }
+    }
+    let change = state.change(&admin, precondition(&headers)?);
+    let written = state.published(state.store.delete_issuer(&change, side, &name).await?);
+    take_effect(&state).await?;
+    Ok(Json(json!({
+        "side": side.as_str(), "name": name, "revision": written.revision, "changed": written.changed,
+    })))
+}
+
+fn side_of(text: &str) -> Result<Side, Problem> {
+    Side::parse(text).ok_or_else(Problem::not_found)
+}
+
+/// Whether it can be in force; every fault at once.
+async fn check(state: &AdminState, side: Side, document: &Document) -> Result<(), Problem> {
+    let name = &document.name;
+    let trust = state.compiler.trust();
+    if trust.is_given(side, name) {
+        let detail = format!("{name} stands in the operator's file (ASP_ISSUERS): change it there");
+        return Err(Problem::new(Code::IssuerGiven, detail));
+    }
+    let mut found = faults::of_document(side, document);
+    if side == Side::Clients && document.orgs.is_empty() {
+        found.push("orgs: say for which orgs it speaks (`*` for every one)".into());
+    }
+    let stored = state.store.issuers().await?;
+    let own = stored.iter().find(|record| record.side == side && record.name == *name);
+    let is_its_own = own.is_some_and(|record| iss_of(record).as_ref() == Some(&document.iss));
+    if !is_its_own && trust.has_iss(side, &document.iss) {
+        found.push(format!("iss: another issuer has {}", document.iss));
+    }
+    let login = document.login.as_ref();
+    let source = document.source();
+    let urls = [
+        source.url(),
+        document.introspection.as_ref().and_then(|given| given.url.as_deref()),
+        login.and_then(|login| login.token_endpoint.as_deref()),
+    ];
+    found.extend(urls.into_iter().flatten().filter_map(|url| state.keeper.fetcher().may_reach(url).err()));
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::params(found.join("; ")))
+}
+
+fn iss_of(record: &IssuerRecord) -> Option<String> {
+    serde_json::from_str::<Document>(&record.document).ok().map(|document| document.iss)
+}
+
+/// The stored servers that accept its tokens.
+async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
+    let loaded = state.store.load().await?;
+    let compiler = state.compiler.clone();
+    let servers = off_thread(move || compiler.compile_all(&loaded.servers)).await?;
+    let uses = servers.iter().filter(|server| server.edge.issuers.iter().any(|issuer| issuer == name));
+    Ok(uses.map(|server| server.server.name.clone()).collect())
+}
+
+/// What is written counts for the next request of this process, published or not.
+async fn take_effect(state: &AdminState) -> Result<(), Problem> {
+    let loaded = state.store.load().await?;
+    let trust = state.compiler.trust().clone();
+    off_thread(move || trust.take(&loaded, clock::now_ms())).await?;
+    state.keeper.changed();
+    Ok(())
+}
+
+fn shown(state: &AdminState, record: &IssuerRecord) -> Result<Value, Problem> {
+    let document: Value = serde_json::from_str(&record.document).map_err(|error| {
+        tracing::error!(%error, issuer = %record.name, "a stored issuer is not JSON, its admin got an internal error");
+        Problem::new(Code::Internal, "")
+    })?;
+    Ok(json!({
+        "side": record.side.as_str(),
+        "name": record.name,
+        "revision": record.revision,
+        "updatedAt": record.updated_at,
+        "document": document,
+        "fault": state.keeper.fault(record.side, &record.name),
+    }))
+}
+
+/// How it stands with the keys of those that publish them, the operator's file included.
+async fn fetched(state: &AdminState) -> Result<Vec<Value>, Problem> {
+    let times = state.store.issuer_keys().await?;
+    let in_force = state.compiler.trust().in_force();
+    let wanted = in_force.wanted.iter().map(|wanted| {
+        let is_its = |record: &&asp_store::control::IssuerKeysRecord| {
+            record.side == wanted.side
+                && record.name == wanted.name
+                && Some(record.source.as_str()) == wanted.source.url()
+        };
+        let at = times.iter().find(is_its).map(|record| record.fetched_at);
+        let how = match wanted.source {
+            Source::Keys(_) => "jwksUri",
+            Source::Discovery(_) | Source::Written => "discovery",
+        };
+        json!({
+            "side": wanted.side.as_str(),
+            "name": wanted.name,
+            "by": how,
+            "keys": wanted.keys,
+            "fetchedAt": at,
+            "fault": state.keeper.fault(wanted.side, &wanted.name),
+        })
+    });
+    Ok(wanted.collect())
+}

@@ -1,0 +1,219 @@
+//! From what is said of an issuer, and the keys that it has, to what edges, gateways and the admin API know.
+
+use std::sync::Arc;
+
+use asp_edge::names;
+use asp_proto::snapshot;
+
+use super::document::{Document, Introspection, Login};
+use super::fetched::Fetched;
+use super::keys::{ALGS, Key};
+use crate::admin_role::Role;
+use crate::trusted_issuer::{IssuerRules, MAX_TTL, TrustedIssuer};
+
+/// Longest URL of a document, in bytes.
+const MAX_URL: usize = 2_048;
+/// Entries of one of its lists.
+const MAX_LIST: usize = 256;
+
+/// A client issuer with these keys; none: its tokens are for the gateway to ask about.
+pub(super) fn client(document: &Document, keys: &[Key]) -> Result<snapshot::Issuer, String> {
+    if !document.claims.role.is_empty() || !document.roles.is_empty() {
+        return Err("claims.role and roles are for admin issuers".into());
+    }
+    check(document)?;
+    let (claims, defaults) = (&document.claims, &document.defaults);
+    Ok(snapshot::Issuer {
+        name: document.name.clone(),
+        iss: document.iss.clone(),
+        keys: keys.iter().map(Key::message).collect(),
+        typ: document.typ.iter().map(|typ| typ.to_ascii_lowercase()).collect(),
+        audiences: document.audiences.clone(),
+        claims: Some(snapshot::ClaimNames {
+            org: claims.org.clone(),
+            user: claims.user.clone(),
+            groups: claims.groups.clone(),
+            scopes: claims.scopes.clone(),
+            client: claims.client.clone(),
+            org_default: defaults.org.clone(),
+            groups_default: defaults.groups.clone(),
+            scopes_default: defaults.scopes.clone(),
+        }),
+        max_lifetime_seconds: lifetime(document)?,
+        orgs: orgs(document)?,
+        keys_refreshed: document.source().url().is_some(),
+    })
+}
+
+/// What gateways do with it beside verifying its tokens; `None` where that is all.
+pub(super) fn access(
+    document: &Document,
+    fetched: Option<&Fetched>,
+) -> Result<Option<snapshot::IssuerAccess>, String> {
+    let said = |own: &Option<String>, found: fn(&Fetched) -> Option<&String>, what: &str| {
+        let found = own.as_ref().or_else(|| fetched.and_then(found));
+        found.cloned().ok_or_else(|| format!("its discovery names no {what}: write it"))
+    };
+    let introspection = |given: &Introspection| -> Result<_, String> {
+        Ok(snapshot::Introspection {
+            url: said(
+                &given.url,
+                |fetched| fetched.introspection_endpoint.as_ref(),
+                "introspection_endpoint",
+            )?,
+            credential: given.credential.clone(),
+            audiences: given.audiences.clone(),
+        })
+    };
+    let login = |given: &Login| -> Result<_, String> {
+        Ok(snapshot::Login {
+            client_id: given.client_id.clone(),
+            authorization_endpoint: said(
+                &given.authorization_endpoint,
+                |fetched| fetched.authorization_endpoint.as_ref(),
+                "authorization_endpoint",
+            )?,
+            token_endpoint: said(
+                &given.token_endpoint,
+                |fetched| fetched.token_endpoint.as_ref(),
+                "token_endpoint",
+            )?,
+            redirects: given.redirects.clone(),
+            scopes: given.scopes.clone(),
+        })
+    };
+    let access = snapshot::IssuerAccess {
+        issuer: document.name.clone(),
+        introspection: document.introspection.as_ref().map(introspection).transpose()?,
+        login: document.login.as_ref().map(login).transpose()?,
+    };
+    let says_something = access.introspection.is_some() || access.login.is_some();
+    Ok(says_something.then_some(access))
+}
+
+/// An admin issuer: one entry for each of its keys.
+pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssuer>, String> {
+    let claims = &document.claims;
+    if [&claims.org, &claims.scopes, &claims.client].iter().any(|name| !name.is_empty())
+        || !document.defaults.is_empty()
+        || document.introspection.is_some()
+        || document.login.is_some()
+    {
+        return Err(
+            "an admin token has a name, a role or groups: of claims only user, role and groups can be set, \
+                    and neither defaults, introspection nor login"
+                .into(),
+        );
+    }
+    check(document)?;
+    let or = |text: &str, default: String| if text.is_empty() { default } else { text.to_owned() };
+    let mut rules = IssuerRules::of(&document.iss);
+    if !document.typ.is_empty() {
+        rules.typ = document.typ.iter().map(|typ| typ.to_ascii_lowercase()).collect();
+    }
+    rules.audiences.extend(document.audiences.iter().cloned());
+    rules.user_claim = or(&claims.user, rules.user_claim);
+    rules.role_claim = or(&claims.role, rules.role_claim);
+    rules.groups_claim = or(&claims.groups, rules.groups_claim);
+    rules.max_lifetime = lifetime(document)?;
+    rules.orgs = orgs(document)?;
+    for (group, role) in &document.roles {
+        let parsed = Role::parse(role).ok_or_else(|| format!("roles: `{role}` of {group:?} is no role"))?;
+        rules.roles.push((group.clone(), parsed));
+    }
+    let rules = Arc::new(rules);
+    let trusted = |key: &Key| TrustedIssuer {
+        kid: key.kid.clone(),
+        algorithm: key.algorithm,
+        key: key.decoding.clone(),
+        rules: Arc::clone(&rules),
+    };
+    Ok(keys.iter().map(trusted).collect())
+}
+
+/// What holds for both.
+fn check(document: &Document) -> Result<(), String> {
+    if document.name.is_empty() || document.iss.is_empty() {
+        return Err("name and iss must not be empty".into());
+    }
+    if document.name.len() > 63
+        || !document.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    {
+        return Err(format!("name: {:?} is not 1 to 63 of the characters A-Z a-z 0-9 - _ .", document.name));
+    }
+    if document.jwks.is_some() && document.jwks_uri.is_some() {
+        return Err("jwks and jwksUri exclude each other".into());
+    }
+    let unknown = document.algs.iter().find(|alg| ALGS.iter().all(|(known, _)| known != alg));
+    if let Some(alg) = unknown {
+        return Err(format!("alg {alg} is not supported"));
+    }
+    for (claim, path) in document.claims.all() {
+        if path.len() > 256 || path.chars().any(char::is_control) {
+            return Err(format!("claims.{claim} is longer than 256 bytes, or holds a control character"));
+        }
+    }
+    let org = &document.defaults.org;
+    if let Some(fault) = (!org.is_empty()).then(|| names::fault(org)).flatten() {
+        return Err(format!("defaults.org: `{org}` {fault}"));
+    }
+    let defaults = &document.defaults;
+    let lists = [&document.typ, &document.audiences, &document.orgs, &defaults.groups, &defaults.scopes];
+    if lists.iter().any(|list| list.len() > MAX_LIST) || document.roles.len() > MAX_LIST {
+        return Err(format!("a list has more than {MAX_LIST} entries"));
+    }
+    if let Some(group) = defaults.groups.iter().find(|group| !names::is_name(group)) {
+        return Err(format!("defaults.groups: `{group}` is no name of a group"));
+    }
+    check_urls(document)?;
+    if document
+        .login
+        .as_ref()
+        .is_some_and(|login| login.client_id.is_empty() || login.redirects.len() > MAX_LIST)
+    {
+        return Err("login needs a clientId, and at most 256 redirects".into());
+    }
+    if document.introspection.as_ref().is_some_and(|given| given.credential.is_empty()) {
+        return Err("introspection.credential must name a credential of the operator".into());
+    }
+    Ok(())
+}
+
+/// Whether they are URLs. Whether they may be reached is found when they are.
+fn check_urls(document: &Document) -> Result<(), String> {
+    let login = document.login.as_ref();
+    let urls = [
+        ("jwksUri", document.jwks_uri.as_ref()),
+        ("introspection.url", document.introspection.as_ref().and_then(|given| given.url.as_ref())),
+        ("login.authorizationEndpoint", login.and_then(|login| login.authorization_endpoint.as_ref())),
+        ("login.tokenEndpoint", login.and_then(|login| login.token_endpoint.as_ref())),
+    ];
+    let discovered = document.source() == super::document::Source::Discovery(document.iss.clone());
+    let iss = [("iss, whose discovery is asked,", discovered.then_some(&document.iss))];
+    for (member, url) in urls.into_iter().chain(iss) {
+        let Some(url) = url else { continue };
+        let uri: Option<http::Uri> = url.parse().ok();
+        let is_http =
+            uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some());
+        if !is_http || url.len() > MAX_URL || url.contains('#') {
+            return Err(format!("{member} must be an absolute http(s) URL, not {url:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn lifetime(document: &Document) -> Result<u64, String> {
+    let lifetime = document.max_lifetime_seconds.unwrap_or(MAX_TTL.as_secs());
+    if lifetime == 0 || lifetime > MAX_TTL.as_secs() {
+        return Err(format!("maxLifetimeSeconds must be from 1 to {}", MAX_TTL.as_secs()));
+    }
+    Ok(lifetime)
+}
+
+fn orgs(document: &Document) -> Result<Vec<String>, String> {
+    let fault = |org: &String| names::pattern_fault(org).map(|fault| format!("orgs: `{org}` {fault}"));
+    match document.orgs.iter().find_map(fault) {
+        Some(fault) => Err(fault),
+        None => Ok(document.orgs.clone()),
+    }
+}

@@ -1,0 +1,164 @@
+//! Fetches what an issuer publishes: its discovery document and its key set.
+//!
+//! Keeps true: https to public addresses only, or an origin that the operator lists; no redirect is followed; an answer
+//! is read up to [`MAX_BODY`] and within [`WITHIN`]; a discovery document speaks for the issuer that it names, which is
+//! the one that was asked (OpenID Connect Discovery 1.0 section 4.3, RFC 8414 section 3.3).
+
+use std::time::Duration;
+
+use asp_outbound::{Outbound, body};
+use serde::Deserialize;
+
+use super::document::{KeySet, Source};
+use super::fetched::Fetched;
+
+/// Largest document, in bytes.
+const MAX_BODY: usize = 256 * 1024;
+/// Longest time for all of an issuer's documents.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Longest URL that a discovery document may name, in bytes.
+const MAX_URL: usize = 2_048;
+
+/// Asks issuers.
+pub struct Fetcher {
+    outbound: Outbound,
+    /// Origins that may be plain http or private.
+    origins: Vec<String>,
+}
+
+/// The members that matter.
+#[derive(Deserialize)]
+struct Discovery {
+    issuer: String,
+    jwks_uri: String,
+    authorization_endpoint: Option<String>,
+    token_endpoint: Option<String>,
+    introspection_endpoint: Option<String>,
+}
+
+impl Fetcher {
+    pub fn new(origins: Vec<String>) -> Result<Fetcher, asp_outbound::OutboundError> {
+        Ok(Fetcher { outbound: Outbound::with_silence(WITHIN)?, origins })
+    }
+
+    /// Whether something may be fetched from there; else why not.
+    pub fn may_reach(&self, url: &str) -> Result<(), String> {
+        match self.outbound.of_origins(url, &self.origins) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!(
+                "{url}: {error}; it must be https at a public address, or its origin be listed in ASP_ISSUER_ORIGINS"
+            )),
+        }
+    }
+
+    /// What the issuer says, as it is kept; `Err` says what is wrong, for the operator.
+    pub(super) async fn fetch(&self, source: &Source) -> Result<Fetched, String> {
+        let work = async {
+            match source {
+                Source::Written => Ok(Fetched::default()),
+                Source::Keys(url) => Ok(Fetched { jwks: self.key_set(url).await?, ..Fetched::default() }),
+                Source::Discovery(iss) => self.discover(iss).await,
+            }
+        };
+        let late = || format!("it did not answer within {} s", WITHIN.as_secs());
+        tokio::time::timeout(WITHIN, work).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    async fn discover(&self, iss: &str) -> Result<Fetched, String> {
+        let mut first = String::new();
+        for url in locations(iss) {
+            let found = match self.get::<Discovery>(&url).await {
+                Ok(found) => found,
+                Err(fault) => {
+                    first = if first.is_empty() { fault } else { first };
+                    continue;
+                }
+            };
+            if found.issuer != iss {
+                return Err(format!("{url}: its issuer is {:?}, not {iss:?}", shown(&found.issuer)));
+            }
+            let urls = [&found.authorization_endpoint, &found.token_endpoint, &found.introspection_endpoint];
+            if urls.into_iter().flatten().any(|url| url.len() > MAX_URL) {
+                return Err(format!("{url}: it names a URL of more than {MAX_URL} bytes"));
+            }
+            return Ok(Fetched {
+                jwks: self.key_set(&found.jwks_uri).await?,
+                introspection_endpoint: found.introspection_endpoint,
+                authorization_endpoint: found.authorization_endpoint,
+                token_endpoint: found.token_endpoint,
+            });
+        }
+        Err(first)
+    }
+
+    async fn key_set(&self, url: &str) -> Result<KeySet, String> {
+        let set: KeySet = self.get(url).await?;
+        match set.keys.is_empty() {
+            true => Err(format!("{}: it has no keys", shown(url))),
+            false => Ok(set),
+        }
+    }
+
+    async fn get<T: serde::de::DeserializeOwned>(&self, url: &str) -> Result<T, String> {
+        let at = |fault: &dyn std::fmt::Display| format!("{}: {fault}", shown(url));
+        self.may_reach(url)?;
+        let destination = self.outbound.of_origins(url, &self.origins).map_err(|error| at(&error))?;
+        let request = destination.client.get(destination.url).header("accept", "application/json");
+        let response = request.send().await.map_err(|error| at(&cause(&error)))?;
+        if response.status() != 200 {
+            return Err(at(&format!("it answers with status {}", response.status().as_u16())));
+        }
+        let body = body(response, MAX_BODY).await.map_err(|fault| at(&fault))?;
+        serde_json::from_slice(&body).map_err(|error| at(&format!("it is not what it should be: {error}")))
+    }
+}
+
+/// Where an issuer's metadata may be: OpenID Connect Discovery 1.0 section 4, RFC 8414 section 3.1.
+fn locations(iss: &str) -> Vec<String> {
+    let base = iss.trim_end_matches('/');
+    let mut urls = vec![format!("{base}/.well-known/openid-configuration")];
+    if let Some((scheme, rest)) = base.split_once("://") {
+        let (authority, path) = rest
+            .split_once('/')
+            .map_or((rest, String::new()), |(authority, path)| (authority, format!("/{path}")));
+        urls.push(format!("{scheme}://{authority}/.well-known/oauth-authorization-server{path}"));
+    }
+    urls
+}
+
+/// A text of a stranger in a log line.
+fn shown(text: &str) -> String {
+    text.chars().take(200).flat_map(char::escape_debug).collect()
+}
+
+/// The innermost cause: the outer ones say that a request was sent.
+fn cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::locations;
+
+    #[test]
+    fn metadata_is_looked_for_where_both_standards_put_it() {
+        assert_eq!(
+            locations("https://login.example.com/realms/acme"),
+            [
+                "https://login.example.com/realms/acme/.well-known/openid-configuration",
+                "https://login.example.com/.well-known/oauth-authorization-server/realms/acme"
+            ]
+        );
+        assert_eq!(
+            locations("https://login.example.com/"),
+            [
+                "https://login.example.com/.well-known/openid-configuration",
+                "https://login.example.com/.well-known/oauth-authorization-server"
+            ]
+        );
+    }
+}

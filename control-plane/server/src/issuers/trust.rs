@@ -1,0 +1,232 @@
+//! The issuers in force: those of the operator's file, those of the store, and in development the development issuer.
+//!
+//! Owns what becomes of them together. Keeps true: what is written in the file is what the operator says, whatever the
+//! store has of the same name or `iss`; a document that is no good any more is left out and named, the others are in
+//! force; keys that an issuer said too long ago are in force no more.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::snapshot;
+use asp_store::control::{ControlState, IssuerKeysRecord, Side};
+use parking_lot::RwLock;
+use prost::Message as _;
+
+use super::document::{Document, Source};
+use super::faults::ISSUERS_BYTES;
+use super::fetched::Fetched;
+use super::keys::{self, Key};
+use super::{File, compile};
+use crate::trusted_issuer::TrustedIssuer;
+
+/// How long keys that were fetched are in force when their issuer cannot be asked any more: an hour after the time at
+/// which they would have been fetched again ([`super::refresh::FRESH`]).
+pub const STALE: Duration = Duration::from_secs(3_600 + 600);
+
+/// What this process was started with.
+#[derive(Clone, Default)]
+pub struct Given {
+    pub file: File,
+    /// The development issuer.
+    pub clients: Vec<snapshot::Issuer>,
+    pub admins: Vec<TrustedIssuer>,
+}
+
+/// An issuer that something is fetched from.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub side: Side,
+    pub name: String,
+    pub document: Document,
+    pub source: Source,
+    /// When it was fetched last, in Unix milliseconds; 0: never.
+    pub fetched_at: u64,
+    /// Keys in force.
+    pub keys: usize,
+}
+
+/// An issuer that is not in force as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotInForce {
+    pub side: Side,
+    pub name: String,
+    pub fault: String,
+}
+
+/// What edges, gateways and the admin API are told.
+#[derive(Default)]
+pub struct InForce {
+    pub clients: Vec<snapshot::Issuer>,
+    pub access: Vec<snapshot::IssuerAccess>,
+    pub admins: Vec<TrustedIssuer>,
+    pub wanted: Vec<Wanted>,
+}
+
+impl InForce {
+    /// The `iss` of every issuer whose tokens are taken, of clients and of admins.
+    pub fn all(&self) -> Vec<String> {
+        let clients = self.clients.iter().map(|issuer| &issuer.iss);
+        let all: std::collections::BTreeSet<&String> =
+            clients.chain(self.admins.iter().map(|key| &key.rules.iss)).collect();
+        all.into_iter().cloned().collect()
+    }
+
+    /// The names by which servers know client issuers.
+    pub fn names(&self) -> Vec<&str> {
+        self.clients.iter().map(|issuer| issuer.name.as_str()).collect()
+    }
+}
+
+/// Holds them; cheap to clone.
+#[derive(Clone)]
+pub struct Trust {
+    given: Arc<Given>,
+    in_force: Arc<RwLock<Arc<InForce>>>,
+}
+
+impl Trust {
+    pub fn new(given: Given) -> Trust {
+        let trust = Trust { given: Arc::new(given), in_force: Arc::default() };
+        // What is given is in force before the store was read.
+        trust.take(&ControlState::default(), 0);
+        trust
+    }
+
+    pub fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.in_force.read())
+    }
+
+    /// Whether the operator's file, or development, has an issuer of this name.
+    pub fn is_given(&self, side: Side, name: &str) -> bool {
+        self.given_documents().any(|(known, document)| known == side && document.name == name)
+            || (side == Side::Clients && self.given.clients.iter().any(|issuer| issuer.name == name))
+    }
+
+    /// Whether another issuer of this side has this `iss`.
+    pub fn has_iss(&self, side: Side, iss: &str) -> bool {
+        match side {
+            Side::Clients => self.in_force().clients.iter().any(|issuer| issuer.iss == iss),
+            Side::Admins => self.in_force().admins.iter().any(|key| key.rules.iss == iss),
+        }
+    }
+
+    fn given_documents(&self) -> impl Iterator<Item = (Side, &Document)> {
+        let clients = self.given.file.clients.iter().map(|document| (Side::Clients, document));
+        clients.chain(self.given.file.admins.iter().map(|document| (Side::Admins, document)))
+    }
+
+    /// Takes what the store has at `now` (Unix milliseconds), and says what of it is not in force.
+    pub fn take(&self, state: &ControlState, now: u64) -> Vec<NotInForce> {
+        let mut making = Making {
+            state,
+            now,
+            in_force: InForce {
+                clients: self.given.clients.clone(),
+                admins: self.given.admins.clone(),
+                ..InForce::default()
+            },
+            names: self.given.clients.iter().map(|issuer| (Side::Clients, issuer.name.clone())).collect(),
+            isses: HashSet::new(),
+            faults: Vec::new(),
+            bytes: 0,
+        };
+        making.isses.extend(self.given.clients.iter().map(|issuer| (Side::Clients, issuer.iss.clone())));
+        making.isses.extend(self.given.admins.iter().map(|key| (Side::Admins, key.rules.iss.clone())));
+        for (side, document) in self.given_documents() {
+            making.add(side, document);
+        }
+        for record in &state.issuers {
+            match serde_json::from_str::<Document>(&record.document) {
+                Ok(document) => making.add(record.side, &Document { name: record.name.clone(), ..document }),
+                Err(error) => making.fault(record.side, &record.name, error.to_string()),
+            }
+        }
+        *self.in_force.write() = Arc::new(making.in_force);
+        making.faults
+    }
+}
+
+struct Making<'a> {
+    state: &'a ControlState,
+    now: u64,
+    in_force: InForce,
+    names: HashSet<(Side, String)>,
+    isses: HashSet<(Side, String)>,
+    faults: Vec<NotInForce>,
+    bytes: usize,
+}
+
+impl Making<'_> {
+    fn fault(&mut self, side: Side, name: &str, fault: String) {
+        self.faults.push(NotInForce { side, name: name.to_owned(), fault });
+    }
+
+    fn add(&mut self, side: Side, document: &Document) {
+        if !self.names.insert((side, document.name.clone()))
+            || !self.isses.insert((side, document.iss.clone()))
+        {
+            let fault = "another issuer, of the operator's file or older, has its name or its iss";
+            return self.fault(side, &document.name, fault.into());
+        }
+        if let Err(fault) = self.compile(side, document) {
+            self.fault(side, &document.name, fault);
+        }
+    }
+
+    fn compile(&mut self, side: Side, document: &Document) -> Result<(), String> {
+        let source = document.source();
+        let record = source.url().and_then(|url| self.record(side, &document.name, url));
+        let fetched: Option<Fetched> = record.and_then(|record| serde_json::from_str(&record.content).ok());
+        let is_stale =
+            record.is_some_and(|record| record.fetched_at.saturating_add(millis(STALE)) <= self.now);
+        let (keys, unusable): (Vec<Key>, Vec<String>) = match (&document.jwks, &fetched) {
+            (Some(jwks), _) => (keys::written(document, &jwks.keys)?, Vec::new()),
+            (None, Some(fetched)) if !is_stale => keys::published(document, &fetched.jwks.keys),
+            (None, _) => (Vec::new(), Vec::new()),
+        };
+        if source.url().is_some() {
+            self.in_force.wanted.push(Wanted {
+                side,
+                name: document.name.clone(),
+                document: document.clone(),
+                source,
+                fetched_at: record.map_or(0, |record| record.fetched_at),
+                keys: keys.len(),
+            });
+            if is_stale {
+                let fault = "its keys were fetched too long ago and count no more: it cannot be reached";
+                self.fault(side, &document.name, fault.into());
+            }
+        }
+        for fault in unusable {
+            tracing::debug!(issuer = %document.name, %fault, "a key that an issuer publishes is not taken");
+        }
+        match side {
+            Side::Clients => {
+                let issuer = compile::client(document, &keys)?;
+                let bytes = issuer.encoded_len();
+                if self.bytes + bytes > ISSUERS_BYTES {
+                    return Err(format!("all client issuers together take more than {ISSUERS_BYTES} bytes"));
+                }
+                self.bytes += bytes;
+                self.in_force.clients.push(issuer);
+                // Before discovery has answered nobody can log in.
+                if document.jwks.is_some() || fetched.is_some() {
+                    self.in_force.access.extend(compile::access(document, fetched.as_ref())?);
+                }
+            }
+            Side::Admins => self.in_force.admins.extend(compile::admin(document, &keys)?),
+        }
+        Ok(())
+    }
+
+    fn record(&self, side: Side, name: &str, url: &str) -> Option<&IssuerKeysRecord> {
+        let is_its = |record: &&IssuerKeysRecord| (record.side, record.name.as_str()) == (side, name);
+        self.state.issuer_keys.iter().find(is_its).filter(|record| record.source == url)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,85 @@
+//! What gateways ask for beside their snapshot: an issuer's keys anew, because a token names one that is not known.
+//!
+//! Owns both ends of `asp.control.v1.IssuerKeys`. Refuses who may not subscribe as a gateway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_peer::Peer;
+use asp_proto::control::issuer_keys_client::IssuerKeysClient;
+use asp_proto::control::issuer_keys_server::{IssuerKeys, IssuerKeysServer};
+use asp_proto::control::{RefreshRequest, RefreshResponse};
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
+
+use super::Kind;
+use super::client::{Target, connect};
+use super::peer::Caller;
+
+/// A request names one issuer.
+const MAX_REQUEST: usize = 4 * 1024;
+/// Longest wait of a gateway: a client waits meanwhile.
+const WITHIN: Duration = Duration::from_secs(11);
+
+/// Fetches keys.
+#[async_trait]
+pub trait RefreshKeys: Send + Sync {
+    /// Asks a client issuer for its keys, unless that was done a moment ago; the store's revision that has them, 0 where
+    /// nothing is known of it.
+    async fn refresh(&self, issuer: &str) -> u64;
+}
+
+/// The control plane's end.
+pub(super) fn service(keys: Arc<dyn RefreshKeys>, peer: Option<Peer>) -> IssuerKeysServer<impl IssuerKeys> {
+    IssuerKeysServer::new(Service { keys, peer }).max_decoding_message_size(MAX_REQUEST)
+}
+
+struct Service {
+    keys: Arc<dyn RefreshKeys>,
+    peer: Option<Peer>,
+}
+
+#[tonic::async_trait]
+impl IssuerKeys for Service {
+    async fn refresh(&self, request: Request<RefreshRequest>) -> Result<Response<RefreshResponse>, Status> {
+        let caller = Caller::of(&request, self.peer.as_ref())?;
+        caller.may_subscribe(Kind::Gateway).map_err(Status::permission_denied)?;
+        let revision = self.keys.refresh(&request.into_inner().issuer).await;
+        Ok(Response::new(RefreshResponse { revision }))
+    }
+}
+
+/// A gateway's end; connects when it is first asked.
+pub struct Client {
+    target: Target,
+    channel: Mutex<Option<Channel>>,
+}
+
+impl Client {
+    pub fn new(target: Target) -> Client {
+        Client { target, channel: Mutex::default() }
+    }
+
+    /// The revision that has whatever was found; `Err` where the control plane could not be asked.
+    pub async fn refresh(&self, issuer: &str) -> Result<u64, Status> {
+        let channel = self.channel().await?;
+        let mut request = Request::new(RefreshRequest { issuer: issuer.to_owned() });
+        request.set_timeout(WITHIN);
+        let asked =
+            tokio::time::timeout(WITHIN, async { IssuerKeysClient::new(channel).refresh(request).await });
+        let answer = asked.await.map_err(|_| Status::deadline_exceeded("no answer"))?;
+        Ok(answer?.into_inner().revision)
+    }
+
+    async fn channel(&self) -> Result<Channel, Status> {
+        let mut channel = self.channel.lock().await;
+        if let Some(channel) = &*channel {
+            return Ok(channel.clone());
+        }
+        let connected =
+            connect(&self.target).await.map_err(|error| Status::unavailable(error.to_string()))?;
+        Ok(channel.insert(connected).clone())
+    }
+}
