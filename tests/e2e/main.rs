@@ -20,6 +20,7 @@ mod hosted_calls;
 mod hostile_plugins;
 mod istio;
 mod local_replies;
+mod login;
 mod main_job;
 mod message;
 mod packages;
@@ -63,6 +64,7 @@ use crate::trial::Shared;
 const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     partition::trials,
     local_replies::trials,
+    login::trials,
     istio::trials,
     stores::trials,
     advertised::trials,

@@ -5,6 +5,7 @@
 //! Keeps true: no fixed port, no state outside a temporary directory, every started process is ended by
 //! its own id, every wait has a bound.
 
+pub mod browser;
 pub mod cluster;
 pub mod connect_proxy;
 pub mod cut;
@@ -12,6 +13,7 @@ pub mod envoy;
 pub mod http1;
 pub mod http2;
 pub mod insertion;
+pub mod keycloak;
 pub mod model;
 pub mod partition;
 pub mod port;

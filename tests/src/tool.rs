@@ -98,6 +98,11 @@ pub fn postgres() -> Result<PathBuf> {
     installed("ASP_POSTGRES_DIR", "postgres")
 }
 
+/// The folder of Keycloak, built for a database in memory.
+pub fn keycloak() -> Result<PathBuf> {
+    installed("ASP_KEYCLOAK_DIR", "keycloak")
+}
+
 /// The folder below which set-up puts the Node clients.
 pub fn clients() -> Result<PathBuf> {
     installed("ASP_CLIENTS_DIR", "clients")

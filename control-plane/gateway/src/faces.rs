@@ -10,6 +10,7 @@ use http::{HeaderMap, Method, Uri};
 use crate::gateway::Gateway;
 
 mod events;
+pub mod login;
 pub mod mcp;
 pub mod registry;
 pub mod rest;

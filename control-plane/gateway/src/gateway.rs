@@ -18,6 +18,7 @@ use asp_store::ledger::{Ledger, MemoryLedger};
 use asp_store::records::{CallRecords, MemoryRecords};
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretSlice};
+use tokio::sync::watch;
 
 use crate::call::registry::CallRegistry;
 use crate::durable::active::ActiveTable;
@@ -30,6 +31,7 @@ use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
 use crate::inspection::Inspections;
+use crate::issuers::{IssuerDeps, Issuers};
 use crate::minting::{Minter, TokenKeys};
 use crate::pipeline::admission::{Admission, Bounds};
 use crate::pipeline::ledger::Ledgers;
@@ -74,6 +76,8 @@ pub struct Config {
     pub runtimes: Runtimes,
     /// The models of the platform, for delegations.
     pub delegates: Endpoints,
+    /// What issuers are asked with.
+    pub issuers: IssuerDeps,
     /// The most calls at a time.
     pub bounds: Bounds,
     /// The most who wait to be told of changes.
@@ -125,10 +129,13 @@ pub struct Gateway {
     runtimes: Arc<Runtimes>,
     artifacts: Artifacts,
     pub pipeline: Arc<Pipeline>,
+    pub(crate) issuers: Issuers,
     /// Responses that are held open until something happens.
     pub(crate) waiting: Arc<Admission>,
     edge: Edge,
     snapshot: ArcSwapOption<Snapshot>,
+    /// Its revision, for those that wait for one.
+    applied: watch::Sender<u64>,
     /// Serializes `apply`, so that revisions are compared and swapped together.
     applying: Mutex<()>,
 }
@@ -192,7 +199,9 @@ impl Gateway {
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
             edge: Edge::new(Role::Gateway),
+            issuers: Issuers::new(config.issuers)?,
             snapshot: ArcSwapOption::empty(),
+            applied: watch::Sender::new(0),
             applying: Mutex::default(),
         }))
     }
@@ -214,12 +223,20 @@ impl Gateway {
         // After `prepare`: what has a runtime is told apart from what has none.
         self.subscriptions.apply(&snapshot);
         self.pipeline.metrics.applied(offered);
+        self.applied.send_replace(offered);
         Ok(())
     }
 
     /// The applied revision; 0 before the first.
     pub fn revision(&self) -> u64 {
         self.snapshot.load().as_ref().map_or(0, |snapshot| snapshot.revision)
+    }
+
+    /// Waits until a snapshot of `revision` or a newer one is in force, for at most `within`.
+    pub(crate) async fn until(&self, revision: u64, within: Duration) {
+        let mut applied = self.applied.subscribe();
+        // Err: too late, or the gateway ends; whoever waits looks at what is there.
+        let _ = tokio::time::timeout(within, applied.wait_for(|applied| *applied >= revision)).await;
     }
 
     /// Whether a snapshot was applied.

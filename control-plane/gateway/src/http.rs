@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::{Admitted, Era, Face, Pending, Reason, Reply, Step, Trace, Verdict, reply};
+use asp_edge::{Admitted, Caller, Era, Face, Pending, Reason, Reply, Step, Trace, Verdict, reply};
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -18,9 +18,11 @@ use http::{HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::clock::unix_ms;
-use crate::faces::{FaceRequest, mcp, registry, rest, wellknown};
+use crate::faces::{FaceRequest, login, mcp, registry, rest, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
+
+mod proof;
 
 /// Longest time a client may take to send its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -127,15 +129,24 @@ async fn evaluate(
     body: Body,
     trace: Trace,
 ) -> Result<Evaluated, Reply> {
-    let snapshot = in_force(gateway, trace)?;
+    let mut snapshot = in_force(gateway, trace)?;
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
-    let pending = match gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace)) {
+    let mut step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
+    if let Some(issuer) = proof::unknown_key_of(&step) {
+        snapshot = proof::with_newest_keys(gateway, snapshot, issuer).await;
+        step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
+    }
+    // Before the body: nobody whom no issuer knows makes a gateway hold one.
+    let caller = proof::caller(gateway, &snapshot, headers, &step).await?;
+    let pending = match step {
         Step::Decided(verdict) => {
             let decided = evaluated(snapshot, verdict, Bytes::new())?;
-            return match decided.admitted.face {
-                Face::Rest if !end_of_stream => with_body(gateway, headers, decided, body).await,
-                _ => Ok(decided),
+            let takes_body = matches!(decided.admitted.face, Face::Rest | Face::Public) && !end_of_stream;
+            let decided = match takes_body {
+                true => with_body(gateway, headers, decided, body).await?,
+                false => decided,
             };
+            return proved(gateway, decided, caller);
         }
         Step::NeedBody(pending) => pending,
     };
@@ -154,7 +165,21 @@ async fn evaluate(
             Step::NeedBody(pending) => gateway.edge().on_body(&since.edge, *pending, &body, &env(trace)),
         },
     };
-    evaluated(since, verdict, body)
+    proved(gateway, evaluated(since, verdict, body)?, caller)
+}
+
+/// For the caller that was found, where the edge's code could find none.
+fn proved(gateway: &Gateway, request: Evaluated, caller: Option<Arc<Caller>>) -> Result<Evaluated, Reply> {
+    if !request.admitted.unjudged {
+        return Ok(request);
+    }
+    let Evaluated { snapshot, admitted, body } = request;
+    let env = env(admitted.trace);
+    let admitted = match caller {
+        Some(caller) => gateway.edge().found(&snapshot.edge, admitted, caller, &env)?,
+        None => return Err(gateway.edge().unproved(&snapshot.edge, &admitted, &env)),
+    };
+    Ok(Evaluated { snapshot, admitted, body })
 }
 
 /// A request of a face whose body the edge's code does not look at.
@@ -244,9 +269,14 @@ async fn serve(
     let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
     match admitted.face {
         Face::Health => Response::new(Body::from("ok\n")),
-        Face::Public => registry::serve(&gateway, &snapshot, &parts.method, &parts.uri)
-            .or_else(|| wellknown::serve(&gateway, &snapshot, &parts.method, parts.uri.path()))
-            .unwrap_or_else(|| rest::refuse(Reason::UnknownServer, admitted.trace)),
+        Face::Public => {
+            if let Some(response) = login::serve(&gateway, &snapshot, &parts, &body).await {
+                return response;
+            }
+            registry::serve(&gateway, &snapshot, &parts.method, &parts.uri)
+                .or_else(|| wellknown::serve(&gateway, &snapshot, &parts.method, parts.uri.path()))
+                .unwrap_or_else(|| rest::refuse(Reason::UnknownServer, admitted.trace))
+        }
         Face::Mcp => {
             let Some(server) = snapshot.server(&admitted.server).cloned() else { return not_found() };
             let caller = match identity::identify(&admitted, &server) {

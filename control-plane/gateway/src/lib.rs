@@ -15,6 +15,7 @@ pub mod faces;
 pub mod gateway;
 pub mod http;
 pub mod inspection;
+pub mod issuers;
 pub mod minting;
 pub mod pipeline;
 pub mod request_state;

@@ -33,6 +33,10 @@ pub enum Purpose {
     Outcome,
     /// The answer of a call under its key, in the ledger.
     Answer,
+    /// The id of a client that registered itself.
+    Client,
+    /// A login under way: what its user is asked, and what comes back from the issuer.
+    Login,
 }
 
 impl Purpose {
@@ -48,6 +52,8 @@ impl Purpose {
             Purpose::Told => b"asp/told/1\0",
             Purpose::Outcome => b"asp/outcome/1\0",
             Purpose::Answer => b"asp/answer/1\0",
+            Purpose::Client => b"asp/client/1\0",
+            Purpose::Login => b"asp/login/1\0",
         }
     }
 }

@@ -7,6 +7,7 @@ use axum::response::Response;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
+use super::login;
 use super::mcp::codec;
 use crate::gateway::Gateway;
 
@@ -59,6 +60,9 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         .map(|issuer| if issuer.iss.starts_with("http") { issuer.iss.clone() } else { public_url.clone() })
         .collect();
     issuers.dedup();
+    if let Some(front) = server.and_then(|server| login::Front::of(public_url, snapshot, server)) {
+        issuers = vec![front.issuer()];
+    }
     let mut metadata = json!({
         "resource": resource,
         "authorization_servers": issuers,

@@ -7,6 +7,7 @@ use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
 use asp_gateway::inspection::Inspections;
+use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::minting::TokenKeys;
 use asp_gateway::pipeline::admission::Bounds;
 use asp_gateway::subscriptions;
@@ -104,6 +105,7 @@ pub(crate) fn inputs() -> Inputs {
             claims: Some(ClaimNames::default()),
             max_lifetime_seconds: 0,
             orgs: Vec::new(),
+            keys_refreshed: false,
         }],
         public_url: PUBLIC_URL.into(),
         dev: true,
@@ -180,6 +182,7 @@ impl Parts {
             delegates: self.delegates,
             bounds: self.bounds,
             subscriptions: self.subscriptions,
+            issuers: IssuerDeps::default(),
             inspections: self.inspections,
             listener: None,
         })

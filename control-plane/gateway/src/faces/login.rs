@@ -1,0 +1,192 @@
+//! Login of MCP clients that are not registered at the company's issuer: a server stands before its issuer as an OAuth
+//! authorization server of its own, and lets every client in as the one public client that is registered there.
+//!
+//! Owns the endpoints below `/<server>/oauth/` and their metadata (RFC 8414). Refuses: clients' secrets, other grants than
+//! a code with PKCE and its refresh, redirects that the operator does not list. Keeps nothing: ids of clients and logins
+//! under way are sealed texts. Keeps true: nobody is sent to the issuer before he has seen which client asks and where it
+//! will be sent back to (MCP security best practices, "Confused Deputy"); a login comes back only to the browser that
+//! began it; the issuer's tokens pass through and are not kept.
+
+mod authorize;
+mod callback;
+mod client;
+mod page;
+mod redirect;
+mod token;
+
+use asp_proto::snapshot::{Issuer, Login};
+use asp_snapshot::{Snapshot, VirtualServer};
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::gateway::Gateway;
+
+const METADATA: &str = "/.well-known/oauth-authorization-server/";
+const OPENID: &str = "/.well-known/openid-configuration";
+
+/// A server that stands before its issuer.
+pub struct Front<'a> {
+    public_url: &'a str,
+    server: &'a VirtualServer,
+    login: &'a Login,
+    upstream: &'a Issuer,
+}
+
+impl<'a> Front<'a> {
+    /// By the first of the server's issuers that has a client for it.
+    pub fn of(public_url: &'a str, snapshot: &'a Snapshot, server: &'a VirtualServer) -> Option<Front<'a>> {
+        server.edge.issuers.iter().find_map(|name| {
+            let login = snapshot.access(name)?.login.as_ref()?;
+            let upstream = snapshot.issuers.iter().find(|issuer| issuer.name == *name)?;
+            Some(Front { public_url, server, login, upstream })
+        })
+    }
+
+    /// The identifier of this authorization server.
+    pub fn issuer(&self) -> String {
+        format!("{}/{}/oauth", self.public_url, self.name())
+    }
+
+    fn name(&self) -> &str {
+        &self.server.message.name
+    }
+
+    fn callback(&self) -> String {
+        format!("{}/callback", self.issuer())
+    }
+
+    /// Scopes that the server or one of its primitives wants, and those that every login asks for.
+    fn scopes(&self) -> Vec<String> {
+        let own = self.server.entries.iter().flat_map(|entry| &entry.primitive.scopes);
+        let all = self.server.edge.scopes.iter().chain(own).chain(&self.login.scopes);
+        let mut scopes: Vec<String> = all.cloned().collect();
+        scopes.sort();
+        scopes.dedup();
+        scopes
+    }
+
+    /// RFC 8414 section 2, and RFC 9207 section 3.
+    fn metadata(&self) -> Value {
+        let issuer = self.issuer();
+        json!({
+            "issuer": issuer,
+            "authorization_endpoint": format!("{issuer}/authorize"),
+            "token_endpoint": format!("{issuer}/token"),
+            "registration_endpoint": format!("{issuer}/register"),
+            "scopes_supported": self.scopes(),
+            "response_types_supported": ["code"],
+            "response_modes_supported": ["query"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "token_endpoint_auth_methods_supported": ["none"],
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": true,
+        })
+    }
+}
+
+/// One request to an endpoint.
+struct Asked<'a> {
+    gateway: &'a Gateway,
+    front: Front<'a>,
+    parts: &'a Parts,
+    body: &'a Bytes,
+}
+
+/// Answers what is below a server's `/oauth/` and the metadata of it; `None`: it is something else, or there is no such
+/// front.
+pub async fn serve(gateway: &Gateway, snapshot: &Snapshot, parts: &Parts, body: &Bytes) -> Option<Response> {
+    let path = parts.uri.path();
+    let (server, endpoint) = place(path)?;
+    let server = snapshot.server(server)?;
+    let front = Front::of(&gateway.config.public_url, snapshot, server)?;
+    let asked = Asked { gateway, front, parts, body };
+    Some(match (endpoint, &parts.method) {
+        ("metadata", &Method::GET) => answer(StatusCode::OK, &asked.front.metadata()),
+        ("register", &Method::POST) => client::register(&asked),
+        ("authorize", &Method::GET) => authorize::ask(&asked),
+        ("consent", &Method::POST) => authorize::decided(&asked),
+        ("callback", &Method::GET) => callback::returned(&asked),
+        ("token", &Method::POST) => token::exchange(&asked).await,
+        ("metadata" | "register" | "authorize" | "consent" | "callback" | "token", _) => {
+            error(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", "another method is needed")
+        }
+        _ => return None,
+    })
+}
+
+/// The server and the endpoint that a path means.
+fn place(path: &str) -> Option<(&str, &str)> {
+    // The metadata of an issuer with a path is looked for in three places (RFC 8414 sections 3.1 and 5).
+    let inserted = path.strip_prefix(METADATA).or_else(|| path.strip_prefix(OPENID)?.strip_prefix('/'));
+    if let Some(issuer) = inserted {
+        return Some((issuer.strip_suffix("/oauth")?, "metadata"));
+    }
+    let (server, rest) = path.strip_prefix('/')?.split_once("/oauth/")?;
+    match rest {
+        ".well-known/openid-configuration" | ".well-known/oauth-authorization-server" => {
+            Some((server, "metadata"))
+        }
+        endpoint => Some((server, endpoint)),
+    }
+}
+
+fn answer(status: StatusCode, body: &Value) -> Response {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // RFC 6749 section 5.1.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// RFC 6749 section 5.2, RFC 7591 section 3.2.2.
+fn error(status: StatusCode, code: &str, description: &str) -> Response {
+    answer(status, &json!({ "error": code, "error_description": description }))
+}
+
+/// The parameters of a query or a form; one that is given twice is refused (RFC 6749 section 3.1).
+fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<String, String>> {
+    let mut found = std::collections::HashMap::new();
+    for (name, value) in form_urlencoded::parse(encoded) {
+        if found.insert(name.into_owned(), value.into_owned()).is_some() {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+/// The parameters of a form in a request's body.
+fn form(asked: &Asked<'_>) -> Option<std::collections::HashMap<String, String>> {
+    let kind = asked.parts.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let is_form = kind.split(';').next()?.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded");
+    if is_form { parameters(asked.body) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parameters, place};
+
+    #[test]
+    fn metadata_is_where_clients_look_for_it() {
+        for path in [
+            "/.well-known/oauth-authorization-server/demo/oauth",
+            "/.well-known/openid-configuration/demo/oauth",
+            "/demo/oauth/.well-known/openid-configuration",
+        ] {
+            assert_eq!(place(path), Some(("demo", "metadata")), "{path}");
+        }
+        assert_eq!(place("/demo/oauth/token"), Some(("demo", "token")));
+        assert_eq!(place("/.well-known/oauth-authorization-server/demo"), None);
+        assert_eq!(place("/.well-known/oauth-protected-resource/demo/mcp"), None);
+    }
+
+    #[test]
+    fn a_parameter_that_is_given_twice_is_no_parameter() {
+        assert_eq!(parameters(b"a=1&b=%20x").unwrap()["b"], " x");
+        assert!(parameters(b"a=1&a=2").is_none());
+    }
+}

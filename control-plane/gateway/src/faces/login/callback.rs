@@ -1,0 +1,37 @@
+//! Back from the issuer: the client gets the code, or what went wrong (RFC 6749 section 4.1.2).
+
+use axum::response::Response;
+
+use super::authorize::Ticket;
+use super::{Asked, page, parameters};
+
+/// Longest code, in bytes.
+const MAX_CODE: usize = 4_096;
+
+pub(super) fn returned(asked: &Asked<'_>) -> Response {
+    let given = parameters(asked.parts.uri.query().unwrap_or_default().as_bytes()).unwrap_or_default();
+    let ticket = given.get("state").and_then(|sealed| Ticket::open(asked, sealed));
+    let Some(ticket) = ticket.filter(|ticket| ticket.agreed) else {
+        return page::refusal(
+            "The login has taken too long, or was begun in another browser: begin it again.",
+        );
+    };
+    // Another issuer's answer is none to this question (RFC 9207 section 2.4).
+    if given.get("iss").is_some_and(|iss| *iss != asked.front.upstream.iss) {
+        return page::refusal("The answer comes from another issuer than the one that was asked.");
+    }
+    if let Some(error) = given.get("error") {
+        let plain =
+            |text: &str| text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(200).collect();
+        let code: String = plain(error);
+        let description: String =
+            plain(given.get("error_description").map(String::as_str).unwrap_or_default());
+        return ticket.back(asked, &[("error", &code), ("error_description", &description)]);
+    }
+    match given.get("code").filter(|code| code.len() <= MAX_CODE) {
+        Some(code) => ticket.back(asked, &[("code", code)]),
+        None => {
+            ticket.back(asked, &[("error", "server_error"), ("error_description", "the issuer sent no code")])
+        }
+    }
+}

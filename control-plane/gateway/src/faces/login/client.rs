@@ -1,0 +1,84 @@
+//! Clients that register themselves (RFC 7591): their id is what they said, sealed.
+
+use axum::response::Response;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Asked, answer, error, redirect};
+use crate::clock::unix_seconds;
+use crate::gateway::Gateway;
+use crate::seal::Purpose;
+
+/// Redirects of one client.
+const MAX_REDIRECTS: usize = 10;
+/// Longest name, in characters.
+const MAX_NAME: usize = 100;
+/// Longest id, in bytes: it travels in URLs.
+const MAX_ID: usize = 4_096;
+
+/// What a client said of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Client {
+    #[serde(rename = "n")]
+    pub(super) name: String,
+    #[serde(rename = "r")]
+    pub(super) redirects: Vec<String>,
+}
+
+/// The members that matter; others are ignored (RFC 7591 section 2).
+#[derive(Deserialize)]
+struct Request {
+    #[serde(default)]
+    redirect_uris: Vec<String>,
+    #[serde(default)]
+    client_name: String,
+    token_endpoint_auth_method: Option<String>,
+}
+
+/// Answers a registration.
+pub(super) fn register(asked: &Asked<'_>) -> Response {
+    let refuse = |code, description| error(StatusCode::BAD_REQUEST, code, description);
+    let Ok(request) = serde_json::from_slice::<Request>(asked.body) else {
+        return refuse("invalid_client_metadata", "the body is no JSON object of a client's metadata");
+    };
+    if request.token_endpoint_auth_method.is_some_and(|method| method != "none") {
+        // RFC 7591 section 3.2.1: the server may answer with other values than were asked for.
+        tracing::debug!("a client that wants a secret is registered without one");
+    }
+    let redirects = request.redirect_uris;
+    if redirects.is_empty() || redirects.len() > MAX_REDIRECTS {
+        return refuse("invalid_redirect_uri", "redirect_uris must have 1 to 10 entries");
+    }
+    if let Some(bad) = redirects.iter().find(|uri| !redirect::is_listed(&asked.front.login.redirects, uri)) {
+        tracing::warn!(
+            server = asked.front.name(), redirect = %bad.chars().take(200).collect::<String>(),
+            "a client may not register: its redirect is not among `login.redirects` of the issuer; add it there if it is good"
+        );
+        return refuse("invalid_redirect_uri", "a redirect is not one that the operator allows");
+    }
+    let name: String = request.client_name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
+    let client = Client { name, redirects };
+    let sealed = serde_json::to_vec(&client).ok().and_then(|plain| {
+        asked.gateway.sealer.seal(Purpose::Client, asked.front.name().as_bytes(), &plain).ok()
+    });
+    let Some(id) = sealed.filter(|id| id.len() <= MAX_ID) else {
+        return refuse("invalid_client_metadata", "the metadata is too long");
+    };
+    let registered: Value = json!({
+        "client_id": id,
+        "client_id_issued_at": unix_seconds(),
+        "client_name": client.name,
+        "redirect_uris": client.redirects,
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+    });
+    answer(StatusCode::CREATED, &registered)
+}
+
+/// The client whose id it is, at the server where it registered, while the operator allows its redirects.
+pub(super) fn open(gateway: &Gateway, server: &str, id: &str) -> Option<Client> {
+    let plain = gateway.sealer.open(Purpose::Client, server.as_bytes(), id)?;
+    serde_json::from_slice(&plain).ok()
+}

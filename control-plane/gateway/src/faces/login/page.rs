@@ -1,0 +1,101 @@
+//! What a user sees: whether a client may, or why not. No script, nothing loaded from elsewhere, in no frame.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{HeaderValue, StatusCode, header};
+use reqwest::Url;
+
+/// What is asked.
+pub(super) struct Consent<'a> {
+    /// What the client calls itself; anybody may call himself anything.
+    pub(super) client: &'a str,
+    pub(super) server: &'a str,
+    pub(super) title: &'a str,
+    pub(super) redirect: &'a str,
+    pub(super) scope: &'a str,
+    pub(super) ticket: &'a str,
+    /// Where the form leads in the end.
+    pub(super) issuer: &'a str,
+}
+
+const STYLE: &str = "body{font:16px/1.5 sans-serif;margin:4em auto;max-width:34em;padding:0 1em}\
+    code{background:#eee;padding:.1em .3em;overflow-wrap:anywhere}\
+    button{font:inherit;padding:.5em 1.5em;margin-right:1em}";
+
+/// The question.
+pub(super) fn consent(asked: &Consent<'_>) -> Response {
+    let name = if asked.client.is_empty() { "A client without a name" } else { asked.client };
+    let server = if asked.title.is_empty() { asked.server } else { asked.title };
+    let scopes = match asked.scope {
+        "" => String::new(),
+        scope => format!("<p>It asks for: <code>{}</code></p>", escaped(scope)),
+    };
+    let body = format!(
+        "<h1>Let {name} use {server}?</h1>\
+         <p>A program that calls itself <strong>{name}</strong> wants to use <strong>{server}</strong> in your name. \
+         When you have logged in it gets access at <code>{redirect}</code>.</p>{scopes}\
+         <p>Allow it only if you have just started this login yourself.</p>\
+         <form method=post action=consent><input type=hidden name=ticket value=\"{ticket}\">\
+         <button name=decision value=allow>Allow</button><button name=decision value=deny>Deny</button></form>",
+        name = escaped(name),
+        server = escaped(server),
+        redirect = escaped(asked.redirect),
+        ticket = escaped(asked.ticket),
+    );
+    // Browsers hold the whole way of a form against `form-action`: ours, the issuer's, and the client's when it is denied.
+    let origin = |url: &str| {
+        Url::parse(url).ok().map(|url| match url.origin().is_tuple() {
+            true => url.origin().ascii_serialization(),
+            false => format!("{}:", url.scheme()),
+        })
+    };
+    let targets: Vec<String> = [asked.issuer, asked.redirect].into_iter().filter_map(origin).collect();
+    document(StatusCode::OK, "Allow access", &body, &format!("'self' {}", targets.join(" ")))
+}
+
+/// Why not.
+pub(super) fn refusal(why: &str) -> Response {
+    let body = format!("<h1>The login does not go on</h1><p>{}</p>", escaped(why));
+    document(StatusCode::BAD_REQUEST, "Login", &body, "'none'")
+}
+
+fn document(status: StatusCode, title: &str, body: &str, form_action: &str) -> Response {
+    let text = format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
+         <title>{title}</title><style>{STYLE}</style>{body}</html>"
+    );
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let policy = format!(
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'; \
+         form-action {form_action}"
+    );
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    let policy = HeaderValue::from_str(&policy)
+        .unwrap_or(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    response
+}
+
+/// Text within an element or a quoted attribute.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            // What turns the reading direction would show another name (Unicode TR36).
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' => {}
+            other => safe.push(other),
+        }
+    }
+    safe
+}

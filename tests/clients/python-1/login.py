@@ -1,0 +1,71 @@
+"""The official Python SDK, 1.x line, logs in: login.py URL. As the 2.x line's beside it."""
+
+import asyncio
+import json
+import sys
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+from mcp import ClientSession
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.auth import OAuthClientMetadata
+
+REDIRECT = "http://127.0.0.1:9/callback"
+
+
+class Storage:
+    def __init__(self):
+        self.tokens = None
+        self.info = None
+        self.given = 0
+
+    async def get_tokens(self):
+        return self.tokens
+
+    async def set_tokens(self, tokens):
+        self.tokens = tokens
+        self.given += 1
+
+    async def get_client_info(self):
+        return self.info
+
+    async def set_client_info(self, info):
+        self.info = info
+
+
+async def main(url):
+    storage, logins = Storage(), []
+
+    async def redirect(address):
+        logins.append(address)
+        print("LOGIN", address, flush=True)
+
+    async def callback():
+        line = await asyncio.to_thread(sys.stdin.readline)
+        given = {name: values[0] for name, values in parse_qs(urlsplit(line.strip()).query).items()}
+        return given["code"], given.get("state")
+
+    provider = OAuthClientProvider(
+        server_url=url,
+        client_metadata=OAuthClientMetadata(client_name="Python one", redirect_uris=[REDIRECT]),
+        storage=storage,
+        redirect_handler=redirect,
+        callback_handler=callback,
+    )
+    async with httpx.AsyncClient(auth=provider, timeout=60) as http:
+        async with streamable_http_client(url, http_client=http) as (read, write, *_):
+            async with ClientSession(read, write) as session:
+                await session.initialize()
+                texts = []
+                for tool in ("hello", "write"):
+                    texts.append((await session.call_tool(tool, {"message": tool})).content[0].text)
+                before, given = len(logins), storage.given
+                await asyncio.sleep(storage.tokens.expires_in + 1)
+                texts.append((await session.call_tool("hello", {"message": "again"})).content[0].text)
+                assert len(logins) == before, "a token that has ended is refreshed, without its user"
+    refreshed = storage.given - given
+    print(json.dumps({"results": texts, "logins": len(logins), "refreshed": refreshed, "scope": storage.tokens.scope}))
+
+
+asyncio.run(main(sys.argv[1]))

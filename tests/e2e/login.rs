@@ -1,0 +1,292 @@
+//! A company's own login: a real Keycloak where clients cannot register, official clients that know nothing of it, a
+//! person who is asked, and tokens that end.
+
+mod realm;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use asp_e2e::browser::{Browser, Person};
+use asp_e2e::keycloak::Keycloak;
+use asp_e2e::stack::{Options, Stack};
+use asp_e2e::{http1, tool, wait};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Command;
+
+use crate::trial::Shared;
+
+/// Hang guard of a client that logs in twice and waits for its token to end.
+const CLIENT: Duration = Duration::from_secs(150);
+/// Where clients are sent back to; nobody listens there, the test reads the address.
+const REDIRECT: &str = "http://127.0.0.1:9/";
+const ALICE: Person<'static> = Person { user: "alice", password: "wonderland", allows: true };
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("login::official_clients_log_in_where_registration_is_closed", |_| clients()),
+        shared.trial("login::keys_change_and_the_issuer_goes_away", |_| keys()),
+        shared.trial("login::opaque_tokens_are_asked_about", |_| opaque()),
+    ]
+}
+
+/// A stack whose server `notes` takes the tokens of a Keycloak that both were told of while they ran.
+pub(crate) struct Company {
+    pub(crate) keycloak: Keycloak,
+    pub(crate) stack: Stack,
+    admin: String,
+}
+
+impl Company {
+    async fn start() -> Result<Company> {
+        let keycloak = Keycloak::start(&realm::acme()).await?;
+        let secrets = tempfile::tempdir()?;
+        let secret = secrets.path().join("secret");
+        std::fs::write(&secret, realm::GATEWAY_SECRET)?;
+        let credentials = secrets.path().join("credentials.json");
+        let basic = json!({ "user": "gateway", "passwordFile": secret });
+        let file = json!({ "kc": { "origin": keycloak.origin(), "basic": basic } });
+        std::fs::write(&credentials, file.to_string())?;
+        let mut options = Options::repository()?;
+        options.environment = vec![
+            ("ASP_ISSUER_ORIGINS", keycloak.origin()),
+            ("ASP_CREDENTIALS", credentials.display().to_string()),
+        ];
+        let stack = Stack::start(options).await?;
+        let admin = stack.token(&["--admin", "--user", "ops"]).await?;
+        let company = Company { keycloak, stack, admin };
+        company.put("/api/issuers/clients/kc", &company.issuer()).await?;
+        company.put("/api/registry/servers/notes", &realm::notes()).await?;
+        company.register().await?;
+        company.serves().await?;
+        Ok(company)
+    }
+
+    /// What the platform is told of the issuer.
+    fn issuer(&self) -> Value {
+        json!({
+            "iss": self.keycloak.issuer(), "orgs": ["acme"], "typ": ["JWT"], "audiences": ["asp"],
+            "claims": { "user": "preferred_username", "groups": "/realm_access/roles" },
+            "defaults": { "org": "acme" },
+            "login": { "clientId": "mcp" },
+            "introspection": { "credential": "kc", "audiences": ["asp"] },
+        })
+    }
+
+    /// Registers the one client, whose redirect has the edge's port in it.
+    async fn register(&self) -> Result<()> {
+        let callback = format!("http://{}/notes/oauth/callback", self.stack.edge());
+        let client = realm::client(&callback);
+        self.keycloak.ask("POST", "/admin/realms/acme/clients", Some(&client)).await.map(drop)
+    }
+
+    /// Waits until the server takes a token of the issuer.
+    async fn serves(&self) -> Result<()> {
+        let token = self.token("").await?;
+        wait::until("the server takes the issuer's tokens", wait::CONVERGE, || async {
+            (self.status(&token).await.ok()? == 200).then_some(())
+        })
+        .await
+    }
+
+    async fn token(&self, more: &str) -> Result<String> {
+        let form = format!("grant_type=password&client_id=direct&username=alice&password=wonderland{more}");
+        self.keycloak.token(&form).await
+    }
+
+    /// What a list of tools is answered with.
+    async fn status(&self, token: &str) -> Result<u16> {
+        Ok(self.list(token).await?.status)
+    }
+
+    async fn list(&self, token: &str) -> Result<http1::Response> {
+        let bearer = format!("Bearer {token}");
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("accept", "application/json, text/event-stream"),
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/list"),
+        ];
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": { "name": "e2e", "version": "1" },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": meta } });
+        http1::post(self.stack.edge(), "/notes/mcp", &headers, &body.to_string()).await
+    }
+
+    async fn put(&self, path: &str, body: &Value) -> Result<Value> {
+        let request = http1::Request {
+            method: "PUT".into(),
+            target: path.into(),
+            headers: vec![
+                ("authorization".into(), format!("Bearer {}", self.admin).into_bytes()),
+                ("content-type".into(), b"application/json".to_vec()),
+            ],
+            body: body.to_string().into_bytes(),
+        };
+        let answer = http1::send(self.stack.admin(), &request).await?;
+        if answer.status != 200 {
+            bail!("PUT {path}: {} {}", answer.status, answer.text());
+        }
+        answer.json()
+    }
+
+    async fn stop(mut self) -> Result<()> {
+        self.stack.stop(&[]).await?;
+        self.keycloak.process.stop().await.map(drop)
+    }
+
+    /// Runs a client; whenever it wants its user to log in, alice does. Returns what it printed last.
+    async fn client(&self, mut command: Command) -> Result<Value> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let mut input = child.stdin.take().context("its input")?;
+        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+        let mut errors = child.stderr.take().context("its errors")?;
+        let work = async {
+            let mut last = String::new();
+            // One person, one browser: the second login of a client finds the first one's session.
+            let mut browser = Browser::default();
+            while let Some(line) = lines.next_line().await? {
+                match line.strip_prefix("LOGIN ") {
+                    Some(url) => {
+                        let back = browser.visit(url, &ALICE, REDIRECT).await?;
+                        input.write_all(format!("{back}\n").as_bytes()).await?;
+                    }
+                    None => last = line,
+                }
+            }
+            Ok::<_, anyhow::Error>(last)
+        };
+        let worked = tokio::time::timeout(CLIENT, work).await.context("the client did not end")?;
+        let mut said = String::new();
+        tokio::io::AsyncReadExt::read_to_string(&mut errors, &mut said).await?;
+        let last = worked.with_context(|| said.clone())?;
+        serde_json::from_str(&last).with_context(|| format!("{last}\n{said}"))
+    }
+}
+
+async fn clients() -> Result<()> {
+    let company = Company::start().await?;
+    let url = company.stack.mcp_url("notes");
+    let python = |path: std::path::PathBuf, folder: &str, mode: &[&str]| -> Result<Command> {
+        let mut command = Command::new(path);
+        command.arg(tool::root()?.join("tests/clients").join(folder).join("login.py")).arg(&url).args(mode);
+        Ok(command)
+    };
+    let node = |folder: &str, mode: &[&str]| -> Result<Command> {
+        let mut command = Command::new(tool::node()?);
+        let program = tool::clients()?.join(folder).join("login.mjs");
+        command.arg("--preserve-symlinks-main").arg(program).arg(&url).args(mode);
+        Ok(command)
+    };
+    let runs = [
+        ("python 2, modern", python(tool::python()?, "python", &["2026-07-28"])?),
+        ("python 2, legacy", python(tool::python()?, "python", &["legacy"])?),
+        ("python 1", python(tool::python_1()?, "python-1", &[])?),
+        ("node 2, modern", node("node-v2", &["2026-07-28"])?),
+        ("node 2, legacy", node("node-v2", &["legacy"])?),
+        ("node 1", node("node-v1", &[])?),
+    ];
+    let all = futures::future::join_all(runs.map(|(name, command)| {
+        let company = &company;
+        async move { (name, company.client(command).await) }
+    }));
+    for (name, outcome) in all.await {
+        let said = outcome.with_context(|| name)?;
+        assert_eq!(said["results"].as_array().map(Vec::len), Some(3), "{name}: {said}");
+        assert_eq!(said["logins"], 2, "{name}: once, and once for the scope: {said}");
+        assert!(said["refreshed"].as_u64() >= Some(1), "{name}: {said}");
+        assert!(said["scope"].as_str().is_some_and(|scope| scope.contains("notes:write")), "{name}: {said}");
+    }
+    company.stop().await
+}
+
+async fn keys() -> Result<()> {
+    let mut company = Company::start().await?;
+    let old = company.token("").await?;
+    company.keycloak.rotate("second", 200).await?;
+    let new = company.token("").await?;
+    assert_ne!(kid(&old), kid(&new), "it signs with the new key");
+    // What was fetched moments ago is not fetched again at once; then nothing valid is refused.
+    wait::until("the new key is known", Duration::from_secs(60), || async {
+        (company.status(&new).await.ok()? == 200).then_some(())
+    })
+    .await?;
+    assert_eq!(company.status(&old).await?, 200, "the old key is published still");
+    let port = company.keycloak.address.port();
+    company.keycloak.process.stop().await?;
+    assert_eq!(company.status(&new).await?, 200, "known keys go on without their issuer");
+    assert_eq!(company.status(&forged(&new)).await?, 401, "unknown ones are refused");
+    company.keycloak = Keycloak::start_at(port, &realm::acme()).await?;
+    let fresh = company.token("").await?;
+    wait::until("the returned issuer's new keys are known", Duration::from_secs(90), || async {
+        (company.status(&fresh).await.ok()? == 200).then_some(())
+    })
+    .await?;
+    assert_eq!(company.status(&new).await?, 401, "a key that is published no more signs nothing");
+    company.stop().await
+}
+
+fn kid(token: &str) -> String {
+    header(token)["kid"].as_str().unwrap_or_default().to_owned()
+}
+
+fn header(token: &str) -> Value {
+    let decoded = URL_SAFE_NO_PAD.decode(token.split('.').next().unwrap_or_default());
+    serde_json::from_slice(&decoded.unwrap_or_default()).unwrap_or_default()
+}
+
+/// The token under another key's name.
+fn forged(token: &str) -> String {
+    let mut header = header(token);
+    header["kid"] = json!("nobodys");
+    let rest = token.split_once('.').map_or("", |(_, rest)| rest);
+    format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header.to_string()))
+}
+
+async fn opaque() -> Result<()> {
+    let company = Company::start().await?;
+    company.put("/api/registry/servers/notes", &realm::notes_with("[opaque]")).await?;
+    let token = company.token("").await?;
+    wait::until("the server asks about tokens", wait::CONVERGE, || async {
+        (company.status("nobodys").await.ok()? == 401).then_some(())
+    })
+    .await?;
+    let answer = company.list(&token).await?;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let refused = company.list("not-a-token").await?;
+    assert_eq!(refused.status, 401);
+    assert!(
+        refused.header("www-authenticate").is_some_and(|text| text.contains("resource_metadata")),
+        "{refused:?}"
+    );
+    // Logged out at the issuer: within half a minute.
+    let users = company.keycloak.ask("GET", "/admin/realms/acme/users?username=alice", None).await?;
+    let id = users[0]["id"].as_str().context("alice's id")?.to_owned();
+    company.keycloak.ask("POST", &format!("/admin/realms/acme/users/{id}/logout"), None).await?;
+    wait::until("the issuer's word counts", Duration::from_secs(60), || async {
+        (company.status(&token).await.ok()? == 401).then_some(())
+    })
+    .await?;
+    // Revoked here: at once.
+    let token = company.token("").await?;
+    assert_eq!(company.status(&token).await?, 200);
+    let revoke = json!({ "type": "user", "org": "acme", "id": "alice" });
+    let bearer = format!("Bearer {}", company.admin);
+    let headers = [("authorization", bearer.as_str())];
+    let revoked =
+        http1::post(company.stack.admin(), "/api/revocations", &headers, &revoke.to_string()).await?;
+    assert_eq!(revoked.status, 201, "{}", revoked.text());
+    wait::until("the platform's word counts", wait::CONVERGE, || async {
+        (company.status(&token).await.ok()? == 401).then_some(())
+    })
+    .await?;
+    company.stop().await
+}
