@@ -5,6 +5,7 @@ use asp_registry::uri_template::ExpandFault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::page::{self, Visit};
 use super::{State, held};
 use crate::call::Call;
 
@@ -186,6 +187,13 @@ pub enum Refusal {
     /// An upstream's own protocol error.
     #[error("{message}")]
     Relayed { code: i64, message: String },
+    /// The service did nothing, and does it once its user has visited these pages (MCP 2025-11-25, URL elicitation
+    /// required).
+    #[error(
+        "the service needs its user to visit a page first, and the call again after that: {}",
+        page::described(pages)
+    )]
+    PagesFirst { pages: Vec<Visit> },
     /// An inspection of the arguments: nothing was done.
     #[error("this is not allowed here: {0}")]
     Barred(String),
@@ -258,9 +266,10 @@ impl Refusal {
                 Reason::Deadline
             }
             Refusal::Withdrawn(why) => why.reason(),
-            Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Relayed { .. } => {
-                Reason::UpstreamUnavailable
-            }
+            Refusal::Upstream(_)
+            | Refusal::Declined(_)
+            | Refusal::Relayed { .. }
+            | Refusal::PagesFirst { .. } => Reason::UpstreamUnavailable,
             Refusal::Barred(_) | Refusal::Withheld(_) => Reason::ContentRefused,
             Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
             Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
@@ -295,6 +304,7 @@ impl Refusal {
             | Refusal::Upstream(_)
             | Refusal::Declined(_)
             | Refusal::Relayed { .. }
+            | Refusal::PagesFirst { .. }
             | Refusal::Withheld(_)
             | Refusal::OutcomeUnknown
             | Refusal::InvalidOutput { .. }

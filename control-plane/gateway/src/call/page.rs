@@ -4,9 +4,28 @@
 //! cannot send a user anywhere else.
 
 use reqwest::Url;
+use serde::{Deserialize, Serialize};
 
 /// Longest address in bytes.
 const MAX_URL: usize = 2048;
+
+/// A page that a user has to visit before a call can be done, as its service said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Visit {
+    /// The service's name of the visit.
+    pub id: String,
+    /// One line, fit to be shown.
+    pub message: String,
+    /// Below a page that the primitive's spec names.
+    pub url: String,
+}
+
+/// What a model, or a user without such a client, is told of them.
+pub fn described(visits: &[Visit]) -> String {
+    let each: Vec<String> =
+        visits.iter().map(|visit| format!("{} {}", visit.message, visit.url).trim().to_owned()).collect();
+    each.join("; ")
+}
 
 /// The address to show: `asked`, where that lies below `declared`; without one, `declared` itself.
 pub fn address(declared: &str, asked: &str) -> Option<String> {

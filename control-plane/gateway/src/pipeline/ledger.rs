@@ -289,7 +289,13 @@ fn lease(call: &Call) -> Duration {
 /// Executors answer so only when the request was never delivered, or the service said that it did nothing.
 fn left_no_effect(call: &Call, refusal: &Refusal) -> bool {
     !call.was_handed_over()
-        || matches!(refusal, Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Limited { .. })
+        || matches!(
+            refusal,
+            Refusal::Upstream(_)
+                | Refusal::Declined(_)
+                | Refusal::PagesFirst { .. }
+                | Refusal::Limited { .. }
+        )
 }
 
 /// Whether the call's contract says that a repetition is harmless.

@@ -256,6 +256,7 @@ impl Kept {
 mod tests {
     use super::*;
     use crate::call::outcome::{Disapproval, Withdrawal};
+    use crate::call::page::Visit;
 
     #[test]
     fn a_refusal_is_told_as_it_was_and_only_a_limit_loses_its_name() {
@@ -264,6 +265,9 @@ mod tests {
             Refusal::NotApproved(Disapproval::Declined),
             Refusal::InvalidArguments { pointer: "/a".into(), message: "m".into() },
             Refusal::Relayed { code: -7, message: "m".into() },
+            Refusal::PagesFirst {
+                pages: vec![Visit { id: "v".into(), message: "m".into(), url: "https://a.example".into() }],
+            },
             Refusal::Cancelled,
         ];
         let again = |refusal: Refusal| {

@@ -85,6 +85,7 @@ impl Permit {
             | Err(
                 Refusal::Declined(_)
                 | Refusal::Relayed { .. }
+                | Refusal::PagesFirst { .. }
                 | Refusal::Limited { .. }
                 | Refusal::InvalidOutput { .. },
             ) => {

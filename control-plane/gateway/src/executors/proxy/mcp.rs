@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::call::Call;
 use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
+use crate::call::page::{self, Visit};
 use crate::execution::{Execution, SessionNote};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::refused::{Meaning, by_status};
@@ -139,7 +140,7 @@ impl McpUpstreams {
             };
             match client.request(&session, exchange).await {
                 Err(Fault::SessionEnded) if attempt == 0 => forget(&slot, &session).await,
-                Err(fault) => return Err(refusal(call, fault)),
+                Err(fault) => return Err(refusal(call, &target.pages, fault)),
                 Ok(result) => return Ok(output(call.entry.primitive.kind(), result)),
             }
         }
@@ -175,14 +176,33 @@ impl McpUpstreams {
     }
 }
 
-fn refusal(call: &Call, fault: Fault) -> Refusal {
+fn refusal(call: &Call, pages: &[String], fault: Fault) -> Refusal {
     match fault {
-        Fault::Error { code, message } => Refusal::Relayed { code, message },
+        Fault::Error { visits, .. } if !visits.is_empty() => pages_first(call, pages, visits),
+        Fault::Error { code, message, .. } => Refusal::Relayed { code, message },
         Fault::NotDelivered | Fault::SessionEnded | Fault::Busy => Refusal::Upstream(fault.to_string()),
         Fault::Refused { status, wait } => by_status_alone(status, wait).of(call),
         Fault::Lost(why) => lost(call, &why),
         Fault::Cancelled => Refusal::Cancelled,
     }
+}
+
+/// The user has to visit these pages before. An upstream sends nobody to others than the spec names.
+fn pages_first(call: &Call, declared: &[String], mut visits: Vec<Visit>) -> Refusal {
+    for visit in &mut visits {
+        let Some(url) = declared.iter().find_map(|page| page::address(page, &visit.url)) else {
+            let why = "the service needs its user on a page first that the spec of this tool does not name";
+            return Refusal::Declined(why.into());
+        };
+        visit.url = url;
+    }
+    if call.abilities().pages {
+        return Refusal::PagesFirst { pages: visits };
+    }
+    let described = page::described(&visits);
+    Refusal::Declined(format!(
+        "the service needs its user on a page first, and this client sends nobody to pages: {described}"
+    ))
 }
 
 /// A status says nothing of the arguments here: what an MCP server has to say of them it says in JSON-RPC.

@@ -11,9 +11,13 @@ use serde_json::{Map, Value, json};
 use super::codec::Failure;
 use crate::call::Call;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
+use crate::call::page::Visit;
 
 /// MCP up to 2025-11-25, resources, error handling; 2026-07-28 has -32602 for it.
 const RESOURCE_NOT_FOUND: i32 = -32002;
+
+/// MCP 2025-11-25 alone.
+const URL_ELICITATION_REQUIRED: i32 = -32042;
 
 /// What kind of request the outcome answers: only a tool call can carry an error in its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +200,10 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
             Refusal::InvalidArguments { .. } if revision >= Revision::V2025_11_25 => {
                 return Ok(tool_error(&message, refusal));
             }
+            // One revision alone has an error for it.
+            Refusal::PagesFirst { .. } if revision != Revision::V2025_11_25 => {
+                return Ok(tool_error(&message, refusal));
+            }
             Refusal::NotApproved(_)
             | Refusal::InputExpired
             | Refusal::Upstream(_)
@@ -212,6 +220,10 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
         // Codes that this protocol gives a meaning of their own stay ours.
         Refusal::Relayed { code: code @ (-32603..=-32601), .. } => failure.code = *code as i32,
         Refusal::Relayed { .. } => failure.code = Reason::Internal.jsonrpc_code(),
+        Refusal::PagesFirst { pages } if revision == Revision::V2025_11_25 => {
+            failure.code = URL_ELICITATION_REQUIRED;
+            failure = failure.data("elicitations", pages.iter().map(elicitation).collect());
+        }
         Refusal::UnknownResource { uri } => failure = no_resource(failure, uri, revision),
         Refusal::InvalidArguments { pointer, .. } => {
             failure = failure.data("pointer", pointer.clone().into())
@@ -222,6 +234,11 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
         _ => {}
     }
     Err(failure)
+}
+
+/// MCP 2025-11-25 `ElicitRequestURLParams`. The id is the upstream's: what it says of the visit later has that.
+fn elicitation(visit: &Visit) -> Value {
+    json!({"mode": "url", "elicitationId": visit.id, "message": visit.message, "url": visit.url})
 }
 
 /// `isError` without `structuredContent`: clients validate that even on errors.

@@ -130,9 +130,10 @@ const fn status(refusal: &Refusal) -> StatusCode {
         Refusal::DuplicateId | Refusal::InFlight => StatusCode::CONFLICT,
         Refusal::InputExpired | Refusal::Deadline => StatusCode::REQUEST_TIMEOUT,
         Refusal::Cancelled | Refusal::Withdrawn(_) => StatusCode::CONFLICT,
-        Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Relayed { .. } => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Refusal::Upstream(_)
+        | Refusal::Declined(_)
+        | Refusal::Relayed { .. }
+        | Refusal::PagesFirst { .. } => StatusCode::SERVICE_UNAVAILABLE,
         Refusal::Withheld(_)
         | Refusal::OutcomeUnknown
         | Refusal::InvalidOutput { .. }

@@ -29,7 +29,7 @@ pub(super) struct Talk {
     id: Value,
     params: Value,
     stream: Said,
-    heard: Heard,
+    pub(super) heard: Heard,
     server: Arc<Server>,
     session: String,
 }
@@ -62,6 +62,12 @@ impl Talk {
         let result =
             json!({"content": [], "structuredContent": {"told": said}, "_meta": {"a": 1, "asp/reason": "x"}});
         self.say(json!({"jsonrpc": "2.0", "id": self.id, "result": result}));
+    }
+}
+
+impl Talk {
+    pub(super) fn fail(&self, error: &Value) {
+        self.say(json!({"jsonrpc": "2.0", "id": self.id, "error": error}));
     }
 }
 
@@ -162,6 +168,10 @@ pub(super) fn fixture(address: SocketAddr) -> Fixture {
 }
 
 pub(super) fn fixture_with_pages(address: SocketAddr, pages: &[&str]) -> Fixture {
+    Fixture::of(snapshot_with_pages(address, pages))
+}
+
+pub(super) fn snapshot_with_pages(address: SocketAddr, pages: &[&str]) -> GatewaySnapshot {
     let mut snapshot = via_mcp(&["echo"], address);
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
         primitive.output_schema.clear();
@@ -170,7 +180,7 @@ pub(super) fn fixture_with_pages(address: SocketAddr, pages: &[&str]) -> Fixture
             target.pages = pages.iter().map(|page| (*page).to_owned()).collect();
         }
     }
-    Fixture::of(snapshot)
+    snapshot
 }
 
 fn form() -> Value {

@@ -1,7 +1,9 @@
 //! What goes between an upstream MCP server and a call's client besides questions by form: logs, pages, changed roots,
 //! the end of the client's session.
 
-use super::asking::{Heard, PATIENCE, call, connect, fixture, fixture_with_pages, next, upstream};
+use super::asking::{
+    Heard, PATIENCE, call, connect, fixture, fixture_with_pages, next, snapshot_with_pages, upstream,
+};
 use super::*;
 
 /// Waits until the server was sent a message like that.
@@ -93,4 +95,66 @@ async fn what_an_upstream_logs_is_told_to_the_calls_client() {
     let params = json!({"level": "warning", "logger": "disk", "data": {"left": 3}});
     assert_eq!((&told["method"], &told["params"]), (&json!("notifications/message"), &params));
     assert_eq!(next(&mut body).await["result"]["structuredContent"]["told"], "m");
+}
+
+/// Each client that calls an upstream which wants its user on a page first, and what it is told.
+#[tokio::test]
+async fn that_a_user_has_to_visit_a_page_first_is_an_error_where_the_revision_has_one_and_else_a_tools() {
+    let needs =
+        |url: &str| json!([{"mode": "url", "elicitationId": "up-1", "message": "Sign in", "url": url}]);
+    let page = "https://pay.example.com/cards/7";
+    let told = needs(page);
+    let elsewhere = json!([told[0], needs("https://evil.example/cards")[0]]);
+    for (elicitations, is_shown) in
+        [(told.clone(), true), (elsewhere, false), (json!([{"mode": "url"}]), false)]
+    {
+        let (address, _heard) = upstream(move |talk| {
+            let data = json!({"elicitations": elicitations});
+            Box::pin(async move { talk.fail(&json!({"code": -32042, "message": "needed", "data": data})) })
+        })
+        .await;
+        let fixture = fixture_with_pages(address, &["https://pay.example.com/cards"]);
+        let params = call(2)["params"].clone();
+        let client = connect(&fixture, json!({"elicitation": {"url": {}}})).await;
+        let answer = client.request(2, "tools/call", params.clone()).await.json();
+        assert_eq!(answer["error"]["code"] == -32042, is_shown, "{answer}");
+        if is_shown {
+            assert_eq!(answer["error"]["data"]["elicitations"], told, "{answer}");
+        }
+        let silent = connect(&fixture, json!({})).await.request(2, "tools/call", params.clone()).await.json();
+        let can = json!({"elicitation": {"url": {}}});
+        let modern = Modern::new("demo", &token("alice"), "tools/call", params).capabilities(can);
+        for answer in [silent, modern.send(&fixture).await.json()] {
+            assert!(answer["result"]["isError"] == true || !is_shown, "{answer}");
+            assert_eq!(answer.to_string().contains(page), is_shown, "{answer}");
+            assert!(!answer.to_string().contains("evil"), "{answer}");
+        }
+    }
+}
+
+/// The user comes back from the page, and the same call is put again.
+#[tokio::test]
+async fn a_call_whose_user_had_to_visit_a_page_first_is_done_when_it_is_put_again() {
+    let (address, heard) = upstream(|talk| {
+        Box::pin(async move {
+            let is_first = talk.heard.borrow().iter().filter(|m| m["method"] == "tools/call").count() == 1;
+            let page =
+                json!({"mode": "url", "elicitationId": "e", "message": "m", "url": "https://a.example/"});
+            let error = json!({"code": -32042, "message": "needed", "data": {"elicitations": [page]}});
+            if is_first { talk.fail(&error) } else { talk.done(&json!("m")) }
+        })
+    })
+    .await;
+    let mut snapshot = snapshot_with_pages(address, &["https://a.example"]);
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
+        primitive.set_mutation(Mutation::NonIdempotent);
+    }
+    let client = connect(&Fixture::of(snapshot), json!({"elicitation": {"url": {}}})).await;
+    let mut params = call(2)["params"].clone();
+    params["_meta"]["asp/idempotencyKey"] = "k".into();
+    let first = client.request(2, "tools/call", params.clone()).await.json();
+    assert_eq!(first["error"]["code"], -32042, "{first}");
+    let second = client.request(3, "tools/call", params).await.json();
+    assert_eq!(second["result"]["structuredContent"]["told"], "m", "{second}");
+    assert_eq!(heard.borrow().iter().filter(|m| m["method"] == "tools/call").count(), 2);
 }

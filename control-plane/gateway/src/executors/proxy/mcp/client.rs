@@ -14,6 +14,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::downstream::{Downstream, Nobody};
+use super::message::Failure;
+use crate::call::page::Visit;
 use crate::executors::outbound::refused::retry_after;
 
 mod exchange;
@@ -66,7 +68,7 @@ pub enum Fault {
     SessionEnded,
     /// The upstream's own JSON-RPC error.
     #[error("{message} ({code})")]
-    Error { code: i64, message: String },
+    Error { code: i64, message: String, visits: Vec<Visit> },
     /// The answer is a status of HTTP without a word of JSON-RPC.
     #[error("the service answered {}", status.as_u16())]
     Refused { status: StatusCode, wait: Option<Duration> },
@@ -81,6 +83,12 @@ pub enum Fault {
     Lost(String),
     #[error("cancelled")]
     Cancelled,
+}
+
+impl From<Failure> for Fault {
+    fn from(Failure { code, message, visits }: Failure) -> Fault {
+        Fault::Error { code, message, visits }
+    }
 }
 
 impl Client {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::call::event::{Event, LogLevel};
+use crate::call::page::Visit;
 use crate::executors::outbound::said::shown;
 
 /// A message by its kind.
@@ -32,7 +33,15 @@ pub(super) enum Message {
 pub(super) struct Failure {
     pub code: i64,
     pub message: String,
+    /// The pages that the user has to visit first, wherever they are.
+    pub visits: Vec<Visit>,
 }
+
+/// MCP 2025-11-25, URL elicitation required.
+const URL_ELICITATION_REQUIRED: i64 = -32042;
+/// Most pages of one error, and the longest name of one in bytes.
+const MAX_VISITS: usize = 16;
+const MAX_NAME: usize = 512;
 
 impl Message {
     /// `None` for what is no message: it is skipped, as other clients do.
@@ -67,10 +76,28 @@ impl Message {
 
 fn failure(error: &Value) -> Failure {
     let said = error.get("message").and_then(Value::as_str).map(shown).filter(|said| !said.is_empty());
+    let code = error.get("code").and_then(Value::as_i64).unwrap_or(-32603);
     Failure {
-        code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
+        code,
         message: said.unwrap_or_else(|| "the service answered with an error".into()),
+        visits: if code == URL_ELICITATION_REQUIRED { visits(error) } else { Vec::new() },
     }
+}
+
+/// None where one of them is none: a user who visits some of the pages is no further.
+fn visits(error: &Value) -> Vec<Visit> {
+    let all = error.pointer("/data/elicitations").and_then(Value::as_array);
+    let all = all.map(Vec::as_slice).filter(|all| all.len() <= MAX_VISITS).unwrap_or_default();
+    let visit = |one: &Value| {
+        let text = |name: &str| one.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        text("mode").filter(|mode| *mode == "url")?;
+        Some(Visit {
+            id: text("elicitationId").filter(|id| id.len() <= MAX_NAME)?.to_owned(),
+            message: shown(text("message")?),
+            url: text("url")?.to_owned(),
+        })
+    };
+    all.iter().map(visit).collect::<Option<Vec<Visit>>>().unwrap_or_default()
 }
 
 /// The page on which a user is done, by the upstream's name of it (2025-11-25, `notifications/elicitation/complete`).
@@ -139,9 +166,10 @@ mod tests {
             Message::Answer { id: 3, outcome: Ok(json!({"a": 1}).as_object().unwrap().clone()) }
         );
         let error = json!({"code": -5, "message": "no\nsecond line"});
-        let failed = Failure { code: -5, message: "no".into() };
+        let failed = Failure { code: -5, message: "no".into(), visits: vec![] };
         assert_eq!(is(json!({"id": 3, "error": error})), Message::Answer { id: 3, outcome: Err(failed) });
-        let plain = Failure { code: -32603, message: "the service answered with an error".into() };
+        let plain =
+            Failure { code: -32603, message: "the service answered with an error".into(), visits: vec![] };
         assert_eq!(is(json!({"id": 3, "error": 0})), Message::Answer { id: 3, outcome: Err(plain) });
         for id in [json!("a"), json!(1), json!(-1)] {
             let method = "ping".to_owned();

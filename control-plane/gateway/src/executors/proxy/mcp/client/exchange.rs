@@ -92,9 +92,7 @@ async fn until_answered(
         match message {
             None => return Ok(None),
             Some(Message::Answer { id, outcome }) if id == exchange.id => {
-                return Ok(Some(
-                    outcome.map_err(|failure| Fault::Error { code: failure.code, message: failure.message }),
-                ));
+                return Ok(Some(outcome.map_err(Fault::from)));
             }
             Some(Message::Answer { .. }) => {}
             Some(Message::Request { id, method, params }) => {

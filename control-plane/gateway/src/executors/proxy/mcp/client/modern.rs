@@ -223,8 +223,7 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
         match message? {
             None => return Err(lost("the service ended its stream without a result")),
             Some(Message::Answer { id: of, outcome }) if of == id => {
-                return outcome
-                    .map_err(|failure| Fault::Error { code: failure.code, message: failure.message });
+                return outcome.map_err(Fault::from);
             }
             Some(Message::Notification { method, params }) => {
                 if let Some((token, event)) = message::event(&method, params)
@@ -278,6 +277,7 @@ async fn answer(
     let answered = downstream.asked(&method, params).await;
     let answered = answered.map_err(|error| Fault::Error {
         code: INTERNAL,
+        visits: Vec::new(),
         message: format!("the service asked for what it did not get: {}", error.message),
     })?;
     Ok((key, answered))
