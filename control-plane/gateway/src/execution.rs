@@ -3,7 +3,7 @@
 //!
 //! Keeps true: an executor cannot reach limits, ledger or audit by any other way.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use asp_proto::snapshot::Primitive;
 use asp_snapshot::{ListedPrimitive, Snapshot};
@@ -49,6 +49,21 @@ pub enum Availability {
     Impossible(String),
 }
 
+/// A resource that a client subscribes to.
+pub struct Subscribed<'a> {
+    pub snapshot: &'a Snapshot,
+    /// The server that it subscribes at.
+    pub server: &'a str,
+    /// What is behind the resource.
+    pub primitive: &'a Primitive,
+    pub uri: &'a str,
+    /// Who is told when it has changed.
+    pub listener: Weak<dyn ResourceListener>,
+}
+
+/// What an executor holds for one subscription until this is dropped.
+pub type Following = Box<dyn Send + Sync>;
+
 /// What a client says of its legacy session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionNote {
@@ -74,6 +89,9 @@ pub trait Executor: Send + Sync {
     /// Changes whenever [`Executor::offers`] answers otherwise than before.
     fn offers_changed(&self) -> u64;
 
+    /// Learns from now on when a resource changes; `None` where nobody says so, or more are followed than may be.
+    fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following>;
+
     /// A client says something of its session, which has this key, beside its calls.
     fn heard(&self, session: &str, said: SessionNote);
 
@@ -91,6 +109,9 @@ pub trait Executor: Send + Sync {
 pub trait ResourceListener: Send + Sync {
     /// A resource of `server` reads otherwise than before for callers of `org`.
     fn changed(&self, server: &str, org: &str, uri: &str);
+
+    /// The same for the callers of every org.
+    fn changed_for_all(&self, server: &str, uri: &str);
 
     /// What [`Executor::offers`] answers has changed: lists are looked at now, and not with the next round.
     fn offers_changed(&self);

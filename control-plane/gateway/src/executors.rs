@@ -11,7 +11,7 @@ use asp_snapshot::artifact;
 use async_trait::async_trait;
 
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Availability, Execution, Executor, SessionNote};
+use crate::execution::{Availability, Execution, Executor, Following, SessionNote, Subscribed};
 use crate::executors::outbound::client::OutboundError;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
@@ -78,6 +78,10 @@ impl Executor for Executors {
         // All only grow, so that their sum changes with each.
         let upstreams = self.proxy.offers_changed();
         self.plugins.offers_changed().wrapping_add(upstreams).wrapping_add(self.builtin.offers_changed())
+    }
+
+    fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following> {
+        self.proxy.follow(subscribed)
     }
 
     fn heard(&self, session: &str, said: SessionNote) {

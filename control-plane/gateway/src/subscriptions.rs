@@ -5,10 +5,11 @@
 //! where what its own caller sees in it has changed, and of a resource only where the caller can see that; callers whom
 //! policy names alike are evaluated once; a burst of snapshots is one evaluation; who may not see the server any more, or
 //! whose token is revoked, is told nothing more, and their streams end, however their opening and that meet. What a plugin
-//! says of a resource is told in its caller's org alone. Bound: subscribers, what they watch and their streams by user,
-//! org and in all (`table`), and each subscriber by its own (`subscriber`); what plugins said by number. What a
-//! subscriber is owed is forgotten with its replica, and where others of its user need its place while it has no stream:
-//! clients list and subscribe again when a session is new to a replica (I-3).
+//! says of a resource is told in its caller's org alone, what an upstream says of one to all who are subscribed. Bound:
+//! subscribers, what they watch and their streams by user, org and in all (`table`), and each subscriber by its own
+//! (`subscriber`); what plugins and upstreams said by number. What a subscriber is owed is forgotten with its replica, and
+//! where others of its user need its place while it has no stream: clients list and subscribe again when a session is new
+//! to a replica (I-3).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,7 @@ use asp_proto::snapshot::Protocol;
 use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
 
-use crate::execution::ResourceListener;
+use crate::execution::{ResourceListener, Subscribed};
 use crate::pipeline::Pipeline;
 use crate::pipeline::entitlement::View;
 
@@ -63,10 +64,12 @@ pub struct Subscriptions {
     left: AtomicBool,
 }
 
+/// URIs by server and org; without one, for all orgs.
+type Resources = HashMap<(String, Option<String>), HashSet<String>>;
+
 #[derive(Default)]
 struct Changed {
-    /// URIs by server and org.
-    resources: HashMap<(String, String), HashSet<String>>,
+    resources: Resources,
     count: usize,
     /// A task tells them.
     is_told: bool,
@@ -146,7 +149,23 @@ impl Subscriptions {
 
     /// Tells of changes of a resource from now on; `digest` is of the primitive behind it.
     pub fn watch(&self, subscriber: &Subscriber, uri: &str, digest: u64) -> Result<(), TooMany> {
-        self.table.lock().watch(subscriber, uri, digest)
+        self.table.lock().watch(subscriber, uri, digest)?;
+        if let Some(snapshot) = self.snapshot.load_full() {
+            self.follow(&snapshot, subscriber, uri);
+        }
+        Ok(())
+    }
+
+    /// Whoever runs what is behind the resource says from now on when it has changed.
+    fn follow(&self, snapshot: &Snapshot, subscriber: &Subscriber, uri: &str) {
+        let name = &subscriber.profile.server;
+        let Some(server) = snapshot.server(name) else { return };
+        let followed = server.resource(uri).and_then(|(entry, _)| {
+            let primitive = &entry.primitive;
+            let listener: Weak<dyn ResourceListener> = self.own.clone();
+            self.pipeline.executor.follow(Subscribed { snapshot, server: name, primitive, uri, listener })
+        });
+        subscriber.follow(uri, followed);
     }
 
     pub fn unwatch(&self, subscriber: &Subscriber, uri: &str) {
@@ -211,21 +230,20 @@ impl Subscriptions {
         }
     }
 
-    fn tell_one(
-        &self,
-        subscriber: &Subscriber,
-        snapshot: &Snapshot,
-        resources: &HashMap<(String, String), HashSet<String>>,
-    ) {
+    fn tell_one(&self, subscriber: &Subscriber, snapshot: &Snapshot, resources: &Resources) {
         let caller = subscriber.caller();
         let server = &subscriber.profile.server;
-        let Some(uris) = resources.get(&(server.clone(), caller.org.clone())) else { return };
-        let Some(server) = snapshot.server(server) else { return };
+        let all = [None, Some(caller.org.clone())];
+        let all: Vec<&HashSet<String>> =
+            all.into_iter().filter_map(|org| resources.get(&(server.clone(), org))).collect();
+        let Some(server) = snapshot.server(server).filter(|_| !all.is_empty()) else { return };
         let mut view = View::of(snapshot, server, &caller, Protocol::Mcp);
-        subscriber.updated(uris, |uri| {
-            let found = server.resource(uri);
-            found.is_some_and(|(entry, _)| view.shows(&entry) && self.pipeline.offers(&entry))
-        });
+        for uris in all {
+            subscriber.updated(uris, |uri| {
+                let found = server.resource(uri);
+                found.is_some_and(|(entry, _)| view.shows(&entry) && self.pipeline.offers(&entry))
+            });
+        }
     }
 
     fn all(&self) -> Vec<Arc<Subscriber>> {
@@ -280,7 +298,10 @@ impl Subscriptions {
         subscriber.end_streams_of(|caller| snapshot.edge.revoked(caller));
         let uris = subscriber.watched();
         match views.seen(&subscriber.profile, &subscriber.caller(), &uris) {
-            Some(seen) => subscriber.show(stamp, seen.lists, |uri| seen.resource(uri)),
+            Some(seen) => {
+                let others = subscriber.show(stamp, seen.lists, |uri| seen.resource(uri));
+                others.iter().for_each(|uri| self.follow(snapshot, subscriber, uri));
+            }
             None => self.end_this(subscriber),
         }
         1 + uris.len()
@@ -289,7 +310,7 @@ impl Subscriptions {
 
 impl Changed {
     /// What is to be told; `None` where that is nothing, and nobody tells it any more.
-    fn take(&mut self) -> Option<HashMap<(String, String), HashSet<String>>> {
+    fn take(&mut self) -> Option<Resources> {
         self.count = 0;
         self.is_over = false;
         self.is_told = !self.resources.is_empty();
@@ -305,18 +326,28 @@ impl ResourceListener for Subscriptions {
     }
 
     fn changed(&self, server: &str, org: &str, uri: &str) {
+        self.note(server, Some(org), uri);
+    }
+
+    fn changed_for_all(&self, server: &str, uri: &str) {
+        self.note(server, None, uri);
+    }
+}
+
+impl Subscriptions {
+    fn note(&self, server: &str, org: Option<&str>, uri: &str) {
         let mut changed = self.changed.lock();
         if changed.count >= MAX_CHANGED || uri.len() > MAX_TEXT {
             if !std::mem::replace(&mut changed.is_over, true) {
                 tracing::warn!(
                     server,
                     org,
-                    "plugins said of too many resources at a time that they changed, or of one with too long a URI: clients are not told of it; say it of fewer"
+                    "plugins or upstreams said of too many resources at a time that they changed, or of one with too long a URI: clients are not told of it; say it of fewer"
                 );
             }
             return;
         }
-        let key = (server.to_owned(), org.to_owned());
+        let key = (server.to_owned(), org.map(str::to_owned));
         let is_new = changed.resources.entry(key).or_default().insert(uri.to_owned());
         changed.count += usize::from(is_new);
         if !std::mem::replace(&mut changed.is_told, true)

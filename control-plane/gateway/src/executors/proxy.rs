@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Primitive, ProxyHttp, ProxyMcp};
 
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Execution, SessionNote};
+use crate::execution::{Execution, Following, SessionNote, Subscribed};
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::upstream::origin;
@@ -47,6 +48,14 @@ impl Proxy {
     /// Changes whenever [`Proxy::offers`] answers otherwise than before.
     pub fn offers_changed(&self) -> u64 {
         self.upstreams.offers_changed()
+    }
+
+    /// Learns from now on when a resource of an upstream MCP server changes.
+    pub fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following> {
+        match subscribed.primitive.runtime.as_ref()?.mode.as_ref()? {
+            Mode::ProxyMcp(target) => self.upstreams.follow(target, subscribed),
+            _ => None,
+        }
     }
 
     /// A client says something of its session.

@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::event_id::ChangesPosition;
+use crate::execution::Following;
 
 /// Most resources one subscriber watches.
 pub const MAX_RESOURCES: usize = 1000;
@@ -115,6 +116,8 @@ struct Watched {
     digest: u64,
     changed: bool,
     told: Option<Told>,
+    /// Who says that it has changed; held for as long as it is watched.
+    following: Option<Following>,
 }
 
 /// The last notice of something.
@@ -187,17 +190,31 @@ impl Subscriber {
             return Err(TooMany);
         }
         state.text += uri.len();
-        state.resources.insert(uri.into(), Watched { digest, changed: false, told: None });
+        state.resources.insert(uri.into(), Watched { digest, changed: false, told: None, following: None });
         Ok(state.bytes())
+    }
+
+    /// Keeps who says that a resource has changed, where it is watched.
+    pub(super) fn follow(&self, uri: &str, following: Option<Following>) {
+        let mut state = self.state.lock();
+        let is_over = state.ended;
+        let watched = state.resources.get_mut(uri).filter(|_| !is_over);
+        let before = watched.and_then(|watched| std::mem::replace(&mut watched.following, following));
+        drop(state);
+        drop(before);
     }
 
     /// What the others take.
     pub(super) fn unwatch(&self, uri: &str) -> usize {
         let mut state = self.state.lock();
-        if state.resources.remove(uri).is_some() {
+        let gone = state.resources.remove(uri);
+        if gone.is_some() {
             state.text -= uri.len();
         }
-        state.bytes()
+        let bytes = state.bytes();
+        drop(state);
+        drop(gone);
+        bytes
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -274,7 +291,12 @@ impl Subscriber {
 
     /// Ends its streams for good.
     pub(super) fn end(&self) {
-        self.state.lock().ended = true;
+        let mut state = self.state.lock();
+        state.ended = true;
+        let followings: Vec<Following> =
+            state.resources.values_mut().filter_map(|watched| watched.following.take()).collect();
+        drop(state);
+        drop(followings);
         self.end_streams_of(|_| true);
     }
 
@@ -309,13 +331,20 @@ impl Subscriber {
         state.streams.is_empty() && state.used.elapsed() >= after
     }
 
-    /// What the caller sees by a snapshot: each list, and the digest of what is behind a resource that it can see.
-    pub(super) fn show(&self, stamp: Stamp, lists: Lists, digest: impl Fn(&str) -> Option<u64>) {
+    /// What the caller sees by a snapshot: each list, and the digest of what is behind a resource that it can see. Those
+    /// that are another one than before.
+    pub(super) fn show(
+        &self,
+        stamp: Stamp,
+        lists: Lists,
+        digest: impl Fn(&str) -> Option<u64>,
+    ) -> Vec<Arc<str>> {
         let mut state = self.state.lock();
         let state = &mut *state;
+        let mut others = Vec::new();
         // Evaluated by a newer one already.
         if stamp.revision < state.stamp.revision {
-            return;
+            return others;
         }
         state.stamp = stamp;
         let before = std::mem::replace(&mut state.lists, lists);
@@ -328,9 +357,11 @@ impl Subscriber {
             if let Some(now) = digest(uri).filter(|now| *now != watched.digest) {
                 watched.digest = now;
                 watched.changed = true;
+                others.push(uri.clone());
             }
         }
         self.tell(state);
+        others
     }
 
     /// These resources have changed, of which it is told what its caller can see.

@@ -28,6 +28,8 @@ mod failures;
 mod modern;
 #[path = "proxy/relayed.rs"]
 mod relayed;
+#[path = "proxy/updates.rs"]
+mod updates;
 #[path = "proxy/upstream.rs"]
 mod upstream;
 

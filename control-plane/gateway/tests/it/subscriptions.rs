@@ -66,7 +66,7 @@ impl Stream {
         Stream { body, held: String::new() }
     }
 
-    async fn open(client: &Legacy) -> Stream {
+    pub(crate) async fn open(client: &Legacy) -> Stream {
         let response = get(client).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "text/event-stream");

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp_proto::snapshot::{Kind, Primitive, ProxyMcp};
+use asp_snapshot::Snapshot;
 use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +17,7 @@ use crate::call::Call;
 use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
-use crate::execution::{Execution, SessionNote};
+use crate::execution::{Execution, Following, SessionNote, Subscribed};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
@@ -24,6 +25,7 @@ use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 pub mod client;
 pub mod downstream;
+mod following;
 pub mod listing;
 mod message;
 mod pinned;
@@ -35,6 +37,7 @@ use client::session::Session;
 use client::tasks::ClientTasks;
 use client::{Client, Exchange, Fault};
 use downstream::{Clients, capabilities};
+use following::Followings;
 use pinned::PinnedItems;
 use sessions::{Sessions, Slot};
 use watching::Watches;
@@ -47,6 +50,7 @@ pub struct McpUpstreams {
     outbound: Outbound,
     sessions: Arc<Sessions>,
     watches: Watches,
+    followings: Followings,
     next_id: Arc<AtomicU64>,
     tasks: Arc<ClientTasks>,
     eras: Eras,
@@ -59,6 +63,7 @@ impl McpUpstreams {
             outbound: Outbound::with_silence(SILENCE)?,
             sessions: Arc::default(),
             watches: Watches::of(PinnedItems::counted_by(metrics), next_id.clone()),
+            followings: Followings::of(next_id.clone()),
             next_id,
             tasks: Arc::default(),
             eras: Eras::default(),
@@ -101,16 +106,8 @@ impl McpUpstreams {
     /// Runs one call; an upstream session that has ended is opened anew, once.
     pub(super) async fn run(&self, target: &ProxyMcp, execution: &Execution) -> Result<Output, Refusal> {
         let call = &execution.call;
-        let destination = self
-            .outbound
-            .destination(&target.url, &execution.snapshot.upstreams)
-            .map_err(|error| Refusal::Upstream(error.to_string()))?;
-        let client = Client {
-            http: destination.client.clone(),
-            url: destination.url,
-            tasks: self.tasks.clone(),
-            eras: self.eras.clone(),
-        };
+        let client = self.client(&target.url, &execution.snapshot);
+        let client = client.map_err(|error| Refusal::Upstream(error.to_string()))?;
         let declared = capabilities(call.abilities(), &target.pages);
         let slot = self.sessions.slot(client.url.as_str(), call, &declared.to_string());
         let opens = slot.try_lock().is_ok_and(|held| held.is_none());
@@ -147,9 +144,34 @@ impl McpUpstreams {
         Err(Refusal::Upstream("the service does not keep its sessions".into()))
     }
 
+    fn client(&self, url: &str, snapshot: &Snapshot) -> Result<Client, OutboundError> {
+        let destination = self.outbound.destination(url, &snapshot.upstreams)?;
+        Ok(Client {
+            http: destination.client.clone(),
+            url: destination.url,
+            tasks: self.tasks.clone(),
+            eras: self.eras.clone(),
+        })
+    }
+
+    /// Learns from now on when a resource of an upstream changes.
+    pub(super) fn follow(&self, target: &ProxyMcp, subscribed: Subscribed<'_>) -> Option<Following> {
+        let Subscribed { snapshot, server, uri, listener, .. } = subscribed;
+        let client = self.client(&target.url, snapshot).ok()?;
+        let following = self.followings.follow(&target.url, client, (server, uri), listener);
+        if following.is_none() {
+            tracing::warn!(
+                url = target.url,
+                "clients are subscribed to more resources of upstreams than are followed at a time: they are not told when this one changes"
+            );
+        }
+        following.map(|following| Box::new(following) as Following)
+    }
+
     /// Ends every session, and returns when the services that are to be told something were told.
     pub(super) async fn drained(&self) {
         self.watches.clear();
+        self.followings.clear();
         self.sessions.clear();
         self.tasks.drained().await;
     }

@@ -78,6 +78,9 @@ pub(super) struct Server {
     sessions: AtomicUsize,
     /// Its tools.
     pub(super) lists: Mutex<Value>,
+    pub(super) can: Mutex<Value>,
+    /// The sessions that it knows no more.
+    pub(super) lost: Mutex<Vec<String>>,
 }
 
 pub(super) async fn upstream(
@@ -96,6 +99,8 @@ pub(super) async fn server(
         streams: Mutex::default(),
         sessions: AtomicUsize::new(0),
         lists: Mutex::new(json!([])),
+        can: Mutex::new(json!({"logging": {}})),
+        lost: Mutex::default(),
     });
     let serving = server.clone();
     let router = axum::Router::new().fallback(async move |request: Request| serving.answer(request).await);
@@ -116,6 +121,9 @@ impl Server {
         assert!(!request.headers().contains_key("authorization"), "I-8");
         let session = request.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
         let session = session.unwrap_or_default();
+        if self.lost.lock().contains(&session) {
+            return StatusCode::NOT_FOUND.into_response();
+        }
         if request.method() == "GET" {
             let (sender, receiver) = mpsc::unbounded_channel();
             self.streams.lock().insert(session, sender);
@@ -131,9 +139,12 @@ impl Server {
         match message["method"].as_str() {
             Some("initialize") => {
                 let number = self.sessions.fetch_add(1, Ordering::Relaxed);
-                let result = json!({"protocolVersion": "2025-11-25", "capabilities": {"logging": {}}, "serverInfo": {}});
+                let result = json!({"protocolVersion": "2025-11-25", "capabilities": *self.can.lock(), "serverInfo": {}});
                 let body = axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}));
                 ([("mcp-session-id", format!("s{number}"))], body).into_response()
+            }
+            Some("resources/subscribe" | "resources/unsubscribe") => {
+                axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": {}})).into_response()
             }
             Some("tools/list") => {
                 let result = json!({"tools": *self.lists.lock()});

@@ -7,7 +7,7 @@ use super::asking::{
 use super::*;
 
 /// Waits until the server was sent a message like that.
-async fn heard_of(heard: &mut Heard, is_it: impl Fn(&Value) -> bool) {
+pub(super) async fn heard_of(heard: &mut Heard, is_it: impl Fn(&Value) -> bool) {
     let found = heard.wait_for(|heard| heard.iter().any(&is_it));
     tokio::time::timeout(PATIENCE, found).await.expect("the message").unwrap();
 }

@@ -23,9 +23,10 @@ pub mod modern;
 mod reading;
 pub mod session;
 pub mod tasks;
+pub mod updates;
 
 use reading::Messages;
-use session::{At, SESSION_ID, Session};
+use session::{At, Offers, SESSION_ID, Session};
 use tasks::ClientTasks;
 
 /// The revision offered upstream, and those that may come instead.
@@ -142,6 +143,7 @@ impl Client {
         let known =
             known.ok_or_else(|| Fault::Lost("the service speaks no revision of MCP known here".into()))?;
         session.at.revision = Some(HeaderValue::from_static(known));
+        session.offers = Offers::of(&result);
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.post(&session.at, &initialized).await?;
         if result.get("capabilities").is_some_and(|can| can.get("logging").is_some()) {

@@ -11,17 +11,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::exchange::{Asks, CANCELLED};
 use super::reading::Messages;
+use super::updates::Updates;
 use super::{Client, Fault};
 use crate::executors::proxy::mcp::downstream::Downstream;
 use crate::executors::proxy::mcp::message::{self, Message};
 
 pub(in crate::executors::proxy::mcp) const SESSION_ID: &str = "mcp-session-id";
+/// MCP, a resource that was subscribed to has changed.
+const UPDATED: &str = "notifications/resources/updated";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 /// How long a call waits for the stream of what the server says by itself, so that its first questions have a way.
 const LISTENS_WITHIN: Duration = Duration::from_secs(1);
@@ -35,10 +39,28 @@ pub struct Session {
     pub(in crate::executors::proxy::mcp) at: At,
     /// Where the server speaks 2026-07-28 alone: the capabilities that each request declares.
     pub(super) modern: Option<Value>,
+    /// What the server says that it can.
+    pub(in crate::executors::proxy::mcp) offers: Offers,
     /// The server ended it first.
     is_over: AtomicBool,
     pub(in crate::executors::proxy::mcp) running: Arc<Running>,
     listening: Option<AbortOnDropHandle<()>>,
+}
+
+/// What a server can do besides its items, by its own word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::executors::proxy::mcp) struct Offers {
+    /// Tells whoever subscribed that a resource has changed.
+    pub subscriptions: bool,
+}
+
+impl Offers {
+    /// What a handshake says of it.
+    pub(super) fn of(result: &Map<String, Value>) -> Offers {
+        let can = result.get("capabilities");
+        let subscriptions = can.and_then(|can| can.pointer("/resources/subscribe"));
+        Offers { subscriptions: subscriptions == Some(&Value::Bool(true)) }
+    }
 }
 
 /// What a request of a session carries; `id` is absent when the server keeps none.
@@ -68,6 +90,7 @@ impl Session {
             client,
             at,
             modern: None,
+            offers: Offers::default(),
             is_over: AtomicBool::new(false),
             running: Arc::default(),
             listening: None,
@@ -136,6 +159,10 @@ pub(in crate::executors::proxy::mcp) struct Running {
     by_id: Mutex<HashMap<u64, Arc<dyn Downstream>>>,
     /// The server said that one of its lists has changed.
     lists_changed: Arc<Notify>,
+    /// The resources that it said have changed.
+    pub(in crate::executors::proxy::mcp) updates: Updates,
+    /// It has ended the session, as far as that was heard.
+    pub(in crate::executors::proxy::mcp) over: CancellationToken,
 }
 
 /// A request that runs until this is dropped.
@@ -200,7 +227,12 @@ impl Listener {
             let response = self.client.get(&self.at, after.as_deref()).await;
             match response {
                 Ok(response) if response.status() == StatusCode::OK => {
-                    opened.take().map(|opened| opened.send(()));
+                    match opened.take() {
+                        Some(opened) => drop(opened.send(())),
+                        // What was said meanwhile is gone.
+                        None if after.is_none() => self.running.updates.miss(),
+                        None => {}
+                    }
                     let mut messages = Messages::listening(response);
                     if !messages.is_stream() {
                         return;
@@ -211,8 +243,9 @@ impl Listener {
                     after = place.map(|(id, _)| id).or(after);
                     pause = if heard { asked.unwrap_or(PAUSE) } else { pause * 2 };
                 }
-                // It has none (405), or the session is over.
-                Ok(_) | Err(Fault::SessionEnded) => return,
+                // It has none (405).
+                Ok(_) => return,
+                Err(Fault::SessionEnded) => return self.running.over.cancel(),
                 Err(_) => pause *= 2,
             }
             pause = pause.clamp(PAUSE, LONGEST_PAUSE);
@@ -245,6 +278,10 @@ impl Listener {
                 Message::Notification { method, params } if method == CANCELLED => asks.take_back(&params),
                 Message::Notification { method, .. } if method.ends_with("/list_changed") => {
                     self.running.lists_changed.notify_one();
+                }
+                Message::Notification { method, params } if method == UPDATED => {
+                    let uri = params.get("uri").and_then(Value::as_str);
+                    uri.into_iter().for_each(|uri| self.running.updates.hear(uri));
                 }
                 Message::Notification { method, params } => {
                     if let Some(visit) = message::visited(&method, &params) {

@@ -1,0 +1,86 @@
+//! Of which resources a server said in one session that they changed, until somebody takes that.
+//!
+//! Bound: names by number and length; beyond it any resource may have changed.
+
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// Most names that wait.
+const MAX_WAITING: usize = 1024;
+/// Longest name in bytes; nobody here subscribes to one that is longer.
+const MAX_URI: usize = 48 << 10;
+
+/// What was said since it was taken last.
+#[derive(Default)]
+pub(in crate::executors::proxy::mcp) struct Updates {
+    waiting: Mutex<Waiting>,
+    said: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    uris: HashSet<String>,
+    is_any: bool,
+}
+
+/// What has changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::executors::proxy::mcp) enum Updated {
+    These(HashSet<String>),
+    /// Each of them may have.
+    Any,
+}
+
+impl Updates {
+    pub(super) fn hear(&self, uri: &str) {
+        if uri.len() > MAX_URI {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        if waiting.uris.len() < MAX_WAITING {
+            waiting.uris.insert(uri.to_owned());
+        } else {
+            waiting.is_any = true;
+        }
+        drop(waiting);
+        self.said.notify_one();
+    }
+
+    /// Something may have been said that nobody heard.
+    pub(super) fn miss(&self) {
+        self.waiting.lock().is_any = true;
+        self.said.notify_one();
+    }
+
+    /// The next that was said; for one who asks.
+    pub(in crate::executors::proxy::mcp) async fn next(&self) -> Updated {
+        loop {
+            let Waiting { uris, is_any } = std::mem::take(&mut *self.waiting.lock());
+            if is_any {
+                return Updated::Any;
+            }
+            if !uris.is_empty() {
+                return Updated::These(uris);
+            }
+            self.said.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_too_much_to_be_kept_may_be_anything() {
+        let updates = Updates::default();
+        updates.hear("a");
+        updates.hear("a");
+        updates.hear(&"x".repeat(MAX_URI + 1));
+        assert_eq!(updates.next().await, Updated::These(HashSet::from(["a".to_owned()])));
+        (0..=MAX_WAITING).for_each(|number| updates.hear(&number.to_string()));
+        assert_eq!(updates.next().await, Updated::Any);
+    }
+}

@@ -1,0 +1,271 @@
+//! Which resources of upstreams somebody here is subscribed to, and who is told when one has changed.
+//!
+//! Keeps true: an upstream is subscribed to while somebody is subscribed here, in one session for all of them, because it
+//! knows none of our callers; a session that it has lost is opened and subscribed in anew, and all are told then, because
+//! nobody knows what was missed; the last who leaves ends it. Bound: upstreams, and URIs of each.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use reqwest::header::HeaderMap;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::client::session::Session;
+use super::client::updates::Updated;
+use super::client::{Client, Exchange, Fault};
+use super::downstream::Nobody;
+use crate::execution::ResourceListener;
+
+/// Most upstreams at a time, and most resources of one.
+const MAX_UPSTREAMS: usize = 128;
+const MAX_URIS: usize = 4096;
+/// The pause after an upstream could not be subscribed to, doubled after each try.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How often it is asked whether the session lives, which keeps it alive too.
+const PING_EVERY: Duration = Duration::from_secs(60);
+/// How long a session stays that nobody needs, and how long one that can tell nothing is not opened again.
+const LINGERS: Duration = Duration::from_secs(10);
+const MUTE_FOR: Duration = Duration::from_secs(600);
+/// Longest handshake.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The URL that specs name, and the address that it stands for.
+type Key = (String, String);
+type Table = Mutex<HashMap<Key, (Arc<Followed>, AbortOnDropHandle<()>)>>;
+
+/// What is followed at all upstreams.
+pub(super) struct Followings {
+    table: Arc<Table>,
+    next_id: Arc<AtomicU64>,
+}
+
+/// What is followed at one upstream.
+struct Followed {
+    /// By URI: the servers here whose clients are subscribed, and how many of each.
+    wanted: Mutex<HashMap<String, HashMap<String, usize>>>,
+    changed: Notify,
+    listener: Weak<dyn ResourceListener>,
+}
+
+/// One subscription, until this is dropped.
+pub(super) struct Following {
+    of: Arc<Followed>,
+    uri: String,
+    server: String,
+}
+
+impl Followings {
+    pub(super) fn of(next_id: Arc<AtomicU64>) -> Followings {
+        Followings { table: Arc::default(), next_id }
+    }
+
+    /// Follows a resource for a client of `server`; `None` where more are followed than may be.
+    pub(super) fn follow(
+        &self,
+        url: &str,
+        client: Client,
+        (server, uri): (&str, &str),
+        listener: Weak<dyn ResourceListener>,
+    ) -> Option<Following> {
+        let key = (url.to_owned(), client.url.to_string());
+        let mut table = self.table.lock();
+        let is_full = table.len() >= MAX_UPSTREAMS;
+        let of = match table.get(&key) {
+            Some((known, _)) => known.clone(),
+            None if is_full => return None,
+            None => {
+                let made = Arc::new(Followed { wanted: Mutex::default(), changed: Notify::new(), listener });
+                let task = Task {
+                    of: made.clone(),
+                    client,
+                    key: key.clone(),
+                    table: Arc::downgrade(&self.table),
+                    next_id: self.next_id.clone(),
+                };
+                table.insert(key, (made.clone(), AbortOnDropHandle::new(tokio::spawn(task.run()))));
+                made
+            }
+        };
+        // Under the lock of the table: a task that ends has looked before, or sees this.
+        let mut wanted = of.wanted.lock();
+        if wanted.len() >= MAX_URIS && !wanted.contains_key(uri) {
+            return None;
+        }
+        *wanted.entry(uri.to_owned()).or_default().entry(server.to_owned()).or_default() += 1;
+        drop(wanted);
+        of.changed.notify_one();
+        Some(Following { of, uri: uri.to_owned(), server: server.to_owned() })
+    }
+
+    /// Nobody follows anything any more.
+    pub(super) fn clear(&self) {
+        let all = std::mem::take(&mut *self.table.lock());
+        drop(all);
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let mut wanted = self.of.wanted.lock();
+        if let Some(servers) = wanted.get_mut(&self.uri) {
+            if let Some(count) = servers.get_mut(&self.server) {
+                *count -= 1;
+            }
+            servers.retain(|_, count| *count > 0);
+            if servers.is_empty() {
+                wanted.remove(&self.uri);
+            }
+        }
+        drop(wanted);
+        self.of.changed.notify_one();
+    }
+}
+
+impl Followed {
+    fn uris(&self) -> HashSet<String> {
+        self.wanted.lock().keys().cloned().collect()
+    }
+
+    fn tell(&self, updated: Updated) {
+        let Some(listener) = self.listener.upgrade() else { return };
+        let uris = match updated {
+            Updated::These(uris) => uris,
+            Updated::Any => self.uris(),
+        };
+        for uri in uris {
+            let servers: Vec<String> =
+                self.wanted.lock().get(&uri).into_iter().flat_map(HashMap::keys).cloned().collect();
+            servers.iter().for_each(|server| listener.changed_for_all(server, &uri));
+        }
+    }
+}
+
+/// Subscribes to what is wanted of one upstream.
+struct Task {
+    of: Arc<Followed>,
+    client: Client,
+    key: Key,
+    table: Weak<Table>,
+    next_id: Arc<AtomicU64>,
+}
+
+impl Task {
+    async fn run(self) {
+        let mut pause = PAUSE;
+        let mut was_open = false;
+        loop {
+            let before = was_open;
+            match self.follow_on(&mut was_open).await {
+                Ok(()) if self.ends() => return,
+                Ok(()) => continue,
+                Err(fault) => {
+                    tracing::debug!(url = self.key.0, %fault, "resources of an upstream could not be subscribed to, and are tried again");
+                    if self.of.wanted.lock().is_empty() && self.ends() {
+                        return;
+                    }
+                }
+            }
+            pause = if was_open && !before { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Takes it out of the table, unless somebody has come to need it.
+    fn ends(&self) -> bool {
+        let Some(table) = self.table.upgrade() else { return true };
+        let mut table = table.lock();
+        let is_over = self.of.wanted.lock().is_empty();
+        if is_over {
+            table.remove(&self.key);
+        }
+        is_over
+    }
+
+    /// Follows in one session until nobody needs it any more.
+    async fn follow_on(&self, was_open: &mut bool) -> Result<(), Fault> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let greeting = tokio::time::timeout(LONGEST, self.client.initialize(id, json!({})));
+        let too_slow = |_| Fault::Lost("the service takes too long".into());
+        let mut session = greeting.await.map_err(too_slow)??;
+        if !session.offers.subscriptions {
+            drop(session);
+            return self.wait_mute().await;
+        }
+        session.listen().await;
+        let running = session.running.clone();
+        let mut subscribed = HashSet::new();
+        let mut was_lost = std::mem::replace(was_open, true);
+        loop {
+            self.subscribe(&session, &mut subscribed).await?;
+            if std::mem::take(&mut was_lost) {
+                self.of.tell(Updated::Any);
+            }
+            let is_unwanted = subscribed.is_empty();
+            tokio::select! {
+                () = self.of.changed.notified() => {}
+                updated = running.updates.next() => self.of.tell(updated),
+                () = running.over.cancelled() => return Err(Fault::SessionEnded),
+                () = tokio::time::sleep(LINGERS), if is_unwanted => return Ok(()),
+                () = tokio::time::sleep(PING_EVERY) => match self.ask(&session, "ping", json!({})).await {
+                    Ok(()) | Err(Fault::Error { .. }) => {}
+                    Err(fault) => return Err(fault),
+                },
+            }
+        }
+    }
+
+    /// The upstream cannot tell: there is nothing to be done for a while.
+    async fn wait_mute(&self) -> Result<(), Fault> {
+        let until_unwanted = async {
+            while !self.of.wanted.lock().is_empty() {
+                self.of.changed.notified().await;
+            }
+        };
+        let over = tokio::time::timeout(MUTE_FOR, until_unwanted).await;
+        over.map_err(|_| Fault::Lost("the service has no subscriptions".into()))
+    }
+
+    /// Subscribes to what is wanted and was not, and the other way round.
+    async fn subscribe(&self, session: &Session, subscribed: &mut HashSet<String>) -> Result<(), Fault> {
+        let wanted = self.of.uris();
+        let gone: Vec<String> = subscribed.difference(&wanted).cloned().collect();
+        let new: Vec<String> = wanted.difference(subscribed).cloned().collect();
+        for (method, uris) in [("resources/unsubscribe", gone), ("resources/subscribe", new)] {
+            for uri in uris {
+                match self.ask(session, method, json!({"uri": uri})).await {
+                    Ok(()) => {}
+                    // It stays refused for as long as this session lasts.
+                    Err(Fault::Error { message, .. }) => {
+                        tracing::debug!(url = self.key.0, uri, message, "an upstream refused a subscription");
+                    }
+                    Err(fault) => return Err(fault),
+                }
+                if method == "resources/subscribe" {
+                    subscribed.insert(uri);
+                } else {
+                    subscribed.remove(&uri);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, session: &Session, method: &str, params: Value) -> Result<(), Fault> {
+        let exchange = Exchange {
+            id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            method,
+            params,
+            headers: HeaderMap::new(),
+            downstream: Arc::new(Nobody),
+            cancelled: &CancellationToken::new(),
+        };
+        self.client.request(session, exchange).await.map(drop)
+    }
+}
