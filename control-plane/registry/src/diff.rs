@@ -209,6 +209,11 @@ pub(crate) fn accepts_less(old: &Value, new: &Value) -> bool {
     schema::differences(old, new, Direction::Input).iter().any(|difference| difference.breaking)
 }
 
+/// Whether what fits `new` as a result may not fit `old`.
+pub(crate) fn promises_less(old: &Value, new: &Value) -> bool {
+    schema::differences(old, new, Direction::Output).iter().any(|difference| difference.breaking)
+}
+
 fn danger(mutation: Mutation) -> u8 {
     match mutation {
         Mutation::ReadOnly => 0,

@@ -6,7 +6,7 @@
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::diff::accepts_less;
+use crate::diff;
 
 /// What is pinned of an item, whatever its kind: MCP's `Tool`, `Prompt`, `Resource` and `ResourceTemplate`.
 const PINNED: [&str; 8] = [
@@ -33,7 +33,12 @@ pub fn pin(item: &Value) -> String {
 
 /// Whether arguments that fit `pinned` may not fit `now`; what cannot be proved counts as that.
 pub fn refuses_what_fitted(pinned: &Value, now: &Value) -> bool {
-    accepts_less(pinned, now)
+    diff::accepts_less(pinned, now)
+}
+
+/// Whether results that fit `now` may not fit `pinned`; what cannot be proved counts as that.
+pub fn promises_less(pinned: &Value, now: &Value) -> bool {
+    diff::promises_less(pinned, now)
 }
 
 /// Each text is closed by a byte that JSON text cannot hold, so that no two values hash alike. serde_json bounds the
@@ -126,5 +131,21 @@ mod tests {
         assert!(refuses_what_fitted(&pinned, &other));
         let closed = json!({"type": "object", "properties": {}, "additionalProperties": false});
         assert!(refuses_what_fitted(&pinned, &closed));
+    }
+
+    #[test]
+    fn a_schema_of_results_may_promise_more_and_not_less() {
+        let pinned = json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]});
+        let mut more = pinned.clone();
+        more["required"] = json!(["a", "b"]);
+        assert!(!promises_less(&pinned, &pinned));
+        assert!(!promises_less(&pinned, &more));
+        assert!(!promises_less(&Value::Bool(true), &pinned));
+        let mut less = pinned.clone();
+        less["required"] = json!([]);
+        let other = json!({"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]});
+        for now in [less, other, Value::Bool(true)] {
+            assert!(promises_less(&pinned, &now), "{now}");
+        }
     }
 }
