@@ -22,6 +22,8 @@ use crate::support::{Fixture, Legacy, Modern, inputs, snapshot, token};
 mod asking;
 #[path = "proxy/drift.rs"]
 mod drift;
+#[path = "proxy/eras.rs"]
+mod eras;
 #[path = "proxy/failures.rs"]
 mod failures;
 #[path = "proxy/modern.rs"]

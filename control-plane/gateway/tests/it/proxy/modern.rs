@@ -11,7 +11,7 @@ use super::*;
 const META: &str = "/params/_meta/io.modelcontextprotocol~1";
 
 /// What it was sent: methods in order, with `dropped` where a response was closed before its end.
-type Heard = watch::Sender<Vec<(String, Value)>>;
+pub(super) type Heard = watch::Sender<Vec<(String, Value)>>;
 
 /// Says that a response that never ends has been closed.
 struct Closed(Heard);
@@ -29,12 +29,12 @@ async fn upstream() -> (SocketAddr, Heard) {
     (serve(router).await, heard)
 }
 
-fn reply(status: StatusCode, id: &Value, member: &str, what: Value) -> Response {
+pub(super) fn reply(status: StatusCode, id: &Value, member: &str, what: Value) -> Response {
     (status, axum::Json(json!({"jsonrpc": "2.0", "id": id, member: what}))).into_response()
 }
 
 /// Refuses what is not of its revision, as the specification has it.
-async fn answer(request: Request, heard: Heard) -> Response {
+pub(super) async fn answer(request: Request, heard: Heard) -> Response {
     let headers = request.headers().clone();
     for absent in ["authorization", "mcp-session-id"] {
         assert!(!headers.contains_key(absent), "I-8, no sessions: {absent}");
@@ -140,7 +140,7 @@ fn fixture(address: SocketAddr) -> Fixture {
     Fixture::of(snapshot)
 }
 
-fn methods(heard: &Heard) -> Vec<String> {
+pub(super) fn methods(heard: &Heard) -> Vec<String> {
     heard.borrow().iter().map(|(method, _)| method.clone()).collect()
 }
 

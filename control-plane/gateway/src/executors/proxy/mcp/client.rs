@@ -183,8 +183,15 @@ impl Client {
         };
         tokio::select! {
             result = answered => {
-                if matches!(result, Err(Fault::SessionEnded)) {
+                let is_over = match &result {
+                    Err(Fault::SessionEnded) => true,
+                    // It has come to speak the next era alone: whoever greets it anew finds that out.
+                    Err(Fault::Error { code, .. }) => *code == modern::UNSUPPORTED_VERSION,
+                    _ => false,
+                };
+                if is_over {
                     session.ended_at_its_server();
+                    return Err(Fault::SessionEnded);
                 }
                 result
             }

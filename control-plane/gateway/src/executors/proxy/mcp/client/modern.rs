@@ -32,7 +32,7 @@ const ALL_LOGS: &str = "debug";
 /// Codes that refuse a greeting of the legacy era: invalid request, method or parameters, a header that is missing, a
 /// revision that is not spoken.
 const REFUSES_GREETING: [i64; 5] = [-32600, -32601, -32602, -32020, UNSUPPORTED_VERSION];
-const UNSUPPORTED_VERSION: i64 = -32022;
+pub(super) const UNSUPPORTED_VERSION: i64 = -32022;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INTERNAL: i64 = -32603;
 /// Most upstreams that are remembered. Beyond it all are greeted anew, which costs each a round trip.
