@@ -28,6 +28,8 @@ mod eras;
 mod failures;
 #[path = "proxy/modern.rs"]
 mod modern;
+#[path = "proxy/modern_changes.rs"]
+mod modern_changes;
 #[path = "proxy/relayed.rs"]
 mod relayed;
 #[path = "proxy/updates.rs"]

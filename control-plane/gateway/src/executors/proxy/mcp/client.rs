@@ -96,8 +96,8 @@ impl Client {
     /// The handshake, as a client with these MCP capabilities. Given up, it goes on for a moment, because the session
     /// that the server has made by then has to be ended there.
     pub async fn initialize(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
-        if self.eras.is_modern(&self.url) {
-            return Ok(modern::session(self, capabilities));
+        if let Some(offers) = self.eras.modern(&self.url) {
+            return Ok(modern::session(self, capabilities, offers));
         }
         let place = self.tasks.handshake(&self.url).ok_or(Fault::Busy)?;
         let client = self.clone();

@@ -4,7 +4,7 @@
 //! knows none of our callers; a session that it has lost is opened and subscribed in anew, and all are told then, because
 //! nobody knows what was missed; the last who leaves ends it. Bound: upstreams, and URIs of each.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -194,11 +194,11 @@ impl Task {
         let greeting = tokio::time::timeout(LONGEST, self.client.initialize(id, json!({})));
         let too_slow = |_| Fault::Lost("the service takes too long".into());
         let mut session = greeting.await.map_err(too_slow)??;
-        if !session.offers.subscriptions {
+        if !session.is_modern() && !session.offers.subscriptions {
             drop(session);
             return self.wait_mute().await;
         }
-        session.listen().await;
+        session.listen_to_changes(false).await;
         let running = session.running.clone();
         let mut subscribed = HashSet::new();
         let mut was_lost = std::mem::replace(was_open, true);
@@ -213,7 +213,7 @@ impl Task {
                 updated = running.updates.next() => self.of.tell(updated),
                 () = running.over.cancelled() => return Err(Fault::SessionEnded),
                 () = tokio::time::sleep(LINGERS), if is_unwanted => return Ok(()),
-                () = tokio::time::sleep(PING_EVERY) => match self.ask(&session, "ping", json!({})).await {
+                () = tokio::time::sleep(PING_EVERY), if !session.is_modern() => match self.ask(&session, "ping", json!({})).await {
                     Ok(()) | Err(Fault::Error { .. }) => {}
                     Err(fault) => return Err(fault),
                 },
@@ -235,6 +235,12 @@ impl Task {
     /// Subscribes to what is wanted and was not, and the other way round.
     async fn subscribe(&self, session: &Session, subscribed: &mut HashSet<String>) -> Result<(), Fault> {
         let wanted = self.of.uris();
+        if session.is_modern() {
+            let uris: BTreeSet<String> = wanted.iter().cloned().collect();
+            session.running.wanted.send_if_modified(|before| std::mem::replace(before, uris) != *before);
+            *subscribed = wanted;
+            return Ok(());
+        }
         let gone: Vec<String> = subscribed.difference(&wanted).cloned().collect();
         let new: Vec<String> = wanted.difference(subscribed).cloned().collect();
         for (method, uris) in [("resources/unsubscribe", gone), ("resources/subscribe", new)] {

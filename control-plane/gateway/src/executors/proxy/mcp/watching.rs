@@ -2,7 +2,7 @@
 //!
 //! Keeps true: it lists as a client that can do everything, as `asp import` does, so that what a server lists to some
 //! clients only is not taken for removed; what the server asks it refuses. It looks when the server says that a list has
-//! changed, when a call opens a session, with a server without sessions at each call, at most every second, and at least
+//! changed, when a call opens a session, with a server that says nothing of it at each call, at most every second, and at least
 //! every minute; after 10 minutes without a call it ends. Bound: one for each URL that specs name.
 
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ struct Watch {
     wanted: Notify,
     used: Mutex<Instant>,
     is_over: AtomicBool,
-    /// The server keeps no session, so that it cannot say what has changed.
+    /// The server says by nothing what has changed.
     is_mute: AtomicBool,
     /// Whether it was looked at, or could not be.
     looked: watch::Sender<bool>,
@@ -155,14 +155,14 @@ impl Looking {
         let too_slow = |_| Fault::Lost("the service takes too long".into());
         let greeting = tokio::time::timeout(LONGEST, self.client.initialize(id(), everything));
         let mut session = greeting.await.map_err(too_slow)??;
-        session.listen().await;
+        session.listen_to_changes(true).await;
         let changed = session.running.lists_changed();
         loop {
             let listing = tokio::time::timeout(LONGEST, list(&self.client, &session, id));
             let lists = listing.await.map_err(too_slow)??;
             self.items.learn(&self.url, &lists);
             let Some(watch) = self.watch.upgrade() else { return Ok(()) };
-            watch.is_mute.store(session.at.id.is_none(), Ordering::Release);
+            watch.is_mute.store(!session.tells_of_lists(), Ordering::Release);
             watch.looked.send_replace(true);
             if self.is_over(&watch) {
                 return Ok(());

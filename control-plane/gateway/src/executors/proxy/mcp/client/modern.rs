@@ -4,7 +4,7 @@
 //! greeted as a legacy one first; what it asks is asked of the call's own client, and the answers go along with the same
 //! request sent again, a bounded number of times; a cancel is that the response is dropped; no message has credentials.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +17,12 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::reading::{Messages, lost};
-use super::session::{At, Session};
+use super::session::{At, Offers, Session};
 use super::{Client, Exchange, Fault, SILENCE, answer_of};
 use crate::executors::proxy::mcp::downstream::{Downstream, Nobody};
 use crate::executors::proxy::mcp::message::{self, Message};
+
+pub(super) mod changes;
 
 const REVISION: &str = "2026-07-28";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -46,23 +48,24 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The ids of one request's rounds differ here. Beyond what a gateway counts to, and exact as a JSON number.
 const ROUND: u32 = 48;
 
-/// The upstreams known to refuse the legacy era.
+/// The upstreams known to refuse the legacy era, and what they can do.
 #[derive(Clone, Default)]
 pub struct Eras {
-    modern: Arc<Mutex<HashSet<String>>>,
+    modern: Arc<Mutex<HashMap<String, Offers>>>,
 }
 
 impl Eras {
-    pub(super) fn is_modern(&self, url: &Url) -> bool {
-        self.modern.lock().contains(url.as_str())
+    /// What the upstream can do, if it is one.
+    pub(super) fn modern(&self, url: &Url) -> Option<Offers> {
+        self.modern.lock().get(url.as_str()).copied()
     }
 
-    fn remember(&self, url: &Url) {
+    fn remember(&self, url: &Url, offers: Offers) {
         let mut modern = self.modern.lock();
         if modern.len() >= MAX_REMEMBERED {
             modern.clear();
         }
-        modern.insert(url.to_string());
+        modern.insert(url.to_string(), offers);
     }
 
     fn forget(&self, url: &Url) {
@@ -71,10 +74,11 @@ impl Eras {
 }
 
 /// Where requests go that a client with these capabilities makes. Nothing is made at the server.
-pub(super) fn session(client: &Client, capabilities: Value) -> Session {
+pub(super) fn session(client: &Client, capabilities: Value, offers: Offers) -> Session {
     let at = At { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
     let mut session = Session::made(client.clone(), at);
     session.modern = Some(capabilities);
+    session.offers = offers;
     session
 }
 
@@ -90,7 +94,7 @@ pub(super) fn may_be(status: StatusCode, fault: &Fault) -> bool {
 
 /// Asks the server which revisions it speaks; `None` where it does not say this one.
 pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> Option<Session> {
-    let session = session(client, capabilities);
+    let mut session = session(client, capabilities, Offers::default());
     let exchange = Exchange {
         id,
         method: "server/discover",
@@ -104,7 +108,8 @@ pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> O
     if !versions.iter().any(|version| version == REVISION) {
         return None;
     }
-    client.eras.remember(&client.url);
+    session.offers = Offers::of(&said);
+    client.eras.remember(&client.url, session.offers);
     Some(session)
 }
 

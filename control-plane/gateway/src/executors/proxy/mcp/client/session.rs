@@ -3,7 +3,7 @@
 //! Keeps true: dropped, it is ended at its server, if that keeps any; what the server asks outside of any request is
 //! asked of the only call that runs in the session, else of nobody.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,11 +12,12 @@ use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::exchange::{Asks, CANCELLED};
+use super::modern::changes::Changes;
 use super::reading::Messages;
 use super::updates::Updates;
 use super::{Client, Fault};
@@ -30,8 +31,8 @@ const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 /// How long a call waits for the stream of what the server says by itself, so that its first questions have a way.
 const LISTENS_WITHIN: Duration = Duration::from_secs(1);
 /// The pause after that stream ended, doubled after each that brought nothing.
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// An open upstream session. Dropped, it is ended at its server too, if that keeps any.
 pub struct Session {
@@ -52,14 +53,21 @@ pub struct Session {
 pub(in crate::executors::proxy::mcp) struct Offers {
     /// Tells whoever subscribed that a resource has changed.
     pub subscriptions: bool,
+    /// Says of each of its lists when that has changed.
+    pub list_changes: bool,
 }
 
 impl Offers {
     /// What a handshake says of it.
     pub(super) fn of(result: &Map<String, Value>) -> Offers {
         let can = result.get("capabilities");
-        let subscriptions = can.and_then(|can| can.pointer("/resources/subscribe"));
-        Offers { subscriptions: subscriptions == Some(&Value::Bool(true)) }
+        let of = |name: &str| can.and_then(|can| can.get(name));
+        let is_true = |can: &Value, name: &str| can.get(name) == Some(&Value::Bool(true));
+        let lists = ["tools", "prompts", "resources"];
+        Offers {
+            subscriptions: of("resources").is_some_and(|can| is_true(can, "subscribe")),
+            list_changes: lists.iter().all(|list| of(list).is_none_or(|can| is_true(can, "listChanged"))),
+        }
     }
 }
 
@@ -117,6 +125,31 @@ impl Session {
         self.is_over.store(true, Ordering::Release);
     }
 
+    /// Whether the server speaks 2026-07-28 alone.
+    pub(in crate::executors::proxy::mcp) fn is_modern(&self) -> bool {
+        self.modern.is_some()
+    }
+
+    /// Whether the server says at present when one of its lists has changed.
+    pub(in crate::executors::proxy::mcp) fn tells_of_lists(&self) -> bool {
+        self.offers.list_changes && self.running.hears.load(Ordering::Acquire)
+    }
+
+    /// Listens to what the server says of changes, of its lists too where those are wanted. Returns as `listen` does.
+    pub(in crate::executors::proxy::mcp) async fn listen_to_changes(&mut self, lists: bool) {
+        let Some(capabilities) = self.modern.clone() else { return self.listen().await };
+        let Ok(place) = self.client.tasks.listeners.clone().try_acquire_owned() else { return };
+        let changes =
+            Changes { client: self.client.clone(), capabilities, running: self.running.clone(), lists };
+        let (opened, is_open) = oneshot::channel();
+        let task = async move {
+            changes.run(opened).await;
+            drop(place);
+        };
+        self.listening = Some(AbortOnDropHandle::new(tokio::spawn(task)));
+        drop(tokio::time::timeout(LISTENS_WITHIN, is_open).await);
+    }
+
     /// Listens to what the server says by itself, where it keeps sessions. Returns when it can say something, or does
     /// not take long enough to be waited for.
     pub(in crate::executors::proxy::mcp) async fn listen(&mut self) {
@@ -161,6 +194,10 @@ pub(in crate::executors::proxy::mcp) struct Running {
     lists_changed: Arc<Notify>,
     /// The resources that it said have changed.
     pub(in crate::executors::proxy::mcp) updates: Updates,
+    /// The resources to be told of, where the server speaks 2026-07-28 alone.
+    pub(in crate::executors::proxy::mcp) wanted: watch::Sender<BTreeSet<String>>,
+    /// What it says by itself is heard.
+    pub(super) hears: AtomicBool,
     /// It has ended the session, as far as that was heard.
     pub(in crate::executors::proxy::mcp) over: CancellationToken,
 }
@@ -184,6 +221,18 @@ impl Running {
     /// Told when the server says that one of its lists has changed.
     pub(in crate::executors::proxy::mcp) fn lists_changed(&self) -> Arc<Notify> {
         self.lists_changed.clone()
+    }
+
+    /// What a notification says of lists and resources.
+    pub(super) fn hear_change(&self, method: &str, params: &Map<String, Value>) {
+        if method.ends_with("/list_changed") {
+            self.lists_changed.notify_one();
+        }
+        if method == UPDATED
+            && let Some(uri) = params.get("uri").and_then(Value::as_str)
+        {
+            self.updates.hear(uri);
+        }
     }
 
     fn only(&self) -> Option<Arc<dyn Downstream>> {
@@ -237,7 +286,9 @@ impl Listener {
                     if !messages.is_stream() {
                         return;
                     }
+                    self.running.hears.store(true, Ordering::Release);
                     let heard = self.hear(&mut messages).await;
+                    self.running.hears.store(false, Ordering::Release);
                     let place = messages.resumable();
                     let asked = place.as_ref().and_then(|(_, pause)| *pause);
                     after = place.map(|(id, _)| id).or(after);
@@ -276,14 +327,8 @@ impl Listener {
                     asks.begin(self.running.only(), id, method, params);
                 }
                 Message::Notification { method, params } if method == CANCELLED => asks.take_back(&params),
-                Message::Notification { method, .. } if method.ends_with("/list_changed") => {
-                    self.running.lists_changed.notify_one();
-                }
-                Message::Notification { method, params } if method == UPDATED => {
-                    let uri = params.get("uri").and_then(Value::as_str);
-                    uri.into_iter().for_each(|uri| self.running.updates.hear(uri));
-                }
                 Message::Notification { method, params } => {
+                    self.running.hear_change(&method, &params);
                     if let Some(visit) = message::visited(&method, &params) {
                         self.running.all().iter().for_each(|downstream| downstream.visited(visit));
                     }

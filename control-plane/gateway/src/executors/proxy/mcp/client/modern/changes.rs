@@ -1,0 +1,138 @@
+//! What an upstream of MCP 2026-07-28 says of changes: one `subscriptions/listen` for as long as its session lasts.
+//!
+//! Keeps true: where other resources are wanted, the stream of them is open before the one before is closed, so that
+//! nothing is missed; where a stream broke off, anything may have been; one that is refused is not asked for again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use reqwest::header::{HeaderMap, HeaderValue};
+use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{REVISION, SILENCE, headers, params};
+use crate::executors::proxy::mcp::client::reading::Messages;
+use crate::executors::proxy::mcp::client::session::{At, LONGEST_PAUSE, PAUSE, Running};
+use crate::executors::proxy::mcp::client::{Client, Exchange, Fault, answer_of};
+use crate::executors::proxy::mcp::downstream::Nobody;
+use crate::executors::proxy::mcp::message::Message;
+
+const METHOD: &str = "subscriptions/listen";
+const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+
+/// Listens to changes.
+#[derive(Clone)]
+pub(in crate::executors::proxy::mcp::client) struct Changes {
+    pub client: Client,
+    pub capabilities: Value,
+    pub running: Arc<Running>,
+    /// Those of lists too.
+    pub lists: bool,
+}
+
+/// How a stream ended.
+enum Ended {
+    /// The server does not have it.
+    Refused,
+    Broken,
+}
+
+impl Changes {
+    pub(in crate::executors::proxy::mcp::client) async fn run(self, opened: oneshot::Sender<()>) {
+        let mut opened = Some(opened);
+        let mut wanted = self.running.wanted.subscribe();
+        let mut pause = PAUSE;
+        let mut number = 0_u64;
+        let mut current: Option<AbortOnDropHandle<Ended>> = None;
+        loop {
+            let uris = wanted.borrow_and_update().clone();
+            if uris.is_empty() && !self.lists {
+                current = None;
+                opened.take();
+                if wanted.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            number += 1;
+            let (acknowledged, is_heard) = oneshot::channel();
+            let hearing = self.clone().hear(number, uris, acknowledged);
+            let next = AbortOnDropHandle::new(tokio::spawn(hearing));
+            let is_heard = timeout(SILENCE, is_heard).await.is_ok_and(|heard| heard.is_ok());
+            self.running.hears.store(is_heard, Ordering::Release);
+            opened.take().map(|opened| opened.send(()));
+            // From here on the one before says nothing that this one does not.
+            let hearing = current.insert(next);
+            tokio::select! {
+                changed = wanted.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+                ended = hearing => {
+                    self.running.hears.store(false, Ordering::Release);
+                    if matches!(ended, Ok(Ended::Refused)) {
+                        return self.running.over.cancel();
+                    }
+                }
+            }
+            current = None;
+            pause = if is_heard { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+            sleep(pause).await;
+            self.running.updates.miss();
+            self.running.lists_changed().notify_one();
+        }
+    }
+
+    /// One stream, to its end.
+    async fn hear(self, number: u64, uris: BTreeSet<String>, acknowledged: oneshot::Sender<()>) -> Ended {
+        let mut filter = Map::new();
+        if self.lists {
+            for list in ["toolsListChanged", "promptsListChanged", "resourcesListChanged"] {
+                filter.insert(list.into(), true.into());
+            }
+        }
+        if !uris.is_empty() {
+            filter.insert("resourceSubscriptions".into(), json!(uris));
+        }
+        let Ok(mut messages) = self.open(number, filter).await else { return Ended::Broken };
+        if !messages.is_stream() {
+            return Ended::Refused;
+        }
+        let mut acknowledged = Some(acknowledged);
+        loop {
+            match messages.next().await {
+                Ok(Some(Message::Notification { method, params })) => {
+                    if method == ACKNOWLEDGED {
+                        acknowledged.take().map(|heard| heard.send(()));
+                    }
+                    self.running.hear_change(&method, &params);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return Ended::Broken,
+            }
+        }
+    }
+
+    async fn open(&self, number: u64, filter: Map<String, Value>) -> Result<Messages, Fault> {
+        let at = At { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
+        let exchange = Exchange {
+            id: number,
+            method: METHOD,
+            params: json!({"notifications": filter}),
+            headers: HeaderMap::new(),
+            downstream: Arc::new(Nobody),
+            cancelled: &CancellationToken::new(),
+        };
+        let params = params(&exchange.params, self.capabilities.clone());
+        // No other request has an id that is text.
+        let id = format!("changes.{number}");
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": METHOD, "params": params});
+        let client = &self.client;
+        let request = client.http.post(client.url.clone()).headers(headers(&at, &exchange)?).json(&message);
+        answer_of(request, &at).await.map(Messages::listening)
+    }
+}
