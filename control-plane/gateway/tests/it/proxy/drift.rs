@@ -1,5 +1,7 @@
 //! What an upstream changes between two calls, and what of it is served: nothing that nobody has accepted.
 
+use std::time::Duration;
+
 use super::asking::{PATIENCE, server};
 use super::*;
 use crate::plugin::until_async;
@@ -12,24 +14,46 @@ fn tool(description: &str, required: &[&str]) -> Value {
     json!({"name": "echo", "description": description, "inputSchema": schema})
 }
 
-#[tokio::test]
-async fn what_an_upstream_says_it_has_changed_is_not_served_and_what_refuses_more_is_off_at_once() {
-    let (address, server) = server(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
-    let accepted = tool("Echoes.", &["message"]);
-    *server.lists.lock() = json!([accepted]);
+/// A gateway that accepted the tool as the upstream lists it so.
+fn accepting(address: SocketAddr, accepted: &Value) -> Fixture {
     let mut snapshot = via_mcp(&["echo"], address);
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
         let target = ProxyMcp {
             url: "http://service.internal/conformance/mcp".into(),
             tool: "echo".into(),
-            pin: asp_registry::pin::pin(&accepted),
+            pin: asp_registry::pin::pin(accepted),
             pages: Vec::new(),
         };
         primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyMcp(target)) });
         primitive.input_schema = accepted["inputSchema"].to_string();
         primitive.output_schema.clear();
     }
-    let fixture = Fixture::of(snapshot);
+    Fixture::of(snapshot)
+}
+
+/// It says nothing of changes, and nobody called it for a while.
+#[tokio::test]
+async fn the_first_call_after_a_tools_removal_is_refused_where_the_upstream_cannot_say_so() {
+    let accepted = tool("Echoes.", &["message"]);
+    let (address, server) = server(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
+    *server.lists.lock() = json!([accepted]);
+    *server.can.lock() = json!({"tools": {}});
+    let fixture = accepting(address, &accepted);
+    assert_eq!(echo(&fixture, "m").await["result"]["structuredContent"]["told"], "m");
+    *server.lists.lock() = json!([]);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(6)).await;
+    tokio::time::resume();
+    let answer = echo(&fixture, "m").await;
+    assert_eq!(answer["error"]["data"]["reason"], "unknown_primitive", "{answer}");
+}
+
+#[tokio::test]
+async fn what_an_upstream_says_it_has_changed_is_not_served_and_what_refuses_more_is_off_at_once() {
+    let (address, server) = server(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
+    let accepted = tool("Echoes.", &["message"]);
+    *server.lists.lock() = json!([accepted]);
+    let fixture = accepting(address, &accepted);
     let shown = async || {
         let list = Modern::new("demo", &token("alice"), "tools/list", json!({})).send(&fixture).await.json();
         let tools = list["result"]["tools"].as_array().unwrap().clone();

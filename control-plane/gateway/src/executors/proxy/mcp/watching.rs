@@ -2,8 +2,9 @@
 //!
 //! Keeps true: it lists as a client that can do everything, as `asp import` does, so that what a server lists to some
 //! clients only is not taken for removed; what the server asks it refuses. It looks when the server says that a list has
-//! changed, when a call opens a session, with a server that says nothing of it at each call, at most every second, and at least
-//! every minute; after 10 minutes without a call it ends. Bound: one for each URL that specs name.
+//! changed, when a call opens a session, with a server that says nothing at each call, at most every second, and at least
+//! every minute; a call waits a moment for a look where the last one counts no more. After 10 minutes without a call it
+//! ends. Bound: one for each URL that specs name.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,8 +25,10 @@ use super::pinned::PinnedItems;
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How often at most.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// How long the first call of an upstream waits for the first look.
+/// How long the first call of an upstream waits for the first look, and any call for one where the last is too old.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// For how long a look counts at an upstream that says nothing of changes.
+const STALE: Duration = Duration::from_secs(5);
 /// After so long without a call nobody looks any more.
 const IDLE: Duration = Duration::from_secs(600);
 /// The pause after an upstream could not be looked at.
@@ -48,8 +51,8 @@ struct Watch {
     is_over: AtomicBool,
     /// The server says by nothing what has changed.
     is_mute: AtomicBool,
-    /// Whether it was looked at, or could not be.
-    looked: watch::Sender<bool>,
+    /// When it was looked at last, or could not be.
+    looked: watch::Sender<Option<Instant>>,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -58,8 +61,8 @@ impl Watches {
         Watches { items: Arc::new(items), by_url: Mutex::default(), next_id }
     }
 
-    /// A call goes to the upstream that specs name `url`. Returns when it was looked at once; `again`: the call opens a
-    /// session.
+    /// A call goes to the upstream that specs name `url`. Returns when it was looked at once, and not long ago where it
+    /// says nothing of changes; `again`: the call opens a session.
     pub(super) async fn enter(&self, url: &str, client: &Client, again: bool) {
         if !self.items.has_pins_of(url) {
             return;
@@ -80,12 +83,17 @@ impl Watches {
             }
         };
         *watch.used.lock() = Instant::now();
-        if !is_new && (again || watch.is_mute.load(Ordering::Acquire)) {
+        let is_mute = watch.is_mute.load(Ordering::Acquire);
+        if !is_new && (again || is_mute) {
             watch.wanted.notify_one();
         }
+        let counts = |at: Instant| !is_mute || at.elapsed() < STALE;
         let mut looked = watch.looked.subscribe();
-        // An upstream that cannot be listed cannot be called either.
-        drop(tokio::time::timeout(FIRST_LOOK, looked.wait_for(|looked| *looked)).await);
+        let looking = looked.wait_for(|looked| looked.is_some_and(counts));
+        if tokio::time::timeout(FIRST_LOOK, looking).await.is_err() {
+            // An upstream that cannot be listed cannot be called either; if it can, not every call waits for that.
+            watch.looked();
+        }
     }
 
     /// Nobody looks any more.
@@ -100,7 +108,7 @@ impl Watches {
             used: Mutex::new(Instant::now()),
             is_over: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
-            looked: watch::Sender::new(false),
+            looked: watch::Sender::new(None),
             task: Mutex::default(),
         });
         let looking = Looking {
@@ -112,6 +120,12 @@ impl Watches {
         };
         *watch.task.lock() = Some(AbortOnDropHandle::new(tokio::spawn(looking.run())));
         watch
+    }
+}
+
+impl Watch {
+    fn looked(&self) {
+        self.looked.send_replace(Some(Instant::now()));
     }
 }
 
@@ -129,7 +143,7 @@ impl Looking {
         while let Err(fault) = self.look_on().await {
             let Some(watch) = self.watch.upgrade() else { return };
             tracing::debug!(url = self.url, %fault, "what an upstream lists could not be compared with what was accepted of it");
-            watch.looked.send_replace(true);
+            watch.looked();
             if self.is_over(&watch) {
                 return;
             }
@@ -158,12 +172,13 @@ impl Looking {
         session.listen_to_changes(true).await;
         let changed = session.running.lists_changed();
         loop {
+            let next = Instant::now() + BETWEEN;
             let listing = tokio::time::timeout(LONGEST, list(&self.client, &session, id));
             let lists = listing.await.map_err(too_slow)??;
             self.items.learn(&self.url, &lists);
             let Some(watch) = self.watch.upgrade() else { return Ok(()) };
             watch.is_mute.store(!session.tells_of_lists(), Ordering::Release);
-            watch.looked.send_replace(true);
+            watch.looked();
             if self.is_over(&watch) {
                 return Ok(());
             }
@@ -173,7 +188,7 @@ impl Looking {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
             drop(watch);
-            tokio::time::sleep(BETWEEN).await;
+            tokio::time::sleep_until(next).await;
         }
     }
 }
