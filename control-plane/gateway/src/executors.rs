@@ -111,9 +111,11 @@ impl Executor for Executors {
             call.hand_over();
         }
         match mode {
-            Some(mode) if call.completing.is_some() && !matches!(mode, Mode::Plugin(_)) => {
+            Some(mode)
+                if call.completing.is_some() && !matches!(mode, Mode::Plugin(_) | Mode::ProxyMcp(_)) =>
+            {
                 Err(Refusal::Internal(format!(
-                    "primitive {} has no plugin to complete with",
+                    "primitive {} has nobody to complete with",
                     call.entry.primitive.id
                 )))
             }

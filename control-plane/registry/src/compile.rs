@@ -81,7 +81,7 @@ fn completions(spec: &Spec) -> Vec<snapshot::Completion> {
         .map(|(argument, offered)| {
             let (values, by_runtime) = match offered {
                 Offered::Values(values) => (values.clone(), false),
-                Offered::By(Completer::Plugin) => (Vec::new(), true),
+                Offered::By(Completer::Plugin | Completer::Upstream) => (Vec::new(), true),
             };
             snapshot::Completion { argument: argument.clone(), values, by_runtime }
         })

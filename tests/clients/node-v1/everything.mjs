@@ -1,8 +1,8 @@
 // The official TypeScript SDK, 1.x line, as a client that uses all that server-everything lists: everything.mjs URL.
 //
 // The bearer token is in ASP_TOKEN. Answers elicitations, sampling and roots, and prints what it saw as one line of
-// JSON: the lists, the result of each tool, resource, template and prompt, what it was asked, and how often progress
-// came.
+// JSON: the lists, the result of each tool, resource, template and prompt, what is offered for arguments, what it was
+// asked, and how often progress came.
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import {
@@ -53,7 +53,7 @@ const tools = {
   'trigger-sampling-request': { prompt: 'p', maxTokens: 9 },
   'trigger-url-elicitation': { url: 'https://example.com/visit/7', message: 'Look here' },
 };
-const seen = { lists: {}, tools: {}, refused: {}, resources: {}, templates: {}, prompts: {}, progress: 0 };
+const seen = { lists: {}, tools: {}, refused: {}, resources: {}, templates: {}, prompts: {}, completions: {}, progress: 0 };
 const listed = (await client.listTools()).tools;
 for (const tool of listed) {
   seen.lists[tool.name] = tool;
@@ -94,6 +94,14 @@ const inputs = {
 for (const { name } of (await client.listPrompts()).prompts) {
   seen.prompts[name] = await client.getPrompt({ name, arguments: inputs[name] });
 }
+const completed = async (ref, name, value, context) => {
+  const { completion } = await client.complete({ ref, argument: { name, value }, context });
+  seen.completions[`${name} ${value}`] = completion;
+};
+const prompt = { type: 'ref/prompt', name: 'completable-prompt' };
+await completed(prompt, 'department', 'E');
+await completed(prompt, 'name', 'A', { arguments: { department: 'Engineering' } });
+await completed({ type: 'ref/resource', uri: 'demo://resource/dynamic/text/{resourceId}' }, 'resourceId', '7');
 seen.asked = asked;
 await transport.terminateSession();
 await client.close();

@@ -20,6 +20,8 @@ use crate::support::{Fixture, Legacy, Modern, inputs, snapshot, token};
 
 #[path = "proxy/asking.rs"]
 mod asking;
+#[path = "proxy/completing.rs"]
+mod completing;
 #[path = "proxy/drift.rs"]
 mod drift;
 #[path = "proxy/eras.rs"]

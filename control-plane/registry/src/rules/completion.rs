@@ -8,7 +8,7 @@ use super::name;
 use crate::document::escape;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Kind, Mode, Offered, Spec};
+use crate::spec::{Completer, Kind, Mode, Offered, Spec};
 use crate::uri_template::UriTemplate;
 
 /// Most values of one argument.
@@ -28,8 +28,8 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         }
         let values = match offered {
             Offered::Values(values) => values,
-            Offered::By(_) => {
-                check_plugin(spec, &path, findings);
+            Offered::By(completer) => {
+                check_completer(*completer, spec, &path, findings);
                 continue;
             }
         };
@@ -41,10 +41,22 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-fn check_plugin(spec: &Spec, path: &str, findings: &mut Findings<'_>) {
-    if spec.runtime.as_ref().is_none_or(|runtime| runtime.mode != Mode::Plugin) {
-        let hint = "list the values, or let a plugin run it (`runtime.mode: plugin`)";
-        findings.add(FaultCode::BadValue, path, "no plugin runs this, so that none can be asked", hint);
+fn check_completer(completer: Completer, spec: &Spec, path: &str, findings: &mut Findings<'_>) {
+    let runtime = spec.runtime.as_ref();
+    let (can_be_asked, message, hint) = match completer {
+        Completer::Plugin => (
+            runtime.is_some_and(|runtime| runtime.mode == Mode::Plugin),
+            "no plugin runs this, so that none can be asked",
+            "list the values, or let a plugin run it (`runtime.mode: plugin`)",
+        ),
+        Completer::Upstream => (
+            runtime.is_some_and(|runtime| runtime.mode == Mode::Proxy && runtime.mcp.is_some()),
+            "no upstream MCP server is behind this, so that none can be asked",
+            "list the values, or name the server (`runtime.mcp`)",
+        ),
+    };
+    if !can_be_asked {
+        findings.add(FaultCode::BadValue, path, message, hint);
     }
 }
 

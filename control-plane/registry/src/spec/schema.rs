@@ -70,7 +70,7 @@ pub(crate) struct PrimitiveSchema {
     pub prefer: Option<Prefer>,
 }
 
-/// What is offered for one argument: these values, or what the primitive's plugin says at the time.
+/// What is offered for one argument: these values, or what the primitive's plugin or upstream MCP server says at the time.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Offered {
@@ -83,6 +83,7 @@ pub(crate) enum Offered {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Completer {
     Plugin,
+    Upstream,
 }
 
 /// Who answers a delegation where the caller's client and the platform both could. `client_only`: nobody else ever, and

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use asp_gateway::executors::proxy::mcp::listing::Lists;
 use asp_registry::is_reserved_meta;
 use asp_registry::pin::pin;
+use asp_registry::uri_template::UriTemplate;
 use serde_json::{Map, Value, json};
 
 use super::{Imported, free_id, server_file, spec_path};
@@ -16,7 +17,15 @@ use crate::args::ImportArgs;
 pub(super) fn convert(args: &ImportArgs, url: &str, lists: &Lists) -> Imported {
     let files = BTreeMap::new();
     let taken = BTreeSet::new();
-    let mut import = Import { args, url, files, taken, ids: Vec::new(), dropped: Vec::new() };
+    let mut import = Import {
+        args,
+        url,
+        completions: lists.completions,
+        files,
+        taken,
+        ids: Vec::new(),
+        dropped: Vec::new(),
+    };
     for tool in &lists.tools {
         import.tool(tool);
     }
@@ -47,6 +56,7 @@ pub(super) fn convert(args: &ImportArgs, url: &str, lists: &Lists) -> Imported {
 struct Import<'a> {
     args: &'a ImportArgs,
     url: &'a str,
+    completions: bool,
     files: BTreeMap<String, String>,
     taken: BTreeSet<String>,
     /// In list order.
@@ -102,7 +112,11 @@ impl Import<'_> {
             arguments.push(Value::Object(kept));
         }
         let mut spec = self.common(prompt, name, "prompt");
-        spec.insert("primitiveSchema".into(), json!({"arguments": arguments}));
+        let mut schema = Map::new();
+        schema.insert("arguments".into(), json!(arguments));
+        let names = arguments.iter().filter_map(|argument| text(argument, "name")).collect();
+        self.complete(&mut schema, names);
+        spec.insert("primitiveSchema".into(), Value::Object(schema));
         spec.insert("exposure".into(), json!({"mcp": {"prompt": {"enabled": true, "name": name}}}));
         self.add(spec, name, prompt);
     }
@@ -115,9 +129,21 @@ impl Import<'_> {
         if let Some(mime) = text(resource, "mimeType") {
             schema.insert("mimeType".into(), mime.into());
         }
+        let template = UriTemplate::parse_matching(uri).ok().filter(|_| kind == "resource_template");
+        let names = template.iter().flat_map(UriTemplate::variables).collect();
+        self.complete(&mut schema, names);
         let mut spec = self.common(resource, name, kind);
         spec.insert("primitiveSchema".into(), Value::Object(schema));
         self.add(spec, uri, resource);
+    }
+
+    /// The upstream is asked what there is for each of these arguments, where it offers that.
+    fn complete(&self, schema: &mut Map<String, Value>, names: Vec<&str>) {
+        if self.completions && !names.is_empty() {
+            let all: Map<String, Value> =
+                names.into_iter().map(|name| (name.to_owned(), "upstream".into())).collect();
+            schema.insert("completions".into(), Value::Object(all));
+        }
     }
 
     fn common(&mut self, item: &Value, name: &str, kind: &str) -> Map<String, Value> {
@@ -172,8 +198,8 @@ fn text<'a>(item: &'a Value, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn converted(tool: Value) -> Imported {
-        let args = ImportArgs {
+    fn args() -> ImportArgs {
+        ImportArgs {
             mcp: Some("https://up.example/mcp".into()),
             openapi: None,
             tags: Vec::new(),
@@ -185,9 +211,25 @@ mod tests {
             pages: Vec::new(),
             owner: "team".into(),
             out: "primitives".into(),
-        };
+        }
+    }
+
+    fn converted(tool: Value) -> Imported {
+        let args = args();
         let lists = Lists { tools: vec![tool], ..Lists::default() };
         convert(&args, "https://up.example/mcp", &lists)
+    }
+
+    #[test]
+    fn what_an_upstream_completes_is_asked_of_it() {
+        let template = json!({"uriTemplate": "a://{kind}/{id}", "name": "t"});
+        for (completions, expected) in
+            [(false, json!(null)), (true, json!({"id": "upstream", "kind": "upstream"}))]
+        {
+            let lists = Lists { templates: vec![template.clone()], completions, ..Lists::default() };
+            let imported = convert(&args(), "https://up.example/mcp", &lists);
+            assert_eq!(spec(&imported)["primitiveSchema"]["completions"], expected);
+        }
     }
 
     fn spec(imported: &Imported) -> Value {

@@ -24,6 +24,7 @@ use crate::executors::outbound::upstream::lost;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 pub mod client;
+mod completion;
 pub mod downstream;
 mod following;
 pub mod listing;
@@ -121,6 +122,9 @@ impl McpUpstreams {
         let (method, params) = request(target, execution);
         for attempt in 0..2 {
             let session = self.open(&client, &slot, &declared).await?;
+            if method == completion::METHOD && !session.offers.completions {
+                return Ok(completion::none());
+            }
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             let mut params = params.clone();
             params.insert(
@@ -138,6 +142,7 @@ impl McpUpstreams {
             match client.request(&session, exchange).await {
                 Err(Fault::SessionEnded) if attempt == 0 => forget(&slot, &session).await,
                 Err(fault) => return Err(refusal(call, &target.pages, fault)),
+                Ok(result) if method == completion::METHOD => return Ok(completion::output(result)),
                 Ok(result) => return Ok(output(call.entry.primitive.kind(), result)),
             }
         }
@@ -246,6 +251,9 @@ async fn forget(slot: &Slot, session: &Arc<Session>) {
 }
 
 fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<String, Value>) {
+    if let Some(argument) = &execution.call.completing {
+        return (completion::METHOD, completion::request(target, execution, argument));
+    }
     let mut params = Map::new();
     match execution.call.entry.primitive.kind() {
         Kind::Resource | Kind::ResourceTemplate => {

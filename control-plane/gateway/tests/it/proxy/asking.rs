@@ -116,6 +116,13 @@ fn stream(receiver: mpsc::UnboundedReceiver<String>) -> Response {
     ([("content-type", "text/event-stream")], body).into_response()
 }
 
+/// One value, made of the argument and what was typed of it.
+fn completed(message: &Value) -> Value {
+    let argument = &message["params"]["argument"];
+    let value = format!("{}-{}", argument["name"].as_str().unwrap(), argument["value"].as_str().unwrap());
+    json!({"completion": {"values": [value], "total": 3, "hasMore": true}})
+}
+
 impl Server {
     async fn answer(self: &Arc<Self>, request: Request) -> Response {
         assert!(!request.headers().contains_key("authorization"), "I-8");
@@ -142,6 +149,10 @@ impl Server {
                 let result = json!({"protocolVersion": "2025-11-25", "capabilities": *self.can.lock(), "serverInfo": {}});
                 let body = axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}));
                 ([("mcp-session-id", format!("s{number}"))], body).into_response()
+            }
+            Some("completion/complete") => {
+                axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": completed(&message)}))
+                    .into_response()
             }
             Some("resources/subscribe" | "resources/unsubscribe") => {
                 axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": {}})).into_response()

@@ -28,6 +28,8 @@ pub struct Lists {
     pub prompts: Vec<Value>,
     pub resources: Vec<Value>,
     pub templates: Vec<Value>,
+    /// Whether it offers values for arguments of prompts and templates.
+    pub completions: bool,
 }
 
 /// Lists everything; `next_id` numbers the requests of the session.
@@ -44,6 +46,7 @@ pub async fn list(
         prompts: pages("prompts/list", "prompts").await?,
         resources: pages("resources/list", "resources").await?,
         templates: pages("resources/templates/list", "resourceTemplates").await?,
+        completions: session.offers.completions,
     })
 }
 

@@ -55,6 +55,8 @@ pub(in crate::executors::proxy::mcp) struct Offers {
     pub subscriptions: bool,
     /// Says of each of its lists when that has changed.
     pub list_changes: bool,
+    /// Offers values for arguments.
+    pub completions: bool,
 }
 
 impl Offers {
@@ -67,6 +69,7 @@ impl Offers {
         Offers {
             subscriptions: of("resources").is_some_and(|can| is_true(can, "subscribe")),
             list_changes: lists.iter().all(|list| of(list).is_none_or(|can| is_true(can, "listChanged"))),
+            completions: of("completions").is_some(),
         }
     }
 }
