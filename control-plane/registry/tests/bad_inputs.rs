@@ -346,13 +346,7 @@ fn completions_are_for_arguments_that_there_are() {
     assert_table("a number", prompt("{city: [1]}"), &[("wrong_type", &at("city"))]);
     assert_table("no plugin", prompt("{city: plugin}"), &[("bad_value", &at("city"))]);
     assert_table("another word", prompt("{city: model}"), &[("wrong_type", &at("city"))]);
-    let run = "primitiveSchema: {arguments: [{name: city}], completions: {city: plugin}}\n\
-               runtime: {mode: plugin, language: python, entrypoint: main.py}";
-    assert_table("a plugin", other("prompt", run), &[]);
     assert_table("no upstream", prompt("{city: upstream}"), &[("bad_value", &at("city"))]);
-    let run = "primitiveSchema: {arguments: [{name: city}], completions: {city: upstream}}\n\
-               runtime: {mode: proxy, mcp: {url: 'https://up.example/mcp', tool: p}}";
-    assert_table("an upstream", other("prompt", run), &[]);
     let tool = other("resource", "primitiveSchema: {uri: demo://a, contents: [{text: a}], completions: {}}");
     assert_table("a resource", tool, &[("misplaced_key", "/primitiveSchema/completions")]);
 }

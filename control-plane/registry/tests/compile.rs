@@ -223,6 +223,21 @@ fn what_an_argument_may_be_is_kept_in_the_order_of_the_spec() {
 }
 
 #[test]
+fn whoever_runs_a_prompt_may_know_what_its_arguments_may_be() {
+    for (completer, runtime) in [
+        ("plugin", "mode: plugin, language: python, entrypoint: main.py"),
+        ("upstream", "mode: proxy, mcp: {url: 'https://up.example/mcp', tool: p}"),
+    ] {
+        let schema = format!("{{arguments: [{{name: city}}], completions: {{city: {completer}}}}}");
+        let spec = format!(
+            "id: x\nname: X\ntype: prompt\nversion: 1.0.0\nowner: team\nprimitiveSchema: {schema}\nruntime: {{{runtime}}}\n"
+        );
+        let offered = primitive(&spec).completions;
+        assert!(offered[0].by_runtime && offered[0].values.is_empty(), "{completer}");
+    }
+}
+
+#[test]
 fn hints_follow_from_mutation() {
     let hints = |mutation: &str| {
         let spec = tool(&format!("{mutation}\nruntime: {{mode: builtin, entrypoint: x}}"));

@@ -18,6 +18,7 @@ use super::message::Failure;
 use crate::call::page::Visit;
 use crate::executors::outbound::refused::retry_after;
 
+mod changes;
 mod exchange;
 pub mod modern;
 mod reading;

@@ -199,6 +199,10 @@ impl Task {
             return self.wait_mute().await;
         }
         session.listen_to_changes(false).await;
+        if !session.listens() {
+            drop(session);
+            return self.wait_mute().await;
+        }
         let running = session.running.clone();
         let mut subscribed = HashSet::new();
         let mut was_lost = std::mem::replace(was_open, true);
@@ -221,7 +225,7 @@ impl Task {
         }
     }
 
-    /// The upstream cannot tell: there is nothing to be done for a while.
+    /// The upstream cannot tell, or nobody here can listen: there is nothing to be done for a while.
     async fn wait_mute(&self) -> Result<(), Fault> {
         let until_unwanted = async {
             while !self.of.wanted.lock().is_empty() {
@@ -229,7 +233,7 @@ impl Task {
             }
         };
         let over = tokio::time::timeout(MUTE_FOR, until_unwanted).await;
-        over.map_err(|_| Fault::Lost("the service has no subscriptions".into()))
+        over.map_err(|_| Fault::Lost("the service tells of no changes here".into()))
     }
 
     /// Subscribes to what is wanted and was not, and the other way round.

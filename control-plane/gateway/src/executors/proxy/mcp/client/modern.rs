@@ -22,9 +22,7 @@ use super::{Client, Exchange, Fault, SILENCE, answer_of};
 use crate::executors::proxy::mcp::downstream::{Downstream, Nobody};
 use crate::executors::proxy::mcp::message::{self, Message};
 
-pub(super) mod changes;
-
-const REVISION: &str = "2026-07-28";
+pub(super) const REVISION: &str = "2026-07-28";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -169,7 +167,7 @@ async fn send(
 }
 
 /// The parameters with what a session would have said before.
-fn params(params: &Value, capabilities: Value) -> Map<String, Value> {
+pub(super) fn params(params: &Value, capabilities: Value) -> Map<String, Value> {
     let mut params = params.as_object().cloned().unwrap_or_default();
     let mut meta = match params.remove("_meta") {
         Some(Value::Object(meta)) => meta,
@@ -186,7 +184,7 @@ fn params(params: &Value, capabilities: Value) -> Map<String, Value> {
 }
 
 /// The headers that mirror the body (SEP-2243).
-fn headers(at: &At, exchange: &Exchange<'_>) -> Result<HeaderMap, Fault> {
+pub(super) fn headers(at: &At, exchange: &Exchange<'_>) -> Result<HeaderMap, Fault> {
     let mut headers = at.headers();
     headers.extend(exchange.headers.clone());
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));

@@ -16,8 +16,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::changes::Changes;
 use super::exchange::{Asks, CANCELLED};
-use super::modern::changes::Changes;
+
 use super::reading::Messages;
 use super::updates::Updates;
 use super::{Client, Fault};
@@ -136,6 +137,11 @@ impl Session {
     /// Whether the server says at present when one of its lists has changed.
     pub(in crate::executors::proxy::mcp) fn tells_of_lists(&self) -> bool {
         self.offers.list_changes && self.running.hears.load(Ordering::Acquire)
+    }
+
+    /// Whether anybody listens, or tries to.
+    pub(in crate::executors::proxy::mcp) fn listens(&self) -> bool {
+        self.listening.is_some()
     }
 
     /// Listens to what the server says of changes, of its lists too where those are wanted. Returns as `listen` does.

@@ -14,10 +14,10 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{REVISION, SILENCE, headers, params};
-use crate::executors::proxy::mcp::client::reading::Messages;
-use crate::executors::proxy::mcp::client::session::{At, LONGEST_PAUSE, PAUSE, Running};
-use crate::executors::proxy::mcp::client::{Client, Exchange, Fault, answer_of};
+use super::modern::{REVISION, headers, params};
+use super::reading::Messages;
+use super::session::{At, LONGEST_PAUSE, PAUSE, Running};
+use super::{Client, Exchange, Fault, SILENCE, answer_of};
 use crate::executors::proxy::mcp::downstream::Nobody;
 use crate::executors::proxy::mcp::message::Message;
 
@@ -26,7 +26,7 @@ const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
 /// Listens to changes.
 #[derive(Clone)]
-pub(in crate::executors::proxy::mcp::client) struct Changes {
+pub(super) struct Changes {
     pub client: Client,
     pub capabilities: Value,
     pub running: Arc<Running>,
@@ -42,7 +42,7 @@ enum Ended {
 }
 
 impl Changes {
-    pub(in crate::executors::proxy::mcp::client) async fn run(self, opened: oneshot::Sender<()>) {
+    pub(super) async fn run(self, opened: oneshot::Sender<()>) {
         let mut opened = Some(opened);
         let mut wanted = self.running.wanted.subscribe();
         let mut pause = PAUSE;
