@@ -50,6 +50,7 @@ mod tasks;
 mod tokens;
 mod trial;
 mod upstreams;
+mod upstreams_live;
 mod vectors;
 mod wire;
 
@@ -82,6 +83,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     any_order::trials,
     stdio::trials,
     upstreams::trials,
+    upstreams_live::trials,
     apps::trials,
     wire::trials,
     plugins::trials,

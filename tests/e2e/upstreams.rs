@@ -48,13 +48,21 @@ async fn asp(arguments: &[&str]) -> Result<(bool, String)> {
     Ok((output.status.success(), said))
 }
 
-/// A stack over `primitives`, whose upstream is at `port`. What is imported is denied until an operator allows it.
 async fn stack(primitives: &Path, server: &str, upstream: (&str, u64)) -> Result<Stack> {
-    let file = primitives.join(server).join("server.yaml");
-    let text = std::fs::read_to_string(&file)?.replace("defaultExposure: deny", "defaultExposure: allow");
-    std::fs::write(&file, text)?;
-    let (host, port) = upstream;
-    let environment = vec![("ASP_UPSTREAMS", format!("{host}=http://127.0.0.1:{port}"))];
+    stack_of(primitives, &[(server, upstream.0, upstream.1)]).await
+}
+
+/// A stack over `primitives`, with servers, and the hosts and ports of their upstreams. What is imported is denied until
+/// an operator allows it.
+pub(crate) async fn stack_of(primitives: &Path, servers: &[(&str, &str, u64)]) -> Result<Stack> {
+    let mut upstreams = Vec::new();
+    for (server, host, port) in servers {
+        let file = primitives.join(server).join("server.yaml");
+        let text = std::fs::read_to_string(&file)?.replace("defaultExposure: deny", "defaultExposure: allow");
+        std::fs::write(&file, text)?;
+        upstreams.push(format!("{host}=http://127.0.0.1:{port}"));
+    }
+    let environment = vec![("ASP_UPSTREAMS", upstreams.join(","))];
     Stack::start(Options { primitives: primitives.to_owned(), environment, ..Options::repository()? }).await
 }
 
@@ -183,6 +191,7 @@ async fn drift() -> Result<()> {
     std::fs::write(&file, ticket(words, &both, &json!(["id"])).to_string())?;
     ensure!(call(&stack, json!({"id": "8"})).await?["content"][0]["text"] == "{\"id\": \"8\"}");
     told(&stack, "an upstream has changed an item").await?;
+    counted(&stack, "changed").await?;
     ensure!(shown(&stack).await? == Some(pinned.clone()), "the change is not served");
     let (done, said) = import(&arguments, &primitives).await?;
     ensure!(!done && said.contains("changed: tickets.ticket") && said.contains("--accept"), "{said}");
@@ -194,6 +203,7 @@ async fn drift() -> Result<()> {
     let answer = call(&stack, json!({"id": "9"})).await?;
     ensure!(answer["reason"] == "unknown_primitive", "{answer}");
     ensure!(shown(&stack).await?.is_none(), "it is hidden");
+    counted(&stack, "incompatible").await?;
 
     let (done, said) = import(&[&arguments[..], &["--accept"]].concat(), &primitives).await?;
     ensure!(done, "{said}");
@@ -209,12 +219,23 @@ async fn drift() -> Result<()> {
     let answer = call(&stack, json!({"id": "9", "note": "n"})).await?;
     ensure!(answer["reason"] == "unknown_primitive", "{answer}");
     ensure!(shown(&stack).await?.is_none(), "it is hidden");
+    counted(&stack, "removed").await?;
     drop(service);
     stack.stop(&[]).await
 }
 
 async fn told(stack: &Stack, text: &str) -> Result<()> {
     wait::until(text, wait::CONVERGE, || async { stack.asp.log().contains(text).then_some(()) }).await
+}
+
+/// Waits until one item is counted as standing so.
+pub(crate) async fn counted(stack: &Stack, standing: &str) -> Result<()> {
+    let line = format!("asp_upstream_drift{{standing=\"{standing}\"}} 1");
+    wait::until(&line, wait::CONVERGE, || async {
+        let metrics = asp_e2e::http1::get(stack.gateway(), "/metrics", &[]).await.ok()?.text();
+        metrics.contains(&line).then_some(())
+    })
+    .await
 }
 
 /// The tool as a client is shown it.
@@ -240,7 +261,7 @@ async fn call(stack: &Stack, arguments: Value) -> Result<Value> {
 }
 
 /// One request of MCP 2026-07-28.
-async fn rpc(stack: &Stack, server: &str, method: &str, mut params: Value) -> Result<Value> {
+pub(crate) async fn rpc(stack: &Stack, server: &str, method: &str, mut params: Value) -> Result<Value> {
     params["_meta"] = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": {"name": "e2e", "version": "1"}});
@@ -252,7 +273,7 @@ async fn rpc(stack: &Stack, server: &str, method: &str, mut params: Value) -> Re
         ("mcp-protocol-version", "2026-07-28"),
         ("mcp-method", method),
     ];
-    let name = params["name"].as_str().map(str::to_owned);
+    let name = params["name"].as_str().or(params["uri"].as_str()).map(str::to_owned);
     if let Some(name) = &name {
         headers.push(("mcp-name", name));
     }
