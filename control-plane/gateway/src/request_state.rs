@@ -19,6 +19,10 @@ use crate::clock::unix_seconds;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
+mod plain;
+
+use plain::Plain;
+
 /// A state's life beyond the call's input timeout: a late answer finds its call and is told that it came too late.
 const SLACK: Duration = Duration::from_secs(600);
 
@@ -42,12 +46,14 @@ impl RequestState {
     ) -> Option<String> {
         let life = input_timeout(&call.entry.primitive) + SLACK;
         registry.promise(call, Instant::now() + life);
-        let mut plain = call.id.as_bytes().to_vec();
-        plain.extend((unix_seconds() + life.as_secs()).to_be_bytes());
-        plain.extend(next_event.to_be_bytes());
-        plain.extend(call.events.stream().to_be_bytes());
+        let plain = Plain {
+            call: call.id,
+            expires: unix_seconds() + life.as_secs(),
+            next_event,
+            stream: call.events.stream(),
+        };
         let context = context(&call.caller, &call.server.message.name, digest);
-        sealer.seal(Purpose::RequestState, &context, &plain).ok()
+        sealer.seal(Purpose::RequestState, &context, &plain.encode()).ok()
     }
 
     /// What a state says to whoever may go on with its call.
@@ -59,16 +65,8 @@ impl RequestState {
         digest: [u8; 32],
     ) -> Option<RequestState> {
         let plain = sealer.open(Purpose::RequestState, &context(caller, server, digest), state)?;
-        let (id, rest) = plain.split_at_checked(16)?;
-        let (expires, next_event) = rest.split_at_checked(8)?;
-        let (next_event, stream) = next_event.split_at_checked(8)?;
-        let next_event = u64::from_be_bytes(next_event.try_into().ok()?);
-        let stream = u32::from_be_bytes(stream.try_into().ok()?);
-        let expires = u64::from_be_bytes(expires.try_into().ok()?);
-        if expires < unix_seconds() {
-            return None;
-        }
-        Some(RequestState { call: Uuid::from_slice(id).ok()?, next_event, stream })
+        let Plain { call, expires, next_event, stream } = Plain::decode(&plain)?;
+        (expires >= unix_seconds()).then_some(RequestState { call, next_event, stream })
     }
 
     /// The first event of `call` to show; `None` where it counts anew, because it goes on at another gateway.

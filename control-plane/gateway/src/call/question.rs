@@ -12,54 +12,21 @@ use std::time::Duration;
 
 use asp_proto::snapshot::Primitive;
 use parking_lot::Mutex;
-use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::event::Event;
 use super::outcome::Refusal;
-use super::{Call, State, form};
+use super::{Call, State};
+
+mod asked;
+
+pub use asked::{Answer, Ask, Question};
 
 /// Most questions one call may have open.
 const MAX_OPEN: usize = 16;
 /// How long a question stays open when the spec does not say.
 const DEFAULT_INPUT_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// Something the caller is asked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Question {
-    /// Unique within the call, and never used again in it.
-    pub id: String,
-    pub ask: Ask,
-}
-
-/// What is asked.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Ask {
-    /// A form for the user (MCP `elicitation/create`); the schema is MCP's restricted one, a flat object.
-    Form { message: String, requested_schema: Value },
-    /// A page the user is to visit (mode `url`): what happens there the client does not see.
-    Page { message: String, url: String },
-    /// A request to the client's model: the parameters of MCP's `sampling/createMessage`.
-    Sampling(Map<String, Value>),
-    /// The directories and files the client lets a server work on (MCP `roots/list`).
-    Roots,
-}
-
-/// What the caller answered.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    /// A filled form; nothing for a page, which the user agreed to visit.
-    Accepted(Value),
-    Declined,
-    Cancelled,
-    /// What the model said: an MCP `CreateMessageResult`.
-    Sampled(Value),
-    /// The client's roots: an array of MCP `Root`s.
-    Roots(Value),
-    /// The client could not ask its model, or tell its roots, in its own words.
-    Failed(String),
-}
 
 /// Asks the caller something and waits: until the answer, the input timeout, the deadline or a cancel.
 pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
@@ -217,7 +184,7 @@ impl Questions {
     pub fn answer(&self, id: &str, answer: Answer) -> bool {
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get(id) else { return false };
-        let Some(answer) = fitting(&open.question.ask, answer) else { return false };
+        let Some(answer) = answer.fitting(&open.question.ask) else { return false };
         match inner.open.remove(id) {
             Some(open) => open.answer.send(answer).is_ok(),
             None => false,
@@ -238,26 +205,10 @@ impl Questions {
     }
 }
 
-/// The answer as the asker gets it; `None` when it is no answer to what was asked.
-fn fitting(ask: &Ask, answer: Answer) -> Option<Answer> {
-    match (ask, answer) {
-        (Ask::Form { requested_schema, .. }, Answer::Accepted(content)) => {
-            form::filled(requested_schema, content).map(Answer::Accepted)
-        }
-        (Ask::Page { .. }, Answer::Accepted(_)) => Some(Answer::Accepted(Value::Object(Map::new()))),
-        (Ask::Form { .. } | Ask::Page { .. }, answer @ (Answer::Declined | Answer::Cancelled)) => {
-            Some(answer)
-        }
-        (Ask::Sampling(_), answer @ (Answer::Sampled(_) | Answer::Failed(_)))
-        | (Ask::Roots, answer @ (Answer::Roots(_) | Answer::Failed(_))) => Some(answer),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     fn question(id: &str) -> Question {
         let requested_schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});

@@ -1,0 +1,59 @@
+//! What a call can ask its caller, and what it can be answered: data, whoever puts it to whom.
+
+use serde_json::{Map, Value};
+
+use crate::call::form;
+
+/// Something the caller is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// Unique within the call, and never used again in it.
+    pub id: String,
+    pub ask: Ask,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ask {
+    /// A form for the user (MCP `elicitation/create`); the schema is MCP's restricted one, a flat object.
+    Form { message: String, requested_schema: Value },
+    /// A page the user is to visit (mode `url`): what happens there the client does not see.
+    Page { message: String, url: String },
+    /// A request to the client's model: the parameters of MCP's `sampling/createMessage`.
+    Sampling(Map<String, Value>),
+    /// The directories and files the client lets a server work on (MCP `roots/list`).
+    Roots,
+}
+
+/// What the caller answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// A filled form; nothing for a page, which the user agreed to visit.
+    Accepted(Value),
+    Declined,
+    Cancelled,
+    /// What the model said: an MCP `CreateMessageResult`.
+    Sampled(Value),
+    /// The client's roots: an array of MCP `Root`s.
+    Roots(Value),
+    /// The client could not ask its model, or tell its roots, in its own words.
+    Failed(String),
+}
+
+impl Answer {
+    /// The answer as the asker gets it; `None` when it is no answer to what was asked.
+    pub fn fitting(self, ask: &Ask) -> Option<Answer> {
+        match (ask, self) {
+            (Ask::Form { requested_schema, .. }, Answer::Accepted(content)) => {
+                form::filled(requested_schema, content).map(Answer::Accepted)
+            }
+            (Ask::Page { .. }, Answer::Accepted(_)) => Some(Answer::Accepted(Value::Object(Map::new()))),
+            (Ask::Form { .. } | Ask::Page { .. }, answer @ (Answer::Declined | Answer::Cancelled)) => {
+                Some(answer)
+            }
+            (Ask::Sampling(_), answer @ (Answer::Sampled(_) | Answer::Failed(_)))
+            | (Ask::Roots, answer @ (Answer::Roots(_) | Answer::Failed(_))) => Some(answer),
+            _ => None,
+        }
+    }
+}

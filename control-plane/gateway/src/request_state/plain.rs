@@ -1,0 +1,35 @@
+//! The inside of a `requestState`, as bytes of a fixed length.
+
+use uuid::Uuid;
+
+/// What a state says before it is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plain {
+    pub call: Uuid,
+    /// Unix seconds.
+    pub expires: u64,
+    pub next_event: u64,
+    pub stream: u32,
+}
+
+impl Plain {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.call.as_bytes().to_vec();
+        bytes.extend(self.expires.to_be_bytes());
+        bytes.extend(self.next_event.to_be_bytes());
+        bytes.extend(self.stream.to_be_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Plain> {
+        let (call, rest) = bytes.split_first_chunk::<16>()?;
+        let (expires, rest) = rest.split_first_chunk()?;
+        let (next_event, stream) = rest.split_first_chunk()?;
+        Some(Plain {
+            call: Uuid::from_bytes(*call),
+            expires: u64::from_be_bytes(*expires),
+            next_event: u64::from_be_bytes(*next_event),
+            stream: u32::from_be_bytes(stream.try_into().ok()?),
+        })
+    }
+}
