@@ -1,0 +1,23 @@
+//! Where the parser lies in the gateway: what it shows to the faces alone is passed on.
+
+use serde_json::{Map, Value};
+
+use crate::call::ClientAbilities;
+use crate::call::question::{Answer, Question, Questions};
+use crate::mcp_revision::Revision;
+
+#[allow(dead_code)]
+#[path = "../../../src/faces/mcp/questions.rs"]
+mod questions;
+
+pub fn abilities(capabilities: Option<&Value>, revision: Revision) -> ClientAbilities {
+    questions::abilities(capabilities, revision)
+}
+
+pub fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
+    questions::no_answer(question, error)
+}
+
+pub fn deliver(asked: &Questions, results: &Map<String, Value>) {
+    questions::deliver(asked, results);
+}

@@ -1,0 +1,108 @@
+//! Any bytes as what an upstream MCP server says, as a body and as a stream of events: no panic; what is a message has one
+//! kind, means the same when it is written again, and tells of an error in one bounded line without control characters.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use serde_json::{Value, json};
+
+#[allow(dead_code)]
+#[path = "../../../../platform/src/event_stream.rs"]
+mod event_stream;
+#[allow(dead_code)]
+#[path = "../../src/executors/proxy/mcp/message.rs"]
+mod message;
+#[path = "../../src/executors/outbound/said.rs"]
+mod said;
+
+mod executors {
+    pub mod outbound {
+        pub(crate) use crate::said;
+    }
+}
+
+/// The events of calls, as far as an upstream tells of them.
+mod call {
+    pub mod event {
+        use std::collections::BTreeMap;
+
+        use serde_json::Value;
+
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum LogLevel {
+            Info,
+            Other,
+        }
+
+        impl LogLevel {
+            pub fn parse(text: &str) -> Option<LogLevel> {
+                Some(if text == "info" { LogLevel::Info } else { LogLevel::Other })
+            }
+        }
+
+        #[derive(Debug, PartialEq)]
+        pub enum Event {
+            Progress {
+                progress: f64,
+                total: Option<f64>,
+                message: Option<String>,
+                gauges: BTreeMap<String, f64>,
+            },
+            Log {
+                level: LogLevel,
+                logger: Option<String>,
+                data: Value,
+            },
+        }
+    }
+}
+
+use call::event::Event;
+use message::Message;
+
+/// Longest text of an error in bytes.
+const MAX_SAID: usize = 512;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(body) = serde_json::from_slice(bytes) {
+        each(body);
+    }
+    let Ok(events) = event_stream::Frames::bounded(256 << 10).push(bytes) else { return };
+    for event in events {
+        if let Ok(said) = serde_json::from_str(&event) {
+            each(said);
+        }
+    }
+});
+
+fn each(said: Value) {
+    match said {
+        Value::Array(batch) => batch.into_iter().for_each(one),
+        single => one(single),
+    }
+}
+
+fn one(said: Value) {
+    let Some(message) = Message::of(said) else { return };
+    let again = match &message {
+        Message::Answer { id, outcome: Ok(result) } => json!({"id": id, "result": result}),
+        Message::Answer { id, outcome: Err(failure) } => {
+            let said = &failure.message;
+            assert!((1..=MAX_SAID).contains(&said.len()) && !said.contains(char::is_control), "{said:?}");
+            // Hiding what was hidden hides no more than the line.
+            let error = json!({"code": failure.code, "message": "x"});
+            assert!(matches!(
+                Message::of(json!({"id": id, "error": error})),
+                Some(Message::Answer { id: of, outcome: Err(same) }) if of == *id && same.code == failure.code
+            ));
+            return;
+        }
+        Message::Request { id, method, params } => json!({"id": id, "method": method, "params": params}),
+        Message::Notification { method, params } => {
+            if let Some((token, event)) = message::event(method, params.clone()) {
+                assert_eq!(token.is_some(), matches!(event, Event::Progress { .. }));
+            }
+            json!({"method": method, "params": params})
+        }
+    };
+    assert_eq!(Message::of(again), Some(message));
+}
