@@ -55,9 +55,7 @@ pub struct Invocation {
     pub protocol: Protocol,
     pub entry: Arc<ListedPrimitive>,
     pub arguments: Value,
-    /// The argument, of a prompt or template, whose values are asked for: what was typed stands in `arguments`, and
-    /// others may be missing there. `None` for a call that is done.
-    pub completing: Option<String>,
+    pub aim: Aim,
     /// Where the client chose the call's id.
     pub chosen: Option<Chosen>,
     /// The protocol's own id of the request, for audit and plugins.
@@ -73,6 +71,33 @@ pub struct Invocation {
     pub bytes_in: usize,
     /// The call that began this one; `None` for a client's own.
     pub parent: Option<Parent>,
+}
+
+/// What is wanted of a primitive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// It is done: called, got or read.
+    #[default]
+    Done,
+    /// The values of an argument of a prompt or template: what was typed stands in `arguments`, and others may be missing
+    /// there.
+    Completed(String),
+    /// The resources behind a template, which are the contents of the outcome; there are no arguments.
+    Listed,
+}
+
+impl Aim {
+    pub fn is_done(&self) -> bool {
+        *self == Aim::Done
+    }
+
+    /// The argument whose values are asked for.
+    pub fn completing(&self) -> Option<&str> {
+        match self {
+            Aim::Completed(argument) => Some(argument),
+            Aim::Done | Aim::Listed => None,
+        }
+    }
 }
 
 /// The call on whose behalf another one runs.
@@ -122,8 +147,7 @@ pub struct Call {
     clock: Mutex<Clock>,
     pub bytes_in: usize,
     pub parent: Option<Parent>,
-    /// As in [`Invocation`].
-    pub completing: Option<String>,
+    pub aim: Aim,
     pub events: Arc<EventLog>,
     pub questions: Questions,
     /// What it holds beyond this process.
@@ -189,7 +213,7 @@ impl Call {
             clock: Mutex::new(Clock { runs_since: started, deadline }),
             bytes_in: invocation.bytes_in,
             parent: invocation.parent,
-            completing: invocation.completing.clone(),
+            aim: invocation.aim.clone(),
             events: Arc::default(),
             questions: Questions::default(),
             ownership: Ownership::default(),

@@ -10,6 +10,7 @@ use asp_proto::snapshot::runtime::Mode;
 use asp_snapshot::artifact;
 use async_trait::async_trait;
 
+use crate::call::Aim;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Availability, Execution, Executor, Following, SessionNote, Subscribed};
 use crate::executors::outbound::client::OutboundError;
@@ -111,13 +112,8 @@ impl Executor for Executors {
             call.hand_over();
         }
         match mode {
-            Some(mode)
-                if call.completing.is_some() && !matches!(mode, Mode::Plugin(_) | Mode::ProxyMcp(_)) =>
-            {
-                Err(Refusal::Internal(format!(
-                    "primitive {} has nobody to complete with",
-                    call.entry.primitive.id
-                )))
+            Some(mode) if !may_be_asked(&call.aim, mode) => {
+                Err(Refusal::Internal(format!("primitive {} has nobody to ask", call.entry.primitive.id)))
             }
             Some(Mode::Builtin(builtin)) if builtin.entrypoint == artifact::ENTRYPOINT => {
                 self.artifacts.read(&execution).await
@@ -135,5 +131,14 @@ impl Executor for Executors {
             }
             None => Err(Refusal::Internal(format!("primitive {} has no runtime", call.entry.primitive.id))),
         }
+    }
+}
+
+/// Whether what runs a primitive can answer more than calls: what may stand for an argument, what is behind a template.
+fn may_be_asked(aim: &Aim, mode: &Mode) -> bool {
+    match aim {
+        Aim::Done => true,
+        Aim::Completed(_) => matches!(mode, Mode::Plugin(_) | Mode::ProxyMcp(_)),
+        Aim::Listed => matches!(mode, Mode::Plugin(_)),
     }
 }

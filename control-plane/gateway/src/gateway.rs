@@ -36,6 +36,7 @@ use crate::minting::{Minter, TokenKeys};
 use crate::pipeline::admission::{Admission, Bounds};
 use crate::pipeline::ledger::Ledgers;
 use crate::pipeline::limits::Limiter;
+use crate::pipeline::listings::Listings;
 use crate::pipeline::running::RunningCalls;
 use crate::pipeline::{Calls, Pipeline};
 use crate::seal::Sealer;
@@ -182,6 +183,7 @@ impl Gateway {
             registry,
             active,
             taken_over: TakenOverCalls::default(),
+            listings: Listings::default(),
             listener: OnceLock::new(),
         });
         let subscriptions = Subscriptions::new(pipeline.clone(), config.subscriptions);

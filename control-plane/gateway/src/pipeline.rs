@@ -15,6 +15,7 @@ pub mod input;
 pub mod inspect;
 pub mod ledger;
 pub mod limits;
+pub mod listings;
 pub mod output;
 mod platform;
 pub mod resolve;
@@ -36,7 +37,7 @@ use tokio_util::task::TaskTracker;
 use crate::call::bounds::{lifetime_bound, runtime_bound};
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::registry::CallRegistry;
-use crate::call::{Call, IdempotencyKey, Invocation};
+use crate::call::{Aim, Call, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
 use crate::durable::active::told::kept_for;
 use crate::durable::record::Record;
@@ -47,6 +48,7 @@ use crate::pipeline::admission::{Admission, Admitted, Bounds};
 use crate::pipeline::entitlement::Entitled;
 use crate::pipeline::ledger::{Entered, Held, Ledgers};
 use crate::pipeline::limits::{Grant, Limiter};
+use crate::pipeline::listings::Listings;
 use crate::pipeline::running::{RunningCalls, ends_with_its_token};
 use crate::telemetry::audit;
 use crate::telemetry::audit::{Audit, Unrecorded};
@@ -73,6 +75,8 @@ pub struct Pipeline {
     pub active: Arc<ActiveTable>,
     /// The calls that were taken over from other gateways.
     pub taken_over: TakenOverCalls,
+    /// What plugins list themselves.
+    pub listings: Listings,
     /// Who is told of resources that changed; set once, when the gateway is wired.
     pub listener: OnceLock<Weak<dyn ResourceListener>>,
 }
@@ -174,8 +178,8 @@ impl Pipeline {
             false => Err(Refusal::Unknown),
         }
         .and_then(|entitled| {
-            // Nobody is asked while somebody types.
-            if invocation.completing.is_none() {
+            // Nobody is asked while somebody types or looks what there is.
+            if invocation.aim.is_done() {
                 capabilities::check(&snapshot, &entry.primitive, invocation.abilities)?;
             }
             Ok(entitled)
@@ -409,9 +413,15 @@ impl Running {
         let metrics = &self.pipeline.metrics;
         let arguments =
             inspect::input(self.pipeline.inspections.input.as_ref(), &self.call, arguments).await?;
-        if entitled.needs_approval && self.call.completing.is_some() {
-            // It runs when a human has agreed, and for what is only typed nobody asks one.
-            return Ok(Output::Completion { values: Vec::new(), total: Some(0), has_more: false });
+        if entitled.needs_approval {
+            // It runs when a human has agreed, and for what is only typed or looked at nobody asks one.
+            match self.call.aim {
+                Aim::Done => {}
+                Aim::Completed(_) => {
+                    return Ok(Output::Completion { values: Vec::new(), total: Some(0), has_more: false });
+                }
+                Aim::Listed => return Ok(Output::Contents { contents: Vec::new() }),
+            }
         }
         if entitled.needs_approval {
             self.keep(&arguments, grant, false).await?;

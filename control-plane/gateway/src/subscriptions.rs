@@ -19,7 +19,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use asp_edge::Caller;
 use asp_proto::snapshot::Protocol;
-use asp_snapshot::Snapshot;
+use asp_snapshot::{ListedPrimitive, Snapshot};
 use parking_lot::Mutex;
 
 use crate::execution::{ResourceListener, Subscribed};
@@ -238,11 +238,14 @@ impl Subscriptions {
             all.into_iter().filter_map(|org| resources.get(&(server.clone(), org))).collect();
         let Some(server) = snapshot.server(server).filter(|_| !all.is_empty()) else { return };
         let mut view = View::of(snapshot, server, &caller, Protocol::Mcp);
+        let mut is_seen = |entry: &Arc<ListedPrimitive>| view.shows(entry) && self.pipeline.offers(entry);
         for uris in all {
-            subscriber.updated(uris, |uri| {
-                let found = server.resource(uri);
-                found.is_some_and(|(entry, _)| view.shows(&entry) && self.pipeline.offers(&entry))
-            });
+            // Said of a template whose plugin lists what is behind it, it is said of the list.
+            let mut lists = uris.iter().filter_map(|uri| server.listing_template(uri));
+            if lists.any(&mut is_seen) {
+                subscriber.resources_listed();
+            }
+            subscriber.updated(uris, |uri| server.resource(uri).is_some_and(|(entry, _)| is_seen(&entry)));
         }
     }
 

@@ -72,6 +72,7 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         task_after_input: spec.capabilities.task_after_input,
         poll_stream: spec.capabilities.poll_stream,
         completions: completions(spec),
+        listed_by_runtime: spec.schema.listed.is_some(),
     }
 }
 

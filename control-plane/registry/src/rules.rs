@@ -6,6 +6,7 @@
 mod completion;
 mod delegate;
 mod hints;
+mod listed;
 mod meta;
 mod name;
 mod prompt;
@@ -60,6 +61,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     check_places(spec, findings);
     prompt::check(spec, findings);
     completion::check(spec, findings);
+    listed::check(spec, findings);
     meta::check(spec, findings);
     proxy::check(spec, findings);
     delegate::check(spec, findings);

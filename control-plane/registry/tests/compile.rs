@@ -238,6 +238,19 @@ fn whoever_runs_a_prompt_may_know_what_its_arguments_may_be() {
 }
 
 #[test]
+fn a_template_says_whether_its_plugin_lists() {
+    let spec = |listed: &str| {
+        let spec = format!(
+            "id: x\nname: X\ntype: resource_template\nversion: 1.0.0\nowner: team\n\
+             primitiveSchema: {{uriTemplate: 'demo://{{id}}'{listed}}}\n\
+             runtime: {{mode: plugin, language: python, entrypoint: main.py}}\n"
+        );
+        primitive(&spec).listed_by_runtime
+    };
+    assert!(spec(", listed: plugin") && !spec(""));
+}
+
+#[test]
 fn hints_follow_from_mutation() {
     let hints = |mutation: &str| {
         let spec = tool(&format!("{mutation}\nruntime: {{mode: builtin, entrypoint: x}}"));

@@ -235,6 +235,12 @@ impl VirtualServer {
         })
     }
 
+    /// The template of this very text whose plugin lists the resources behind it.
+    pub fn listing_template(&self, text: &str) -> Option<&Arc<ListedPrimitive>> {
+        let mut lists = self.templates.iter().filter(|entry| entry.primitive.listed_by_runtime);
+        lists.find(|entry| entry.listing.mcp_name == text)
+    }
+
     pub fn accepts(&self, scheme: AuthScheme) -> bool {
         self.edge.schemes().any(|accepted| accepted == scheme)
     }

@@ -6,7 +6,7 @@ pub mod outbox;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use asp_proto::plugin::{ClientMessage, GetPromptRequest, ReadResourceRequest};
+use asp_proto::plugin::{ClientMessage, GetPromptRequest, ListResourcesRequest, ReadResourceRequest};
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{PppServerFrame, TunnelEvent, ppp_server_frame};
 use prost::Message;
@@ -27,6 +27,7 @@ pub enum FromGateway {
     Message(ClientMessage),
     Read(ReadResourceRequest),
     Prompt(GetPromptRequest),
+    List(ListResourcesRequest),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +52,7 @@ pub fn decode(any: &Any) -> Result<FromGateway, FrameError> {
         Some("ClientMessage") => FromGateway::Message(ClientMessage::decode(bytes)?),
         Some("ReadResourceRequest") => FromGateway::Read(ReadResourceRequest::decode(bytes)?),
         Some("GetPromptRequest") => FromGateway::Prompt(GetPromptRequest::decode(bytes)?),
+        Some("ListResourcesRequest") => FromGateway::List(ListResourcesRequest::decode(bytes)?),
         _ => return Err(FrameError::Type(any.type_url.chars().take(200).collect())),
     })
 }

@@ -240,6 +240,7 @@ impl Tunnel {
             // In boxes: each is large, and every invoke would have to carry their room.
             FromGateway::Read(request) => Box::pin(self.read(worker, request, attached)).await,
             FromGateway::Prompt(request) => Box::pin(self.prompt(worker, request, attached)).await,
+            FromGateway::List(request) => Box::pin(self.list(worker, request, attached)).await,
             FromGateway::Message(_) => Err(Status::failed_precondition("the call has not begun").into()),
         }
     }

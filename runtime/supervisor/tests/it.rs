@@ -29,6 +29,7 @@ mod it {
     mod knobs;
     mod languages;
     mod limits;
+    mod listing;
     mod many_processes;
     mod probes;
     mod residual_work;

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::call::chosen::Chosen;
 use crate::call::claim::LedgerClaim;
-use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
+use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
 
 /// The record of one call.
@@ -181,7 +181,7 @@ impl Record {
             protocol: Protocol::try_from(self.protocol).ok()?,
             entry,
             arguments: self.arguments.clone(),
-            completing: None,
+            aim: Aim::Done,
             protocol_request_id: self.protocol_request_id.clone(),
             chosen: self.chosen,
             idempotency_key: self.idempotency_key.clone().map(IdempotencyKey::Explicit),

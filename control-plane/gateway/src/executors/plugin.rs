@@ -29,6 +29,7 @@ mod completion;
 mod ended;
 mod job;
 mod lease;
+mod listing;
 pub mod logs;
 mod memory;
 mod multiplexer;

@@ -17,6 +17,7 @@ mod context;
 mod events;
 mod lacking;
 mod legacy;
+mod listed;
 mod lists;
 mod modern;
 pub(super) mod questions;

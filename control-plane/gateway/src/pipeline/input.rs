@@ -4,16 +4,18 @@
 
 use serde_json::Value;
 
-use crate::call::Call;
 use crate::call::outcome::Refusal;
+use crate::call::{Aim, Call};
 
 /// Longest value that is handed on while somebody types, in bytes.
 const MAX_TYPED: usize = 4096;
 
 /// Completes and checks `arguments`; a misfit names the field.
 pub fn check(call: &Call, arguments: &mut Value) -> Result<(), Refusal> {
-    if call.completing.is_some() {
-        return typed(call, arguments);
+    match call.aim {
+        Aim::Done => {}
+        Aim::Completed(_) => return typed(call, arguments),
+        Aim::Listed => return Ok(()),
     }
     let entry = &call.entry;
     if let (Some(template), Some(variables)) = (&entry.template, arguments.as_object()) {

@@ -35,6 +35,9 @@ impl Platform for Pipeline {
     }
 
     fn resource_changed(&self, call: &Call, uri: &str) {
+        if let Some(listing) = call.server.listing_template(uri) {
+            self.listings.forget(&call.server.message.name, &call.caller.org, &listing.primitive.id);
+        }
         if let Some(listener) = self.listener.get().and_then(Weak::upgrade) {
             listener.changed(&call.server.message.name, &call.caller.org, uri);
         }

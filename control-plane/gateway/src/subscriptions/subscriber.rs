@@ -373,6 +373,14 @@ impl Subscriber {
         self.tell(&mut state);
     }
 
+    /// A plugin lists other resources than before, and its caller sees them.
+    pub(super) fn resources_listed(&self) {
+        let mut state = self.state.lock();
+        let lists = List::ALL.into_iter().zip(self.profile.wants).zip(&mut state.changed);
+        lists.for_each(|((list, wants), changed)| *changed |= wants && list == List::Resources);
+        self.tell(&mut state);
+    }
+
     fn tell(&self, state: &mut State) {
         let waits = state.changed.contains(&true) || state.resources.values().any(|watched| watched.changed);
         if !waits || state.streams.is_empty() {

@@ -21,8 +21,8 @@ use crate::support::{Fixture, Legacy, Modern, inputs, snapshot, token};
 #[path = "proxy/asking.rs"]
 mod asking;
 #[path = "proxy/bounds.rs"]
-#[path = "proxy/completing.rs"]
 mod bounds;
+#[path = "proxy/completing.rs"]
 mod completing;
 #[path = "proxy/drift.rs"]
 mod drift;

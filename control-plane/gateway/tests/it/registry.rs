@@ -41,7 +41,7 @@ fn begun(fixture: &Fixture, user: &str, tool: &str, arguments: Value) -> Arc<Cal
         entry: server.tool(tool).unwrap().clone(),
         server,
         arguments,
-        completing: None,
+        aim: Default::default(),
         chosen: None,
         protocol_request_id: "1".into(),
         idempotency_key: None,

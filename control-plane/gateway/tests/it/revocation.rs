@@ -172,7 +172,7 @@ fn counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Arc<Call> {
         entry: server.tool("count").unwrap().clone(),
         server,
         arguments: json!({"to": 100, "delayMs": 100}),
-        completing: None,
+        aim: Default::default(),
         chosen: None,
         protocol_request_id: "1".into(),
         idempotency_key: None,

@@ -42,6 +42,9 @@ pub(crate) struct PrimitiveSchema {
     /// prompt without a runtime; `{{argument}}` in a text is replaced.
     #[serde(default)]
     pub messages: Option<Vec<Message>>,
+    /// resource_template: the plugin that runs it also lists the resources behind it.
+    #[serde(default)]
+    pub listed: Option<Lister>,
     /// prompt, resource_template: what clients offer for an argument while somebody types it, by the argument's name.
     #[serde(default)]
     pub completions: Option<BTreeMap<String, Offered>>,
@@ -78,7 +81,14 @@ pub(crate) enum Offered {
     By(Completer),
 }
 
-/// Who knows the values of an argument.
+/// Who knows the resources behind a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Lister {
+    Plugin,
+}
+
+/// Who knows what no spec says: the values of an argument, the resources behind a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Completer {

@@ -6,7 +6,7 @@ import { readArguments } from '../schema.mjs';
 import { serveCompleting } from './completing.mjs';
 import { serveAsking, serveRead } from './read.mjs';
 
-/** Resources of one list answer. */
+/** The platform shows no more of a list. */
 const MAX_LISTED = 1000;
 
 /** Returns the handlers of ResourcePlugin's methods. */
@@ -28,7 +28,7 @@ async function list(definition, context) {
   const found = definition.list ? await definition.list(context) : [];
   const resources = [];
   for (const { uri, name, title, description, mimeType } of found) {
-    if (resources.length >= MAX_LISTED) throw new CallError('OVERLOADED', `more than ${MAX_LISTED} resources`);
+    if (resources.length >= MAX_LISTED) break;
     resources.push({ uri: String(uri), name: String(name ?? uri), title, description, mimeType });
   }
   return { resources };

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # Well below a message's 4 MiB, whatever the text encodes to.
 PIECE = 256 * 1024
-# A list longer than this is a plugin's mistake and would not fit a message.
-MAX_LISTED = 10_000
+# The platform shows no more of a list.
+MAX_LISTED = 1000
 # A client is given no more of a completion (MCP, CompleteResult).
 MAX_OFFERED = 100
 

@@ -1,8 +1,9 @@
-//! Reads of resources and prompts: calls of their own beside the worker's session stream. What a stdio server asks on
+//! Reads and lists of resources, and prompts: calls of their own beside the worker's session stream. What a stdio server asks on
 //! the way is asked within them.
 //!
 //! Keeps true: the last thing that a worker gives is told as the call's last, so that one thing alone takes one frame.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use asp_proto::plugin::client_message::Payload;
 use asp_proto::plugin::prompt_plugin_client::PromptPluginClient;
 use asp_proto::plugin::resource_plugin_client::ResourcePluginClient;
 use asp_proto::plugin::{
-    CancelRequest, ClientMessage, Failed, GetPromptRequest, ReadResourceRequest, ServerMessage,
-    server_message,
+    CancelRequest, ClientMessage, Failed, GetPromptRequest, ListResourcesRequest, ReadResourceRequest,
+    ServerMessage, server_message,
 };
 use prost_types::Timestamp;
 use tokio::sync::mpsc;
@@ -100,6 +101,33 @@ impl Tunnel {
             let request = asked.map(|()| request);
             let prompt = client.get(request).await?.into_inner();
             forwarded.conclude(&prompt);
+            Ok(())
+        };
+        let began = Instant::now();
+        let end = self.carry(worker, &call, attached, work).await;
+        end.inspect(|end| subject.ended(*end, began.elapsed()))
+    }
+
+    pub(super) async fn list(
+        &mut self,
+        worker: &Arc<Worker>,
+        request: ListResourcesRequest,
+        attached: &Attached,
+    ) -> Result<End, TunnelError> {
+        let place = place(worker)?;
+        self.work = Some(FromGateway::List(request.clone()));
+        let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;
+        let no_trace = BTreeMap::new();
+        let subject = Subject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &no_trace);
+        let forwarded = Arc::clone(&call);
+        let asked = worker.request(());
+        let work = async move {
+            let Place::Channel(channel) = place else {
+                return Err(Status::unimplemented("what there is stands in specs alone"));
+            };
+            let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+            let listed = client.list(asked.map(|()| request)).await?.into_inner();
+            forwarded.conclude(&listed);
             Ok(())
         };
         let began = Instant::now();

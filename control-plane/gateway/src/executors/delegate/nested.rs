@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::answer::Answered;
 use crate::call::event::cut_text;
 use crate::call::outcome::{Outcome, Output, Refusal};
-use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
+use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::executors::delegate::delegation::{Delegation, Fault};
 use crate::telemetry::metrics::delegations::Usage;
 
@@ -46,7 +46,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         entry,
         bytes_in: delegation.input.to_string().len(),
         arguments: delegation.input.clone(),
-        completing: None,
+        aim: Aim::Done,
         chosen: None,
         protocol_request_id: parent.protocol_request_id.clone(),
         idempotency_key: Some(IdempotencyKey::Explicit(format!(

@@ -18,8 +18,8 @@ use super::attempt_state::AttemptState;
 use super::logs::{self, LogListener};
 use super::runtimes::Runtime;
 use super::tunnel;
-use crate::call::Call;
 use crate::call::event::LogLevel;
+use crate::call::{Aim, Call};
 use crate::clock::since_epoch;
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
@@ -94,6 +94,7 @@ impl Job<'_> {
     /// The message that begins the work.
     pub(super) fn work(&self, attempt_state: &AttemptState, resume: Option<ppp::Resume>) -> Any {
         match self.call().entry.primitive.kind() {
+            Kind::ResourceTemplate if self.call().aim == Aim::Listed => packed(&self.list()),
             Kind::Resource | Kind::ResourceTemplate => packed(&self.read(attempt_state)),
             Kind::Prompt => packed(&self.prompt(attempt_state)),
             _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(attempt_state, resume))),
@@ -123,10 +124,14 @@ impl Job<'_> {
         }
     }
 
+    fn list(&self) -> ppp::ListResourcesRequest {
+        ppp::ListResourcesRequest { ctx: Some(self.context()), request_id: self.call().id.to_string() }
+    }
+
     fn read(&self, attempt_state: &AttemptState) -> ppp::ReadResourceRequest {
         let call = self.call();
         // Nothing is read yet while somebody types: a variable of that name is no URI.
-        let uri = match call.completing {
+        let uri = match call.aim.completing() {
             Some(_) => None,
             None => self.execution.arguments.get("uri").and_then(serde_json::Value::as_str),
         };
@@ -141,7 +146,7 @@ impl Job<'_> {
             access_token: self.access_token(),
             attrs: self.attributes(),
             given: attempt_state.given.clone(),
-            completing: call.completing.clone().unwrap_or_default(),
+            completing: call.aim.completing().unwrap_or_default().to_owned(),
         }
     }
 
@@ -157,7 +162,7 @@ impl Job<'_> {
             access_token: self.access_token(),
             attrs: self.attributes(),
             given: attempt_state.given.clone(),
-            completing: call.completing.clone().unwrap_or_default(),
+            completing: call.aim.completing().unwrap_or_default().to_owned(),
         }
     }
 

@@ -14,9 +14,11 @@ use tonic::Code;
 use super::admission::{self, Rejection};
 use super::completion;
 use super::job::Job;
+use super::listing;
 use super::recovery::AttemptOutcome;
 use super::relayed::{Broken, Relayed};
 use super::tunnel::{Heard, Tunnel, TunnelFault};
+use crate::call::Aim;
 use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 
@@ -50,10 +52,17 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
         match heard {
             Heard::Content(ContentChunk { completion, .. })
             | Heard::Prompt(GetPromptResponse { completion, .. })
-                if call.completing.is_some() =>
+                if call.aim.completing().is_some() =>
             {
                 let none = || Refusal::Upstream("the plugin offers no values to complete with".into());
                 return ended(completion.ok_or_else(none).and_then(completion::read));
+            }
+            Heard::Listed(listed) if call.aim == Aim::Listed => {
+                return ended(Ok(listing::read(call, listed)));
+            }
+            Heard::Listed(_) => return lost(job, "a list that was not asked for"),
+            Heard::Content(_) if call.aim == Aim::Listed => {
+                return lost(job, "a content where a list was asked for");
             }
             Heard::Content(ContentChunk { asked: Some(asked), .. })
             | Heard::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
@@ -76,7 +85,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             // A resource may have no contents; a prompt always has its answer.
             Heard::End
                 if !call.was_handed_over()
-                    || call.completing.is_some()
+                    || !call.aim.is_done()
                     || call.entry.primitive.kind() == PrimitiveKind::Prompt =>
             {
                 return lost(job, "the stream ended before the result");
@@ -150,8 +159,12 @@ fn ended(result: Result<Output, Refusal>) -> AttemptOutcome {
 
 /// A read has no result that carries an error: the failure's text becomes the refusal's.
 fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
-    if job.call().completing.is_some() && end.code == UNSUPPORTED {
-        return Ok(completion::none());
+    if end.code == UNSUPPORTED {
+        match job.call().aim {
+            Aim::Done => {}
+            Aim::Completed(_) => return Ok(completion::none()),
+            Aim::Listed => return Ok(listing::none()),
+        }
     }
     if end.code == "NOT_FOUND" {
         let uri = job.execution.arguments.get("uri").and_then(Value::as_str).unwrap_or_default();

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use asp_proto::envelope::packed;
 use asp_proto::plugin::{
-    ClientMessage, ContentChunk, GetPromptResponse, ServerMessage, client_message, server_message,
+    ClientMessage, ContentChunk, GetPromptResponse, ListResourcesResponse, ServerMessage, client_message,
+    server_message,
 };
 use asp_proto::supervisor::{AllocateWorkerRequest, TunnelEvent, ppp_server_frame, tunnel_event};
 use prost::Message;
@@ -38,6 +39,7 @@ pub(super) enum Heard {
     Message(server_message::Payload),
     Content(ContentChunk),
     Prompt(GetPromptResponse),
+    Listed(ListResourcesResponse),
     Event(TunnelEvent),
     /// The runtime ended the tunnel.
     End,
@@ -297,9 +299,10 @@ impl Heard {
     fn is_end(&self) -> bool {
         use server_message::Payload;
         match self {
-            Heard::Message(Payload::Completed(_) | Payload::Failed(_)) | Heard::Prompt(_) | Heard::End => {
-                true
-            }
+            Heard::Message(Payload::Completed(_) | Payload::Failed(_))
+            | Heard::Prompt(_)
+            | Heard::Listed(_)
+            | Heard::End => true,
             Heard::Event(event) => matches!(
                 event.r#type(),
                 tunnel_event::Type::WorkerCrashed | tunnel_event::Type::AdmissionRejected
@@ -342,6 +345,9 @@ fn read(arrived: Arrived) -> Result<Heard, TunnelFault> {
         "asp.plugin.v1.ContentChunk" => ContentChunk::decode(value).map(Heard::Content).map_err(undecodable),
         "asp.plugin.v1.GetPromptResponse" => {
             GetPromptResponse::decode(value).map(Heard::Prompt).map_err(undecodable)
+        }
+        "asp.plugin.v1.ListResourcesResponse" => {
+            ListResourcesResponse::decode(value).map(Heard::Listed).map_err(undecodable)
         }
         _ => Err(TunnelFault::Garbage("a message of an unknown type")),
     }

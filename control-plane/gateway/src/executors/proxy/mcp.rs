@@ -251,7 +251,7 @@ async fn forget(slot: &Slot, session: &Arc<Session>) {
 }
 
 fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<String, Value>) {
-    if let Some(argument) = &execution.call.completing {
+    if let Some(argument) = execution.call.aim.completing() {
         return (completion::METHOD, completion::request(target, execution, argument));
     }
     let mut params = Map::new();

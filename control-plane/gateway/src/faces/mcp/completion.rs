@@ -19,7 +19,7 @@ use super::lacking::step_up;
 use super::lists;
 use super::results::Asked;
 use crate::call::outcome::Refusal;
-use crate::call::{ClientAbilities, Invocation};
+use crate::call::{Aim, ClientAbilities, Invocation};
 use crate::faces::FaceRequest;
 
 /// Most values of one answer (MCP `CompleteResult`).
@@ -87,7 +87,7 @@ fn invocation(
         protocol: Protocol::Mcp,
         entry: entry.clone(),
         arguments: Value::Object(arguments),
-        completing: Some(argument.into()),
+        aim: Aim::Completed(argument.into()),
         chosen: None,
         protocol_request_id: message.id_text().unwrap_or_default().into(),
         // It changes nothing, and what is typed next asks anew.

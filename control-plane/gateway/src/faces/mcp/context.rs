@@ -17,6 +17,8 @@ pub(super) struct Context {
     pub abilities: ClientAbilities,
     /// The legacy session's id, else empty.
     pub session: String,
+    /// What plugins list themselves, where the request is for the list that has it.
+    pub listed: Vec<Value>,
 }
 
 /// A request is answered at once or by a call.

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::codec::{self, Failure, Message, RpcResponse, accepted, notification, server_request};
 use super::context::{Answer, Context, trace_of};
+use super::listed;
 use super::questions;
 use super::reconnection;
 use super::requests;
@@ -97,7 +98,7 @@ async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Messag
         return Some(RpcResponse::failure(Some(id), &failure, trace));
     }
     // Nothing travels but the answers, so that nobody can be asked.
-    Some(match simple(request, session, message, ClientAbilities::default()) {
+    Some(match simple(request, session, message, ClientAbilities::default()).await {
         Handled::Result(result) => RpcResponse::result(id, &result),
         Handled::Failed(failure) => RpcResponse::failure(Some(id), &failure, trace),
         Handled::Call(call, asked) => {
@@ -274,7 +275,7 @@ async fn handle(request: &FaceRequest, session: &Arc<Session>, message: &Message
     let trace = trace_of(request, message);
     let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
     let abilities = abilities(request, session);
-    match simple(request, session, message, abilities) {
+    match simple(request, session, message, abilities).await {
         Handled::Result(result) => json_response(RpcResponse::result(id, &result)),
         Handled::Failed(failure) => failure.respond(Some(id), trace),
         Handled::Call(call, asked) => {
@@ -294,13 +295,16 @@ async fn handle(request: &FaceRequest, session: &Arc<Session>, message: &Message
     }
 }
 
-fn simple(
+async fn simple(
     request: &FaceRequest,
     session: &Arc<Session>,
     message: &Message,
     abilities: ClientAbilities,
 ) -> Handled {
-    let context = Context { revision: session.profile.revision, abilities, session: session.key() };
+    let (revision, key) = (session.profile.revision, session.key());
+    // Before the request's id is taken, which must be given back whatever becomes of it.
+    let listed = listed::of(request, message, revision, &key).await;
+    let context = Context { revision, abilities, session: key, listed };
     match message.method.as_deref() {
         Some("ping") => Handled::Result(json!({})),
         Some("logging/setLevel") => match message.text_param("level").and_then(LogLevel::parse) {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use asp_edge::Reason;
 use asp_proto::snapshot::{Kind, Protocol};
-use asp_snapshot::mcp_revision::Revision;
 use asp_snapshot::{ListedPrimitive, VirtualServer};
 use serde_json::{Map, Value, json};
 
 use super::codec::{Failure, Message};
+use super::context::Context;
 use crate::faces::FaceRequest;
 use crate::pipeline::entitlement::View;
 use crate::seal::Purpose;
@@ -60,15 +60,16 @@ impl List {
 pub(super) fn page(
     request: &FaceRequest,
     list: List,
-    revision: Revision,
+    context: &Context,
     message: &Message,
 ) -> Result<Map<String, Value>, Failure> {
-    let context = cursor_context(request, list);
+    let revision = context.revision;
+    let sealed_for = cursor_context(request, list);
     let start = match message.param("cursor") {
         None | Some(Value::Null) => 0,
         Some(cursor) => cursor
             .as_str()
-            .and_then(|text| request.gateway.sealer.open(Purpose::Cursor, &context, text))
+            .and_then(|text| request.gateway.sealer.open(Purpose::Cursor, &sealed_for, text))
             .and_then(|plain| Some(u64::from_be_bytes(plain.try_into().ok()?)))
             .and_then(|start| usize::try_from(start).ok())
             .ok_or_else(|| Failure::with(Reason::InvalidParams, "the cursor is not valid"))?,
@@ -84,17 +85,19 @@ pub(super) fn page(
         .filter(|entry| revision.is_modern() || !entry.primitive.task_required)
         .collect();
     let mut result = Map::new();
-    let end = visible.len().min(start.saturating_add(PAGE));
-    let more = end < visible.len();
-    let page: Vec<Value> =
-        visible.iter().take(end).skip(start).filter_map(|entry| entry.definition(revision)).collect();
+    let count = visible.len() + context.listed.len();
+    let end = count.min(start.saturating_add(PAGE));
+    let more = end < count;
+    let own = visible.iter().map(|entry| entry.definition(revision));
+    let listed = context.listed.iter().cloned().map(Some);
+    let page: Vec<Value> = own.chain(listed).take(end).skip(start).flatten().collect();
     result.insert(list.member().into(), Value::Array(page));
     if more {
         let next = (end as u64).to_be_bytes();
         let cursor = request
             .gateway
             .sealer
-            .seal(Purpose::Cursor, &context, &next)
+            .seal(Purpose::Cursor, &sealed_for, &next)
             .map_err(|_| Failure::of(Reason::Internal))?;
         result.insert("nextCursor".into(), cursor.into());
     }

@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use super::codec::{self, Failure, Message, RpcResponse, accepted};
 use super::context::{Answer, Context, trace_of};
 use super::lacking::{TASKS_EXTENSION, has_scopes};
+use super::listed;
 use super::lists::List;
 use super::questions;
 use super::requests;
@@ -90,7 +91,8 @@ async fn answer(
     if message.method.as_deref() == Some("subscriptions/listen") {
         return subscriptions::listen(request, message, id, abilities);
     }
-    let context = Context { revision: REVISION, abilities, session: String::new() };
+    let listed = listed::of(request, message, REVISION, "").await;
+    let context = Context { revision: REVISION, abilities, session: String::new(), listed };
     let resumed = resumed(request, message).await?;
     let again = resumed.is_some();
     let from_event = resumed.as_ref().map_or(0, |resumed| resumed.from_event);

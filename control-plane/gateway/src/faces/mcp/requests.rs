@@ -15,7 +15,7 @@ use super::lacking::{incapable, step_up};
 use super::lists::{self, List};
 use super::results::{self, Asked};
 use crate::call::outcome::Refusal;
-use crate::call::{IdempotencyKey, Invocation};
+use crate::call::{Aim, IdempotencyKey, Invocation};
 use crate::clock;
 use crate::faces::FaceRequest;
 use crate::pipeline::resolve::{Target, resolve};
@@ -33,7 +33,7 @@ pub(super) fn dispatch(
 ) -> Option<Result<Answer, Failure>> {
     let method = message.method.as_deref()?;
     if let Some(list) = List::of_method(method) {
-        return Some(lists::page(request, list, context.revision, message).map(Answer::Page));
+        return Some(lists::page(request, list, context, message).map(Answer::Page));
     }
     let (what, name) = match method {
         "completion/complete" if lists::has_completions(&request.server) => {
@@ -126,7 +126,7 @@ fn invocation(
         )?,
         entry: entry.clone(),
         arguments,
-        completing: None,
+        aim: Aim::Done,
         chosen: None,
         protocol_request_id: message.id_text().unwrap_or_default().into(),
         deadline: deadline(request),

@@ -19,7 +19,7 @@ use super::problem::Problem;
 use super::waiting::Place;
 use crate::call::chosen::Chosen;
 use crate::call::outcome::{Outcome, Refusal};
-use crate::call::{Call, ClientAbilities, IdempotencyKey, Invocation};
+use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation};
 use crate::clock;
 use crate::durable::active::told::kept_for;
 use crate::durable::record::Put;
@@ -112,7 +112,7 @@ fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {
         protocol: Protocol::Rest,
         entry: asked.entry.clone(),
         arguments: asked.arguments.clone(),
-        completing: None,
+        aim: Aim::Done,
         chosen: Some(asked.chosen),
         protocol_request_id: asked.name.clone(),
         idempotency_key: Some(IdempotencyKey::Explicit(asked.key.clone())),

@@ -1,0 +1,58 @@
+//! What plugins list themselves, for the caller of `resources/list`.
+//!
+//! Keeps true: nobody is told what is behind a template that they cannot see (I-10); what a plugin lists is of the request's
+//! own revision.
+
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::mcp_revision::Revision;
+use futures::future::join_all;
+use serde_json::{Map, Value};
+
+use super::codec::Message;
+use super::context::trace_of;
+use super::lists::{self, List};
+use crate::call::{Aim, ClientAbilities, Invocation};
+use crate::faces::FaceRequest;
+
+/// All of it, in the order of the server's templates; empty for any other request.
+pub(super) async fn of(
+    request: &FaceRequest,
+    message: &Message,
+    revision: Revision,
+    session: &str,
+) -> Vec<Value> {
+    if message.method.as_deref().and_then(List::of_method) != Some(List::Resources) {
+        return Vec::new();
+    }
+    let listing = request.server.entries.iter().filter(|entry| entry.primitive.listed_by_runtime);
+    let visible = listing.filter(|entry| lists::shows(request, entry));
+    let asked = visible.map(|entry| {
+        let invocation = Invocation {
+            caller: request.caller.clone(),
+            server: request.server.clone(),
+            protocol: Protocol::Mcp,
+            entry: entry.clone(),
+            arguments: Value::Object(Map::new()),
+            aim: Aim::Listed,
+            chosen: None,
+            protocol_request_id: message.id_text().unwrap_or_default().into(),
+            idempotency_key: None,
+            deadline: None,
+            abilities: ClientAbilities::default(),
+            session: session.to_owned(),
+            trace: trace_of(request, message),
+            bytes_in: request.body.len(),
+            parent: None,
+        };
+        request.gateway.pipeline.listed(&request.snapshot, invocation)
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut listed: Vec<Value> = join_all(asked).await.iter().flat_map(|list| list.iter().cloned()).collect();
+    if revision < Revision::V2025_06_18 {
+        // Titles came with that revision (`BaseMetadata`).
+        listed.iter_mut().filter_map(Value::as_object_mut).for_each(|resource| {
+            resource.remove("title");
+        });
+    }
+    listed
+}
