@@ -27,7 +27,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use asp_proto::snapshot::Mutation;
+use asp_proto::snapshot::{Kind, Mutation};
 use asp_snapshot::{ListedPrimitive, Snapshot};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::call::bounds::{lifetime_bound, runtime_bound};
-use crate::call::outcome::{Outcome, Output, Refusal};
+use crate::call::outcome::{Outcome, Output, Refusal, Withdrawal};
 use crate::call::registry::CallRegistry;
 use crate::call::{Aim, Call, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
@@ -195,6 +195,11 @@ impl Pipeline {
             return Ok(Begun { call, is_new: false });
         }
         self.metrics.call_began();
+        // What is hidden by what came into force since is as unknown as what was hidden before (I-10).
+        let entitled = entitled.and_then(|entitled| match self.running.enter(&call, &snapshot) {
+            Some(Withdrawal::Denied | Withdrawal::ServerDisabled) => Err(Refusal::Unknown),
+            _ => Ok(entitled),
+        });
         let admitted = entitled.map(|entitled| (entitled, self.calls.admit(&call.caller.org)));
         match admitted {
             Err(refusal) => {
@@ -209,7 +214,6 @@ impl Pipeline {
             }
             Ok((entitled, Ok(place))) => {
                 let running = Running { pipeline: self.clone(), call: call.clone(), _place: Some(place) };
-                self.running.enter(&call, &snapshot);
                 let Invocation { arguments, idempotency_key, .. } = invocation;
                 let lasting = call.clone();
                 let driven = async move {
@@ -439,10 +443,19 @@ impl Running {
             // This gateway was thought dead while the call waited.
             return Err(Refusal::Upstream("another gateway has given the call's key back".into()));
         }
+        let uri = match self.call.entry.primitive.kind() {
+            Kind::Resource | Kind::ResourceTemplate => arguments.get("uri").cloned(),
+            _ => None,
+        };
         let execution = self.execution(snapshot, arguments, grant.remaining, None);
         let started = Instant::now();
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
         metrics.stage(Stage::Execute, started);
+        let executed = executed.map_err(|refusal| match (refusal, uri) {
+            // A resource that its executor found gone is refused by its address, as one that never was (I-10).
+            (Refusal::Unknown, Some(Value::String(uri))) => Refusal::UnknownResource { uri },
+            (refusal, _) => refusal,
+        });
         self.checked(executed?).await
     }
 

@@ -31,15 +31,14 @@ impl RunningCalls {
         RunningCalls { registry, snapshot: ArcSwapOption::empty() }
     }
 
-    /// A call begins that was admitted under `evaluated`.
-    pub(crate) fn enter(&self, call: &Arc<Call>, evaluated: &Snapshot) {
+    /// A call begins that was admitted under `evaluated`; why its caller may not have it by what came into force since.
+    pub(crate) fn enter(&self, call: &Arc<Call>, evaluated: &Snapshot) -> Option<Withdrawal> {
         self.registry.enter(call);
         // A snapshot that came into force since has evaluated the calls that were in the table then.
-        if let Some(snapshot) =
-            self.snapshot.load_full().filter(|snapshot| snapshot.revision != evaluated.revision)
-        {
-            evaluate(call, &snapshot);
-        }
+        let snapshot =
+            self.snapshot.load_full().filter(|snapshot| snapshot.revision != evaluated.revision)?;
+        evaluate(call, &snapshot);
+        call.withdrawal()
     }
 
     /// The call's principal is back with a token that was evaluated before: what came into force since counts.

@@ -165,6 +165,10 @@ fn alice(wcit: &str) -> Arc<Caller> {
 
 /// Ten seconds of counting for alice, admitted under `snapshot`.
 fn counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Arc<Call> {
+    begin_counting(fixture, snapshot).unwrap()
+}
+
+fn begin_counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Result<Arc<Call>, Refusal> {
     let server = snapshot.server("demo").unwrap().clone();
     let invocation = Invocation {
         caller: alice("t-alice"),
@@ -183,7 +187,7 @@ fn counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Arc<Call> {
         bytes_in: 0,
         parent: None,
     };
-    fixture.gateway.pipeline.begin(snapshot.clone(), invocation).unwrap()
+    fixture.gateway.pipeline.begin(snapshot.clone(), invocation)
 }
 
 async fn is_withdrawn(call: &Call) {
@@ -199,6 +203,30 @@ async fn a_call_admitted_under_an_older_snapshot_does_not_escape_a_newer_one() {
     let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])]);
     fixture.gateway.apply(next).unwrap();
     is_withdrawn(&counting(&fixture, &old)).await;
+}
+
+/// Invariant I-10: nobody is told that what is hidden by now was there a moment ago.
+#[tokio::test]
+async fn what_is_hidden_while_a_call_of_it_begins_is_as_unknown_as_what_never_was() {
+    let denied = changed(|i| {
+        i.bindings = vec![Binding {
+            org: "acme".into(),
+            target_kind: TargetKind::User.into(),
+            target: "alice".into(),
+            primitive: "*".into(),
+            protocol: Protocol::Mcp.into(),
+            allowed: false,
+        }];
+    });
+    let gone = changed(|i| i.servers.retain(|server| server.server.name != "demo"));
+    for next in [denied, gone] {
+        let fixture = Fixture::new();
+        let old = Arc::new(Snapshot::build(snapshot()).unwrap());
+        fixture.gateway.apply(next).unwrap();
+        // Every face says of this what it says of a name that never was.
+        let refused = begin_counting(&fixture, &old).map(|call| call.withdrawal());
+        assert_eq!(refused, Err(Refusal::Unknown));
+    }
 }
 
 #[tokio::test]

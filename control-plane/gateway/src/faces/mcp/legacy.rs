@@ -102,7 +102,7 @@ async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Messag
         Handled::Result(result) => RpcResponse::result(id, &result),
         Handled::Failed(failure) => RpcResponse::failure(Some(id), &failure, trace),
         Handled::Call(call, asked) => {
-            match results::of_outcome(&*call.finished().await, asked, session.profile.revision, trace) {
+            match results::of_outcome(&*call.finished().await, &call, asked, session.profile.revision) {
                 Ok(result) => RpcResponse::result(id, &result),
                 Err(failure) => RpcResponse::failure(Some(id), &failure, trace),
             }

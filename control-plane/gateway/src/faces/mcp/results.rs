@@ -1,6 +1,6 @@
 //! A call's outcome as MCP shows it, per revision.
 
-use asp_edge::{Reason, Trace};
+use asp_edge::Reason;
 use asp_proto::snapshot::Kind;
 use asp_snapshot::VirtualServer;
 use asp_snapshot::mcp_revision::Revision;
@@ -98,12 +98,12 @@ impl Serialize for Meta<'_> {
 }
 
 /// The result, or the error, of a finished call.
-pub(super) fn of_outcome(
-    outcome: &Outcome,
+pub(super) fn of_outcome<'a>(
+    outcome: &'a Outcome,
+    call: &Call,
     asked: Asked,
     revision: Revision,
-    trace: Trace,
-) -> Result<CallResult<'_>, Failure> {
+) -> Result<CallResult<'a>, Failure> {
     match outcome {
         Outcome::Done { output, replayed } => {
             let mut result = of_output(output, revision);
@@ -112,9 +112,17 @@ pub(super) fn of_outcome(
             }
             Ok(result)
         }
+        // What its executor found gone is as unknown as what never was (I-10).
+        Outcome::Refused(Refusal::Unknown) => {
+            let what = match call.entry.primitive.kind() {
+                Kind::Prompt => "prompt",
+                _ => "tool",
+            };
+            Err(unknown(what, &call.entry.listing.mcp_name, revision))
+        }
         Outcome::Refused(refusal) => {
             let mut result = of_refusal(refusal, asked, revision)?;
-            result.put_meta("asp/traceId", trace.to_string().into());
+            result.put_meta("asp/traceId", call.trace.to_string().into());
             Ok(result)
         }
     }

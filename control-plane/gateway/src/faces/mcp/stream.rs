@@ -414,15 +414,15 @@ impl Following {
             return None;
         }
         let id = &self.view.id;
-        let trace = self.view.attachment.call().trace;
-        Some(match results::of_outcome(outcome, self.view.asked, self.view.revision, trace) {
+        let call = self.view.attachment.call();
+        Some(match results::of_outcome(outcome, call, self.view.asked, self.view.revision) {
             Ok(mut result) => {
                 self.view.era.complete(&mut result);
                 Frame::Final(RpcResponse::result(id, &result), StatusCode::OK)
             }
             Err(failure) => {
                 let status = failure.status;
-                Frame::Final(RpcResponse::failure(Some(id), &failure, trace), status)
+                Frame::Final(RpcResponse::failure(Some(id), &failure, call.trace), status)
             }
         })
     }

@@ -208,7 +208,7 @@ fn detailed(call: &Call, abilities: ClientAbilities) -> Map<String, Value> {
         return described(call, "cancelled");
     }
     // A tool that failed has completed; only what is an error of the protocol fails a task.
-    match results::of_outcome(&outcome, Asked::Tool, REVISION, call.trace) {
+    match results::of_outcome(&outcome, call, Asked::Tool, REVISION) {
         Ok(mut result) => {
             result.put("resultType", "complete".into());
             let mut task = described(call, "completed");

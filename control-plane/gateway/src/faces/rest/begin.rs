@@ -50,7 +50,7 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
     let begun =
         pipeline.begin_once(request.snapshot.clone(), invocation).map_err(|refusal| match refusal {
             // It is hidden by now.
-            Refusal::Unknown => Problem::not_found("no such tool"),
+            Refusal::Unknown => unknown(),
             Refusal::MissingScopes { required } => request.step_up(&required),
             refusal => Problem::of(&refusal),
         })?;
@@ -155,10 +155,16 @@ fn keep(request: &FaceRequest, call: &Arc<Call>) -> tokio::task::JoinHandle<()> 
     })
 }
 
+fn unknown() -> Problem {
+    Problem::not_found("no such tool")
+}
+
 /// Returns when the call is begun, or has ended before that for a reason of its own.
 async fn began(call: &Call) -> Result<(), Problem> {
     call.begins_or_ends(BEGINS_WITHIN).await;
     match call.void().as_deref() {
+        // Its executor found it gone (I-10).
+        Some(Outcome::Refused(Refusal::Unknown)) => Err(unknown()),
         Some(Outcome::Refused(refusal)) => Err(Problem::of(refusal)),
         _ => Ok(()),
     }

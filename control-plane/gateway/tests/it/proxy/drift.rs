@@ -98,3 +98,46 @@ async fn what_an_upstream_says_it_has_changed_is_not_served_and_what_refuses_mor
         }
     }
 }
+
+/// A call is what makes a gateway look at an upstream: the first one begins before anybody knows that its item is gone.
+/// Invariant I-10.
+#[tokio::test]
+async fn a_call_that_finds_its_item_gone_is_refused_in_the_words_of_one_that_never_was() {
+    let rows = [
+        ("echo", "tools/call", json!({"name": "echo", "arguments": {"message": "m"}})),
+        ("about", "resources/read", json!({"uri": "demo://about"})),
+        ("greeting", "prompts/get", json!({"name": "greeting", "arguments": {"name": "x"}})),
+    ];
+    for (id, method, params) in rows {
+        for is_modern in [true, false] {
+            // It lists nothing.
+            let (address, _server) = server(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
+            let mut snapshot = via_mcp(&[id], address);
+            for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == id) {
+                let target = ProxyMcp {
+                    url: "http://service.internal/conformance/mcp".into(),
+                    tool: id.into(),
+                    pin: asp_registry::pin::pin(&tool("Echoes.", &[])),
+                    pages: Vec::new(),
+                };
+                primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyMcp(target)) });
+            }
+            let fixture = Fixture::of(snapshot);
+            let ask = async || {
+                let answer = if is_modern {
+                    Modern::new("demo", &token("alice"), method, params.clone()).send(&fixture).await
+                } else {
+                    let client = Legacy::connect(&fixture, "demo", "alice", "2025-11-25", json!({})).await;
+                    client.request(2, method, params.clone()).await
+                };
+                let mut said = answer.json();
+                // Each request has its own.
+                said["error"]["data"].as_object_mut().unwrap_or_else(|| panic!("{id}")).remove("traceId");
+                (answer.status, said)
+            };
+            let found_gone = ask().await;
+            assert_eq!(found_gone.1["error"]["data"]["reason"], "unknown_primitive", "{id}: {found_gone:?}");
+            assert_eq!(ask().await, found_gone, "{id}");
+        }
+    }
+}
